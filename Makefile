@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 export SONOBUOY_GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test bench install man static image kit release machines e2e clean
+.PHONY: help build check test bench install man docs pictures site static image kit release machines e2e clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -37,9 +37,18 @@ install: build man ## binary, man pages and completions below PREFIX (/usr/local
 	target/release/sonobuoy completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sonobuoy
 	target/release/sonobuoy completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sonobuoy.fish
 
-man: build ## man pages, in target/man
+man: ## man pages, in target/man
 	rm -rf target/man
-	target/release/sonobuoy man target/man
+	cargo run --locked --example man -- target/man
+
+docs: ## docs/commands.md, from the table of commands
+	cargo run --locked --example man -- target/man docs/commands.md
+
+pictures: ## the pictures of README.md; needs tmux and chromium
+	./scripts/release/pictures
+
+site: ## docs as static pages, in target/site/VERSION
+	./scripts/release/site
 
 static: ## a fully static binary
 	./scripts/static
@@ -51,10 +60,10 @@ kit: ## one tar for a machine without network
 	./scripts/kit
 
 release: ## the command line for every system, checksums and the list of parts, in target/release-files
-	./scripts/release
+	./scripts/release/build
 
 machines: ## the tests of other systems and architectures, under wine and qemu
-	./scripts/test-machines
+	./scripts/ci/machines
 
 e2e: ## the tests that need a cluster: KUBECONFIG and IMAGE name it
 	./tests/e2e/run

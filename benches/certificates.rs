@@ -1,8 +1,8 @@
-//! All workers of a large cluster at once, each of which has to get a certificate before it can report: what a signature
-//! costs, how long the crowd takes, and that nobody is lost while the API server is asked no more than it may be.
+//! All workers of a large cluster at once; each needs a certificate before it can report: the cost of a signature, the time
+//! for all workers, whether every worker succeeds, and the rate of requests to the API server.
 //!
-//! Each worker is the program's own client, with its own key, token and backoff. The review of tokens is a stand-in that
-//! takes as long as a real one; it counts how many begin in a second.
+//! Each worker is the program's own client, with its own key, token and backoff. The token review is simulated with the
+//! latency of a real one; it counts reviews per second.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -16,14 +16,14 @@ use sonobuoy::outside::{Authority, SigningRequest, serve_certifying};
 
 use super::{Better, PLUGIN, Server, percent, tell, until_input_ends, verdict};
 
-/// The role of the process that is asked for certificates.
+/// The role of the process that issues certificates.
 pub(super) const ROLE: &str = "certifier";
 const WORKERS: usize = 5_000;
-/// How long an API server that is not idle takes to review a token.
+/// Latency of a token review of a busy API server.
 const REVIEW: Duration = Duration::from_millis(20);
 const REVIEWS_FILE: &str = "most-reviews-in-a-second";
 
-/// The role: serves until its input ends, then leaves how many reviews began within one second.
+/// The role: serves until end of input, then reports the maximum number of reviews within one second.
 pub(super) fn serve(dir: &Path, nodes: &str) {
     let names: Vec<String> = (0..nodes.parse().unwrap()).map(|node| format!("n{node}")).collect();
     let stop = Stop::new();
@@ -96,16 +96,16 @@ pub(super) fn measure(base: &Path) {
     );
     let reviews: f64 = std::fs::read_to_string(around.join(REVIEWS_FILE)).unwrap().parse().unwrap();
     verdict("certificates, lost", lost.len() as f64, 0.0, Better::Smaller);
-    // Counted a moment after they were let through: two that were a second apart may be less here.
+    // Counted shortly after release: two reviews a second apart may appear closer.
     verdict("certificates, most reviews in a second", reviews, 55.0, Better::Smaller);
-    // No faster than the API server is asked.
+    // At most the configured rate.
     let reviewed = WORKERS as f64 / 50.0;
     let ratio = percent(&times, 100).as_secs_f64() / reviewed;
     verdict("certificates, times what the reviews alone take", ratio, 2.0, Better::Smaller);
     verdict("certificates, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
 }
 
-/// What the authority takes for one certificate.
+/// Time per certificate.
 fn signing() {
     let authority = Authority::new(Duration::from_secs(3600)).unwrap();
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
@@ -119,7 +119,7 @@ fn signing() {
             begin.elapsed()
         })
         .collect();
-    // Whoever runs beside this takes the processor away in the middle of a few.
+    // Other processes occasionally take the processor during a few.
     let each = percent(&times, 50);
     verdict("certificates, signing one, in ms", each.as_secs_f64() * 1e3, 1.0, Better::Smaller);
 }

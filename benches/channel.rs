@@ -1,8 +1,8 @@
-//! What the secure channel costs, as ratios taken in one run, and how much memory its ends take at most.
+//! Cost of the secure channel, as ratios within one run, and peak memory of both ends.
 //!
-//! The servers under measure are processes of their own: this program again, with a role as its first argument.
-//! Everything is written under `BENCH_DIR`, `/dev/shm` where that is not set, so that the disk is not what is measured;
-//! but the large upload is measured into a file on the disk, too, as results are kept.
+//! The measured servers are separate processes: this program with a role as its first argument. All files are written
+//! below `BENCH_DIR`, by default `/dev/shm`, so that the disk is not measured; the large upload is also measured into a
+//! file on disk, as results are stored.
 
 #![allow(
     clippy::unwrap_used,
@@ -75,9 +75,9 @@ fn measure(chosen: &[&str]) {
     }
 }
 
-/// One big upload through the aggregator, beside the same bytes through TLS alone into a file. Where that is in memory,
-/// there is no limit to hold: SHA-256, which TLS alone does not take, is the larger part of the work, and all
-/// processors are busy. Two with 1.3 GB/s of it reach 0.7 to 0.85.
+/// One large upload through the aggregator, next to the same bytes through TLS alone into a file. In memory there is no
+/// limit to hold: SHA-256, which plain TLS lacks, is most of the work, and all processors are busy. Two with 1.3 GB/s of
+/// it reach 0.7 to 0.85.
 fn upload(base: &Path, least: Option<f64>) {
     const SIZE: u64 = 1024 * MIB;
     let raw = Server::start("raw", base, 0);
@@ -116,12 +116,12 @@ fn upload(base: &Path, least: Option<f64>) {
     verdict("upload, aggregator's peak memory in MiB", ours.peak(), 12.0, Better::Smaller);
 }
 
-/// How much of a process's memory is its program, in MiB, which the system keeps once for all and can read again.
+/// Resident pages of the program file in MiB, which are shared and reclaimable.
 fn program(process: &Child) -> f64 {
     memory_of(process, "RssFile:")
 }
 
-/// How long TLS alone takes from one file into another.
+/// Time for plain TLS from one file into another.
 fn alone(base: &Path, file: &Path) -> Duration {
     let raw = Server::start("raw", base, 0);
     let begin = Instant::now();
@@ -140,10 +140,10 @@ fn alone(base: &Path, file: &Path) -> Duration {
     begin.elapsed()
 }
 
-/// The program's own worker beside the aggregator, with a small and a large file.
+/// The program's own worker and aggregator, with a small and a large file.
 fn memory(base: &Path) {
     for (size, name) in [(64 * MIB, "64 MiB"), (1024 * MIB, "1 GiB")] {
-        // Of either the fastest: whatever else the machine does can only take longer.
+        // The fastest of each: other load on the machine only adds time.
         let (mut times, mut peaks) = ([f64::MAX; 2], [0.0_f64; 2]);
         let results = base.join(format!("bench-{}-results", std::process::id()));
         std::fs::create_dir_all(&results).unwrap();
@@ -152,7 +152,7 @@ fn memory(base: &Path) {
         for _ in 0..size / MIB {
             out.write_all(&vec![7; usize::try_from(MIB).unwrap()]).unwrap();
         }
-        // As `echo` writes it: without its end, half a path would be waited for.
+        // As `echo` writes it: without a newline, the worker would wait for the rest of the path.
         std::fs::write(results.join("done"), format!("{}\n", file.display())).unwrap();
         for _ in 0..ROUNDS {
             let raw = alone(base, &file);
@@ -162,7 +162,7 @@ fn memory(base: &Path) {
         }
         std::fs::remove_dir_all(&results).unwrap();
         println!("     {name}: TLS alone {:.2} s, worker and aggregator {:.2} s", times[0], times[1]);
-        // A small file is over before the worker has begun.
+        // A small file is transferred before the worker starts.
         if size > 64 * MIB {
             let what = format!("{name}, worker and aggregator, times what TLS alone takes");
             verdict(&what, times[1] / times[0], 1.3, Better::Smaller);
@@ -172,9 +172,9 @@ fn memory(base: &Path) {
     }
 }
 
-/// Lets the worker carry its one file to the aggregator; how long it took, and the most memory of both.
+/// Makes the worker upload one file; returns the time and peak memory of both.
 fn carry(base: &Path, results: &Path) -> (Duration, f64, f64) {
-    // The node called `global` is the cluster.
+    // The node name `global` means the whole cluster.
     let ours = Server::start_for("aggregator", base, "global");
     let begin = Instant::now();
     let mut worker = Command::new(env!("CARGO_BIN_EXE_sonobuoy"))
@@ -207,8 +207,8 @@ fn carry(base: &Path, results: &Path) -> (Duration, f64, f64) {
     measured
 }
 
-/// All workers of a large cluster at once, each with its own connection, none of which retries. They begin to speak up
-/// to three seconds after they connected. Once from one address, once from 5,000.
+/// All workers of a large cluster at once, each with its own connection and without retries. Handshakes begin up to three
+/// seconds after the connection. Once from one address, once from 5,000.
 fn crowd(base: &Path) {
     crowd_from(base, "one address", &|_| [127, 0, 0, 1]);
     let many = |node: usize| [127, 77, (node % 5_000 / 250) as u8, (1 + node % 250) as u8];
@@ -341,7 +341,7 @@ fn siege(base: &Path) {
     verdict("siege, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
 }
 
-/// Bodies of all kinds that the protocol allows, from 64 hostile nodes at once, beside honest nodes of the same plugin.
+/// Bodies of all kinds that the protocol allows, from 64 hostile nodes at once, next to honest nodes of the same plugin.
 fn bodies(base: &Path) {
     const HOSTILE: usize = 64;
     const BEATS: usize = 100;
@@ -364,7 +364,7 @@ fn bodies(base: &Path) {
                 let body = kinds[(node + round) % kinds.len()];
                 let mut stream = ours.connect_from(storm::attacker(node), &ours.client)?;
                 stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
-                // Every other body is declared longer than it is sent.
+                // Every other body is shorter than declared.
                 let length = body.len() + usize::from(round % 2 == 1);
                 let (method, kind) = [("PUT", "results"), ("POST", "progress")][round / 2 % 2];
                 let head = format!(
@@ -429,7 +429,7 @@ fn slow(base: &Path) {
                         let node = UPLOADS * ROUNDS * 2 + round * SLOW + number;
                         stream.write_all(head(node, 100 * MIB).as_bytes()).unwrap();
                         ready.wait();
-                        // Clients know nothing of each other: fifty that wake in the same moment would measure the
+                        // Clients are independent: fifty that wake at the same moment would measure the
                         // crowd, not the slowness.
                         end.wait(Duration::from_millis(number as u64 * 2));
                         // 10 KiB/s.
@@ -450,7 +450,7 @@ fn slow(base: &Path) {
     verdict("slow, ratio", beside.as_secs_f64() / alone.as_secs_f64(), 1.3, Better::Smaller);
 }
 
-/// Uploads of 1 MiB, four at a time; how long each took.
+/// Uploads of 1 MiB, four at a time; returns their durations.
 fn uploads(ours: &Server, nodes: std::ops::Range<usize>) -> Vec<Duration> {
     let (nodes, times) = (Mutex::new(nodes), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -471,7 +471,7 @@ fn uploads(ours: &Server, nodes: std::ops::Range<usize>) -> Vec<Duration> {
     times.into_inner().unwrap()
 }
 
-/// A server under measure.
+/// A server under measurement.
 struct Server {
     process: Child,
     dir: PathBuf,
@@ -485,7 +485,7 @@ impl Server {
     }
 
     fn start_for(role: &str, base: &Path, nodes: &str) -> Self {
-        // A folder around the run's, for what the aggregator keeps beside it.
+        // A parent folder for the run's, for files that the aggregator keeps next to it.
         let dir = base.join(format!("bench-{}-{role}", std::process::id())).join("run");
         std::fs::create_dir_all(&dir).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -551,14 +551,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // The end of its input is the end of the server.
+        // End of input stops the server.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
         let _ = std::fs::remove_dir_all(self.dir.parent().unwrap());
     }
 }
 
-/// What a client with this access shows and believes.
+/// A client's certificate and trusted CA.
 pub(crate) fn client_of(access: &Access) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(access.ca_cert.as_bytes()).unwrap()).unwrap();
@@ -576,7 +576,7 @@ pub(crate) fn client_of(access: &Access) -> Arc<ClientConfig> {
     Arc::new(client)
 }
 
-/// The role of the aggregator, for so many nodes or the one of that name.
+/// The role of the aggregator, for N nodes or the one of that name.
 fn aggregator(dir: &Path, nodes: &str) {
     let names: Vec<String> = match nodes.parse::<usize>() {
         Ok(count) => (0..count).map(|node| format!("n{node}")).collect(),
@@ -592,7 +592,7 @@ fn aggregator(dir: &Path, nodes: &str) {
     });
 }
 
-/// The role of the ceiling: TLS into a file, nothing else.
+/// The role of the upper bound: TLS into a file.
 fn raw(dir: &Path) {
     let authority = Authority::new(Duration::from_secs(3600)).unwrap();
     let client = authority.client(PLUGIN).unwrap();
@@ -654,7 +654,7 @@ fn pour(stream: &mut impl Write, size: u64) -> std::io::Result<()> {
     stream.flush()
 }
 
-/// The status of the answer, all of which is read.
+/// The status of the response, which is read completely.
 fn status(stream: &mut impl Read) -> std::io::Result<u16> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
@@ -665,7 +665,7 @@ fn status(stream: &mut impl Read) -> std::io::Result<u16> {
         .ok_or_else(|| std::io::Error::other(text.into_owned()))
 }
 
-/// The most memory that a process ever had, in MiB.
+/// Peak memory of a process in MiB.
 fn peak(process: &Child) -> f64 {
     memory_of(process, "VmHWM:")
 }

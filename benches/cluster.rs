@@ -1,5 +1,5 @@
-//! What a run over thousands of nodes costs aggregator and API server, and what bringing a large archive home over a bad
-//! line costs both ends. The cluster is the fake API server of the tests; everything measured is a process of its own.
+//! Cost of a run over thousands of nodes for aggregator and API server, and of downloading a large archive over an unreliable
+//! connection for both ends. The cluster is the fake API server of the tests; everything measured is a separate process.
 //!
 //! `cargo bench --bench cluster -- [nodes] [retrieve]`; `NODES` and `MIB` say how many and how much (5000, 1024).
 
@@ -27,10 +27,10 @@ use support::api_server::{ApiServer, Exec, ExecAnswer};
 use support::cluster::{self, Cluster};
 use support::{Folder, Sonobuoy};
 
-/// How long a run without news is watched.
+/// Duration of the observation of an idle run.
 const STEADY: Duration = Duration::from_secs(20);
 const WORKERS: usize = 8;
-/// A line is cut after so much.
+/// A connection breaks after this many bytes.
 const LINE: u64 = 50 << 20;
 
 fn main() {
@@ -66,7 +66,7 @@ fn nodes(count: usize) {
     cluster.api.wait(|_| cluster.pods("bench").len() == count);
     cluster.wait_for_status(|status| status["status"] == "running" && status["plugins"].is_array());
 
-    // What starting costs is over when nothing was asked for a while.
+    // Start-up cost ends when no request was sent for a while.
     let mut before = 0;
     while cluster.api.requests().len() != before {
         before = cluster.api.requests().len();
@@ -212,14 +212,14 @@ fn retrieve(mib: usize) {
     );
 }
 
-/// The most memory that a process has had, in KiB.
+/// Peak memory of a process, in KiB.
 fn high_water(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// Measuring takes time; nothing is awaited here.
+/// A plain pause: no event is awaited here.
 fn pause(time: Duration) {
     let (_held, never) = std::sync::mpsc::channel::<()>();
     let _ = never.recv_timeout(time);

@@ -1,4 +1,4 @@
-//! Where measurements write: `BENCH_DIR`, or memory where the system has a file system in it.
+//! Folder for measurements: `BENCH_DIR`, or a file system in memory if there is one.
 
 use std::path::{Path, PathBuf};
 

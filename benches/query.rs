@@ -1,5 +1,5 @@
-//! What a snapshot of a large cluster costs: peak memory, how much faster many questions at once are than one after the
-//! other, and how soon it ends where no kubelet answers (`cargo bench --bench query -- silent`). The server is in this process and answers every request after 5 ms, lists from pages made before.
+//! Cost of a snapshot of a large cluster: peak memory, speed of parallel compared with sequential requests, and time if no
+//! kubelet responds (`cargo bench --bench query -- silent`). The server is in this process and responds after 5 ms, with lists built before.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,13 +29,13 @@ const NODES: usize = 200;
 const LATENCY: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 3;
 
-/// So many nodes in a cluster where nobody answers, and how the API server says so of every other one; it says nothing of
-/// the rest for as long as it waits for a kubelet.
+/// Number of nodes with silent kubelets. The API server reports every other one; for the rest it is silent as long as it
+/// waits for the kubelet.
 const SILENT: usize = 5_000;
 const REFUSAL: Duration = Duration::from_millis(50);
 const DIAL_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a server does beside answering.
+/// Additional behaviour of a server.
 struct Cluster {
     answers: HashMap<String, Vec<u8>>,
     silent: bool,
@@ -55,7 +55,7 @@ fn main() {
     }
 }
 
-/// How long a snapshot of nodes takes whose kubelets do not answer, with the logs of their pods.
+/// Duration of a snapshot of nodes with silent kubelets, with the logs of their pods.
 fn silence() {
     let (folder, cluster) = start(SILENT, true);
     let config = r#"{"QPS": 100, "Limits": {"PodLogs": {"Namespaces": ".*"}}}"#;
@@ -76,10 +76,10 @@ fn silence() {
         word(time.as_secs() <= 150)
     );
     println!("query, requests of it: {asked} (under 6000: {})", word(asked < 6_000));
-    println!("query, silent nodes that are told: {told} (all {SILENT}: {})", word(told == SILENT));
+    println!("query, silent nodes reported: {told} (all {SILENT}: {})", word(told == SILENT));
 }
 
-/// A server, and a folder with what leads there.
+/// A server, and a folder with its kubeconfig.
 fn start(nodes: usize, silent: bool) -> (std::path::PathBuf, Arc<Cluster>) {
     let base = place::base();
     let folder = base.join(format!("bench-{}-query", std::process::id()));
@@ -111,7 +111,7 @@ fn speed() {
         let (one, _) = snapshot(&folder, "1");
         let (many, peak) = snapshot(&folder, "16");
         println!(
-            "{OBJECTS} pods and as many config maps: one by one {one:.2?}, many at once {many:.2?}, {peak:.1} MiB"
+            "{OBJECTS} pods and as many config maps: sequential {one:.2?}, parallel {many:.2?}, {peak:.1} MiB"
         );
         ratios.push(one.as_secs_f64() / many.as_secs_f64());
         peaks.push(peak);
@@ -121,11 +121,11 @@ fn speed() {
     let worst = peaks.into_iter().fold(0.0, f64::max);
     let word = |met| if met { "ok" } else { "MISSED" };
     let ratio = ratios[ROUNDS / 2];
-    println!("query, times faster than one by one: {ratio:.2} (at least 3: {})", word(ratio >= 3.0));
+    println!("query, speedup over sequential requests: {ratio:.2} (at least 3: {})", word(ratio >= 3.0));
     println!("query, peak memory in MiB: {worst:.1} (under 48: {})", word(worst < 48.0));
 }
 
-/// Takes a snapshot; gives its time and the most memory it had.
+/// Takes a snapshot; returns its time and peak memory.
 fn snapshot(folder: &Path, workers: &str) -> (Duration, f64) {
     let out = folder.join("out");
     let begin = Instant::now();
@@ -163,7 +163,7 @@ fn command(folder: &Path, workers: &str) -> Command {
     command
 }
 
-/// Every answer by its path, and `continue` where there is more.
+/// Responses by path, with `continue` for further pages.
 fn answers(nodes: usize) -> HashMap<String, Vec<u8>> {
     let kinds = [
         ("namespaces", "Namespace", "Cluster"),

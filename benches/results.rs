@@ -1,8 +1,8 @@
-//! What it costs to show archives and to make trees of results: time as ratios to other tools taken in the same run,
-//! and memory at its highest.
+//! Cost of showing archives and building result trees: time as ratios to other tools within the same run, and peak
+//! memory.
 //!
-//! Measured is the program itself as it was built for this bench. Everything is written under `BENCH_DIR`,
-//! `/dev/shm` where that is not set.
+//! Measures the program as built for this benchmark. All files are written below `BENCH_DIR`, by default
+//! `/dev/shm`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for developers")]
 
@@ -44,7 +44,7 @@ fn main() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
-/// Time and highest memory of a command whose output nobody reads.
+/// Time and peak memory of a command, output discarded.
 struct Cost {
     time: Duration,
     kib: u64,
@@ -56,7 +56,7 @@ fn cost(command: &mut Command) -> Cost {
     let status = format!("/proc/{}/status", child.id());
     let mut kib = 0;
     loop {
-        // The highest so far, as the system keeps it; asked often, since it is gone with the process.
+        // Peak memory so far, polled, since it disappears with the process.
         let peak = fs::read_to_string(&status).unwrap_or_default();
         let peak = peak.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
         kib = kib.max(peak.trim().trim_end_matches(" kB").parse().unwrap_or(0));
@@ -68,7 +68,7 @@ fn cost(command: &mut Command) -> Cost {
     }
 }
 
-/// The fastest of some rounds.
+/// The fastest of several rounds.
 fn best(mut command: impl FnMut() -> Command) -> Cost {
     (0..ROUNDS).map(|_| cost(&mut command())).min_by_key(|cost| cost.time).unwrap()
 }
@@ -99,7 +99,7 @@ fn many_tests() {
     }
 }
 
-/// What the original can do, by both; its program is what `SONOBUOY_ORIGINAL` names. The second archive lists
+/// Features of the original, measured for both; `SONOBUOY_ORIGINAL` names its binary. The second archive lists
 /// no plugins, so one is named.
 fn beside_the_original() {
     let Some(original) = std::env::var_os("SONOBUOY_ORIGINAL") else {
@@ -161,7 +161,7 @@ fn million(dir: &Path) {
     }
 }
 
-/// An archive of 1 GiB, most of it pod logs, against the time that its decompression takes.
+/// An archive of 1 GiB, most of it pod logs, compared with the time of its decompression.
 fn many_logs(dir: &Path) {
     let path = dir.join("logs.tar.gz");
     let file = BufWriter::new(File::create(&path).unwrap());
@@ -224,7 +224,7 @@ fn large_junit(dir: &Path) {
     }
 }
 
-/// Packing, against the gzip tar that every system has.
+/// Packing, compared with the system's gzip tar.
 fn pack(dir: &Path) {
     println!("packing 256 MiB of logs");
     let from = dir.join("from");
@@ -249,7 +249,7 @@ fn pack(dir: &Path) {
     );
 }
 
-/// Lines like those of a log, never quite the same.
+/// Lines like those of a log, never identical.
 fn text(size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(size + 100);
     let mut state = 1_u64;

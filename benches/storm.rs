@@ -1,7 +1,7 @@
-//! Everything that anybody who can connect, and a plugin with its certificate, may try, all at once: whether the results of
-//! another plugin arrive all the same, in what memory, and whether the status is current.
+//! All attacks of unauthenticated clients and of a plugin with its certificate at once: whether the results of another
+//! plugin arrive, the peak memory, and the age of the status.
 //!
-//! `STORM_SECONDS` says how long it lasts; 300 where that is not set.
+//! `STORM_SECONDS` is the duration; 300 by default.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ const NODES: usize = 1_000;
 const EVIL_FILE: &str = "evil.json";
 const STATUS_FILE: &str = "status.json";
 
-/// The role: an aggregator of two plugins, which keeps its status in a file.
+/// The role: an aggregator of two plugins, which writes its status to a file.
 pub(super) fn serve(dir: &Path, nodes: &str) {
     let names: Vec<String> = (0..nodes.parse().unwrap()).map(|node| format!("n{node}")).collect();
     let stop = Stop::new();
@@ -51,18 +51,18 @@ pub(super) fn serve(dir: &Path, nodes: &str) {
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Whoever attacks.
+/// An attacker.
 struct Attacker<'a> {
     ours: &'a Server,
     evil: Arc<ClientConfig>,
     end: &'a Stop,
-    /// The attempts.
+    /// The attacks.
     tried: &'a AtomicUsize,
     source: [u8; 4],
 }
 
 impl Attacker<'_> {
-    /// Does it again and again, as one of so many.
+    /// Repeats an attack, as one of N threads.
     fn repeat(&self, pause: u64, attack: impl Fn(&Self, usize) -> std::io::Result<()>) {
         let mut round = 0;
         while !self.end.wait(Duration::from_millis(pause)) {
@@ -94,7 +94,7 @@ impl Attacker<'_> {
         status(&mut stream).map(drop)
     }
 
-    /// Begins an upload and brings `bytes` each second.
+    /// Begins an upload and sends `bytes` each second.
     fn trickle(&self, node: usize, bytes: usize) -> std::io::Result<()> {
         let mut stream = self.connect()?;
         stream.write_all(put(EVIL, node, 100 * MIB, "").as_bytes())?;
@@ -104,7 +104,7 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    /// Says so much on plain TCP and holds the line until it is cut.
+    /// Sends N bytes over plain TCP and holds the connection until it is closed.
     fn hold(&self, said: &[u8]) -> std::io::Result<()> {
         let mut socket = self.plain()?;
         socket.write_all(said)?;
@@ -125,7 +125,7 @@ fn progress(node: usize, body: &[u8]) -> String {
     )
 }
 
-/// An archive that unpacks to much, and breaks off at its end.
+/// An archive that unpacks to many bytes, and is truncated.
 fn spoiled(files: usize, bytes: usize) -> Vec<u8> {
     let gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut tar = tar::Builder::new(gzip);
@@ -161,7 +161,7 @@ pub(super) fn measure(base: &Path) {
     let mut greeting = Vec::new();
     let name = ServerName::try_from("127.0.0.1").unwrap();
     ClientConnection::new(Arc::clone(&evil), name).unwrap().write_tls(&mut greeting).unwrap();
-    // A certificate of 60 KiB is begun and not ended.
+    // A certificate of 60 KiB is begun and not completed.
     let record = [&[0x17, 3, 3, 0x40, 0][..], &[7; 16_000]].concat();
     let long_greeting = [&greeting[..], &record, &record, &record].concat();
     let objects = format!("{{\"a\":[{}{{}}]}}", "{\"\":0},".repeat(590_000));
@@ -243,12 +243,12 @@ pub(super) fn measure(base: &Path) {
     verdict("storm, aggregator's peak memory in MiB", ours.peak(), 128.0, Better::Smaller);
 }
 
-/// What became of the honest ones.
+/// Outcome for the honest clients.
 #[derive(Default)]
 struct Seen {
     times: Mutex<Vec<Duration>>,
     tries: AtomicUsize,
-    /// How long the status told of fewer than had arrived.
+    /// Longest period in which the status lagged behind received results.
     lag: Mutex<Duration>,
 }
 
@@ -297,7 +297,7 @@ fn honest(ours: &Server, seconds: u64, around: &Path, seen: &Seen) {
     });
 }
 
-/// How many results of the honest plugin the status tells of as complete; many are told as a sum.
+/// Completed results of the honest plugin in the status; large numbers are a sum.
 fn told(text: &str) -> usize {
     let status: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let entries = status["plugins"].as_array().map_or(&[][..], Vec::as_slice);

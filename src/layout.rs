@@ -21,6 +21,8 @@ pub(crate) const QUERY_ERRORS: &str = "meta/query-errors.json";
 pub(crate) const HEALTH: &str = "meta/clusterhealth.json";
 /// Number of redacted values.
 pub(crate) const REDACTIONS: &str = "meta/redactions.json";
+/// Nodes that a plugin does not run on, with the reasons.
+pub(crate) const EXCLUDED: &str = "meta/nodes.json";
 /// Time, size and sender of each result.
 pub(crate) const RECEIVED: &str = "meta/results.json";
 /// Why a run failed that has errors instead of all results.

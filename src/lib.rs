@@ -26,14 +26,14 @@
 //! remote | aggregator driver worker query gather image | process report
 //! plugin config
 //! board
-//! status item causes | backplane
+//! status item remedies nodes | backplane
 //! names layout
 //! client/
 //! base/kube base/oci
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
-//! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near
-//! base/stop base/quota base/visible base/sys base/small base/hex base/at base/testing
+//! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics
+//! base/stop base/quota base/visible base/sys base/small base/hex base/joined base/at base/testing
 //! ```
 //!
 //! Layers rule out cycles. Imports that are prohibited regardless of the layers:
@@ -48,7 +48,7 @@
 //!
 //! | to find | look in |
 //! | --- | --- |
-//! | a command, its flags, what it prints | `cli/<command>.rs`; the table of all flags: `cli/table.rs` |
+//! | a command, its flags, what it prints | `cli/<command>.rs`; the table of all flags: `cli/table.rs`; their meaning for runs: `cli/run_args.rs` |
 //! | one run from start to archive, in a cluster or locally | `pipeline` |
 //! | what a run creates in a cluster, and removes | `deploy` |
 //! | whether a cluster is ready for a run | `doctor` |
@@ -60,12 +60,13 @@
 //! | facts and logs of a node | `gather` |
 //! | the images and test lists of a Kubernetes version | `image` |
 //! | JUnit, gojson, raw, manual results become one tree | `process` |
-//! | causes of failures, and remedies | `causes` |
+//! | causes of failures, and remedies | `remedies` |
 //! | whether a run can be certified, and its submission | `certify` |
 //! | showing an archive: text, page, JSON, JUnit, differences | `report` |
 //! | plugin definitions, built-ins, installed ones | `plugin` |
 //! | a run's settings and all defaults | `config` |
 //! | routes, headers, progress, heartbeats: the protocol of both ends | [`client::protocol`] |
+//! | which nodes a plugin runs on, how many at once | `nodes` |
 //! | the status document / the tree of results and its file | `status` / `item` |
 //! | the live display of runs and transfers | `board` |
 //! | the run's authority and its certificates | `backplane` |
@@ -80,6 +81,7 @@
 //! | errors that name their file | [`base::at`] |
 //! | lines of a terminal that are redrawn | [`base::live`] |
 //! | authorities that this machine trusts | [`base::tls`] |
+//! | the OpenMetrics text format | [`base::openmetrics`] |
 //! | pauses between attempts, and how many attempts | [`base::retry`] |
 //! | differences between Linux, macOS and Windows | [`base::sys`] |
 //! | JSON literals, untrusted JSON within limits | [`mod@base::json`] |
@@ -103,13 +105,14 @@
 mod cli;
 
 mod aggregator;
+#[path = "../tests/support/aggregator.rs"]
+mod aggregator_alone;
 #[cfg(test)]
 #[path = "../tests/support/api_server/mod.rs"]
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod backplane;
 mod board;
-mod causes;
 mod certify;
 mod config;
 mod deploy;
@@ -121,21 +124,25 @@ mod image;
 mod item;
 mod layout;
 mod names;
+mod nodes;
 mod pipeline;
 mod plugin;
 mod process;
 mod query;
+mod remedies;
 mod remote;
 mod report;
 mod status;
 mod worker;
 
+#[doc(hidden)]
+pub use cli::commands;
 pub use cli::run;
 
 /// For benchmarks and black-box tests that need the aggregator alone, without a run around it.
 #[doc(hidden)]
 pub mod outside {
-    pub use crate::aggregator::{serve_alone, serve_certifying, serve_shared};
+    pub use crate::aggregator_alone::{serve_alone, serve_certifying, serve_shared};
     pub use crate::backplane::{Authority, Identity, SigningRequest, server_config};
     pub use base::archive::{Packed, pack_file};
     pub use base::http::Limits;
@@ -144,7 +151,7 @@ pub mod outside {
 /// What the fuzzers under `fuzz/` call.
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing {
-    pub use crate::aggregator::fuzz::{journal, progress};
+    pub use crate::aggregator::tests::fuzz::{journal, progress};
     pub use crate::process::{fuzz_file as file, fuzz_tree as tree};
     #[cfg(fuzzing)]
     pub use base::fuzzing::*;

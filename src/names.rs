@@ -22,6 +22,8 @@ pub(crate) const PLUGINS_MAP: &str = "sonobuoy-plugins-cm";
 pub(crate) const AUTHORITY_MAP: &str = "sonobuoy-authority";
 pub(crate) const AUTHORITY_KEY: &str = "authority.crt";
 pub(crate) const RUN_KEY: &str = "run";
+/// The key for the aggregator's pod in the same map, if its results are on a volume claim.
+pub(crate) const POD_KEY: &str = "pod.json";
 /// The role of a run's account in its namespace, regardless of their names.
 pub(crate) const RUN_ROLE: &str = "sonobuoy-serviceaccount-sonobuoy";
 /// The service account of the aggregator, if it has its own.
@@ -181,4 +183,34 @@ pub(crate) mod env {
     pub(crate) const UPLOAD_LIMIT: &str = "SONOBUOY_UPLOAD_LIMIT";
     /// The container of a worker.
     pub(crate) const WORKER_CONTAINER: &str = "SONOBUOY_WORKER_CONTAINER";
+}
+/// The volume claim of the aggregator's pod, if its results are on one.
+pub(crate) fn claim(pod: &Value) -> Option<&str> {
+    let mut volumes = pod["spec"]["volumes"].as_array()?.iter();
+    volumes.find_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
+}
+
+/// A pod as it was created, without what the server, the scheduler and the run added.
+pub(crate) fn bare(pod: &Value) -> Value {
+    let meta = &pod["metadata"];
+    let mut spec = pod["spec"].clone();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("nodeName");
+    }
+    let is_added =
+        |entry: &Value| entry["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"));
+    if let Some(volumes) = spec["volumes"].as_array_mut() {
+        volumes.retain(|volume| !is_added(volume));
+    }
+    for container in spec["containers"].as_array_mut().into_iter().flatten() {
+        if let Some(mounts) = container["volumeMounts"].as_array_mut() {
+            mounts.retain(|mount| !is_added(mount));
+        }
+    }
+    let mut annotations = meta["annotations"].clone();
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove(ANNOTATION_STATUS);
+    }
+    let metadata = json!({"name": meta["name"], "labels": meta["labels"], "annotations": annotations});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }

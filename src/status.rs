@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use base::clock;
-use client::protocol::Progress;
+use client::protocol::{Lost, Progress};
 
 /// Still running.
 pub(crate) const RUNNING: &str = "running";
@@ -75,6 +75,12 @@ pub(crate) struct Run {
     /// Creation time of the aggregator's pod; only known outside the aggregator, and never serialized.
     #[serde(skip)]
     pub started: Option<SystemTime>,
+    /// Bytes of the results that have arrived; only known inside the aggregator, and never serialized.
+    #[serde(skip)]
+    pub received_bytes: u64,
+    /// Requests of workers that were refused; as `received_bytes`.
+    #[serde(skip)]
+    pub refusals: u64,
 }
 
 impl Run {
@@ -172,6 +178,9 @@ pub(crate) struct Entry {
     /// Whether it exceeded its time limit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
+    /// The node or pod that was lost, if that is why there is no result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
     /// The number of nodes in a folded entry; absent means one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
@@ -210,6 +219,8 @@ impl Default for Run {
             error: None,
             message: None,
             started: None,
+            received_bytes: 0,
+            refusals: 0,
         }
     }
 }

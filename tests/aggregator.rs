@@ -1,5 +1,5 @@
-//! The aggregator's process against the fake API server: what becomes of a run when pods, nodes, the API server or the
-//! aggregator itself misbehave.
+//! The aggregator process against the fake API server: behaviour of a run when pods, nodes, the API server or the
+//! aggregator itself fail.
 
 use std::io::Write as _;
 
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::channel::files;
 use crate::support::Sonobuoy;
 use crate::support::api_server::{ApiServer, Fault};
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{Cluster, daemon_set_controller};
 
 #[test]
-fn a_real_worker_and_a_real_aggregator_understand_each_other() {
+fn worker_delivers_to_aggregator() {
     let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
     let aggregator = cluster.start("");
     let pod = cluster.pod_on("p", "global");
@@ -35,7 +35,7 @@ fn a_real_worker_and_a_real_aggregator_understand_each_other() {
 }
 
 #[test]
-fn a_run_in_groups_comes_to_its_archive() {
+fn run_in_groups_completes() {
     let cluster = Cluster::new(&["a", "b"])
         .daemon_sets()
         .plugin("early", "DaemonSet", "  order: -1\n")
@@ -61,8 +61,8 @@ fn a_run_in_groups_comes_to_its_archive() {
 }
 
 #[test]
-fn a_pod_that_vanishes_ends_its_plugin() {
-    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
+fn vanished_pod_fails_its_plugin() {
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").set("Retries", json!({"NodeLost": 0}));
     let aggregator = cluster.start("");
     cluster.worker("p");
     let name = cluster.pods("p")[0]["metadata"]["name"].as_str().unwrap().to_owned();
@@ -72,9 +72,10 @@ fn a_pod_that_vanishes_ends_its_plugin() {
     assert_eq!(cluster.status()["plugins"][0]["status"], "failed");
 }
 
-/// What the kubelet says of the only pod becomes the plugin's error.
+/// The kubelet's message about the only pod becomes the plugin's error.
 fn kubelet_says(graces: Value, status: Value, expected: &str) {
-    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").set("Graces", graces);
+    let retries = json!({"NodeLost": 0});
+    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").set("Graces", graces).set("Retries", retries);
     let aggregator = cluster.start("");
     cluster.worker("p");
     let name = cluster.pods("p")[0]["metadata"]["name"].as_str().unwrap().to_owned();
@@ -85,7 +86,7 @@ fn kubelet_says(graces: Value, status: Value, expected: &str) {
 }
 
 #[test]
-fn an_evicted_pod_ends_its_plugin() {
+fn evicted_pod_fails_its_plugin() {
     kubelet_says(
         json!({}),
         json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"}),
@@ -94,7 +95,7 @@ fn an_evicted_pod_ends_its_plugin() {
 }
 
 #[test]
-fn a_pod_that_no_node_takes_gets_time_and_no_more() {
+fn unschedulable_pod_fails_after_its_grace() {
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
         "lastTransitionTime": "2024-01-01T00:00:00Z"});
     kubelet_says(
@@ -105,7 +106,7 @@ fn a_pod_that_no_node_takes_gets_time_and_no_more() {
 }
 
 #[test]
-fn images_that_cannot_be_pulled_end_their_plugin() {
+fn image_pull_errors_fail_the_plugin() {
     let waiting = |reason: &str| {
         json!({"startTime": "2024-01-01T00:00:00Z", "containerStatuses": [
             {"name": "plugin", "state": {"waiting": {"reason": reason, "message": "of the kubelet"}}}]})
@@ -115,7 +116,7 @@ fn images_that_cannot_be_pulled_end_their_plugin() {
 }
 
 #[test]
-fn a_conformance_image_out_of_reach_is_named_at_once_with_the_commands_that_bring_it() {
+fn unreachable_conformance_image_fails_at_once_with_remedy() {
     let cluster = Cluster::new(&[]).plugin("e2e", "Job", "");
     let aggregator = cluster.start("");
     cluster.api.wait(|_| !cluster.pods("e2e").is_empty());
@@ -127,7 +128,7 @@ fn a_conformance_image_out_of_reach_is_named_at_once_with_the_commands_that_brin
         let status = json!({"startTime": started, "containerStatuses": [container]});
         cluster.api.merge(&cluster.path(&name), &json!({"status": status}));
     };
-    // Long before it counts as a failure.
+    // Well before the failure is final.
     says("2099-01-01T00:00:00Z");
     cluster.wait_for_status(|status| {
         let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
@@ -139,12 +140,18 @@ fn a_conformance_image_out_of_reach_is_named_at_once_with_the_commands_that_brin
 }
 
 #[test]
-fn a_node_that_is_deleted_is_skipped() {
-    let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
+fn node_deleted_before_its_pod_is_skipped() {
+    let cluster = Cluster::new(&["a", "b"]).plugin("p", "DaemonSet", "");
+    cluster.api.controller(|api, change| {
+        let is_set = change.kind == "ADDED" && change.path.contains("/daemonsets/");
+        if is_set {
+            api.remove("/api/v1/nodes/b");
+        }
+        daemon_set_controller(api, change);
+    });
     let aggregator = cluster.start("");
     let worker = cluster.worker("p");
     assert_eq!(worker.send("a"), 200);
-    cluster.api.remove("/api/v1/nodes/b");
     aggregator.ends_well();
     assert!(cluster.error("p", "b").contains("skipped: node deleted"));
     let tree = cluster.archive().text("plugins/p/sonobuoy_results.yaml");
@@ -157,7 +164,7 @@ fn a_node_that_is_deleted_is_skipped() {
 }
 
 #[test]
-fn a_pod_of_a_daemon_set_may_be_made_again() {
+fn daemon_set_pod_may_be_recreated() {
     let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "");
     let aggregator = cluster.start("");
     let worker = cluster.worker("p");
@@ -174,7 +181,7 @@ fn a_pod_of_a_daemon_set_may_be_made_again() {
 }
 
 #[test]
-fn a_launch_that_is_refused_ends_that_plugin_with_the_words_of_the_api() {
+fn rejected_launch_fails_the_plugin_with_the_api_message() {
     let cluster =
         Cluster::new(&["a"]).daemon_sets().plugin("denied", "DaemonSet", "").plugin("fine", "Job", "");
     cluster.api.admission(|plural, _| {
@@ -190,7 +197,7 @@ fn a_launch_that_is_refused_ends_that_plugin_with_the_words_of_the_api() {
 }
 
 #[test]
-fn a_creation_whose_answer_is_lost_is_tried_again() {
+fn creation_is_retried_after_a_lost_response() {
     let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "");
     for kind in ["/api/v1/namespaces/sonobuoy/secrets", "/apis/apps/v1/namespaces/sonobuoy/daemonsets"] {
         cluster.api.fault(Fault::on(&format!("POST {kind}")).dropped());
@@ -201,7 +208,7 @@ fn a_creation_whose_answer_is_lost_is_tried_again() {
 }
 
 #[test]
-fn a_run_outlives_an_absence_of_the_api_server() {
+fn run_survives_an_api_server_outage() {
     let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
     let aggregator = cluster.start("");
     let worker = cluster.worker("p");
@@ -220,13 +227,14 @@ fn a_run_outlives_an_absence_of_the_api_server() {
 }
 
 #[test]
-fn a_killed_aggregator_goes_on_where_it_was() {
+fn killed_aggregator_resumes() {
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
         let cluster = Cluster::new(&["a", "b"])
             .daemon_sets()
             .plugin("p", "DaemonSet", "")
             .plugin("q", "Job", "")
-            .plugin("gone", "Job", "");
+            .plugin("gone", "Job", "")
+            .set("Retries", json!({"NodeLost": 0}));
         let aggregator = cluster.start("");
         let (p, q) = (cluster.worker("p"), cluster.worker("q"));
         assert_eq!(p.send("a"), 200);
@@ -239,7 +247,7 @@ fn a_killed_aggregator_goes_on_where_it_was() {
         assert_ne!(code, 0);
         assert!(
             !said.contains("the last status could not be published"),
-            "who is told to end does not try for seconds: {said}"
+            "a terminated worker does not retry for seconds: {said}"
         );
         let run = |cluster: &Cluster| {
             let names = std::fs::read_dir(cluster.folder.join("runs")).unwrap();
@@ -254,7 +262,7 @@ fn a_killed_aggregator_goes_on_where_it_was() {
         let aggregator = cluster.start("");
         cluster.api.wait(|_| aggregator.said().contains("where it was interrupted"));
         cluster.api.wait(|api| api.count("POST /api/v1/namespaces/sonobuoy/pods") >= 3);
-        // The same workers, which know nothing of it.
+        // The same workers, unaware of the restart.
         assert_eq!(p.send("a"), 409);
         assert_eq!(p.send("b"), 200);
         assert_eq!(q.send("global"), 200);
@@ -267,14 +275,15 @@ fn a_killed_aggregator_goes_on_where_it_was() {
         assert_eq!(config["UUID"], uuid[0].as_str());
         let description: Value = serde_json::from_str(&archive.text("plugins/q/definition.json")).unwrap();
         assert_eq!(description["SessionID"], q.session.as_str());
-        // Started once more, it finds nothing left to do.
+        // After another restart, no work is left.
         cluster.start("").ends_well();
     }
 }
 
 #[test]
-fn a_result_that_comes_after_an_error_wins() {
+fn result_replaces_an_earlier_error() {
     let cluster = Cluster::new(&["a"]).plugin("early", "Job", "").plugin("other", "Job", "");
+    let cluster = cluster.set("Retries", json!({"NodeLost": 0}));
     let aggregator = cluster.start("");
     let (early, other) = (cluster.worker("early"), cluster.worker("other"));
     let name = cluster.pods("early")[0]["metadata"]["name"].as_str().unwrap().to_owned();
@@ -290,7 +299,7 @@ fn a_result_that_comes_after_an_error_wins() {
 }
 
 #[test]
-fn runs_in_two_namespaces_do_not_touch_each_other() {
+fn runs_in_two_namespaces_are_independent() {
     let api = ApiServer::start();
     let one = Cluster::within(api.clone(), "one", &["a"]).plugin("p", "Job", "");
     let two = Cluster::within(api, "two", &["a"]).plugin("p", "Job", "");
@@ -305,7 +314,7 @@ fn runs_in_two_namespaces_do_not_touch_each_other() {
 }
 
 #[test]
-fn time_limits_are_those_of_the_plugin_first() {
+fn plugin_timeout_takes_precedence() {
     let cluster = Cluster::new(&["a"])
         .plugin("named", "Job", "  timeout: 1h\n")
         .plugin("defined", "Job", "  timeout: 1s\n")
@@ -324,7 +333,7 @@ fn time_limits_are_those_of_the_plugin_first() {
 }
 
 #[test]
-fn without_the_right_to_see_nodes_plugins_of_each_node_are_skipped_where_everybody_sees_it() {
+fn daemon_set_plugins_are_skipped_visibly_without_node_access() {
     let cluster = Cluster::new(&["a"]).daemon_sets().plugin("each", "DaemonSet", "").plugin("one", "Job", "");
     cluster.api.forbid("list", "nodes");
     let aggregator = cluster.start("");
@@ -333,11 +342,11 @@ fn without_the_right_to_see_nodes_plugins_of_each_node_are_skipped_where_everybo
     let entry = cluster.status()["plugins"][0].clone();
     assert_eq!((&entry["plugin"], &entry["result-status"]), (&json!("each"), &json!("skipped")), "{entry}");
     assert!(entry["message"].as_str().unwrap().contains("may not list the nodes"), "{entry}");
-    assert!(cluster.pods("each").is_empty(), "what nobody waits for is not started");
+    assert!(cluster.pods("each").is_empty(), "a plugin without expected results is not started");
 }
 
 #[test]
-fn a_controller_that_may_make_no_pods_is_asked_why() {
+fn daemon_set_without_pods_reports_the_controllers_reason() {
     let cluster = Cluster::new(&["a"]).plugin("p", "DaemonSet", "").set("Graces", json!({"NoPod": "1s"}));
     cluster.api.controller(|api, change| {
         if change.kind == "ADDED" && change.path.contains("/daemonsets/") {
@@ -369,7 +378,7 @@ fn a_controller_that_may_make_no_pods_is_asked_why() {
 }
 
 #[test]
-fn another_pod_with_the_same_volume_takes_the_run_up() {
+fn recreated_pod_resumes_the_run_from_its_volume() {
     let mut cluster = Cluster::new(&[]).plugin("p", "Job", "").plugin("q", "Job", "");
     cluster.listens_at(std::net::Ipv4Addr::LOCALHOST);
     for name in ["sonobuoy-config-cm", "sonobuoy-plugins-cm"] {
@@ -393,7 +402,7 @@ fn another_pod_with_the_same_volume_takes_the_run_up() {
     left.extend(cluster.pods("q").iter().map(|pod| path("pods", pod)));
     cluster.api.remove(&cluster.path("sonobuoy"));
     cluster.own_pod(json!({"sonobuoy-component": "aggregator"}));
-    // What belonged to the first one has not gone yet.
+    // Objects of the first pod still exist.
     for path in &left {
         cluster.api.put(path, json!({"metadata": {"ownerReferences": [{"uid": "before"}]}}));
     }
@@ -420,7 +429,7 @@ fn another_pod_with_the_same_volume_takes_the_run_up() {
 }
 
 #[test]
-fn no_exit_stays_and_says_so() {
+fn no_exit_keeps_the_aggregator_and_logs_it() {
     let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
     let aggregator = cluster.start("--no-exit --level=info -v=4 --alsologtostderr");
     assert_eq!(cluster.worker("p").send("global"), 200);
@@ -431,8 +440,8 @@ fn no_exit_stays_and_says_so() {
 }
 
 #[test]
-fn the_least_configuration_is_enough() {
-    // As tools write it that bring their own manifests: an old label, an old flag, few keys.
+fn minimal_configuration_is_sufficient() {
+    // As written by tools with their own manifests: an old label, an old flag, few keys.
     let mut cluster = Cluster::new(&["a"]).plugin("p", "DaemonSet", "").daemon_sets();
     cluster.own_pod(json!({"run": "sonobuoy-master"}));
     let server = cluster.settings["Server"].clone();
@@ -450,8 +459,8 @@ fn the_least_configuration_is_enough() {
     assert_eq!(cluster.archive().text("plugins/p/results/a/r.txt"), "of a\n");
 }
 
-/// A gzip tar of that many thousand entries and one: some files, and then the packed folder itself again and again,
-/// which costs no disk. A member of a thousand is packed once and repeated.
+/// A gzip tar of `thousands` × 1,000 + 1 entries: some files, then the same compressed folder repeatedly, which
+/// takes no disk space. A member of 1,000 entries is packed once and repeated.
 fn many_entries(thousands: usize) -> Vec<u8> {
     let member = |count: usize, name: fn(usize) -> String, kind| {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -473,7 +482,7 @@ fn many_entries(thousands: usize) -> Vec<u8> {
 }
 
 #[test]
-fn more_than_a_million_entries_are_refused_and_leave_nothing() {
+fn archive_of_a_million_entries_is_rejected() {
     let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").plugin("other", "Job", "");
     let aggregator = cluster.start("");
     let (worker, other) = (cluster.worker("p"), cluster.worker("other"));
@@ -496,7 +505,7 @@ fn more_than_a_million_entries_are_refused_and_leave_nothing() {
 }
 
 #[test]
-fn two_hundred_nodes_bring_two_hundred_results() {
+fn two_hundred_nodes_deliver_two_hundred_results() {
     let names: Vec<String> = (0..200).map(|number| format!("node-{number}")).collect();
     let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
     let cluster = Cluster::new(&nodes).daemon_sets().plugin("p", "DaemonSet", "");
@@ -514,7 +523,7 @@ fn two_hundred_nodes_bring_two_hundred_results() {
 }
 
 #[test]
-fn a_run_hides_what_its_configuration_calls_secret() {
+fn configured_secrets_are_redacted() {
     let rules = "env: ['^PIN$']\ntext: ['card=\\d+']\nfields: [{kind: ConfigMap, path: data.code}]\n";
     let made = Sonobuoy::new("gen config --redact rules.yaml").file("rules.yaml", rules).run_any();
     let made: Value = serde_json::from_str(&made.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while it goes on, and what a pipeline reads instead.
+//! Live output during a run: the board at a terminal, plain lines in a pipe.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -17,7 +17,7 @@ use super::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, sta
 use super::support::registry::{Habits, Registry};
 use super::support::watchdog::Watchdog;
 
-/// A plugin on five nodes, of which the second fails.
+/// A plugin on five nodes; the second one fails.
 const PLUGIN: &str = r#"
 sonobuoy-config: {driver: DaemonSet, plugin-name: probe}
 spec:
@@ -31,7 +31,7 @@ fn local(words: &str) -> Sonobuoy {
     run.file("plugin.yaml", PLUGIN).env("TMPDIR", folder)
 }
 
-/// Runs at a terminal of this size; everything that it was sent, and the exit code.
+/// Runs at a terminal of this size; returns everything printed and the exit code.
 pub(super) fn at_terminal(run: Sonobuoy, columns: u16, rows: u16) -> (String, Option<i32>) {
     let master = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
     pty::grantpt(&master).unwrap();
@@ -43,12 +43,12 @@ pub(super) fn at_terminal(run: Sonobuoy, columns: u16, rows: u16) -> (String, Op
     let (mut command, _folder) = run.command();
     command.stdout(Stdio::from(slave.try_clone().unwrap())).stderr(Stdio::from(slave));
     let mut child = command.spawn().unwrap();
-    // Its copies of the terminal would keep the reader waiting.
+    // The command's copies of the terminal would keep the reader open.
     drop(command);
     let watchdog = Watchdog::over(&child);
     let (mut sent, mut piece) = (Vec::new(), [0; 4096]);
     let mut master = File::from(master);
-    // Linux says that the other side is gone by an error.
+    // Linux reports a closed peer as an error.
     while let Ok(count @ 1..) = master.read(&mut piece) {
         sent.extend_from_slice(&piece[..count]);
     }
@@ -57,29 +57,29 @@ pub(super) fn at_terminal(run: Sonobuoy, columns: u16, rows: u16) -> (String, Op
     (String::from_utf8(sent).unwrap(), code)
 }
 
-/// How many lines each frame moves up over.
+/// The number of lines that each frame moves up.
 fn moves(sent: &str) -> Vec<usize> {
     let starts = sent.split("\x1b[").filter_map(|rest| rest.split_once('A'));
     starts.filter_map(|(number, _)| number.parse().ok()).collect()
 }
 
 #[test]
-fn a_board_is_drawn_in_place_fits_and_ends_as_lines_that_stay() {
+fn board_redraws_in_place_and_ends_as_plain_lines() {
     for (columns, rows) in [(80, 24), (40, 8), (200, 60)] {
         let (sent, _) = at_terminal(local("").env("TERM", "xterm"), columns, rows);
         let moves = moves(&sent);
         assert!(!moves.is_empty(), "{sent}");
         assert!(moves.iter().all(|up| *up < usize::from(rows)), "{moves:?} in {rows} rows");
-        // What stands after the last erasure is there to stay.
+        // Text after the last erasure is permanent.
         let stays = sent.rsplit("\x1b[J").next().unwrap();
         assert!(stays.contains("probe: 5 of 5 nodes done, 1 failed, after 0:0"), "{stays}");
         assert!(stays.contains("FAILED"), "{stays}");
-        assert_eq!(sent.matches("WARN").count(), 0, "what fails is told by the board: {sent}");
+        assert_eq!(sent.matches("WARN").count(), 0, "the board shows the failure: {sent}");
     }
 }
 
 #[test]
-fn nothing_is_drawn_where_it_cannot_be_or_where_nobody_wants_it() {
+fn board_is_off_without_a_terminal_or_on_request() {
     for (term, words) in [("dumb", ""), ("xterm", "--output=plain"), ("dumb", "--output=board")] {
         let (sent, _) = at_terminal(local(words).env("TERM", term).env("NO_COLOR", "1"), 80, 24);
         assert!(!sent.contains('\x1b'), "{sent}");
@@ -95,7 +95,7 @@ fn nothing_is_drawn_where_it_cannot_be_or_where_nobody_wants_it() {
 }
 
 #[test]
-fn events_are_all_that_standard_output_holds() {
+fn stdout_contains_only_events() {
     let done = local("--output json --retrieve out").run_any();
     let events: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let kinds: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
@@ -111,7 +111,7 @@ fn events_are_all_that_standard_output_holds() {
 }
 
 #[test]
-fn transfers_are_drawn_at_a_terminal_and_leave_a_line() {
+fn transfers_show_progress_and_end_as_a_line() {
     let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
     fill(&from, "team/tool", true);
     let image = format!("{}/team/tool:1", from.host());
@@ -121,10 +121,10 @@ fn transfers_are_drawn_at_a_terminal_and_leave_a_line() {
     assert_eq!(code, Some(0), "{sent}");
     assert!(!moves(&sent).is_empty() && sent.contains("tool:1") && sent.contains(" of 40.0 MiB"), "{sent}");
     let stays = sent.rsplit("\x1b[J").next().unwrap();
-    assert!(stays.contains("all: 2 of 2 images done, after 0:0"), "{stays}");
-    // Elsewhere it is a line for what is new, and standard output is what it was.
+    assert!(stays.contains("all: 1 of 1 image done, after 0:0"), "{stays}");
+    // Without a terminal: a line per change, and the usual stdout.
     let name = format!("{}/tool:1\n", to.host());
-    push().stdout(&name).stderr_has("all: 2 of 2 images done").run();
+    push().stdout(&name).stderr_has("all: 1 of 1 image done").run();
 
     let run = Finished::with(&noise(3 << 20));
     let (sent, code) = at_terminal(run.retrieve("").env("TERM", "xterm"), 80, 24);
@@ -134,7 +134,7 @@ fn transfers_are_drawn_at_a_terminal_and_leave_a_line() {
 }
 
 #[test]
-fn three_hundred_nodes_fit_into_a_window() {
+fn board_of_three_hundred_nodes_fits_the_window() {
     let (api, folder, config) = untouched();
     namespace(&api);
     let entries = |done: u64| -> Vec<Value> {
@@ -168,12 +168,12 @@ fn three_hundred_nodes_fit_into_a_window() {
 }
 
 #[test]
-fn a_plugin_that_fails_is_not_called_done_and_its_warnings_are_kept() {
+fn failed_plugin_is_not_reported_as_done() {
     let plugin = |script: &str| {
         let text = format!(
             "sonobuoy-config: {{driver: Job, plugin-name: acceptance, result-format: junit}}\nspec: {{command: [sh, -c], args: ['{script}']}}\n"
         );
-        // One that passes, so that the run brings something.
+        // A passing plugin, so that the run has a result.
         let other = "sonobuoy-config: {driver: Job, plugin-name: other}\nspec: {command: [sh, -c, 'echo x > $RESULTS_DIR/x; echo $RESULTS_DIR/x > $RESULTS_DIR/done']}\n";
         Sonobuoy::new("run --local -p plugin.yaml -p other.yaml")
             .file("plugin.yaml", text)
@@ -197,7 +197,7 @@ fn a_plugin_that_fails_is_not_called_done_and_its_warnings_are_kept() {
 }
 
 #[test]
-fn the_time_of_a_run_that_is_over_ends_with_its_archive() {
+fn elapsed_time_stops_with_the_archive() {
     let (api, _folder, config) = untouched();
     namespace(&api);
     let mut run: Value = serde_json::from_str(&status("complete", &json!([]))).unwrap();

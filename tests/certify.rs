@@ -1,4 +1,4 @@
-//! `certify`: archives that can be certified, and one thing wrong with them after the other.
+//! `certify`: certifiable archives, each with one defect at a time.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const SERVER: &str = "serverversion.json";
 const PRODUCT: &str = "vendor: V\nname: Fine Clusters\nversion: v1.0\ntype: distribution\ndescription: D\n\
     website_url: https://a.example\ndocumentation_url: https://a.example/docs\ncontact_email_address: a@b.example\n";
 
-/// The files of an archive that has what it needs: three tests, two of them required.
+/// The files of a certifiable archive: three tests, two of them required.
 const GOOD: [(&str, &str); 4] = [
     (DEFINITION, r#"{"Definition": {"spec": {"image": "reg.local:5000/k8s/conformance:v1.33.1"}}}"#),
     (LOG, include_str!("fixtures/certify/v1.33.log")),
@@ -33,14 +33,14 @@ const GOOD: [(&str, &str); 4] = [
     (SERVER, r#"{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}"#),
 ];
 
-/// The command in a folder with the files of an unpacked archive in `run`, each as `change` makes it.
+/// The command in a folder with the unpacked archive `run`, each file passed through `change`.
 fn archived(words: &str, change: impl Fn(&str, &str) -> String) -> Sonobuoy {
     GOOD.iter().fold(Sonobuoy::new(words), |run, (name, content)| {
         run.file(&format!("run/{name}"), change(name, content))
     })
 }
 
-/// The same, with `to` instead of `from` in `file`.
+/// As above, with `from` replaced by `to` in `file`.
 fn certify(words: &str, file: &str, from: &str, to: &str) -> Sonobuoy {
     let change = |name: &str, content: &str| {
         assert!(name != file || content.contains(from), "{file}: {from}");
@@ -52,7 +52,7 @@ fn certify(words: &str, file: &str, from: &str, to: &str) -> Sonobuoy {
 const ALL: &str = "certify run --product product.yaml -o out";
 
 #[test]
-fn a_submission_has_four_files_and_overwrites_nothing() {
+fn submission_has_four_files_and_overwrites_none() {
     let done = certify(ALL, "", "", "")
         .stdout("2 of 2 conformance tests of v1.33 passed\nout/README.md\nout/e2e.log\nout/junit_01.xml\nout/PRODUCT.yaml\n")
         .stderr_has("as v1.33/<product>/ in a pull request whose title names v1.33 and Fine Clusters")
@@ -73,7 +73,7 @@ fn a_submission_has_four_files_and_overwrites_nothing() {
 }
 
 #[test]
-fn runs_of_every_version_are_ready_whether_their_log_is_verbose_or_not() {
+fn every_version_certifies_with_terse_and_verbose_logs() {
     for minor in 27..=34 {
         for form in ["", "-v"] {
             let log = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -88,7 +88,7 @@ fn runs_of_every_version_are_ready_whether_their_log_is_verbose_or_not() {
                 .stderr_has("there is no seal beside it")
                 .run();
 
-            // A verbose log may contradict the rest.
+            // A verbose log may contradict the other files.
             let of = |name: &str, content: &str| {
                 if name == LOG { log.clone() } else { content.replace("v1.33", "v1.26") }
             };
@@ -101,7 +101,7 @@ fn runs_of_every_version_are_ready_whether_their_log_is_verbose_or_not() {
                 other.stderr_has("there is no seal beside it").run();
             }
 
-            // A verbose log states the version of the tests where the tag of their image does not.
+            // A verbose log states the test version if the image tag does not.
             let of = |name: &str, content: &str| match name {
                 LOG => log.clone(),
                 DEFINITION => content.replace("v1.33.1", "latest"),
@@ -113,13 +113,13 @@ fn runs_of_every_version_are_ready_whether_their_log_is_verbose_or_not() {
 }
 
 #[test]
-fn a_run_that_went_on_with_another_one_is_not_one_run() {
+fn continued_run_is_not_certified() {
     let run = certify(ALL, "", "", "").file("run/meta/config.json", r#"{"UUID": "b", "Resumes": "a"}"#);
     run.status(3).stdout_has("meta/config.json: the run continued another one").run_any();
 }
 
 #[test]
-fn tests_that_ran_in_another_plugin_do_not_count() {
+fn tests_of_other_plugins_do_not_count() {
     for (name, words) in [
         ("e2e-retry-1", "plugins/e2e-retry-1/definition.json: failed tests were run again"),
         ("e2e-part-2", "plugins/e2e-part-2/definition.json: tests ran in several parts"),
@@ -130,7 +130,7 @@ fn tests_that_ran_in_another_plugin_do_not_count() {
     }
 }
 
-/// Waits for a run whose archive has `from` replaced in `file`, and certifies it.
+/// Waits for a run whose archive has `from` replaced in `file`, then certifies it.
 fn in_one_go(file: &str, from: &str, to: &str, code: i32, says: &str) -> Done {
     let (api, _config, config) = untouched();
     let entry = serde_json::json!([{"plugin": "e2e", "node": "global", "status": "complete", "result-status": "passed"}]);
@@ -160,7 +160,7 @@ fn in_one_go(file: &str, from: &str, to: &str, code: i32, says: &str) -> Done {
 }
 
 #[test]
-fn a_run_ends_with_its_submission_or_with_what_is_missing() {
+fn certify_run_writes_submission_or_lists_problems() {
     let ready = "2 of 2 conformance tests of v1.33 passed\nout/README.md\n";
     let done = in_one_go("", "", "", 0, ready);
     assert_eq!(done.folder.read("out/e2e.log"), GOOD[1].1);
@@ -171,7 +171,7 @@ fn a_run_ends_with_its_submission_or_with_what_is_missing() {
 }
 
 #[test]
-fn what_keeps_a_run_from_its_submission_is_said_before_it() {
+fn disqualifying_flags_are_reported_before_the_run() {
     for (words, file, expected) in [
         (
             "--certify out",
@@ -207,7 +207,7 @@ fn what_keeps_a_run_from_its_submission_is_said_before_it() {
 }
 
 #[test]
-fn an_archive_is_as_good_as_its_folder() {
+fn archive_and_folder_certify_alike() {
     let done = certify("certify run", "", "", "").run_any();
     let words = ["-czf", "a.tar.gz", "-C", "run", "."];
     assert!(Command::new("tar").args(words).current_dir(done.folder.path()).status().unwrap().success());
@@ -219,7 +219,7 @@ fn an_archive_is_as_good_as_its_folder() {
 }
 
 #[test]
-fn what_is_wrong_is_named_and_nothing_is_written() {
+fn defects_are_named_and_no_file_is_written() {
     for (file, from, to, words) in [
         (
             DEFINITION,
@@ -310,7 +310,7 @@ fn what_is_wrong_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_an_error() {
+fn undecidable_input_is_an_error() {
     Sonobuoy::new("certify run")
         .file("run/meta/info.json", "{}")
         .status(1)

@@ -1,4 +1,4 @@
-//! The aggregator alone, attacked over its socket.
+//! The aggregator, attacked over its socket.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -12,12 +12,12 @@ use crate::support::Folder;
 use crate::support::peer::Peer;
 
 const PATH: &str = "/api/v1/results/by-node/n/p";
-/// Much longer than anything here takes.
+/// Much longer than any step of these tests.
 const LONG: Duration = Duration::from_secs(30);
 
 pub struct Aggregator<'a> {
     pub access: &'a Access,
-    /// A worker as it should be.
+    /// A well-behaved worker.
     pub worker: Peer,
     pub results: PathBuf,
 }
@@ -56,7 +56,7 @@ impl Aggregator<'_> {
         std::fs::read_to_string(self.results.join("n/result")).ok()
     }
 
-    /// A worker that comes after all the trouble is served as if there had been none.
+    /// A worker that connects after the attack is served normally.
     pub fn takes_a_result(&self) {
         assert_eq!(files(&self.results), 0, "nothing is stored before");
         let answer = self.worker.say(put("Content-Length: 5\r\n", "whole"));
@@ -69,20 +69,20 @@ pub fn put(lines: &str, body: &str) -> String {
     format!("PUT {PATH} HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}")
 }
 
-/// A whole upload of any bytes.
+/// A complete upload with arbitrary bytes.
 pub fn put_bytes(lines: &str, body: &[u8]) -> Vec<u8> {
     let head = put(&format!("{lines}Connection: close\r\nContent-Length: {}\r\n", body.len()), "");
     [head.as_bytes(), body].concat()
 }
 
-/// How many files there are, however deep.
+/// The number of files below a folder.
 pub fn files(path: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(path) else { return 0 };
     entries.map(|entry| entry.unwrap().path()).map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
 }
 
 #[test]
-fn malformed_requests_are_refused_and_store_nothing() {
+fn malformed_requests_are_rejected_and_store_no_result() {
     with_aggregator(Limits::default(), |aggregator| {
         let long = format!("X: {}\r\n", "x".repeat(70_000));
         let many = "X: y\r\n".repeat(200);
@@ -126,7 +126,7 @@ fn malformed_requests_are_refused_and_store_nothing() {
 }
 
 #[test]
-fn a_body_cut_in_the_middle_is_not_stored_and_may_be_sent_again() {
+fn truncated_body_is_not_stored_and_may_be_resent() {
     with_aggregator(Limits::default(), |aggregator| {
         for start in [
             put("Content-Length: 100\r\n", "half of it"),
@@ -146,7 +146,7 @@ fn a_body_cut_in_the_middle_is_not_stored_and_may_be_sent_again() {
 }
 
 #[test]
-fn strangers_and_those_who_speak_no_tls_get_nowhere() {
+fn unauthenticated_and_plaintext_clients_are_rejected() {
     let short = Duration::from_millis(300);
     with_aggregator(Limits { handshake: short, ..Limits::default() }, |aggregator| {
         let Access { aggregator_url, ca_cert, .. } = aggregator.access;
@@ -170,7 +170,7 @@ fn strangers_and_those_who_speak_no_tls_get_nowhere() {
 }
 
 #[test]
-fn two_hundred_idle_and_fifty_slow_connections_delay_nobody() {
+fn idle_and_slow_connections_do_not_delay_others() {
     with_aggregator(Limits::default(), |aggregator| {
         let silent: Vec<_> = (0..200).map(|_| aggregator.worker.plain()).collect();
         let slow: Vec<_> = (0..50)

@@ -1,4 +1,4 @@
-//! The library without the command line: a program of its own that reports without a worker.
+//! The client library without the command line: a separate program that reports without a worker.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +9,8 @@ use super::support::receiver::Certificates;
 use super::support::{Archive, Folder, Sonobuoy, program};
 
 #[test]
-fn a_program_with_nothing_but_the_client_reports_by_itself() {
-    // Beside the rest of what was built, with the versions that the project itself is locked to.
+fn client_library_submits_without_the_program() {
+    // Next to the other build output, with the locked versions of the project.
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let target = Path::new(env!("CARGO_BIN_EXE_sonobuoy")).ancestors().nth(2).unwrap();
     let (example, copy) = (project.join("tests/client-example"), target.join("client-example"));
@@ -59,7 +59,7 @@ fn a_program_with_nothing_but_the_client_reports_by_itself() {
         assert_eq!(got.headers.contains_key("x-sonobuoy-error"), argument.is_none());
     }
 
-    // The same in a run: it asks for its certificate, and no worker is beside it.
+    // The same in a run: the program requests its certificate, and no worker runs.
     for (driver, node) in [("Job", Some("global")), ("DaemonSet", None)] {
         let definition = format!(
             "sonobuoy-config: {{driver: {driver}, plugin-name: own, worker: none}}\n\
@@ -83,14 +83,14 @@ fn a_program_with_nothing_but_the_client_reports_by_itself() {
     assert!(said.contains("AGGREGATOR_URL, CA_CERT, CLIENT_CERT, CLIENT_KEY"), "{said}");
 }
 
-/// The program in a language, or the last shell block, of the page about the protocol.
+/// The program in a language, or the last shell block, of the protocol page.
 fn documented(language: &str) -> String {
     let page = include_str!("../docs/protocol.md");
     let block = page.rsplit(&format!("```{language}\n")).next().unwrap();
     block.split("```").next().unwrap().to_owned()
 }
 
-/// The nodes from which `command`, as a plugin without a worker, has submitted `report.json` in a local run.
+/// The nodes from which `command`, a plugin without a worker, submitted `report.json` in a local run.
 fn by_itself(command: &[&str]) -> Vec<String> {
     let folder = Folder::new();
     let report = folder.write("report.json", "{}");
@@ -111,7 +111,7 @@ fn by_itself(command: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_documented_clients_submit_without_a_worker() {
+fn documented_clients_submit_without_a_worker() {
     if let [Some(_), Some(_)] = ["curl", "openssl"].map(program) {
         let folder = Folder::new();
         let script = folder.write("client.sh", documented("sh"));
@@ -141,7 +141,7 @@ fn the_documented_clients_submit_without_a_worker() {
     }
 }
 
-/// Writes a file unless it is so already: a newer one would be built again.
+/// Writes a file only if its content differs: a newer one would be rebuilt.
 fn write_new(path: &Path, content: &[u8]) {
     if std::fs::read(path).ok().as_deref() != Some(content) {
         std::fs::write(path, content).unwrap();

@@ -1,4 +1,4 @@
-//! The commands that need a cluster and no run of their own: logs, get, delete, version, against the fake API server.
+//! Commands for a cluster without a run: logs, get, delete, version, against the fake API server.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use crate::support::api_server::{ApiServer, Fault};
 use crate::support::cluster::{namespace, untouched};
 use crate::support::{Folder, Sonobuoy};
 
-/// A plugin's pod or the aggregator, with one running container for each name.
+/// A plugin's pod or the aggregator, with a running container per name.
 fn pod(api: &ApiServer, name: &str, labels: Value, containers: &[&str]) -> String {
     let path = format!("/api/v1/namespaces/sonobuoy/pods/{name}");
     let list = |make: fn(&str) -> Value| containers.iter().map(|name| make(name)).collect::<Vec<_>>();
@@ -55,7 +55,7 @@ fn part(pod: &str, container: &str) -> String {
 }
 
 #[test]
-fn logs_of_all_pods_of_one_plugin_or_of_the_aggregator() {
+fn logs_select_all_pods_one_plugin_or_the_aggregator() {
     let (_api, _folder, config) = cluster();
     let aggregator = part("sonobuoy", "kube-sonobuoy");
     let a = part("sonobuoy-a-job", "plugin") + &part("sonobuoy-a-job", "sonobuoy-worker");
@@ -72,7 +72,7 @@ fn logs_of_all_pods_of_one_plugin_or_of_the_aggregator() {
 }
 
 #[test]
-fn a_log_that_cannot_be_read_does_not_hide_the_others() {
+fn unreadable_log_does_not_hide_the_others() {
     let (api, _folder, config) = cluster();
     let path = "GET /api/v1/namespaces/sonobuoy/pods/";
     let waiting = |pod: &str| {
@@ -94,7 +94,7 @@ fn a_log_that_cannot_be_read_does_not_hide_the_others() {
 }
 
 #[test]
-fn followed_logs_go_on_with_containers_that_come_and_come_again() {
+fn followed_logs_include_new_and_restarted_containers() {
     let (api, _folder, config) = cluster();
     let (mut command, _held) = Sonobuoy::new(&format!("logs -f -p b --kubeconfig {config}")).command();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -105,7 +105,7 @@ fn followed_logs_go_on_with_containers_that_come_and_come_again() {
     api.log("sonobuoy", "sonobuoy-b-job", "plugin", " no more\n");
     assert_eq!(next(), "last, unfinished no more\n");
 
-    // Another pod of the plugin comes, and its container runs later.
+    // Another pod of the plugin appears, and its container starts later.
     let labels = json!({"sonobuoy-component": "plugin", "sonobuoy-plugin": "b"});
     let path = pod(&api, "sonobuoy-b-2", labels, &["plugin"]);
     api.merge(
@@ -124,7 +124,7 @@ fn followed_logs_go_on_with_containers_that_come_and_come_again() {
 }
 
 #[test]
-fn get_pod_names_plugin_pods_of_any_namespace() {
+fn get_pod_prints_plugin_pods_of_any_namespace() {
     let (api, _folder, config) = cluster();
     api.put("/api/v1/namespaces/other", json!({}));
     let labels = json!({"labels": {"sonobuoy-component": "plugin"}});
@@ -136,22 +136,25 @@ fn get_pod_names_plugin_pods_of_any_namespace() {
 }
 
 #[test]
-fn delete_removes_a_run_and_says_what_it_did() {
+fn delete_removes_a_run_and_reports_each_object() {
     let (api, _folder, config) = cluster();
     let delete = |words: &str| Sonobuoy::new(&format!("delete --kubeconfig {config} {words}"));
     delete("--dry-run").stderr_has("delete request issued").stderr_has("names=\"[]\"").run();
     delete("--namespace=").status(1).stderr_has("namespace is empty").run();
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_some());
-    delete("--wait").stderr_has("kind=namespace namespace=sonobuoy").run();
+    let gone =
+        "\nNamespace \"sonobuoy\" has been deleted\n\nDeleted all ClusterRoles and ClusterRoleBindings.\n";
+    delete("--wait").stdout(gone).stderr_has("kind=namespace namespace=sonobuoy").run();
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_none());
     delete("--wait")
+        .stdout(gone)
         .stderr_has("already deleted")
         .stderr_has("namespace `sonobuoy` does not exist, and neither does a run in it")
         .run();
 }
 
 #[test]
-fn a_kubeconfig_that_lets_others_in_is_warned_of_once() {
+fn insecure_kubeconfig_is_reported_once() {
     let (api, folder, _) = cluster();
     let url = api.url();
     let plain = url.trim_start_matches("http://");
@@ -187,7 +190,7 @@ fn a_kubeconfig_that_lets_others_in_is_warned_of_once() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_reached_is_one_clear_line() {
+fn unreachable_cluster_is_one_line() {
     let (api, folder, config) = cluster();
     api.demand_token(Some("other"));
     Sonobuoy::new(&format!("get pod --kubeconfig {config}")).status(1).stderr_has("Unauthorized").run();
@@ -218,7 +221,7 @@ fn a_cluster_that_cannot_be_reached_is_one_clear_line() {
 }
 
 #[test]
-fn rights_that_are_missing_are_one_line_with_one_remedy() {
+fn missing_permissions_are_one_line_with_one_remedy() {
     let (api, _folder, config) = run::cluster();
     for plural in ["namespaces", "serviceaccounts", "configmaps", "pods", "services"] {
         api.forbid("create", plural);
@@ -234,7 +237,7 @@ fn rights_that_are_missing_are_one_line_with_one_remedy() {
 }
 
 #[test]
-fn a_wait_for_a_namespace_that_is_not_there_ends_at_once() {
+fn wait_in_a_missing_namespace_ends_at_once() {
     let (_api, _folder, config) = run::cluster();
     Sonobuoy::new(&format!("wait --kubeconfig {config} -n typo"))
         .status(1)
@@ -250,7 +253,7 @@ fn a_terminal_gets_a_line_for_the_run_and_what_comes_next() {
     assert_eq!(code, Some(0), "{sent}");
     assert!(!sent.contains("create request issued") && sent.contains(" objects"), "{sent}");
     assert!(sent.contains("`sonobuoy status --watch -n mine` watches it"), "{sent}");
-    // Errors have one style there, and scripts theirs.
+    // Errors are styled at a terminal, and plain in a pipe.
     let (sent, code) = at_terminal(run::run(&config, "-n mine"), 200, 40);
     assert_eq!(code, Some(1), "{sent}");
     assert!(sent.contains("Error: ") && !sent.contains("Usage:"), "{sent}");

@@ -1,4 +1,4 @@
-//! Completion of command lines: what `__complete` answers, and what three shells make of it.
+//! Completion of command lines: responses of `__complete`, and the behaviour of three shells.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use crate::support::system::no_text;
 use crate::support::watchdog::Watchdog;
 use crate::support::{Folder, Sonobuoy, program, skipped};
 
-/// The lines of an answer to words that are parted at blanks; the last may be empty.
+/// The response lines for blank-separated words; the last word may be empty.
 fn answer(line: &str) -> Vec<String> {
     let done = Sonobuoy::with(["__complete"].into_iter().chain(line.split(' ')))
         .file(".sonobuoy/mine.yaml", "")
@@ -19,7 +19,7 @@ fn answer(line: &str) -> Vec<String> {
     done.stdout.lines().map(str::to_owned).collect()
 }
 
-/// The candidates without descriptions, and the end, are exactly these.
+/// Checks that the candidates without descriptions, and the directive, are exactly these.
 #[track_caller]
 fn check(line: &str, expected: &[&str], end: &str) {
     let mut lines = answer(line);
@@ -28,7 +28,7 @@ fn check(line: &str, expected: &[&str], end: &str) {
     assert_eq!(found, expected.iter().copied().collect(), "{line:?}");
 }
 
-/// These are among the candidates, those are not.
+/// Checks that candidates include `there` and exclude `absent`.
 #[track_caller]
 fn check_some(line: &str, there: &[&str], absent: &[&str]) {
     let lines = answer(line);
@@ -42,7 +42,7 @@ fn check_some(line: &str, there: &[&str], absent: &[&str]) {
 }
 
 #[test]
-fn commands_are_offered_where_a_command_may_stand() {
+fn commands_complete_where_a_command_is_expected() {
     check("ret", &["retrieve"], ":4");
     check_some(
         "",
@@ -61,7 +61,7 @@ fn commands_are_offered_where_a_command_may_stand() {
 }
 
 #[test]
-fn flags_are_offered_with_their_values() {
+fn flags_complete_with_their_values() {
     check("run --mod", &["--mode"], ":4");
     check_some(
         "run -",
@@ -72,7 +72,7 @@ fn flags_are_offered_with_their_values() {
     check("run -p", &["-p"], ":4");
     check("run --none", &[], ":4");
     check("run --mode q", &["quick"], ":4");
-    // What a shell prints of `--mode=QU` is up to the `=`, and the words are taken in any case.
+    // A shell prints the part of `--mode=QU` up to `=`; case is ignored.
     check("run --mode=QU", &["quick"], ":4");
     check("run -mqu", &["-mquick"], ":4");
     check("run --wait-output ", &["Silent", "Spinner", "Progress"], ":4");
@@ -80,23 +80,23 @@ fn flags_are_offered_with_their_values() {
     check("status --watch retr", &[], ":4");
     check("run --skip-preflight=dnscheck,v", &["dnscheck,versioncheck"], ":4");
     check("results -m r", &["report", "readable"], ":4");
-    check("results --format ", &["text", "json", "junit", "html", "csv"], ":4");
+    check("results --format ", &["text", "json", "junit", "html", "markdown", "csv", "openmetrics"], ":4");
     check("gen plugin -f ", &["raw", "junit", "gojson", "manual"], ":4");
     check("e2e --mode=tag", &["tags", "tagCounts"], ":4");
     check("completion ", &["bash", "zsh", "fish", "powershell"], ":4");
     check("run --context ", &[], ":4");
-    // This one takes its value only after `=`, so that the next word is another.
+    // This flag takes its value only after `=`, so the next word is separate.
     check("run --wait --rbac=d", &["Disable", "Detect"], ":4");
     assert_eq!(answer("modes --v")[0], "--verbose\tDo not truncate long lines");
 }
 
 #[test]
-fn files_and_folders_are_left_to_the_shell() {
+fn paths_are_completed_by_the_shell() {
     check("run -f ", &[], ":0");
     check("run --config=x", &[], ":0");
-    check("results ", &["diff"], ":0");
-    check("results -- ", &[], ":0");
-    check("results diff one ", &[], ":0");
+    check("results ", &["diff", "latest"], ":0");
+    check("results -- ", &["latest"], ":0");
+    check("results diff one ", &["latest"], ":0");
     check("retrieve ", &[], ":16");
     check("run --retrieve=", &[], ":16");
     check("retrieve . -x", &["-x"], ":4");
@@ -104,7 +104,7 @@ fn files_and_folders_are_left_to_the_shell() {
 }
 
 #[test]
-fn plugins_are_offered_by_name() {
+fn plugin_names_complete() {
     let built_in = ["e2e", "systemd-logs", "host-facts", "network", "systemd-logs-native"];
     check("run -p ", &[&built_in[..], &["a:b", "mine"]].concat(), ":0");
     check("images --plugin e2e,mi", &["e2e,mine"], ":0");
@@ -125,7 +125,7 @@ fn plugins_are_offered_by_name() {
 }
 
 #[test]
-fn any_words_are_answered() {
+fn arbitrary_input_completes_without_errors() {
     let odd = no_text("", "");
     Sonobuoy::with(["__complete"]).arg(&odd).arg(&odd).stdout(":4\n").run();
     Sonobuoy::with(["__complete", "run"]).arg(no_text("--", "=")).stdout(":4\n").run();
@@ -139,12 +139,12 @@ fn any_words_are_answered() {
 }
 
 #[test]
-fn scripts_of_the_original_are_answered_without_descriptions_too() {
+fn completion_protocol_of_the_original_is_supported() {
     Sonobuoy::with(["__completeNoDesc", "ret"]).stdout("retrieve\n:4\n").run();
 }
 
 #[test]
-fn what_is_offered_is_what_the_help_has() {
+fn completions_equal_the_help() {
     let mut paths = vec![String::new()];
     let mut seen = 0;
     while let Some(path) = paths.pop() {
@@ -162,7 +162,7 @@ fn what_is_offered_is_what_the_help_has() {
     assert!(seen > 30, "{seen} commands");
 }
 
-/// What a shell prints of a script, in a folder with the completion script as `completion`; `None` without that shell.
+/// The shell's output for a script, in a folder with the completion script `completion`; `None` without that shell.
 fn shell(name: &str, flags: &[&str], script: &str) -> Option<String> {
     let shell = program(name)?;
     let folder = Folder::new();
@@ -190,7 +190,7 @@ fn shell(name: &str, flags: &[&str], script: &str) -> Option<String> {
 }
 
 #[test]
-fn scripts_are_there_for_every_shell_and_parse() {
+fn scripts_of_all_shells_parse() {
     for (shell, word) in [
         ("bash", "complete -F"),
         ("zsh", "#compdef sonobuoy"),
@@ -209,7 +209,7 @@ fn scripts_are_there_for_every_shell_and_parse() {
 
 #[test]
 fn bash_completes() {
-    // Bash itself cuts at = and :, and hands over the word that it will replace.
+    // Bash splits at = and :, and passes the word that it will replace.
     let script = r#"
         source <(sonobuoy completion bash)
         try() {
@@ -242,7 +242,7 @@ fn bash_completes() {
         "sonobuoy results my\\ f> [my file.json]",
         "sonobuoy retrieve > [folder] [.sonobuoy]",
     ];
-    // Folders come as they lie on the disk.
+    // Folders are completed as they exist on disk.
     let found: Vec<_> =
         found.lines().map(|line| line.replace("[.sonobuoy] [folder]", "[folder] [.sonobuoy]")).collect();
     assert_eq!(found, expected);
@@ -278,7 +278,7 @@ fn fish_completes() {
 
 #[test]
 fn zsh_completes() {
-    // A terminal of its own, in which a key completes the line and prints what has become of it.
+    // A separate terminal, in which a key completes the line and prints the result.
     let script = r#"
         zmodload zsh/zpty || { echo skipped; exit }
         zpty z zsh -f -i
@@ -299,7 +299,7 @@ fn zsh_completes() {
     "#;
     let Some(found) = shell("zsh", &["-f"], script) else { return };
     if found == "skipped\n" {
-        return skipped("zsh", "this one has no terminals of its own");
+        return skipped("zsh", "this system has no pseudo-terminals");
     }
     let expected = [
         "<sonobuoy retrieve >",
@@ -315,7 +315,7 @@ fn zsh_completes() {
 }
 
 #[test]
-fn zsh_loads_it_from_a_folder_of_functions_as_well() {
+fn zsh_autoloads_the_script() {
     let script = r#"
         mkdir functions && cp completion functions/_sonobuoy
         fpath=($PWD/functions $fpath)
@@ -329,7 +329,7 @@ fn zsh_loads_it_from_a_folder_of_functions_as_well() {
 }
 
 #[test]
-fn scripts_may_leave_descriptions_out() {
+fn descriptions_can_be_omitted() {
     for shell in ["bash", "zsh", "fish", "powershell"] {
         Sonobuoy::new(&format!("completion {shell} --no-descriptions"))
             .stdout_has(" __completeNoDesc ")

@@ -1,4 +1,4 @@
-//! The contributor's door: what it says to run exists, and continuous integration runs what it says.
+//! Contributor documentation: its commands exist, and CI runs them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The Rust that the manifest asks for at least.
+/// The minimum Rust version of the manifest.
 fn oldest_rust() -> String {
     let manifest = text("Cargo.toml");
     let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
@@ -31,7 +31,7 @@ fn forms(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn forms_and_workflows_are_yaml_with_what_each_must_have() {
+fn forms_and_workflows_have_required_keys() {
     let mut found = Vec::new();
     forms(&root().join(".github"), &mut found);
     assert!(found.len() >= 5, "{found:?}");
@@ -51,7 +51,7 @@ fn forms_and_workflows_are_yaml_with_what_each_must_have() {
 }
 
 #[test]
-fn the_oldest_compiler_is_the_same_everywhere() {
+fn minimum_rust_version_is_consistent() {
     let oldest = oldest_rust();
     let workflow: Value = serde_yaml::from_str(&text(".github/workflows/ci.yml")).unwrap();
     let versions = &workflow["jobs"]["linux"]["strategy"]["matrix"]["rust"];
@@ -63,7 +63,7 @@ fn the_oldest_compiler_is_the_same_everywhere() {
 }
 
 #[test]
-fn what_the_pages_tell_to_run_exists() {
+fn documented_commands_exist() {
     let makefile = text("Makefile");
     for page in ["README.md", "CONTRIBUTING.md"] {
         let text = text(page);
@@ -81,11 +81,28 @@ fn what_the_pages_tell_to_run_exists() {
 }
 
 #[test]
-fn the_changelog_has_a_section_for_the_version() {
+fn changelog_has_a_section_for_the_version() {
     let changelog = text("CHANGELOG.md");
     let sections: Vec<_> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     assert_eq!(sections.first(), Some(&"[Unreleased]"));
     let version = format!("[{}] - ", env!("CARGO_PKG_VERSION"));
     let dated = sections[1..].iter().filter(|section| section.starts_with(&version)).count();
     assert_eq!(dated, 1, "a section `## {version}DATE`: {sections:?}");
+}
+
+/// A filter without matches runs no test and succeeds.
+#[test]
+fn test_filters_of_scripts_match_tests() {
+    let mut seen = 0;
+    for script in ["scripts/test", "scripts/ci/machines"] {
+        for word in text(script).split_whitespace() {
+            let Some((module, prefix)) = word.split_once("::") else { continue };
+            let Ok(tests) = std::fs::read_to_string(root().join(format!("tests/{module}.rs"))) else {
+                continue;
+            };
+            assert!(tests.contains(&format!("#[test]\nfn {prefix}")), "{script}: no test matches `{word}`");
+            seen += 1;
+        }
+    }
+    assert!(seen > 15, "{seen}");
 }

@@ -1,5 +1,5 @@
-//! What dependencies bring along is in the lists of deny.toml: their licences, crates in two versions, where they come
-//! from. cargo-deny reads more into the same lists, where it is installed.
+//! Dependencies comply with the lists of deny.toml: licences, duplicate crates, sources. cargo-deny checks more of the
+//! same lists where it is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,7 +19,7 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// Every crate that one system's build has, or that of any; `None` if not all of them are on this machine.
+/// All crates of one system's build, or of any system's; `None` if some are not on this machine.
 fn tree(target: &[&str]) -> Option<BTreeSet<Crate>> {
     let words =
         ["tree", "--locked", "--offline", "--workspace", "--edges=all", "--prefix=none", "--format={p}|{l}"];
@@ -30,7 +30,7 @@ fn tree(target: &[&str]) -> Option<BTreeSet<Crate>> {
         .output()
         .unwrap();
     let lines = String::from_utf8(tree.stdout).unwrap();
-    // A crate of our own says where it is.
+    // Workspace crates have a path.
     let others = lines.lines().filter(|line| line.contains('|') && !line.contains(" (/"));
     let read = |line: &str| {
         let (package, license) = line.trim_end_matches(" (*)").split_once('|').unwrap();
@@ -57,15 +57,15 @@ fn list<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     list.split("\n]").next().unwrap().lines().collect()
 }
 
-/// What stands in quotes behind `key = `, or first of all.
+/// The quoted value after `key = `, or the first quoted value.
 fn quoted<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_once(key)?.1.split('"').nth(1)
 }
 
-/// Whether the allowed licences satisfy an expression of SPDX; those that were needed are added to `used`.
+/// Whether the allowed licences satisfy an SPDX expression; adds the required ones to `used`.
 fn allows<'a>(expression: &'a str, allowed: &[&str], used: &mut BTreeSet<&'a str>) -> bool {
     if let Some((open, rest)) = expression.split_once('(') {
-        // No crate has them deeper: what is inside is one operand of what is outside.
+        // No crate nests deeper: an inner expression is one operand of the outer one.
         let (inside, after) = rest.split_once(')').unwrap();
         let outside = [open.trim(), after.trim()].into_iter().filter(|part| !part.is_empty());
         let outside: Vec<_> =
@@ -85,7 +85,7 @@ fn allows<'a>(expression: &'a str, allowed: &[&str], used: &mut BTreeSet<&'a str
 }
 
 #[test]
-fn expressions_of_licences_are_understood() {
+fn licence_expressions_are_parsed() {
     for (expression, expected) in [
         ("MIT", true),
         ("GPL-3.0", false),
@@ -104,7 +104,7 @@ fn expressions_of_licences_are_understood() {
 }
 
 #[test]
-fn licences_are_allowed_and_none_is_in_vain() {
+fn licences_are_allowed_and_each_entry_is_used() {
     let deny = file("deny.toml");
     let allowed: Vec<_> = list(&deny, "allow").into_iter().filter_map(|line| quoted(line, "")).collect();
     let clarified: BTreeMap<_, _> = deny
@@ -123,7 +123,7 @@ fn licences_are_allowed_and_none_is_in_vain() {
 }
 
 #[test]
-fn no_crate_comes_in_two_versions_without_a_reason() {
+fn duplicate_crate_versions_have_a_reason() {
     let deny = file("deny.toml");
     let excused: Vec<_> = list(&deny, "skip")
         .into_iter()
@@ -144,7 +144,7 @@ fn no_crate_comes_in_two_versions_without_a_reason() {
 }
 
 #[test]
-fn every_crate_is_locked_to_what_crates_io_has() {
+fn every_crate_is_locked_to_a_registry_checksum() {
     let lock = file("Cargo.lock");
     for package in lock.split("[[package]]\n").skip(1) {
         let source = quoted(package, "source =");

@@ -1,10 +1,10 @@
-//! `results diff`: what counts as worse, and what stands for many tests.
+//! `results diff`: what counts as worse, and how many tests are summarized.
 
 use serde_json::Value;
 
 use crate::support::{Folder, Sonobuoy};
 
-/// An unpacked archive with these trees, by plugin.
+/// An unpacked archive with these trees by plugin.
 fn archive(trees: &[(&str, &str)]) -> Folder {
     let folder = Folder::new();
     for (plugin, tree) in trees {
@@ -38,7 +38,7 @@ fn exits(before: &str, after: &str, codes: [i32; 6]) {
 }
 
 #[test]
-fn each_word_of_fail_on_counts_something_else() {
+fn fail_on_words_count_different_changes() {
     let was = suite(&[("a", "passed"), ("b", "failed"), ("c", "passed")]);
     exits(&was, &was, [0; 6]);
     exits(&was, &suite(&[("a", "failed"), ("b", "failed"), ("c", "passed")]), [3, 3, 3, 0, 3, 0]);
@@ -49,7 +49,7 @@ fn each_word_of_fail_on_counts_something_else() {
 }
 
 #[test]
-fn a_suite_that_was_cut_off_is_never_green() {
+fn truncated_suite_is_never_green() {
     let names = ["a", "b", "c", "d", "e", "f"].map(|name| (name, "passed"));
     let cut = "name: p\nstatus: unknown\nitems:\n- name: junit.xml\n  status: unknown\n  items:\n  - {name: a, status: passed}\n  \
                - {name: junit.xml, status: unknown, meta: {error: unexpected EOF}}\n";
@@ -60,7 +60,7 @@ fn a_suite_that_was_cut_off_is_never_green() {
 
 const NODE: &str = "- name: n1\n  status: passed\n  meta: {type: node}\n  items:\n";
 
-/// The tree of a plugin on two nodes, of which the second brought tests or an error.
+/// A plugin's tree for two nodes; the second has tests or an error.
 fn nodes(crashed: bool) -> String {
     let tests = "  - {name: a, status: passed}\n  - {name: b, status: passed}\n";
     let error = "  - {name: it ended with exit code 3, status: failed, meta: {file: errors/n2/error.json}}\n";
@@ -69,7 +69,7 @@ fn nodes(crashed: bool) -> String {
 }
 
 #[test]
-fn a_node_that_crashed_is_fixed_when_it_passes_and_fails_as_one() {
+fn crashed_node_is_one_failure_and_fixed_when_it_passes() {
     let (good, bad) = (archive(&[("p", &nodes(false))]), archive(&[("p", &nodes(true))]));
     diff(&bad, &good, "--fail-on unknown")
         .stdout(
@@ -89,7 +89,7 @@ fn a_node_that_crashed_is_fixed_when_it_passes_and_fails_as_one() {
 }
 
 #[test]
-fn a_plugin_that_only_one_run_had_is_one_line() {
+fn plugin_of_one_run_is_one_line() {
     let many: Vec<String> = (0..1_200).map(|number| format!("test {number}")).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "passed")).collect();
     let both = archive(&[("p", &suite(&[("a", "passed")])), ("q", &suite(&many))]);
@@ -112,7 +112,7 @@ fn a_plugin_that_only_one_run_had_is_one_line() {
 }
 
 #[test]
-fn a_diff_is_written_as_junit() {
+fn diff_is_written_as_junit() {
     let before =
         suite(&[("a <1>", "passed"), ("b", "failed"), ("c", "passed"), ("d", "failed"), ("e", "passed")]);
     let after =

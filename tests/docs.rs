@@ -13,17 +13,17 @@ fn pages() -> Vec<(PathBuf, String)> {
     pages.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// What a block of commands may need: its first line is `# needs: WHAT` then, and it is parsed instead of run.
+/// Requirements of a command block: its first line is `# needs: WHAT`; the block is then parsed instead of run.
 const NEEDS: &[&str] =
     &["a cluster", "a container runtime", "a kit", "a release", "the internet", "the variables of a worker"];
-/// Programs of blocks that a machine may lack.
+/// Programs in blocks that a machine may lack.
 const PROGRAMS: &[&str] = &["jq", "make", "openssl", "python3", "sha256sum"];
 
 /// A fenced block of a page.
 struct Block {
     language: String,
     text: String,
-    /// The name in "Save this as `NAME`" above it.
+    /// The name in "Save this as `NAME`" above the block.
     saved_as: Option<String>,
 }
 
@@ -57,12 +57,12 @@ fn blocks(page: &str) -> Vec<Block> {
 }
 
 #[test]
-fn every_block_has_a_known_language_and_is_valid() {
+fn code_blocks_have_a_known_language_and_are_valid() {
     for (path, page) in pages() {
         for Block { language, text, .. } in blocks(&page) {
             let story = || format!("{}: ```{language}\n{text}```", path.display());
             match &*language {
-                // Other tests run the programs.
+                // Other tests run these programs.
                 "sh" | "powershell" | "text" | "mermaid" | "toml" | "rust" | "go" | "python" => {}
                 "json" => drop(
                     serde_json::from_str::<serde_json::Value>(&text)
@@ -78,7 +78,7 @@ fn every_block_has_a_known_language_and_is_valid() {
     }
 }
 
-/// A folder as the documentation assumes it: the program in PATH, `plugins.d` here, and commands that build as dry runs.
+/// The folder that the documentation assumes: the program in PATH, `plugins.d`, and build commands as dry runs.
 #[cfg(unix)]
 fn workplace(root: &Path) -> Folder {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -96,8 +96,11 @@ fn workplace(root: &Path) -> Folder {
             format!("exec {} --dry-run --silent --directory {} \"$@\"", make.display(), root.display()),
         );
     }
-    for name in Folder::names_of(&root.join("scripts")) {
-        script(&format!("scripts/{name}"), String::new());
+    for inner in ["scripts", "scripts/release", "scripts/ci"] {
+        let names = Folder::names_of(&root.join(inner));
+        for name in names.iter().filter(|name| root.join(inner).join(name).is_file()) {
+            script(&format!("{inner}/{name}"), String::new());
+        }
     }
     symlink(root.join("plugins.d"), folder.join("plugins.d")).unwrap();
     folder
@@ -105,7 +108,7 @@ fn workplace(root: &Path) -> Folder {
 
 #[cfg(unix)]
 #[test]
-fn blocks_without_needs_run_in_the_order_of_their_page() {
+fn code_blocks_run_in_page_order() {
     use crate::support::watchdog::Watchdog;
     use std::process::{Command, Stdio};
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -152,7 +155,7 @@ fn blocks_without_needs_run_in_the_order_of_their_page() {
     assert!(seen > 15, "only {seen} blocks found");
 }
 
-/// The calls of the program in shell blocks, without comments, pipes and redirections.
+/// Invocations of the program in shell blocks, without comments, pipes and redirections.
 fn calls(page: &str) -> Vec<String> {
     let mut calls = Vec::new();
     for block in blocks(page).iter().filter(|block| block.language == "sh") {
@@ -169,7 +172,7 @@ fn calls(page: &str) -> Vec<String> {
     calls
 }
 
-/// Splits at blanks outside quotes; what a shell would put in for `$(…)` is one word.
+/// Splits at blanks outside quotes; a `$(…)` substitution is one word.
 fn words(call: &str) -> Vec<String> {
     let mut call = call.to_owned();
     while let Some(start) = call.find("$(") {
@@ -191,7 +194,7 @@ fn words(call: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_call_in_the_documentation_is_one_that_the_program_takes() {
+fn documented_command_lines_parse() {
     let mut seen = 0;
     for (path, page) in pages() {
         for call in calls(&page) {
@@ -204,9 +207,11 @@ fn every_call_in_the_documentation_is_one_that_the_program_takes() {
 }
 
 #[test]
-fn links_of_the_documentation_lead_somewhere() {
+fn documentation_links_resolve() {
     for (path, page) in pages() {
-        for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let links = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let pictures = ["src=\"", "srcset=\""].into_iter().flat_map(|key| page.split(key).skip(1));
+        for link in links.chain(pictures.filter_map(|rest| rest.split('"').next())) {
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
             if file.contains("://") {
                 continue;
@@ -224,7 +229,7 @@ fn links_of_the_documentation_lead_somewhere() {
     }
 }
 
-/// As GitHub makes it of a title.
+/// GitHub's anchor for a title.
 fn anchor(title: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
     title
@@ -238,7 +243,7 @@ fn anchor(title: &str) -> String {
 }
 
 #[test]
-fn every_flag_in_the_documentation_exists() {
+fn documented_flags_exist() {
     let done = Sonobuoy::new("gen cli flags").run_any();
     let mut known = String::new();
     for page in std::fs::read_dir(done.folder.join("flags")).unwrap() {
@@ -269,9 +274,76 @@ fn every_flag_in_the_documentation_exists() {
     }
 }
 
-/// What the page that people search for a message begins its rows with.
 #[test]
-fn the_messages_of_the_troubleshooting_page_are_ours() {
+fn reference_of_commands_is_fresh() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
+    assert!(
+        std::fs::read_to_string(path).unwrap() == crate::man::reference(),
+        "run `make docs`: the table of commands has changed"
+    );
+}
+
+/// Titles of level two, outside of code.
+fn titles(page: &str) -> Vec<&str> {
+    let prose = page.split("\n```").step_by(2);
+    prose.flat_map(str::lines).filter(|line| line.starts_with("## ")).collect()
+}
+
+#[test]
+fn long_pages_begin_with_their_contents() {
+    let mut seen = 0;
+    for (path, page) in pages().into_iter().filter(|(path, _)| path.parent().unwrap().ends_with("docs")) {
+        let titles = titles(&page);
+        if titles.len() < 4 {
+            continue;
+        }
+        let contents = page.split("\n## ").next().unwrap();
+        for title in titles.iter().filter(|title| !title.starts_with("## sonobuoy")) {
+            let link = format!("](#{})", anchor(title));
+            assert!(contents.contains(&link), "{}: the contents lack {title}", path.display());
+        }
+        seen += 1;
+    }
+    assert!(seen > 10, "only {seen} pages");
+}
+
+/// Addresses in attributes of a page.
+fn addresses(page: &str) -> impl Iterator<Item = &str> {
+    let parts = ["href=\"", "src=\""].into_iter().flat_map(|key| page.split(key).skip(1));
+    parts.filter_map(|rest| rest.split('"').next())
+}
+
+#[cfg(unix)]
+#[test]
+fn site_has_every_page_and_its_links_resolve() {
+    if crate::support::program("python3").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/release/site");
+    let output = std::process::Command::new(script).arg(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let site = folder.join(concat!("v", env!("CARGO_PKG_VERSION")));
+    let files = Folder::names_of(&site);
+    assert_eq!(files.iter().filter(|name| name.ends_with(".html")).count(), pages().len());
+    for file in files.iter().filter(|name| name.ends_with(".html")) {
+        let page = std::fs::read_to_string(site.join(file)).unwrap();
+        assert!(!page.contains("```") && page.contains("<h1"), "{file}");
+        for link in addresses(&page).filter(|link| !link.contains("://") && !link.starts_with("data:")) {
+            let (name, section) = link.split_once('#').unwrap_or((link, ""));
+            let target = if name.is_empty() { site.join(file) } else { site.join(name) };
+            assert!(target.exists(), "{file}: {link}");
+            let target = std::fs::read(target).unwrap();
+            let has = || String::from_utf8_lossy(&target).contains(&format!("id=\"{section}\""));
+            assert!(section.is_empty() || has(), "{file}: {link}");
+        }
+    }
+    assert!(std::fs::read_to_string(folder.join("index.html")).unwrap().contains("/index.html"));
+}
+
+/// The first cells of the rows of the troubleshooting page.
+#[test]
+fn troubleshooting_page_quotes_real_messages() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![root.join("src")];
     let mut sources = String::new();
@@ -279,7 +351,7 @@ fn the_messages_of_the_troubleshooting_page_are_ours() {
         if path.is_dir() {
             files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            // A literal goes on in the next line.
+            // A literal may continue on the next line.
             let text = std::fs::read_to_string(path).unwrap();
             sources.extend(text.split("\\\n").map(str::trim_start));
         }
@@ -297,18 +369,18 @@ fn the_messages_of_the_troubleshooting_page_are_ours() {
 }
 
 #[test]
-fn the_calls_of_the_man_pages_are_some_that_the_program_takes() {
-    let done = Sonobuoy::new("man pages").run_any();
+fn man_page_command_lines_parse() {
     let mut seen = 0;
-    for page in std::fs::read_dir(done.folder.join("pages")).unwrap().map(|entry| entry.unwrap().path()) {
-        let text = std::fs::read_to_string(&page).unwrap().replace("\\-", "-");
-        for title in [".SH EXIT STATUS", ".SH ENVIRONMENT", ".SH FILES"] {
-            assert!(text.contains(title), "{}: no {title}", page.display());
+    for (name, page) in crate::man::pages().unwrap() {
+        let text = page.replace("\\-", "-");
+        for title in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", ".SH FILES"] {
+            assert!(text.contains(title), "{name}: no {title}");
         }
         let shown = text.split(".nf\n").skip(1).filter_map(|rest| rest.split(".fi").next());
-        for call in shown.flat_map(str::lines).filter_map(|line| line.strip_prefix("sonobuoy ")) {
+        let calls = shown.flat_map(str::lines).filter_map(|line| line.strip_prefix("  sonobuoy "));
+        for call in calls {
             let done = Sonobuoy::with(words(call)).arg("--help").run_any();
-            assert!(done.stdout.contains("Usage:"), "{}: `sonobuoy {call}`", page.display());
+            assert!(done.stdout.contains("Usage:"), "{name}: `sonobuoy {call}`");
             seen += 1;
         }
     }

@@ -1,5 +1,5 @@
-//! `doctor` against the fake API server, whose kubelet really runs what is in the pods: the echo is one, over the run's own
-//! TLS. The cluster is broken on purpose, one way at a time and two at once.
+//! `doctor` against the fake API server, whose kubelet runs the pods' commands: the echo is one, over the run's own TLS.
+//! The cluster is broken on purpose, in one way or two at a time.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -15,27 +15,27 @@ use crate::support::command::Done;
 use crate::support::registry::{Habits, Registry};
 use crate::support::{Folder, Sonobuoy};
 
-/// What a kubelet does otherwise than it should.
+/// Faults of a kubelet.
 #[derive(Default)]
 struct Ills {
-    /// The nodes from which nothing gets to the aggregator.
+    /// Nodes that cannot reach the aggregator.
     blocked: Vec<&'static str>,
     /// No image can be pulled.
     no_images: bool,
-    /// No name service answers.
+    /// DNS is down.
     no_names: bool,
     /// No pod ever starts.
     idle: bool,
 }
 
-/// The aggregators that run, by the path of their pod.
+/// The running aggregators, by pod path.
 type Running = Arc<Mutex<BTreeMap<String, Child>>>;
 
 struct Cluster {
     api: ApiServer,
     folder: Folder,
     running: Running,
-    /// A connection at the aggregator's port: no other program is given the port, and the aggregator can still listen there.
+    /// A connection to the aggregator's port: reserves the port, while the aggregator can still listen on it.
     _reserved: (TcpStream, TcpStream),
 }
 
@@ -98,9 +98,9 @@ impl Cluster {
             .file("each.yaml", each)
     }
 
-    /// Runs it, and finds these causes and nothing else: parts of their lines.
+    /// Runs `doctor` and expects exactly these causes: parts of their lines.
     fn finds(&self, words: &str, causes: &[&str]) -> Done {
-        let done = self.doctor(words).status(3).stdout_has("not fit for a run").run_any();
+        let done = self.doctor(words).status(3).stdout_has("not ready: ").run_any();
         let found: Vec<&str> = done.stdout.lines().filter(|line| line.starts_with("FAIL")).collect();
         assert_eq!(found.len(), causes.len(), "{}{}", done.stdout, done.stderr);
         for cause in causes {
@@ -110,7 +110,7 @@ impl Cluster {
         done
     }
 
-    /// Nothing is left behind.
+    /// Checks that no object is left.
     fn is_clean(&self) {
         let spaces = self.api.list("/api/v1/namespaces");
         let ours = |object: &Value| object["metadata"]["name"].as_str().unwrap().contains("doctor");
@@ -133,7 +133,7 @@ impl Cluster {
     }
 }
 
-/// Starts what is in a pod, and tells how it goes.
+/// Runs a pod's command and reports its state.
 fn kubelet(api: &ApiServer, change: &Change, running: &Running, ills: &Ills) {
     let pod = &change.object;
     let container = &pod["spec"]["containers"][0];
@@ -165,7 +165,7 @@ fn kubelet(api: &ApiServer, change: &Change, running: &Running, ills: &Ills) {
     }
     let done = call.arg("--to").arg("said").run_any();
     let mut said: Value = serde_json::from_str(&done.folder.read("said")).unwrap();
-    // Which name servers this machine has is not what is tried.
+    // The name servers of this machine are not under test.
     let dns = said["items"].as_array_mut().unwrap().iter_mut().find(|leg| leg["name"] == "dns").unwrap();
     *dns = if ills.no_names {
         let error = "name server 10.96.0.10, asked for `kubernetes.default.svc.cluster.local`: did not answer: timed out";
@@ -177,17 +177,17 @@ fn kubelet(api: &ApiServer, change: &Change, running: &Running, ills: &Ills) {
 }
 
 #[test]
-fn a_healthy_cluster_is_fit_and_nothing_is_left_behind() {
+fn healthy_cluster_is_ready_and_left_clean() {
     let cluster = Cluster::new(Ills::default());
-    let done = cluster.doctor("").stdout_has("fit for a run").run_any();
+    let done = cluster.doctor("").stdout_has("ready\n").run_any();
     let words: Vec<&str> = done.stdout.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
-    assert_eq!(words, ["ok", "ok", "ok", "ok", "ok", "ok", "ok", "fit"], "{}{}", done.stdout, done.stderr);
+    assert_eq!(words, ["ok", "ok", "ok", "ok", "ok", "ok", "ok", "ready"], "{}{}", done.stdout, done.stderr);
     assert!(done.stdout.contains("2 of 2 nodes measured, round trip up to "), "{}", done.stdout);
     assert!(done.stdout.contains("path MTU"), "{}", done.stdout);
     cluster.is_clean();
     let requests = cluster.api.requests();
     assert!(requests.len() < 120, "{} requests", requests.len());
-    // Pods, as plugins would have them, are tried as well.
+    // Pods as plugins would have them are tried, too.
     let tried = requests.iter().filter(|request| request.contains("/pods?dryRun=All")).count();
     assert_eq!(tried, 3);
 
@@ -207,7 +207,7 @@ fn a_healthy_cluster_is_fit_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn run_looks_first_if_it_is_asked_to() {
+fn run_checks_first_on_request() {
     let cluster = Cluster::new(Ills { blocked: vec!["n1", "n2"], ..Ills::default() });
     let run = |words: &str| {
         Sonobuoy::new("run --doctor --rbac Enable -p p.yaml --config")
@@ -232,12 +232,12 @@ fn run_looks_first_if_it_is_asked_to() {
             "p.yaml",
             "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: localhost/i:1}\n",
         );
-    run.stderr_has("fit for a run").stderr_has("create request issued").run();
+    run.stderr_has("msg=ready").stderr_has("create request issued").run();
     assert!(cluster.api.get("/api/v1/namespaces/sonobuoy/pods/sonobuoy").is_some());
 }
 
 #[test]
-fn what_the_network_does_not_let_through_is_told_by_node() {
+fn blocked_connections_are_reported_per_node() {
     let blocked =
         "1 of 2 nodes: cannot reach the aggregator: no connection to 127.0.0.1:1: Connection refused";
     let cluster = Cluster::new(Ills { blocked: vec!["n2"], ..Ills::default() });
@@ -255,7 +255,7 @@ fn what_the_network_does_not_let_through_is_told_by_node() {
 }
 
 #[test]
-fn what_the_server_refuses_is_one_line_for_each_cause() {
+fn rejections_are_one_line_per_cause() {
     let refuse = |plural: &'static str, message: &'static str| {
         let cluster = Cluster::new(Ills::default());
         cluster.api.admission(move |kind, object| {
@@ -280,7 +280,7 @@ fn what_the_server_refuses_is_one_line_for_each_cause() {
         let no = "pods \"x\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces";
         (kind == "pods" && host).then(|| (403, "Forbidden".into(), no.into()))
     });
-    // The pods of the echo that would be as privileged are refused for the same reason, which is told once.
+    // Echo pods with the same privileges are rejected for the same reason, which is printed once.
     privileged.finds("", &["1 of 15 objects: violates PodSecurity \"baseline:latest\": host namespaces"]);
 
     let cluster = Cluster::new(Ills::default());
@@ -292,7 +292,7 @@ fn what_the_server_refuses_is_one_line_for_each_cause() {
 }
 
 #[test]
-fn an_account_without_rights_is_one_cause() {
+fn account_without_permissions_is_one_cause() {
     let cluster = Cluster::new(Ills::default());
     for plural in ["namespaces", "serviceaccounts", "configmaps", "services", "pods"] {
         cluster.api.forbid("create", plural);
@@ -312,7 +312,7 @@ fn an_account_without_rights_is_one_cause() {
 }
 
 #[test]
-fn an_image_that_no_node_has_is_told_with_the_commands_that_load_it() {
+fn missing_image_is_reported_with_load_commands() {
     let cluster = Cluster::new(Ills::default());
     let images = |names: &[&str]| json!({"status": {"images": [{"names": names}]}});
     let own = format!("localhost/sonobuoy:v{}", env!("CARGO_PKG_VERSION"));
@@ -323,11 +323,11 @@ fn an_image_that_no_node_has_is_told_with_the_commands_that_load_it() {
     let done = cluster.finds("", &[load]);
     assert!(done.stdout.contains(": kind load docker-image localhost/i:1; "), "{}", done.stdout);
     cluster.api.merge("/api/v1/nodes/n2", &images(&[&own, "localhost/i:1"]));
-    cluster.doctor("").stdout_has("fit for a run").stdout_has("2 loaded into nodes").run_any();
+    cluster.doctor("").stdout_has("ready\n").stdout_has("2 loaded into nodes").run_any();
 }
 
 #[test]
-fn each_check_is_told_when_it_is_over() {
+fn checks_are_printed_as_they_finish() {
     let cluster = Cluster::new(Ills { idle: true, ..Ills::default() });
     let (mut command, _held) = cluster.doctor("").command();
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -342,7 +342,7 @@ fn each_check_is_told_when_it_is_over() {
 }
 
 #[test]
-fn nodes_and_name_service_that_are_not_fit_are_told() {
+fn unready_nodes_and_dns_are_reported() {
     let cluster = Cluster::new(Ills::default());
     for node in ["n1", "n2"] {
         let taints = json!([{"key": "mine", "value": "x", "effect": "NoSchedule"}]);
@@ -364,7 +364,7 @@ fn nodes_and_name_service_that_are_not_fit_are_told() {
 }
 
 #[test]
-fn images_are_looked_for_in_their_registries() {
+fn images_are_checked_in_their_registries() {
     let registry = Registry::start(Habits::default());
     let settings = registry.put_blob(br#"{"os": "linux", "architecture": "s390x"}"#);
     let manifest = json!({
@@ -387,18 +387,18 @@ fn images_are_looked_for_in_their_registries() {
 }
 
 #[test]
-fn the_namespace_that_a_run_would_use_is_where_it_is_tried() {
+fn checks_use_the_namespace_of_the_run() {
     let cluster = Cluster::new(Ills::default());
     namespace(&cluster.api);
     cluster.finds("", &["existingnamespace: namespace `sonobuoy` exists already"]);
-    let done = cluster.doctor("--skip-preflight=existingnamespace").stdout_has("fit for a run").run_any();
+    let done = cluster.doctor("--skip-preflight=existingnamespace").stdout_has("ready\n").run_any();
     assert!(done.stdout.contains("2 of 2 nodes measured"), "{}", done.stdout);
     assert!(cluster.api.count("POST /api/v1/namespaces/sonobuoy/pods") > 4);
     cluster.is_clean();
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_a_cause_as_well() {
+fn silent_server_is_a_finding() {
     let cluster = Cluster::new(Ills::default());
     let away = json!({
         "current-context": "x",
@@ -411,7 +411,7 @@ fn a_server_that_does_not_answer_is_a_cause_as_well() {
 }
 
 #[test]
-fn an_interrupt_takes_everything_away_before_it_ends() {
+fn interrupt_removes_all_objects() {
     let cluster = Cluster::new(Ills { idle: true, ..Ills::default() });
     let (mut command, _held) = cluster.doctor("").command();
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! A machine that has IPv6 alone: nothing of a run needs the other family.
+//! An IPv6-only machine: a run needs no IPv4.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn alone() -> Command {
 }
 
 #[test]
-fn a_run_on_a_machine_with_ipv6_alone_brings_its_results_home() {
+fn run_works_on_an_ipv6_only_machine() {
     let there = alone().args(["sh", "-c", "ip -4 -o addr; ip -6 -o addr"]).output();
     match there {
         Ok(output) if output.status.success() => {

@@ -1,5 +1,5 @@
-//! Disks, files, threads and connections that fail under a run: it ends, and exits with 0 only if every expected result is
-//! in the archive as it was sent.
+//! Failing disks, files, threads and connections: the run ends, and exits with 0 only if every expected result is in the
+//! archive, intact.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,11 +16,11 @@ use client::protocol::ResultId;
 use sonobuoy::outside::Limits;
 
 const SEEDS: u64 = 200;
-/// Runs at the same time; each waits more than it works.
+/// Simultaneous runs; each mostly waits.
 const AT_ONCE: usize = 6;
 const NODES: usize = 3;
 
-/// Each node sends its name, many times.
+/// Each node sends its name many times.
 const PLUGIN: &str = "sonobuoy-config: {driver: DaemonSet, plugin-name: p, result-format: raw}
 spec:
   name: plugin
@@ -30,7 +30,7 @@ spec:
       set -e; cd $RESULTS_DIR; yes $NODE_NAME | head -n 2000 > out; ls -d $RESULTS_DIR/out > done
 ";
 
-/// A run of `nodes` nodes with its temporary files, its home and its archive in one folder.
+/// A run of `nodes` nodes with temporary files, home and archive in one folder.
 fn run(nodes: usize) -> (Command, Folder) {
     let words =
         "run --local --fail-on incomplete --timeout 4 -p plugin.yaml --retrieve archive --local-nodes";
@@ -40,7 +40,7 @@ fn run(nodes: usize) -> (Command, Folder) {
     run.command()
 }
 
-/// Waits for the end of a run and checks what it left.
+/// Waits for the end of a run and checks its archive.
 #[track_caller]
 fn check(case: &str, mut command: Command, folder: &Folder, nodes: usize) -> ExitStatus {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -77,7 +77,7 @@ fn is_intact(archive: &Archive, number: usize) -> bool {
     })
 }
 
-/// The injector, built; none where nothing builds it.
+/// The compiled injector; `None` without a compiler.
 fn injector(folder: &Folder) -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         skipped("LD_PRELOAD", "this system has no such variable");
@@ -96,7 +96,7 @@ fn injector(folder: &Folder) -> Option<PathBuf> {
     Some(library)
 }
 
-/// The fault of a seed, in the words of the injector.
+/// The fault of a seed, in the injector's syntax.
 fn fault(seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut pick = |most: u64| {
@@ -111,10 +111,10 @@ fn fault(seed: u64) -> String {
 }
 
 #[test]
-fn whatever_call_fails_no_run_passes_without_all_of_its_results() {
+fn no_injected_fault_makes_an_incomplete_run_pass() {
     let folder = Folder::new();
     let Some(library) = injector(&folder) else { return };
-    // Another beginning is another set of faults.
+    // Another starting seed is another set of faults.
     let from = std::env::var("SONOBUOY_FAULTS_FROM").ok().and_then(|from| from.parse().ok()).unwrap_or(0);
     let (next, hits) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn whatever_call_fails_no_run_passes_without_all_of_its_results() {
     assert!(hits > SEEDS / 2, "only {hits} faults were met");
 }
 
-/// Runs it behind limits of the shell.
+/// Runs the command under shell limits.
 fn limited(command: &Command, folder: &Folder, limits: &str, before: &[&str]) -> Command {
     let mut words = before.iter().copied().chain(["sh", "-c"]);
     let mut limited = Command::new(words.next().unwrap());
@@ -147,7 +147,7 @@ fn limited(command: &Command, folder: &Folder, limits: &str, before: &[&str]) ->
 }
 
 #[test]
-fn few_files_and_no_threads_fail_nodes_and_hang_nothing() {
+fn exhausted_files_and_threads_fail_nodes_without_hanging() {
     for limit in ["ulimit -n 26", "ulimit -n 40", "ulimit -f 1", "ulimit -f 8"] {
         let (command, folder) = run(8);
         let command = limited(&command, &folder, limit, &[]);
@@ -181,7 +181,7 @@ fn open_to_all(path: &Path) {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_costs_a_warning() {
+fn read_only_home_is_a_warning() {
     let (mut command, folder) = run(2);
     command.env("HOME", "/proc/self");
     assert!(check("read-only home", command, &folder, 2).success());
@@ -191,7 +191,7 @@ fn a_home_that_cannot_be_written_costs_a_warning() {
 struct Disk(Folder);
 
 impl Disk {
-    /// `None` without the right to mount one.
+    /// `None` without permission to mount one.
     fn new(size: &str) -> Option<Self> {
         let folder = Folder::new();
         let mounted = Command::new("mount")
@@ -213,7 +213,7 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_disk_that_is_full_for_a_while_loses_nothing_unseen() {
+fn temporarily_full_disk_loses_no_result_silently() {
     for stage in 0..10 {
         let Some(disk) = Disk::new("100m") else { return };
         let (mut command, folder) = run(NODES);
@@ -236,7 +236,7 @@ fn a_disk_that_is_full_for_a_while_loses_nothing_unseen() {
 }
 
 #[test]
-fn a_page_survives_a_disk_that_is_full() {
+fn full_disk_keeps_the_previous_page() {
     let Some(disk) = Disk::new("64k") else { return };
     let page = disk.0.write("page.html", "the page of before");
     disk.0.write("filling", vec![1; 56 << 10]);
@@ -255,8 +255,8 @@ fn a_page_survives_a_disk_that_is_full() {
     assert_eq!(disk.0.names(), ["filling", "page.html"]);
 }
 
-/// Passes connections on to `to`. Of the first, the aggregator gets no more than `bytes` and then the end, while the worker
-/// can send all of it.
+/// Forwards connections to `to`. On the first one, the aggregator receives at most `bytes` and then end of stream, while
+/// the worker can send everything.
 fn half_closing(to: String, bytes: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -280,7 +280,7 @@ fn half_closing(to: String, bytes: u64) -> String {
 }
 
 #[test]
-fn a_connection_that_is_half_closed_costs_an_attempt_and_not_the_result() {
+fn half_closed_connection_is_retried() {
     for size in [3_000_usize, 300_000, 5_000_000] {
         for bytes in [2_500, 200_000, 1_000_000] {
             with_aggregator(Limits::default(), |aggregator| {
@@ -298,7 +298,7 @@ fn a_connection_that_is_half_closed_costs_an_attempt_and_not_the_result() {
 }
 
 #[test]
-fn a_temporary_folder_may_be_relative_and_an_empty_one_is_none() {
+fn relative_tmpdir_works_and_an_empty_one_is_ignored() {
     for given in ["tmp", "./tmp/../tmp", ""] {
         let (mut command, folder) = run(1);
         command.env("TMPDIR", given);
@@ -309,7 +309,7 @@ fn a_temporary_folder_may_be_relative_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn a_file_that_keeps_growing_is_reported_with_the_reason() {
+fn growing_file_is_reported_with_the_reason() {
     let script = "cd $RESULTS_DIR; head -c 20000000 /dev/zero > r; ls -d $RESULTS_DIR/r > done; while :; do echo line >> r; done";
     let definition = format!(
         "sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: plugin, command: [sh, -c, '{script}']}}\n"
@@ -321,7 +321,7 @@ fn a_file_that_keeps_growing_is_reported_with_the_reason() {
 }
 
 #[test]
-fn runtime_errors_of_a_worker_come_without_its_usage() {
+fn worker_runtime_errors_print_no_usage() {
     let worker = Sonobuoy::new("worker global").status(1).stderr_has("not set in the environment");
     assert!(!worker.run_any().stderr.contains("Usage"));
 }

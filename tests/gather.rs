@@ -1,4 +1,4 @@
-//! `gather`: what a node tells about itself, from folders that stand for nodes and from this machine.
+//! `gather`: facts of a node, from folders that simulate nodes and from this machine.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::support::{Folder, Sonobuoy, program, skipped};
 
-/// A small node: what is not in it must be missing from the facts, not from the result.
+/// A small node: absent files must be missing from the facts, not fail the result.
 fn node(call: Sonobuoy) -> Sonobuoy {
     call.file("node/etc/os-release", "NAME=\"Rocky Linux\"\nID=rocky\nVERSION_ID=\"9.2\"\n")
         .file("node/etc/redhat-release", "Rocky Linux release 9.2 (Blue Onyx)\n")
@@ -22,7 +22,7 @@ fn facts(text: &str) -> Value {
 }
 
 #[test]
-fn facts_of_a_node_seen_through_a_folder() {
+fn facts_are_read_below_another_root() {
     let done = node(Sonobuoy::new("gather host-facts --chroot node")).stdout_has("ansible_facts").run();
     let facts = facts(&done.stdout);
     assert_eq!(facts["ansible_distribution"], "Rocky");
@@ -39,7 +39,7 @@ fn facts_of_a_node_seen_through_a_folder() {
 }
 
 #[test]
-fn as_a_plugin_the_result_is_left_for_the_worker() {
+fn plugin_mode_leaves_the_result_for_the_worker() {
     let call = node(Sonobuoy::new("gather host-facts")).env("CHROOT_DIR", "node").file("out/keep", "");
     let out = call.folder().join("out");
     let done = call.env("RESULTS_DIR", &out).run();
@@ -50,7 +50,7 @@ fn as_a_plugin_the_result_is_left_for_the_worker() {
 }
 
 #[test]
-fn a_chroot_that_is_none_is_an_error_result() {
+fn invalid_chroot_is_an_error_result() {
     for chroot in ["absent", "out", "file"] {
         let call = Sonobuoy::new("gather host-facts --output out").file("out/keep", "").file("file", "");
         let done = call.arg("--chroot").arg(chroot).status(1).stderr_has(chroot).run();
@@ -62,7 +62,7 @@ fn a_chroot_that_is_none_is_an_error_result() {
 }
 
 #[test]
-fn a_node_without_proc_says_so() {
+fn missing_proc_is_reported() {
     let done = Sonobuoy::new("gather host-facts --chroot node")
         .file("node/etc/hostname", "n8\n")
         .stdout_has("n8")
@@ -73,8 +73,8 @@ fn a_node_without_proc_says_so() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named_and_the_others_told() {
-    // Root may read everything, but not a link to itself, nor a folder as a file.
+fn unreadable_files_are_named_beside_other_facts() {
+    // Root can read any file, but neither a link to itself nor a folder.
     let call = node(Sonobuoy::new("gather host-facts --chroot node")).file("node/proc/cpuinfo/x", "");
     std::fs::remove_file(call.folder().join("node/proc/meminfo")).unwrap();
     std::os::unix::fs::symlink("meminfo", call.folder().join("node/proc/meminfo")).unwrap();
@@ -87,7 +87,7 @@ fn files_that_cannot_be_read_are_named_and_the_others_told() {
 }
 
 #[test]
-fn a_file_that_is_a_pipe_or_endless_holds_nothing_up() {
+fn pipes_and_endless_files_do_not_block() {
     let call = Sonobuoy::new("gather host-facts --chroot node").file("node/etc/keep", "");
     let pipe = call.folder().join("node/etc/os-release");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -96,9 +96,9 @@ fn a_file_that_is_a_pipe_or_endless_holds_nothing_up() {
 }
 
 #[test]
-fn results_that_cannot_be_left_are_an_error() {
+fn unwritable_results_are_an_error() {
     Sonobuoy::new("gather host-facts --chroot / --output absent").status(1).stderr_has("absent").run();
-    // A shell's limit of a file's size, as a full disk would end it.
+    // A shell's file size limit behaves like a full disk.
     let call = Sonobuoy::new("gather host-facts --chroot / --output out").file("out/keep", "");
     let (command, folder) = call.command();
     let mut limited = std::process::Command::new("sh");
@@ -113,9 +113,9 @@ fn results_that_cannot_be_left_are_an_error() {
     assert_eq!(Folder::names_of(&folder.join("out")), ["keep"], "nothing partial stays");
 }
 
-/// It would stay for ever, and the run would wait for a result that cannot come.
+/// The process would sleep forever, and the run would wait for a result that cannot arrive.
 #[test]
-fn without_a_result_that_says_so_nobody_stays() {
+fn gatherer_exits_without_a_result_folder() {
     for kind in ["host-facts", "network", "systemd-logs --gzip --summary", "log-summary"] {
         let call = Sonobuoy::new(&format!("gather {kind} --sleep=-1 --output absent"));
         call.status(1).stderr_has("cannot write results to `absent`").run();
@@ -123,7 +123,7 @@ fn without_a_result_that_says_so_nobody_stays() {
 }
 
 #[test]
-fn plugins_of_our_own_image_run_on_this_machine() {
+fn built_in_plugins_run_locally() {
     let call = Sonobuoy::new("run --local -p host-facts -p network -p systemd-logs --local-nodes 2");
     let done = call.env("SONOBUOY_DONE_FILE_DELAY", "0").run_any();
     for plugin in ["host-facts", "network", "systemd-logs"] {
@@ -134,7 +134,7 @@ fn plugins_of_our_own_image_run_on_this_machine() {
 }
 
 #[test]
-fn logs_are_packed_cut_and_counted() {
+fn logs_are_packed_truncated_and_counted() {
     let log = "kernel: Out of memory: Killed process 7 (java)\n".repeat(100);
     let call = Sonobuoy::new("gather systemd-logs --chroot node --output out --gzip --summary --max-size 5K");
     let call = call.file("node/var/log/messages", log).file("node/etc/keep", "").file("out/keep", "");
@@ -149,7 +149,7 @@ fn logs_are_packed_cut_and_counted() {
 }
 
 #[test]
-fn a_summary_goes_to_stdout_when_it_has_no_folder() {
+fn summary_without_a_folder_goes_to_stdout() {
     let call = Sonobuoy::new("gather log-summary --chroot node")
         .file("node/etc/keep", "")
         .file("node/var/log/kern.log", "eth0: Link is Down\n");
@@ -159,7 +159,7 @@ fn a_summary_goes_to_stdout_when_it_has_no_folder() {
 }
 
 #[test]
-fn logs_that_cannot_be_had_are_an_error_result() {
+fn unavailable_logs_are_an_error_result() {
     let call = Sonobuoy::new("gather systemd-logs --chroot node --output out")
         .file("node/etc/keep", "")
         .file("out/keep", "");
@@ -174,7 +174,7 @@ fn logs_that_cannot_be_had_are_an_error_result() {
         .run();
 }
 
-/// A program that runs below another root, where only root may start one.
+/// A program that runs below another root, which requires root.
 fn busybox() -> Option<Vec<u8>> {
     if !Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n") {
         skipped("root", "another root folder is for root alone");
@@ -197,7 +197,7 @@ fn moded(call: Sonobuoy, name: &str, content: impl AsRef<[u8]>, mode: u32) -> So
 }
 
 #[test]
-fn programs_for_facts_are_run_when_asked_below_the_root_of_the_node() {
+fn fact_programs_run_on_request_below_the_node_root() {
     let Some(busybox) = busybox() else { return };
     let says = "#!/bin/busybox sh\necho [seen]; echo \"files = $(echo /etc/ansible/facts.d/*)\"; echo \"key = <$CLIENT_KEY>\"\n";
     let call = |flags: &str| {
@@ -224,9 +224,9 @@ fn programs_for_facts_are_run_when_asked_below_the_root_of_the_node() {
     assert!(unasked["sonobuoy_unread"].to_string().matches("only with `--run-facts`").count() == 4);
 }
 
-/// The node's own `journalctl` is started below the node's root, which only root may do, with what is there alone.
+/// The node's own `journalctl` runs below the node's root, as root, without other files.
 #[test]
-fn the_journal_is_read_below_another_root() {
+fn journal_is_read_below_another_root() {
     let Some(busybox) = busybox() else { return };
     let call = |script: &str| {
         let call = Sonobuoy::new("gather systemd-logs --unit a --unit b --priority err").file("out/keep", "");
@@ -242,7 +242,7 @@ fn the_journal_is_read_below_another_root() {
     let done = call(arguments).run();
     assert_eq!(done.folder.read("out/systemd_logs"), expected);
 
-    // Complaints that nobody reads would hold a program up after 64 KiB.
+    // An unread stderr would block a program after 64 KiB.
     let complaining =
         "i=0; while [ $i -lt 9999 ]; do echo 'a file is damaged, ignored' >&2; i=$((i+1)); done";
     let done = call(&format!("{complaining}; {arguments}")).run();
@@ -254,7 +254,7 @@ fn the_journal_is_read_below_another_root() {
     let kept = done.folder.read("out/systemd_logs");
     assert!(kept.starts_with(&expected) && kept.lines().last().unwrap().contains("broke off"), "{kept}");
 
-    // Nothing that is wanted, though there is a journal, is not an error; without a journal it is.
+    // No matching entry in an existing journal is not an error; a missing journal is.
     let journal = "node/var/log/journal/0123456789abcdef/system.journal";
     let done = call("exit 0").file(journal, "").stderr("").run();
     assert_eq!(done.folder.read("out/systemd_logs"), "");
@@ -262,7 +262,7 @@ fn the_journal_is_read_below_another_root() {
     call("echo unreadable >&2").file(journal, "").status(1).stderr_has("unreadable").run();
 }
 
-/// What changes from one second to the next, or differs for the reasons given in docs/host-facts.md.
+/// Facts that change from second to second, or differ for the reasons in docs/host-facts.md.
 const MOVING: &[&str] = &[
     "ansible_date_time",
     "ansible_loadavg",
@@ -273,7 +273,7 @@ const MOVING: &[&str] = &[
 ];
 
 #[test]
-fn facts_are_those_of_ansible() {
+fn facts_equal_ansibles() {
     let Some(ansible) = program("ansible") else { return };
     let mut ansible = Command::new(ansible);
     let ansible = ansible.args(["localhost", "-m", "setup"]).stderr(Stdio::null()).output().unwrap();
@@ -300,7 +300,7 @@ fn shape(value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Before its version 2.19, sectors were text.
+/// Before version 2.19, sectors were text.
 fn numbers(value: &mut Value) {
     for (key, inner) in value.as_object_mut().into_iter().flatten() {
         if key == "sectors"
@@ -312,10 +312,15 @@ fn numbers(value: &mut Value) {
     }
 }
 
-/// Without the order that Ansible leaves to chance, and the room of file systems that others write to meanwhile.
+/// Without the order that Ansible leaves to chance, and free space of file systems in use.
 fn settled(key: &str, value: &Value) -> Value {
     let mut value = value.clone();
     numbers(&mut value);
+    if let Some(interface) = value.as_object_mut().filter(|facts| facts.contains_key("device")) {
+        for name in ["features", "timestamping", "hw_timestamp_filters", "phc_index"] {
+            interface.remove(name);
+        }
+    }
     if let Some(list) = value.as_array_mut().filter(|_| key != "ansible_processor") {
         for mount in list.iter_mut().filter_map(Value::as_object_mut) {
             for name in [
@@ -330,7 +335,7 @@ fn settled(key: &str, value: &Value) -> Value {
                 mount.remove(name);
             }
         }
-        // Sorted when what moves is gone: free blocks must not decide the order.
+        // Sorted after removal of volatile facts: free blocks must not decide the order.
         list.sort_by_key(ToString::to_string);
     }
     value

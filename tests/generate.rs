@@ -1,4 +1,4 @@
-//! What `gen` prints: the original's own outputs, every flag, definitions of every form, and refusals.
+//! Output of `gen`: the original's own outputs, every flag, definitions of every form, and rejections.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::{Sonobuoy, diff::assert_same, fixture, fixture_text, program
 
 pub const VERSION: &str = "--kubernetes-version=v1.30.0";
 
-/// The objects that `gen` prints with these words, read by a YAML reader that is not ours.
+/// The objects that `gen` prints with these arguments, read by an independent YAML reader.
 #[track_caller]
 pub fn objects(call: Sonobuoy) -> Vec<Value> {
     documents(&call.run_any().stdout)
@@ -31,7 +31,7 @@ pub fn named<'v>(objects: &'v [Value], kind: &str, name: &str) -> &'v Value {
     found.unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
-/// The definition of a plugin within the manifest.
+/// A plugin's definition within the manifest.
 #[track_caller]
 pub fn definition(objects: &[Value], plugin: &str) -> Value {
     let data =
@@ -54,14 +54,14 @@ fn configuration(objects: &[Value]) -> Value {
 }
 
 #[test]
-fn a_name_that_a_run_rejects_is_printed_with_a_warning() {
+fn gen_prints_rejected_names_with_a_warning() {
     // As in the original's documentation.
     let done = Sonobuoy::new("gen plugin -n myPlugin -i i").stderr_has("run it under another name").run_any();
     assert!(done.stdout.contains("plugin-name: myPlugin"), "{}", done.stdout);
 }
 
 #[test]
-fn the_original_prints_the_same_text() {
+fn gen_output_equals_the_originals() {
     let config = fixture("gen/static-config.json");
     Sonobuoy::new("gen --kubernetes-version=v123.456.789 --config")
         .arg(&config)
@@ -80,10 +80,10 @@ fn the_original_prints_the_same_text() {
     assert_same("clusterRead", &fixture_text("gen/gen-aggregator-permissions-clusterRead.golden"), &ours);
 }
 
-/// Whether everything in `given` is in `came`, apart from what every run changes.
+/// Whether `came` contains everything in `given`, apart from values that change with every run.
 #[track_caller]
 #[test]
-fn settings_come_from_the_file_and_flags_lie_over_it() {
+fn flags_override_the_configuration_file() {
     let text = r#"{"namespace": "ours", "Server": {"timeoutseconds": 5, "bindport": 9090}, "ImagePullSecrets": "s",
         "CustomAnnotations": {"a": "b"}, "AggregatorTolerations": [{"key": "k", "operator": "Equal", "value": "v"}],
         "ProgressUpdatesPort": "1234", "ResultsDir": "/r", "WorkerImage": "w", "SkipPlugins": false}"#;
@@ -135,7 +135,7 @@ fn generated_with(name: &str, content: &str, words: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_aggregator_follows_its_flags() {
+fn aggregator_manifest_follows_flags() {
     let objects = generated(
         "--aggregator-node-selector kubernetes.io/os:windows --security-context-mode none --level WARN \
          --plugin-env sonobuoy.B=2 --plugin-env sonobuoy.A=1 --plugin-env sonobuoy.C= --image-pull-policy Always \
@@ -166,7 +166,7 @@ fn the_aggregator_follows_its_flags() {
 }
 
 #[test]
-fn permissions_decide_which_roles_there_are() {
+fn permissions_select_the_roles() {
     let kinds = |words: &str| -> Vec<String> {
         generated(words).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
     };
@@ -185,7 +185,7 @@ fn permissions_decide_which_roles_there_are() {
 }
 
 #[test]
-fn modes_and_flags_choose_the_tests() {
+fn modes_and_flags_select_the_tests() {
     let e2e = |words: &str| {
         let spec = definition(&generated(&format!("-p e2e {words}")), "e2e")["spec"].clone();
         ["E2E_FOCUS", "E2E_SKIP", "E2E_PARALLEL"].map(|name| env(&spec, name).map(str::to_owned))
@@ -228,7 +228,7 @@ fn modes_and_flags_choose_the_tests() {
 }
 
 #[test]
-fn images_follow_the_order_of_the_line() {
+fn image_flags_apply_in_order() {
     let image = |plugin: &str, words: &str| definition(&generated(words), plugin)["spec"]["image"].clone();
     for (plugin, words, expected) in [
         ("e2e", "", "registry.k8s.io/conformance:v1.30.0"),
@@ -259,7 +259,7 @@ fn images_follow_the_order_of_the_line() {
 }
 
 #[test]
-fn every_plugin_is_told_the_configured_port() {
+fn plugins_receive_the_configured_port() {
     let objects = generated("-p systemd-logs -p host-facts -p e2e -p network");
     let port = |plugin: &str| {
         env(&definition(&objects, plugin)["spec"], "SONOBUOY_PROGRESS_PORT").map(str::to_owned)
@@ -269,7 +269,7 @@ fn every_plugin_is_told_the_configured_port() {
 }
 
 #[test]
-fn files_for_the_e2e_tests_travel_with_them() {
+fn e2e_files_are_part_of_the_manifest() {
     let call = Sonobuoy::new(&format!(
         "gen {VERSION} --e2e-docker-config-file d/config.json --e2e-repo-config repos.yaml --ssh-key key --ssh-user me"
     ));
@@ -332,7 +332,7 @@ fn files_for_the_e2e_tests_travel_with_them() {
 }
 
 #[test]
-fn a_definition_that_gen_printed_can_be_used_again() {
+fn generated_definition_can_be_used_again() {
     let first = Sonobuoy::new(&format!("gen plugin e2e {VERSION} --e2e-repo-config repos.yaml"))
         .file("repos.yaml", "gcRegistry: x\n")
         .run_any()
@@ -346,7 +346,7 @@ fn a_definition_that_gen_printed_can_be_used_again() {
 }
 
 #[test]
-fn new_definitions_have_what_was_asked_for() {
+fn new_definitions_follow_their_flags() {
     Sonobuoy::new("gen plugin -n hello -i hello:v9")
         .stdout(
             "sonobuoy-config:\n  driver: Job\n  plugin-name: hello\n  result-format: raw\nspec:\n  command:\n  - ./run.sh\n  \
@@ -385,7 +385,7 @@ fn new_definitions_have_what_was_asked_for() {
 }
 
 #[test]
-fn flags_are_checked_also_where_they_change_nothing() {
+fn ineffective_flags_are_still_checked() {
     for (words, error) in [
         ("gen config -p ./none", "there is no such file or folder"),
         ("gen config --plugin-env e2e", "write PLUGIN.NAME=VALUE"),
@@ -406,7 +406,7 @@ pub fn plugin(name: &str, driver: &str) -> String {
 }
 
 #[test]
-fn a_manifest_that_is_there_already_is_printed_as_it_is() {
+fn existing_manifest_is_printed_unchanged() {
     let text = "# mine\na:   1\n";
     Sonobuoy::new("gen -f m.yaml").file("m.yaml", text).stdout(text).run();
     Sonobuoy::new("gen --file -").stdin(text).stdout(text).run();
@@ -420,7 +420,7 @@ fn a_manifest_that_is_there_already_is_printed_as_it_is() {
 fn kubectl_reads_every_document() {
     let Some(kubectl) = program("kubectl") else { return };
     let text = Sonobuoy::new(&format!("gen {VERSION} --aggregator-permissions clusterRead")).run_any().stdout;
-    // `create --dry-run` asks a server for its kinds; `label --local` reads the same documents with the same code.
+    // `create --dry-run` needs a server's list of kinds; `label --local` reads the same documents with the same code.
     let mut child = std::process::Command::new(kubectl)
         .args(["label", "--local", "-f", "-", "-o", "name", "read=yes"])
         .stdin(std::process::Stdio::piped())

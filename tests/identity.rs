@@ -1,4 +1,4 @@
-//! Who may speak for which result, in a run whose workers get a certificate each; and plugins that speak for themselves.
+//! Identity of result senders in a run with per-worker certificates, and plugins that submit by themselves.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::support::cluster::{Aggregator, Asker, Cluster};
 
 const REVIEWS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
 
-/// A run of one plugin on the nodes `a` and `b`, and whoever asks from `a`, with the path of that pod.
+/// A run of one plugin on the nodes `a` and `b`, and a client on `a` with the path of its pod.
 fn asked() -> (Cluster, Aggregator, Asker, String) {
     let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "").by_node();
     let aggregator = cluster.start("");
@@ -20,7 +20,7 @@ fn asked() -> (Cluster, Aggregator, Asker, String) {
 }
 
 #[test]
-fn workers_speak_for_their_node_alone_and_no_key_lies_anywhere() {
+fn worker_certificate_is_valid_for_its_node_alone() {
     let cluster = Cluster::new(&["a", "b"])
         .daemon_sets()
         .plugin("each", "DaemonSet", "")
@@ -49,7 +49,7 @@ fn workers_speak_for_their_node_alone_and_no_key_lies_anywhere() {
 }
 
 #[test]
-fn a_token_counts_only_for_this_run_and_the_pod_that_holds_it() {
+fn token_is_valid_for_its_run_and_pod_alone() {
     let (cluster, _aggregator, asker, path) = asked();
     let api = &cluster.api;
     let pod = api.get(&path).unwrap();
@@ -78,14 +78,14 @@ fn a_token_counts_only_for_this_run_and_the_pod_that_holds_it() {
         assert_eq!(got, code, "{words}: {answer}");
         assert!(answer.contains(words), "{words}: {answer}");
     }
-    // Seven have failed from this address; labels alone make nobody a pod of the run, and the next has to wait.
+    // Seven failures from this address: labels alone do not make a pod part of the run, and the next client has to wait.
     let (code, answer, _) = asker.ask(&issue(&stranger));
     assert_eq!((code, answer.contains("does not belong to this run")), (403, true), "{answer}");
     assert_eq!(asker.ask(&issue(&path)).0, 429);
 }
 
 #[test]
-fn a_token_that_comes_from_another_pod_is_refused() {
+fn token_from_another_pod_is_rejected() {
     let (cluster, _aggregator, asker, path) = asked();
     let other = cluster.pod_on("p", "b");
     let other = cluster.path(other["metadata"]["name"].as_str().unwrap());
@@ -103,7 +103,7 @@ fn a_token_that_comes_from_another_pod_is_refused() {
 }
 
 #[test]
-fn a_review_that_fails_or_hangs_is_tried_again_and_the_status_says_so() {
+fn failing_review_is_retried_and_shown_in_status() {
     let (cluster, _aggregator, asker, path) = asked();
     let token = cluster.api.issue_token(&path, &asker.audience);
     cluster.api.fault(Fault::on(REVIEWS).times(1).status(500, "InternalError", "no etcd"));
@@ -118,12 +118,12 @@ fn a_review_that_fails_or_hangs_is_tried_again_and_the_status_says_so() {
         let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
         message.contains("certificate") && message.contains("does not review tokens")
     });
-    assert_eq!(asker.worker(&token).send("a"), 200, "failures of the server are nobody's fault");
+    assert_eq!(asker.worker(&token).send("a"), 200, "failures of the server do not count against a client");
     cluster.wait_for_status(|status| status["plugins"][1]["message"].is_null());
 }
 
 #[test]
-fn certificates_outlive_the_aggregator_and_can_be_asked_for_again() {
+fn certificates_survive_an_aggregator_restart() {
     let (cluster, mut aggregator, asker, path) = asked();
     let before = cluster.certified("p", "a");
     aggregator.child.kill().unwrap();
@@ -138,7 +138,7 @@ fn certificates_outlive_the_aggregator_and_can_be_asked_for_again() {
 }
 
 #[test]
-fn rights_that_the_server_hears_of_late_are_waited_for() {
+fn late_permissions_are_awaited() {
     let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "").by_node();
     cluster.api.forbid("list", "nodes");
     cluster.api.forbid("create", "tokenreviews");
@@ -151,7 +151,7 @@ fn rights_that_the_server_hears_of_late_are_waited_for() {
 }
 
 #[test]
-fn where_tokens_may_not_be_reviewed_the_plugin_has_a_certificate_and_who_insists_is_told() {
+fn plugin_certificate_replaces_forbidden_reviews() {
     let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").by_node();
     cluster.api.forbid("create", "tokenreviews");
     let aggregator = cluster.start("");
@@ -169,7 +169,7 @@ fn where_tokens_may_not_be_reviewed_the_plugin_has_a_certificate_and_who_insists
 }
 
 #[test]
-fn an_image_of_others_gets_what_it_knows_unless_told_otherwise() {
+fn foreign_worker_images_get_the_classic_protocol() {
     for (identity, image, expected) in
         [("auto", "other:1", "plugin"), ("plugin", "worker:1", "plugin"), ("node", "other:1", "node")]
     {
@@ -196,7 +196,7 @@ fn env(container: &Value, name: &str) -> Option<String> {
 }
 
 #[test]
-fn a_plugin_without_a_worker_is_told_all_that_it_takes() {
+fn plugin_without_a_worker_receives_all_credentials() {
     let cluster = Cluster::new(&["a"])
         .daemon_sets()
         .plugin("each", "DaemonSet", "  worker: none\n")
@@ -225,7 +225,7 @@ fn a_plugin_without_a_worker_is_told_all_that_it_takes() {
 }
 
 #[test]
-fn a_worker_that_runs_and_is_never_heard_of_fails_with_what_its_log_says() {
+fn silent_worker_fails_with_its_log() {
     let cluster = Cluster::new(&["a", "b"])
         .daemon_sets()
         .plugin("p", "DaemonSet", "")
@@ -243,7 +243,7 @@ fn a_worker_that_runs_and_is_never_heard_of_fails_with_what_its_log_says() {
     cluster
         .api
         .merge(&cluster.path(name), &json!({"status": {"phase": "Running", "containerStatuses": [running]}}));
-    // Long before it is given up, it is named.
+    // Named long before the failure is final.
     cluster.wait_for_status(|status| {
         let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
         message.contains("Connection refused; ") && message.contains("network policy")
@@ -258,7 +258,7 @@ fn a_worker_that_runs_and_is_never_heard_of_fails_with_what_its_log_says() {
 }
 
 #[test]
-fn a_worker_that_stops_its_heartbeats_fails_until_its_result_comes() {
+fn worker_without_heartbeats_fails_until_its_result_arrives() {
     let cluster = Cluster::new(&["a", "b"])
         .daemon_sets()
         .plugin("p", "DaemonSet", "")
@@ -276,7 +276,7 @@ fn a_worker_that_stops_its_heartbeats_fails_until_its_result_comes() {
     let status = cluster.status();
     let message = entry(&status, "p", "b")["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with("worker on `b` stopped reporting at "), "{message}");
-    // Those that never sent one are waited for, with shared certificates as well.
+    // Workers that never sent a heartbeat are awaited, with shared certificates, too.
     for (plugin, node) in [("p", "a"), ("original", "global")] {
         assert_eq!(entry(&status, plugin, node)["status"], "running");
     }
@@ -291,7 +291,7 @@ fn a_worker_that_stops_its_heartbeats_fails_until_its_result_comes() {
 }
 
 #[test]
-fn a_sender_that_is_refused_is_logged_a_few_times() {
+fn rejected_sender_is_logged_a_few_times() {
     let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
     let aggregator = cluster.start("");
     let p = cluster.worker("p");

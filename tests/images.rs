@@ -1,4 +1,4 @@
-//! `images`: lists from definitions, and images on their way between registries and archives.
+//! `images`: lists from definitions, and copies between registries and archives.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ pub fn plugin(image: &str) -> String {
     format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n")
 }
 
-/// An image for two platforms, with a layer that is larger than one piece of an upload when `large`.
+/// An image for two platforms; if `large`, one layer exceeds one chunk of an upload.
 pub fn fill(registry: &Registry, repository: &str, large: bool) -> (String, Vec<u8>) {
     let size = if large { 40 << 20 } else { 300_000 };
     let layer: Vec<u8> =
@@ -46,7 +46,7 @@ fn here() -> &'static str {
 }
 
 #[test]
-fn the_list_comes_from_definitions() {
+fn image_list_comes_from_definitions() {
     let version = env!("CARGO_PKG_VERSION");
     let expected = format!(
         "localhost/sonobuoy:v{version}\nregistry.k8s.io/conformance:v1.30.0\nsonobuoy/systemd-logs:v0.4\n"
@@ -58,7 +58,7 @@ fn the_list_comes_from_definitions() {
             .stderr_has("leaves out the images of the e2e tests")
             .run();
     }
-    // Scripts take the name of the file from here.
+    // Scripts read the file name from this line.
     Sonobuoy::new("images download --dry-run --kubernetes-version=v1.30.0")
         .stdout("kubernetes_e2e_images_v1.30.0.tar\n")
         .stderr_has("would download registry.k8s.io/conformance:v1.30.0")
@@ -76,7 +76,7 @@ fn the_list_comes_from_definitions() {
 }
 
 #[test]
-fn a_download_that_is_cut_goes_on_and_is_pushed_elsewhere() {
+fn interrupted_download_resumes_and_is_pushed() {
     let from = Registry::start(Habits { cut_after: Some(100_000), ..Habits::default() });
     let (_, layer) = fill(&from, "team/tool", false);
     let image = format!("{}/team/tool:1", from.host());
@@ -103,7 +103,7 @@ fn a_download_that_is_cut_goes_on_and_is_pushed_elsewhere() {
 }
 
 #[test]
-fn every_platform_goes_from_registry_to_registry() {
+fn all_platforms_are_copied_between_registries() {
     let (from, to) =
         (Registry::start(Habits::default()), Registry::start(Habits { lose_pieces: 2, ..Habits::default() }));
     let (root, layer) = fill(&from, "a/b/tool", true);
@@ -115,7 +115,7 @@ fn every_platform_goes_from_registry_to_registry() {
 }
 
 #[test]
-fn what_is_spoiled_absent_or_no_archive_is_refused() {
+fn damaged_missing_and_invalid_archives_are_rejected() {
     let registry = Registry::start(Habits { spoil: true, ..Habits::default() });
     fill(&registry, "tool", false);
     let download = |image: &str| {
@@ -133,7 +133,7 @@ fn what_is_spoiled_absent_or_no_archive_is_refused() {
 }
 
 #[test]
-fn inspect_says_what_is_there() {
+fn inspect_lists_the_contents() {
     let registry = Registry::start(Habits::default());
     let (root, _) = fill(&registry, "tool", false);
     let host = registry.host();
@@ -152,7 +152,7 @@ fn inspect_says_what_is_there() {
 
 #[cfg(unix)]
 #[test]
-fn who_may_read_without_a_name_gives_one_for_writing() {
+fn anonymous_reads_and_authenticated_writes_work_together() {
     let from = Registry::start(Habits::default());
     fill(&from, "tool", false);
     let login = Some(("me".to_owned(), "secret".to_owned()));
@@ -165,7 +165,7 @@ fn who_may_read_without_a_name_gives_one_for_writing() {
     push().status(1).stderr_has("401").run();
     let auth = format!("{{\"auths\":{{\"{}\":{{\"username\":\"me\",\"password\":\"secret\"}}}}}}", to.host());
     push().file(".docker/config.json", &auth).stdout_has("/tool:1\n").stderr_has("2 new blobs").run();
-    // A helper says the same without a secret in a file.
+    // A credential helper gives the same secret without a file.
     let helper = "#!/bin/sh\nread server\necho '{\"Username\":\"me\",\"Secret\":\"secret\"}'\n";
     let call = push().file(".docker/config.json", "{\"credsStore\":\"fake\"}");
     let path = programs(&call, &[("docker-credential-fake", helper)]);
@@ -178,7 +178,7 @@ fn who_may_read_without_a_name_gives_one_for_writing() {
         .run();
 }
 
-/// Programs in a folder of a call, and the path with it in front.
+/// Programs in a folder, and PATH with that folder first.
 #[cfg(unix)]
 pub(super) fn programs(call: &Sonobuoy, scripts: &[(&str, &str)]) -> String {
     let folder = call.folder().join("bin");
@@ -197,7 +197,7 @@ fn inside(folder: &Folder, archive: &str, name: &str) -> serde_json::Value {
 }
 
 #[test]
-fn a_name_with_a_digest_stays_true_and_docker_gets_one_that_it_takes() {
+fn digest_references_are_kept_and_adapted_for_docker() {
     let Some(_) = program("tar") else { return };
     let registry = Registry::start(Habits::default());
     let (root, _) = fill(&registry, "tool", false);
@@ -221,7 +221,7 @@ fn a_name_with_a_digest_stays_true_and_docker_gets_one_that_it_takes() {
 }
 
 #[test]
-fn archives_of_other_programs_are_pushed() {
+fn archives_of_other_tools_are_pushed() {
     let Some(_) = program("tar") else { return };
     let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
     fill(&from, "tool", false);
@@ -248,9 +248,9 @@ fn archives_of_other_programs_are_pushed() {
     push("old.tar").status(1).stderr_has("not an OCI archive").run();
 }
 
-/// Go's servers answer plain HTTP so where they want TLS.
+/// The plain HTTP response of Go's servers to clients without TLS.
 #[test]
-fn a_registry_of_this_machine_may_want_tls() {
+fn local_registry_may_use_tls() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let host = server.local_addr().unwrap().to_string();
     let thread = std::thread::spawn(move || {
@@ -264,7 +264,7 @@ fn a_registry_of_this_machine_may_want_tls() {
                         b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
                     )
                     .unwrap(),
-                // No more than that it is spoken to in TLS is wanted: an alert of a failed handshake ends it.
+                // Only a TLS connection attempt is expected: a handshake alert ends it.
                 Some(0x16) => return stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).unwrap(),
                 other => panic!("{other:?}"),
             }
@@ -275,7 +275,7 @@ fn a_registry_of_this_machine_may_want_tls() {
     thread.join().unwrap();
 }
 
-/// A conformance image whose program of the tests is a script: what it is, and in which layer it lies, is what counts.
+/// A conformance image whose test program is a script; its path and layer are what matters.
 pub(super) fn conformance<T: AsRef<[u8]>>(registry: &Registry, layers: &[&[(&str, T)]]) -> String {
     let layers: Vec<String> = layers
         .iter()
@@ -307,7 +307,7 @@ pub(super) fn conformance<T: AsRef<[u8]>>(registry: &Registry, layers: &[&[(&str
     format!("{}/conformance:v1", registry.host())
 }
 
-/// What the program of the tests does.
+/// The script of the test program.
 const TESTS: &str = "#!/bin/sh
 case $1 in
 --list-images) echo reg.local/b:1; echo reg.local/a:1; [ -z \"$KUBE_TEST_REPO_LIST\" ] || echo reg.local/listed:1 ;;
@@ -316,7 +316,7 @@ esac
 ";
 
 #[test]
-fn the_conformance_image_is_asked_without_docker() {
+fn conformance_image_is_listed_without_docker() {
     let registry = Registry::start(Habits::default());
     let old = "#!/bin/sh\necho reg.local/old:1\n";
     let image = conformance(
@@ -327,21 +327,22 @@ fn the_conformance_image_is_asked_without_docker() {
         "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
     );
     let own = format!("localhost/sonobuoy:v{}", env!("CARGO_PKG_VERSION"));
-    let list = |words: &str| Sonobuoy::new(words).file("e2e.yaml", &e2e);
+    let used = format!("msg=\"e2e image to be used: {image}\"\n");
+    let list = |words: &str| Sonobuoy::new(words).file("e2e.yaml", &e2e).stderr_has(&used);
     list("images list --unconfined -p e2e.yaml")
         .stdout(&format!("{image}\n{own}\nreg.local/a:1\nreg.local/b:1\n"))
         .run();
     let blobs =
         registry.log().iter().filter(|line| line.starts_with("GET") && line.contains("/blobs/")).count();
-    assert_eq!(blobs, 2, "layers below the one that has it are not fetched");
+    assert_eq!(blobs, 2, "layers below the matching one are not fetched");
     list("images list --unconfined -p e2e.yaml --plugin-env e2e.KUBE_TEST_REPO_LIST=x")
         .stdout_has("reg.local/listed:1\n")
         .run();
-    list("e2e --unconfined --input image --kube-conformance-image")
+    Sonobuoy::new("e2e --unconfined --input image --kube-conformance-image")
         .arg(&image)
         .stdout("[sig-a] a: works\n[sig-b] b\n")
         .run();
-    // What lists or holds it says the same without a registry.
+    // Lists and archives give the same result without a registry.
     list("images list -p e2e.yaml --images-from list")
         .file("list", "# mine\nreg.local/z:1\n")
         .stdout_has("reg.local/z:1\n")
@@ -356,7 +357,7 @@ fn the_conformance_image_is_asked_without_docker() {
 }
 
 #[test]
-fn what_is_not_a_conformance_image_is_named() {
+fn other_images_are_rejected_by_name() {
     let registry = Registry::start(Habits::default());
     for (files, words) in [
         (
@@ -378,10 +379,10 @@ fn what_is_not_a_conformance_image_is_named() {
     }
 }
 
-/// Docker's part, with a stand-in that knows images by their names.
+/// Docker, replaced by a script that knows images by name.
 #[cfg(unix)]
 #[test]
-fn what_docker_cannot_do_with_one_image_it_does_with_the_others() {
+fn docker_error_of_one_image_spares_the_others() {
     let docker = r#"#!/bin/sh
 echo "$*" >> log
 case "$*" in
@@ -422,9 +423,10 @@ esac
         pulled(&done)[1..],
         ["rmi reg.local/absent:1", "rmi reg.local/here:1", "rmi reg.local/other:1"]
     );
-    // The conformance image that is here is asked without a registry.
+    // The local conformance image is queried without a registry.
     let done = call("images list -p e2e --kubernetes-version v1.30.0")
         .stdout_has("reg.local/of-the-tests:1\n")
+        .stderr_has("e2e image to be used: registry.k8s.io/conformance:v1.30.0")
         .run();
     assert_eq!(
         pulled(&done),
@@ -433,10 +435,10 @@ esac
     );
 }
 
-/// Docker's part again: it holds what no registry gives.
+/// Docker again, with images that no registry has.
 #[cfg(unix)]
 #[test]
-fn what_docker_holds_is_pushed_where_the_registry_does_not_answer() {
+fn images_in_docker_are_pushed_without_their_registry() {
     let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
     fill(&from, "tool", false);
     let saved = Sonobuoy::new("images download -p p.yaml -o saved.tar")
@@ -464,7 +466,7 @@ fn what_docker_holds_is_pushed_where_the_registry_does_not_answer() {
 
 #[cfg(unix)]
 #[test]
-fn podman_stands_in_where_there_is_no_docker() {
+fn podman_replaces_a_missing_docker() {
     let podman = "#!/bin/sh\necho \"$*\" >> log\ncase $1 in inspect) exit 1 ;; esac\n";
     let call = Sonobuoy::new("images pull -p p.yaml").file("p.yaml", plugin("reg.local/a:1"));
     let path = programs(&call, &[("podman", podman)]);
@@ -478,7 +480,7 @@ fn podman_stands_in_where_there_is_no_docker() {
 
 #[cfg(unix)]
 #[test]
-fn an_interrupted_push_leaves_nothing_behind() {
+fn interrupted_push_leaves_no_files() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let image = format!("{}/tool:1", server.local_addr().unwrap());
     let call = Sonobuoy::new("images push -p p.yaml --plain-http --custom-registry reg.local")
@@ -487,7 +489,7 @@ fn an_interrupted_push_leaves_nothing_behind() {
     let tmp = call.folder().join("tmp");
     let (mut command, folder) = call.env("TMPDIR", &tmp).command();
     let mut child = command.spawn().unwrap();
-    // It asks, so its folder is there; the answer never comes.
+    // The request was sent, so the folder exists; the response never arrives.
     let _asked = server.accept().unwrap();
     assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 2);
     assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
@@ -495,9 +497,9 @@ fn an_interrupted_push_leaves_nothing_behind() {
     assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 1);
 }
 
-/// As with Go's programs: this machine is never behind a proxy.
+/// As in Go programs: this machine is never behind a proxy.
 #[test]
-fn a_proxy_of_the_environment_stands_before_other_machines_only() {
+fn proxy_applies_to_remote_hosts_only() {
     let registry = Registry::start(Habits::default());
     fill(&registry, "tool", false);
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -513,7 +515,7 @@ fn a_proxy_of_the_environment_stands_before_other_machines_only() {
         let asked = lines.next().unwrap();
         assert!(lines.any(|line| line.is_empty()));
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-        // Behind it is nobody who would speak TLS.
+        // No TLS server is behind it.
         stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).unwrap();
         asked
     });
@@ -522,7 +524,7 @@ fn a_proxy_of_the_environment_stands_before_other_machines_only() {
 }
 
 #[test]
-fn verify_says_of_each_image_whether_it_can_be_pulled_and_for_which_nodes() {
+fn verify_reports_each_image_and_its_node_platforms() {
     let registry = Registry::start(Habits::default());
     let (digest, _) = fill(&registry, "tool", false);
     let verify = |words: &str, image: &str| {
@@ -539,7 +541,7 @@ fn verify_says_of_each_image_whether_it_can_be_pulled_and_for_which_nodes() {
     assert!(code == 1 && out.contains("missing"), "{out}{err}");
     assert!(err.contains("check the image's name and tag"), "{err}");
 
-    // An archive, and a registry that is to hold the same.
+    // An archive, and a registry for its images.
     let call = Sonobuoy::new("images download -p p.yaml -o a.tar").file("p.yaml", plugin(&image("tool")));
     let archive = std::fs::read(call.stdout("a.tar\n").run_any().folder.join("a.tar")).unwrap();
     let within = |image: &str| {
@@ -554,9 +556,9 @@ fn verify_says_of_each_image_whether_it_can_be_pulled_and_for_which_nodes() {
     assert!(code == 1 && out.contains(&format!("{}/mirror/tool:1", registry.host())), "{out}{err}");
 }
 
-/// Nodes pull what they have: a kubelet that has one image and not the other.
+/// Nodes pull from their own store: the kubelet has one image and lacks the other.
 #[test]
-fn nodes_really_pull_if_they_are_asked_to() {
+fn verify_pulls_on_nodes_on_request() {
     let (api, _folder, config) = super::support::cluster::untouched();
     let info = serde_json::json!({"operatingSystem": "linux", "architecture": "amd64"});
     let ready = serde_json::json!([{"type": "Ready", "status": "True"}]);

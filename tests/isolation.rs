@@ -1,4 +1,4 @@
-//! The program of a conformance image: what it can do while it is asked for its lists.
+//! The program of a conformance image: its abilities while it prints lists.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::images::{conformance, programs};
 use super::support::registry::{Habits, Registry};
 use super::support::{Folder, Sonobuoy, skipped};
 
-/// Prints what it can do as the names of images.
+/// Prints its abilities as image names.
 const PROBE: &str = r#"
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The processes with a word in their environment.
+/// Processes with a word in their environment.
 fn bearing(word: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let bears = |path: std::path::PathBuf| {
@@ -60,7 +60,7 @@ fn running(word: &str) -> bool {
     })
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn wait_until(is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -68,7 +68,7 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// The probe as a program without libraries, where this machine can compile and isolate it.
+/// The probe as a static program, where this machine can compile and isolate it.
 fn probe() -> Option<Vec<u8>> {
     let done = |command: &mut Command| command.status().is_ok_and(|status| status.success());
     let folder = Folder::new();
@@ -95,7 +95,7 @@ fn list(registry: &Registry, program: &[u8], mode: &str) -> Sonobuoy {
 }
 
 #[test]
-fn the_program_of_an_image_is_isolated_or_does_not_run() {
+fn image_program_is_isolated_or_does_not_run() {
     let registry = Registry::start(Habits::default());
     let Some(program) = probe() else { return };
     let list = |program: &[u8], mode| list(&registry, program, mode);
@@ -103,12 +103,13 @@ fn the_program_of_an_image_is_isolated_or_does_not_run() {
         .stdout_has(
             "reg.local/other-user-entries-3:1\nreg.local/stays-inside:1\nreg.local/writes-nothing:1\n",
         )
+        .stderr_has("e2e image to be used: ")
         .run();
-    list(&program, "daemon").stdout_has("reg.local/started:1\n").run();
+    list(&program, "daemon").stdout_has("reg.local/started:1\n").stderr_has("e2e image to be used: ").run();
     assert_eq!(bearing("MODE=daemon"), 0, "everything that it started ended with it");
     list(&program, "flood").status(1).stdout("").stderr_has("it printed more than").run();
     assert_eq!(bearing("MODE=flood"), 0);
-    // What needs a shell or a dynamic linker has none there.
+    // The isolated program has neither a shell nor a dynamic linker.
     let folder = Folder::new();
     let wrote = folder.join("wrote");
     let script = format!("#!/bin/sh\necho x > {}\necho reg.local/a:1\n", wrote.display());
@@ -117,7 +118,7 @@ fn the_program_of_an_image_is_isolated_or_does_not_run() {
         .stdout("")
         .stderr_has("only a static program for this machine")
         .run();
-    // Without the programs that isolate, nothing runs unless it may run with all rights.
+    // Without isolation programs, the image's program runs only with --unconfined.
     let call = list(script.as_bytes(), "");
     let path = programs(
         &call,
@@ -130,12 +131,16 @@ fn the_program_of_an_image_is_isolated_or_does_not_run() {
         .stderr_has("`--unconfined`")
         .run();
     assert!(!wrote.exists(), "the script did not run");
-    list(script.as_bytes(), "").arg("--unconfined").stdout_has("reg.local/a:1\n").run();
+    list(script.as_bytes(), "")
+        .arg("--unconfined")
+        .stdout_has("reg.local/a:1\n")
+        .stderr_has("e2e image to be used: ")
+        .run();
     assert!(wrote.exists());
 }
 
 #[test]
-fn an_interrupted_list_leaves_neither_processes_nor_folders() {
+fn interrupted_list_leaves_no_process_or_folder() {
     let registry = Registry::start(Habits::default());
     let Some(program) = probe() else { return };
     for (signal, code) in [("TERM", Some(130)), ("INT", Some(130)), ("KILL", None)] {
@@ -145,7 +150,7 @@ fn an_interrupted_list_leaves_neither_processes_nor_folders() {
         let (mut command, folder) = call.env("TMPDIR", &tmp).command();
         let mut child = command.spawn().unwrap();
         let word = format!("MODE={mark}");
-        // Not just what starts the program: the end of the command reaches it once it is set up.
+        // Not only the launcher: the command's end must reach the program after set-up.
         wait_until(|| running(&word));
         assert!(
             Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success()

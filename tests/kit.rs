@@ -1,4 +1,4 @@
-//! The kit of a version: made from registries, pushed into another one, used by a run without another flag.
+//! The kit of a version: collected from registries, pushed into another one, used by a run without further flags.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use super::support::cluster::untouched;
 use super::support::registry::{Habits, Registry, digest};
 use super::support::{Folder, Sonobuoy};
 
-/// The registry of the tests' own images, with the conformance image, ours, and those of tests.
+/// A registry with the conformance image, our image, and test images.
 struct Outside {
     registry: Registry,
     folder: Folder,
@@ -52,7 +52,7 @@ impl Outside {
             .arg(self.path("kit.tar"))
     }
 
-    /// Makes a kit.
+    /// Creates a kit.
     fn kit(&self) -> Sonobuoy {
         Sonobuoy::new("images kit --unconfined --kubernetes-version v1.33.1 -p")
             .arg(self.path("e2e.yaml"))
@@ -65,7 +65,7 @@ impl Outside {
 
 const IMAGES: &str = "echo HOST/e2e/agnhost:1; echo invalid.registry.k8s.io/invalid/alpine:3.1";
 
-/// What a program prints that runs in a folder.
+/// The output of a program in a folder.
 fn printed(program: &str, words: &[&str], folder: &Path) -> String {
     let output = Command::new(program).args(words).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -73,7 +73,7 @@ fn printed(program: &str, words: &[&str], folder: &Path) -> String {
 }
 
 #[test]
-fn a_kit_holds_what_a_version_needs_and_goes_on_where_it_was_cut() {
+fn kit_is_complete_and_resumable() {
     let outside = Outside::new(Habits { cut_after: Some(200_000), ..Habits::default() }, IMAGES);
     outside.kit().status(1).stderr_has("e2e/agnhost:1").run_any();
     assert!(outside.path("kit.blobs").exists() && !outside.path("kit.tar").exists());
@@ -105,26 +105,27 @@ fn a_kit_holds_what_a_version_needs_and_goes_on_where_it_was_cut() {
     assert_eq!(
         unpacked.read("images.txt"),
         format!("{host}/e2e/agnhost:1\n"),
-        "what nobody can pull is left out"
+        "unavailable images are left out"
     );
     assert_eq!(unpacked.read("tests.txt"), "[sig-a] a\n[sig-b] b [Conformance]\n");
     let about: Value = serde_json::from_str(&unpacked.read("kit.json")).unwrap();
     let expected = json!({"kubernetesVersion": "v1.33.1", "sonobuoyImage": format!("{host}/team/sonobuoy:1"),
         "builtIn": [], "pluginImages": [format!("{host}/conformance:v1.33.1")]});
     assert_eq!(about, expected);
-    // Its lists stand for the image where that cannot be asked.
+    // The kit's lists replace the image where it cannot run.
     Sonobuoy::new("e2e --input")
         .arg(outside.path("kit.tar"))
         .stdout("[sig-a] a\n[sig-b] b [Conformance]\n")
         .run();
     let list = Sonobuoy::new("images list --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
-    list.arg("--images-from").arg(outside.path("kit.tar")).stdout_has("/e2e/agnhost:1\n").run();
+    let list = list.arg("--images-from").arg(outside.path("kit.tar")).stdout_has("/e2e/agnhost:1\n");
+    list.stderr_has("e2e image to be used: ").run();
     let verify = outside.verify().arg("--archive").arg(outside.path("kit.tar"));
     verify.stdout_has("/conformance:v1.33.1").stderr_has("architectures are unknown").run();
 }
 
 #[test]
-fn a_kit_goes_into_a_registry_where_a_run_finds_it() {
+fn kit_is_pushed_to_a_registry_for_runs() {
     let outside = Outside::new(Habits::default(), IMAGES);
     let (root, _) = fill(&outside.registry, "e2e/agnhost", false);
     outside.kit().arg("--platform=all").run_any();
@@ -170,7 +171,7 @@ fn a_kit_goes_into_a_registry_where_a_run_finds_it() {
 }
 
 #[test]
-fn what_is_not_a_kit_or_lacks_something_is_named() {
+fn incomplete_and_invalid_kits_are_rejected() {
     let outside = Outside::new(Habits::default(), "echo HOST/e2e/agnhost:1");
     fill(&outside.registry, "e2e/agnhost", false);
     let without_own =
@@ -183,7 +184,7 @@ fn what_is_not_a_kit_or_lacks_something_is_named() {
         .status(1)
         .stderr_has("is not a kit; `sonobuoy images kit` makes one")
         .run_any();
-    // A kit that is cut is not taken for a list of tests.
+    // A truncated kit is not mistaken for a list of tests.
     let mut cut = vec![0; 1024];
     let about =
         b"{\"kubernetesVersion\": \"v1\", \"sonobuoyImage\": \"\", \"builtIn\": [], \"pluginImages\": []}";
@@ -205,7 +206,7 @@ fn what_is_not_a_kit_or_lacks_something_is_named() {
         .status(1)
         .stderr_has("cannot read `missing.tar`")
         .run();
-    // Two images that would get one name.
+    // Two images that would get the same name.
     let mixed = Outside::new(Habits::default(), "echo HOST/e2e/agnhost:1; echo HOST/other/agnhost:1");
     fill(&mixed.registry, "e2e/agnhost", false);
     fill(&mixed.registry, "other/agnhost", true);
@@ -227,7 +228,7 @@ fn what_is_not_a_kit_or_lacks_something_is_named() {
 }
 
 #[test]
-fn several_platforms_are_taken_and_no_others() {
+fn kit_contains_only_the_named_platforms() {
     let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
     fill(&from, "tool", false);
     // A third platform, whose image is that of the first.

@@ -1,4 +1,4 @@
-//! A snapshot of nodes whose kubelets are not there: each is asked once, and the whole has its time.
+//! A snapshot of nodes with unreachable kubelets: one query each, and a time limit for all.
 
 #[cfg(unix)]
 use std::process::Stdio;
@@ -10,7 +10,7 @@ use crate::query::{cluster, done, query, read};
 use crate::support::api_server::Fault;
 
 #[test]
-fn a_kubelet_that_cannot_be_reached_is_asked_once_for_its_host_and_its_logs() {
+fn unreachable_kubelet_is_queried_once() {
     let api = cluster();
     for (node, code) in [("a", 500), ("b", 502), ("c", 504)] {
         api.put(&format!("/api/v1/nodes/{node}"), json!({}));
@@ -38,7 +38,7 @@ fn a_kubelet_that_cannot_be_reached_is_asked_once_for_its_host_and_its_logs() {
 }
 
 #[test]
-fn a_snapshot_ends_when_its_time_is_over() {
+fn snapshot_ends_at_its_timeout() {
     let api = cluster();
     for node in 0..200 {
         api.put(&format!("/api/v1/nodes/x{node:03}"), json!({}));
@@ -56,7 +56,7 @@ fn a_snapshot_ends_when_its_time_is_over() {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_ends_a_snapshot_at_once() {
+fn ctrl_c_ends_a_snapshot() {
     let api = cluster();
     api.fault(Fault::on("GET /api/v1/nodes/n1/proxy/configz").slow(Duration::from_secs(60)));
     let (mut command, _folder) = query(&api, "").command();

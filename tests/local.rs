@@ -1,4 +1,4 @@
-//! `run --local`: whole runs with real processes and the real channel between them.
+//! `run --local`: complete runs with real processes and the real channel.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -10,7 +10,7 @@ use base::stop::Stop;
 use super::support::watchdog::Watchdog;
 use super::support::{Archive, Folder, Sonobuoy, program};
 
-/// A definition: what stands in `sonobuoy-config` beside the name, and the script of its container.
+/// A definition: fields of `sonobuoy-config` next to the name, and the container's script.
 fn plugin(name: &str, config: &str, script: &str) -> String {
     let script = script.trim_end().replace('\n', "\n      ");
     format!(
@@ -18,7 +18,7 @@ fn plugin(name: &str, config: &str, script: &str) -> String {
     )
 }
 
-/// A run of `definition` whose temporary files are in its own folder, too.
+/// A run of `definition` with its temporary files in its own folder.
 fn local(definition: &str) -> Sonobuoy {
     let run = Sonobuoy::new("run --local -p plugin.yaml").file("plugin.yaml", definition);
     within(run)
@@ -30,7 +30,7 @@ fn within(run: Sonobuoy) -> Sonobuoy {
     run.env("TMPDIR", tmp)
 }
 
-/// Runs it, checks that nothing is left but the archive, and reads that.
+/// Runs the command, checks that only the archive is left, and reads it.
 #[track_caller]
 fn archive(run: Sonobuoy) -> (Archive, String) {
     let done = run.run_any();
@@ -39,20 +39,20 @@ fn archive(run: Sonobuoy) -> (Archive, String) {
     (Archive::only_one_in(done.folder.path()), done.stderr)
 }
 
-/// The same of a run whose every result is an error.
+/// As above, for a run in which every result is an error.
 #[track_caller]
 fn archive_of_errors(run: Sonobuoy) -> (Archive, String) {
     archive(run.status(1).stderr_has("no plugin has delivered a result"))
 }
 
-/// Whether a process that wrote its number into a file still runs. A script's own is `$$$$`: as in a pod, `$$` is `$`.
+/// Whether a process that wrote its ID into a file still runs. In scripts its own ID is `$$$$`: as in a pod, `$$` is `$`.
 fn runs(file: &Path) -> bool {
     let number: u32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
     Path::new("/proc").join(number.to_string()).exists()
 }
 
 #[test]
-fn the_plugin_of_the_readme_brings_its_result_home() {
+fn readme_plugin_delivers_its_result() {
     let hello = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let run = within(Sonobuoy::new("run --local -p").arg(hello)).stdout_has("hello");
     let (archive, _) = archive(run);
@@ -65,7 +65,7 @@ fn the_plugin_of_the_readme_brings_its_result_home() {
 }
 
 #[test]
-fn a_container_that_fails_is_restarted_only_on_failure() {
+fn container_restarts_only_on_failure() {
     let script = |failures: u32| {
         format!(
             "echo x >> \"$RESULTS_DIR/starts\"\n[ $(wc -l < \"$RESULTS_DIR/starts\") -gt {failures} ] || exit 7\n\
@@ -84,7 +84,7 @@ fn a_container_that_fails_is_restarted_only_on_failure() {
         let error = errors.text("plugins/p/errors/global/error.json");
         assert!(error.contains("ended with exit code 7"), "{error}");
     }
-    // So is an init container, before anything else starts.
+    // An init container, too, before the others start.
     let first = "podSpec:\n  containers: []\n  restartPolicy: OnFailure\n  initContainers:\n  - name: first\n    command: [sh, -c]\n    \
                  args: ['echo x >> \"$RESULTS_DIR/first\"; [ $(wc -l < \"$RESULTS_DIR/first\") -gt 2 ]']\n";
     let second = "printf %s \"$RESULTS_DIR/first\" > \"$RESULTS_DIR/done\"";
@@ -93,7 +93,7 @@ fn a_container_that_fails_is_restarted_only_on_failure() {
 }
 
 #[test]
-fn the_plugins_of_a_configuration_are_selected() {
+fn configuration_selects_plugins() {
     let write = "echo 1 > \"$RESULTS_DIR/r\"; printf %s \"$RESULTS_DIR/r\" > \"$RESULTS_DIR/done\"";
     let run = |config: &str| {
         within(Sonobuoy::new("run --local --config c.json -p a.yaml -p b.yaml"))
@@ -107,7 +107,7 @@ fn the_plugins_of_a_configuration_are_selected() {
 }
 
 #[test]
-fn a_plugin_speaks_for_itself_with_curl_and_openssl() {
+fn curl_and_openssl_submit_results() {
     for tool in ["curl", "openssl"] {
         let Some(_) = program(tool) else { return };
     }
@@ -119,7 +119,7 @@ fn a_plugin_speaks_for_itself_with_curl_and_openssl() {
 }
 
 #[test]
-fn a_plugin_without_a_worker_that_sends_nothing_fails_at_once() {
+fn exited_plugin_without_worker_and_result_fails_at_once() {
     for (script, words) in [
         ("echo nothing to say", "left no result; its last output:\\nnothing to say"),
         ("echo broken; exit 3", "its last output:\\nbroken"),
@@ -131,7 +131,7 @@ fn a_plugin_without_a_worker_that_sends_nothing_fails_at_once() {
 }
 
 #[test]
-fn no_key_is_in_the_environment_of_a_process() {
+fn process_environments_contain_no_keys() {
     let script = "for process in /proc/[0-9]*/environ; do\n\
                     if tr '\\0' '\\n' < $process 2> /dev/null | grep -q '^RESULT_TYPE=snoop$'; then\n\
                       tr '\\0' '\\n' < $process >> $RESULTS_DIR/worker\n\
@@ -147,7 +147,7 @@ fn no_key_is_in_the_environment_of_a_process() {
 }
 
 #[test]
-fn one_command_gives_reports_and_a_verdict() {
+fn one_command_writes_reports_and_a_verdict() {
     let script = r#"printf 'name: s\nstatus: failed\nitems: [{name: "a <b>", status: failed}]\n' > $RESULTS_DIR/r.yaml
 echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done"#;
     let definition = plugin("suite", "driver: Job\n  result-format: manual", script);
@@ -161,7 +161,7 @@ echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done"#;
 }
 
 #[test]
-fn a_daemon_set_runs_once_for_each_node() {
+fn daemon_set_runs_once_per_node() {
     let script = "echo \"$NODE_NAME $SONOBUOY\" > $RESULTS_DIR/node.txt\necho $RESULTS_DIR/node.txt > $RESULTS_DIR/done";
     let run = local(&plugin("each", "driver: DaemonSet", script)).arg("--local-nodes=3");
     let (archive, _) = archive(run);
@@ -174,7 +174,7 @@ fn a_daemon_set_runs_once_for_each_node() {
 }
 
 #[test]
-fn later_groups_wait_for_the_results_of_earlier_ones() {
+fn later_groups_wait_for_earlier_results() {
     let order = Folder::new();
     let script = |name: &str| {
         format!(
@@ -193,7 +193,7 @@ fn later_groups_wait_for_the_results_of_earlier_ones() {
 }
 
 #[test]
-fn a_test_that_hangs_is_named_when_its_plugin_is_over_the_time_limit() {
+fn hanging_test_is_named_at_the_time_limit() {
     let log = "Will run 2 of 9 specs\\n----------\\n[sig-a] a hangs [sig-a]\\n";
     let script = format!("printf '{log}' > $RESULTS_DIR/e2e.log\nsleep 3600");
     let (archive, _) = archive_of_errors(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=10"));
@@ -202,7 +202,7 @@ fn a_test_that_hangs_is_named_when_its_plugin_is_over_the_time_limit() {
 }
 
 #[test]
-fn a_plugin_over_its_time_limit_is_ended_with_all_it_has_started() {
+fn timed_out_plugin_ends_with_its_descendants() {
     let pids = Folder::new();
     let script = format!(
         "sleep 3600 & echo $! > {}\nsetsid sh -c 'echo $$$$ > {}; sleep 3600' &\necho $$$$ > {}\nwait",
@@ -220,7 +220,7 @@ fn a_plugin_over_its_time_limit_is_ended_with_all_it_has_started() {
 }
 
 #[test]
-fn a_plugin_that_fails_says_at_once_how() {
+fn failed_plugin_reports_its_cause_at_once() {
     let script = "echo first\necho the disk is on fire >&2\nexit 3";
     let (archive, stderr) = archive_of_errors(local(&plugin("bad", "driver: Job", script)));
     let error = archive.text("plugins/bad/errors/global/error.json");
@@ -231,7 +231,7 @@ fn a_plugin_that_fails_says_at_once_how() {
 }
 
 #[test]
-fn what_cannot_run_here_is_refused_before_anything_starts() {
+fn unsupported_plugin_is_rejected_before_the_run() {
     let check = |spec: &str, words: &str| {
         let definition = format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {spec}\n");
         let done = local(&definition).status(1).stderr_has(words).run_any();
@@ -251,14 +251,14 @@ fn what_cannot_run_here_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn without_a_done_file_the_results_folder_is_sent_when_all_have_ended_well() {
+fn results_folder_is_sent_after_success_without_a_done_file() {
     let script = "mkdir $RESULTS_DIR/sub\necho one > $RESULTS_DIR/sub/one.txt";
     let (archive, _) = archive(local(&plugin("quiet", "driver: Job", script)));
     assert_eq!(archive.text("plugins/quiet/results/global/sub/one.txt"), "one\n");
 }
 
 #[test]
-fn done_may_name_a_folder_or_a_tar_of_its_own() {
+fn done_file_may_name_a_folder_or_an_archive() {
     let script = "mkdir $RESULTS_DIR/out\necho 1 > $RESULTS_DIR/out/one.txt\nprintf $RESULTS_DIR/out > $RESULTS_DIR/done";
     let (folder, _) = archive(local(&plugin("folder", "driver: Job", script)));
     assert_eq!(folder.text("plugins/folder/results/global/one.txt"), "1\n");
@@ -269,7 +269,7 @@ fn done_may_name_a_folder_or_a_tar_of_its_own() {
 }
 
 #[test]
-fn done_that_names_nothing_is_an_error_of_the_plugin() {
+fn empty_done_file_is_a_plugin_error() {
     let script = "echo $RESULTS_DIR/none > $RESULTS_DIR/done";
     let (missing, _) = archive_of_errors(local(&plugin("missing", "driver: Job", script)));
     assert!(
@@ -286,7 +286,7 @@ fn done_that_names_nothing_is_an_error_of_the_plugin() {
 }
 
 #[test]
-fn a_result_beyond_the_limits_of_the_configuration_is_refused() {
+fn result_over_the_configured_limit_is_rejected() {
     let script = "echo 12345678 > $RESULTS_DIR/report\necho $RESULTS_DIR/report > $RESULTS_DIR/done";
     let run = Sonobuoy::new("run --local --config run.json -p plugin.yaml")
         .file("plugin.yaml", plugin("p", "driver: Job", script))
@@ -297,7 +297,7 @@ fn a_result_beyond_the_limits_of_the_configuration_is_refused() {
 }
 
 #[test]
-fn config_files_init_containers_and_side_cars_are_those_of_a_pod() {
+fn config_maps_init_containers_and_sidecars_work_as_in_a_pod() {
     let definition = r#"
 sonobuoy-config: {driver: Job, plugin-name: full}
 config-map: {settings.yaml: "level: 3"}
@@ -324,7 +324,7 @@ spec:
 }
 
 #[test]
-fn an_init_container_that_fails_ends_the_plugin() {
+fn failed_init_container_fails_the_plugin() {
     let definition = r#"
 sonobuoy-config: {driver: Job, plugin-name: p}
 podSpec: {initContainers: [{name: first, command: [sh, -c, "echo no licence; exit 9"]}]}
@@ -336,8 +336,8 @@ spec: {name: plugin, command: [sh, -c, "echo never > $RESULTS_DIR/never"]}
 }
 
 #[test]
-fn progress_is_taken_on_a_port_of_each_pod() {
-    // Its /dev/tcp is the client.
+fn each_pod_has_its_own_progress_port() {
+    // /dev/tcp of bash is the client.
     if program("bash").is_none() {
         return;
     }
@@ -370,7 +370,7 @@ echo $RESULTS_DIR/answer.txt > $RESULTS_DIR/done"#;
 }
 
 #[test]
-fn two_runs_at_once_do_not_meet() {
+fn simultaneous_runs_are_independent() {
     let script = "echo $NAME > $RESULTS_DIR/name.txt\necho $RESULTS_DIR/name.txt > $RESULTS_DIR/done";
     let runs: Vec<_> = ["one", "two"]
         .map(|name| {
@@ -391,7 +391,7 @@ fn make_fifo(path: &Path) {
     assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A run that goes on until it is told to end, and the moment when its plugin is there.
+/// A run that lasts until it is interrupted, and the moment when its plugin runs.
 fn endless(script: &str) -> (Child, Folder) {
     let fifo = Folder::new();
     let path = fifo.join("started");
@@ -408,8 +408,8 @@ fn endless(script: &str) -> (Child, Folder) {
 }
 
 #[test]
-fn a_worker_that_is_told_to_end_is_not_waited_for() {
-    // It is the other child of the run.
+fn terminated_worker_is_not_awaited() {
+    // The other child of the run.
     let script = "for child in $(cat /proc/$PPID/task/*/children); do\n[ $child = $$$$ ] || kill -TERM $child\ndone\nsleep 3600";
     let (archive, _) = archive_of_errors(local(&plugin("p", "driver: Job", script)));
     let error = archive.text("plugins/p/errors/global/error.json");
@@ -418,11 +418,11 @@ fn a_worker_that_is_told_to_end_is_not_waited_for() {
 }
 
 #[test]
-fn an_interrupt_ends_everything_and_keeps_what_has_arrived() {
+fn interrupt_stops_the_run_and_keeps_received_results() {
     use rustix::process::Signal;
-    // Several at once, as `timeout` sends them to a program and then to its group, are one wish.
+    // Several signals at once, as `timeout` sends them to a program and then to its group, are one request.
     for signals in [&[Signal::INT][..], &[Signal::TERM], &[Signal::TERM, Signal::INT, Signal::HUP]] {
-        // The plugin does not want to end.
+        // The plugin ignores termination.
         let script = "trap '' TERM INT\necho $$$$ > STARTED\nwhile :; do sleep 1; done";
         let (mut child, folder) = endless(script);
         let pid = rustix::process::Pid::from_child(&child);
@@ -440,12 +440,12 @@ fn an_interrupt_ends_everything_and_keeps_what_has_arrived() {
 }
 
 #[test]
-fn a_later_interrupt_ends_at_once_and_leaves_no_process() {
+fn second_interrupt_ends_at_once_and_leaves_no_process() {
     let script = "trap '' TERM INT\necho $$$$ > STARTED\nwhile :; do sleep 1; done";
     let (mut child, folder) = endless(script);
     let stderr = BufReader::new(child.stderr.take().unwrap());
     let pid = rustix::process::Pid::from_child(&child);
-    // An impatient hand on the keys, until one of them is late enough.
+    // Repeated interrupts, until one is late enough.
     let code = loop {
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         Stop::new().wait(Duration::from_millis(100));
@@ -453,7 +453,7 @@ fn a_later_interrupt_ends_at_once_and_leaves_no_process() {
             break status.code();
         }
     };
-    // Nobody is left who could write.
+    // No writer is left.
     let said = stderr.lines().map(Result::unwrap).collect::<Vec<_>>().join("\n");
     assert_eq!(code, Some(130), "{said}");
     assert!(!runs(&folder.join("pid")), "the plugin is left");
@@ -464,12 +464,12 @@ fn a_later_interrupt_ends_at_once_and_leaves_no_process() {
 }
 
 #[test]
-fn a_run_that_is_killed_takes_its_plugins_with_it() {
+fn killed_run_ends_its_plugins() {
     for config in ["driver: Job", "driver: Job\n  worker: none"] {
         let fifo = Folder::new();
         let path = fifo.join("alive");
         make_fifo(&path);
-        // Whatever the plugin has started holds the other end open, even what has left its group.
+        // Every descendant of the plugin holds the other end open, even outside its process group.
         let script =
             format!("exec 3> {}\nsetsid sleep 3600 &\necho up >&3\nsleep 3600 & wait", path.display());
         let (mut command, _folder) = local(&plugin("p", config, &script)).command();
@@ -480,13 +480,13 @@ fn a_run_that_is_killed_takes_its_plugins_with_it() {
         assert_eq!(line, "up\n");
         child.kill().unwrap();
         child.wait().unwrap();
-        // Comes back when the last of them has ended.
+        // Returns when the last descendant has ended.
         alive.read_line(&mut line).unwrap();
     }
 }
 
 #[test]
-fn progress_of_the_run_is_told_while_it_goes_on() {
+fn progress_is_printed_during_the_run() {
     let (mut child, _folder) = endless("echo $$$$ > STARTED\nsleep 3600");
     let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let line = lines.into_iter().find(|line| line.contains("quick: done"));
@@ -497,7 +497,7 @@ fn progress_of_the_run_is_told_while_it_goes_on() {
 }
 
 #[test]
-fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
+fn run_without_results_explains_why() {
     let script = "echo dial tcp 10.0.0.1:443: connect: no route to host >&2\nexit 3";
     let done = local(&plugin("lost", "driver: Job", script)).status(1).run_any();
     let archive = Archive::only_one_in(done.folder.path());
@@ -514,7 +514,7 @@ fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
     let json: serde_json::Value = serde_json::from_str(&results("--format json")).unwrap();
     assert_eq!(json["why"], why);
 
-    // Continuous integration shows tests, and nothing beside them.
+    // CI systems show tests, and no other text.
     let junit = results("--format junit");
     let error = format!("<error type=\"run\" message=\"{told}\">{told}\n1 x: ");
     assert!(
@@ -523,7 +523,7 @@ fn a_run_that_brings_nothing_says_why_in_its_archive_and_its_reports() {
     );
     assert!(junit.contains(&error) && junit.contains("It began with lost on global at"), "{junit}");
 
-    // One result is enough for another story.
+    // With one result, the run does not count as empty.
     let good = local(&plugin(
         "found",
         "driver: Job",

@@ -1,9 +1,9 @@
-//! The black-box tests: one binary for all of them.
+//! Black-box tests: one binary.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
 
-// What asks for signals, pipes with names and scripts of `sh` is marked, and so is what looks at this source and not at
-// the program; `windows` has the like for that system.
+// Tests with signals, named pipes and shell scripts are marked, and so are tests of this source tree;
+// `windows` contains the equivalents for that system.
 #[cfg(unix)]
 mod aggregator;
 mod attack;
@@ -11,6 +11,7 @@ mod attack;
 mod board;
 mod certify;
 mod channel;
+mod ci;
 #[cfg(unix)]
 mod client_library;
 mod cluster;
@@ -18,6 +19,8 @@ mod commands;
 mod completion;
 #[cfg(unix)]
 mod contributing;
+#[cfg(unix)]
+mod conventions;
 #[cfg(unix)]
 mod dependencies;
 mod diff;
@@ -41,9 +44,14 @@ mod isolation;
 mod kit;
 mod kubelets;
 #[cfg(unix)]
+mod load;
+#[cfg(unix)]
 mod local;
+#[path = "../scripts/man.rs"]
+mod man;
 #[cfg(unix)]
 mod mistakes;
+mod nodes;
 #[cfg(unix)]
 mod original;
 #[cfg(unix)]

@@ -1,8 +1,8 @@
-//! What people type who are new, tired, or used to another program: each mistake is answered once, with what they meant.
+//! Typing mistakes of new, tired users or users of other programs: each is answered once, with a suggestion.
 
 use crate::support::Sonobuoy;
 
-/// What is typed, and what the first line of the answer ends with.
+/// Arguments, and the end of the first line of the response.
 const MISTAKES: &[(&str, &str)] = &[
     ("rnu", "did you mean `run`?"),
     ("RUN", "did you mean `run`?"),
@@ -71,11 +71,11 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_mistake_is_answered_with_what_was_meant() {
+fn mistakes_are_answered_with_suggestions() {
     for (line, ending) in MISTAKES {
         let done = Sonobuoy::new(line).status(1).stdout("").run_any();
         let answer = done.stderr.lines().next().unwrap_or_default();
-        // Some are found before there is a command whose usage could be shown.
+        // Some are found before the command is known whose usage could be printed.
         let answer = answer.trim_end_matches('"');
         assert!(answer.ends_with(ending.trim_end_matches('"')), "`sonobuoy {line}`: {}", done.stderr);
         assert!(!done.stderr.contains("splat"), "what is hidden is not suggested: {}", done.stderr);
@@ -83,7 +83,7 @@ fn each_mistake_is_answered_with_what_was_meant() {
 }
 
 #[test]
-fn files_of_another_kind_are_called_what_they_are() {
+fn files_of_another_kind_are_identified() {
     let definition = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i:1}\n";
     let first = |words: &str, name: &str, content: &str| {
         Sonobuoy::new(words).file(name, content).status(1).stdout("").run_any().stderr
@@ -102,7 +102,7 @@ fn files_of_another_kind_are_called_what_they_are() {
         (
             "run -p p.yaml",
             "sonobuoy-config: {driver: Job, plugin_name: p}\nspec: {name: plugin}\n",
-            "unknown key `sonobuoy-config.plugin_name`; did you mean `plugin-name`?",
+            "unknown key `plugin_name` in `sonobuoy-config`; did you mean `plugin-name`?",
         ),
     ] {
         let answer = first(words, "p.yaml", content);
@@ -113,7 +113,7 @@ fn files_of_another_kind_are_called_what_they_are() {
 }
 
 #[test]
-fn usage_is_for_wrong_command_lines_alone() {
+fn usage_is_printed_for_invalid_command_lines_only() {
     for words in ["plugin show none", "e2e --input none", "run --rerun-failed none", "run --resume none"] {
         let done = Sonobuoy::new(words).status(1).run_any();
         assert!(
@@ -126,7 +126,7 @@ fn usage_is_for_wrong_command_lines_alone() {
 }
 
 #[test]
-fn help_lists_what_a_command_takes_and_shows_how() {
+fn help_lists_flags_and_examples() {
     let help = |words: &str| Sonobuoy::new(words).arg("--help").stdout_has("Usage:").run().stdout;
     let wait = help("wait");
     for (flag, is_shown) in [
@@ -142,7 +142,7 @@ fn help_lists_what_a_command_takes_and_shows_how() {
             "{flag}: {wait}"
         );
     }
-    // The others are taken all the same, as in the original.
+    // The others are accepted, as in the original.
     Sonobuoy::new("wait --e2e-focus x --kubeconfig none")
         .status(1)
         .stderr_has("kubeconfig `none`: No such file or directory")
@@ -164,14 +164,14 @@ fn help_lists_what_a_command_takes_and_shows_how() {
 }
 
 #[test]
-fn the_version_is_told_however_it_is_asked_for() {
+fn version_has_several_spellings() {
     for line in ["--version", "-V"] {
         Sonobuoy::new(line).stdout(&format!("sonobuoy v{}\n", env!("CARGO_PKG_VERSION"))).run_any();
     }
 }
 
 #[test]
-fn a_time_is_a_number_or_a_duration() {
+fn timeouts_are_seconds_or_durations() {
     for (flag, expected) in [
         ("--timeout=3600", 3600),
         ("--timeout=1h", 3600),
@@ -187,7 +187,7 @@ fn a_time_is_a_number_or_a_duration() {
 }
 
 #[test]
-fn flags_that_do_nothing_where_they_stand_are_named() {
+fn ineffective_flags_are_reported() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let local = |words: &str| Sonobuoy::new(&format!("run --local {words} -p")).arg(definition);
     local("--kubeconfig x --mode quick --delete")
@@ -206,7 +206,7 @@ fn flags_that_do_nothing_where_they_stand_are_named() {
 }
 
 #[test]
-fn files_that_hold_nothing_are_called_empty() {
+fn empty_files_are_called_empty() {
     let run = Sonobuoy::new("results a.tar.gz").file("a.tar.gz", "").status(1);
     run.stderr_has("a.tar.gz: the file is empty").run_any();
     let run =
@@ -215,7 +215,7 @@ fn files_that_hold_nothing_are_called_empty() {
 }
 
 #[test]
-fn a_plugin_that_does_not_depend_on_the_version_is_printed_without_a_cluster() {
+fn version_independent_plugin_needs_no_cluster() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let done = Sonobuoy::new("gen --rbac Enable -p")
         .arg(definition)
@@ -226,7 +226,7 @@ fn a_plugin_that_does_not_depend_on_the_version_is_printed_without_a_cluster() {
 }
 
 #[test]
-fn examples_run_as_they_are() {
+fn examples_run_unchanged() {
     for (language, needs) in [("shell", "sh"), ("python", "python3"), ("go", "go"), ("rust", "rustc")] {
         if crate::support::program(needs).is_none() {
             continue;
@@ -235,7 +235,7 @@ fn examples_run_as_they_are() {
             Sonobuoy::new(&format!("gen plugin --example {language} --name mine")).run_any().stdout;
         let mut run =
             Sonobuoy::new("run --local --fail-on incomplete -p plugin.yaml").file("plugin.yaml", definition);
-        // Compilers keep what they have built, and rustup its own.
+        // Compilers keep their caches, and rustup its own.
         for variable in ["HOME", "RUSTUP_HOME", "CARGO_HOME", "GOCACHE"] {
             if let Some(value) = std::env::var_os(variable) {
                 run = run.env(variable, value);

@@ -1,7 +1,7 @@
-//! Archives of this program, read by the original's `results`: a judge that shares no code with it.
+//! Archives of this program, read by the original's `results`: a judge that shares no code with ours.
 //!
-//! The golden files record what the original prints, and `results` must print the same. Where `SONOBUOY_ORIGINAL` names the
-//! original, it is compared as well.
+//! The golden files record the original's output, and `results` must print the same. Where `SONOBUOY_ORIGINAL` names the
+//! original, its output is compared, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::support::cluster::Cluster;
 use crate::support::diff::assert_golden;
 use crate::support::{Sonobuoy, skipped};
 
-/// Compares what both programs print of an archive, call by call, with a golden file.
+/// Compares the output of both programs for an archive with a golden file, command by command.
 #[track_caller]
 fn both_print(archive: &Path, golden: &str, calls: &[&str]) {
     let ours = |words: &&str| Sonobuoy::new("results").arg(archive).args(words).run_any().stdout;
@@ -31,7 +31,7 @@ fn both_print(archive: &Path, golden: &str, calls: &[&str]) {
 
 fn told(calls: &[&str], print: impl Fn(&&str) -> String) -> String {
     let text: String = calls.iter().map(|words| format!("$ results {words}\n{}", print(words))).collect();
-    // Names of pods contain a random number.
+    // Pod names contain a random number.
     let random = regex::Regex::new("-(job|daemon-set)-[0-9a-f]{16}").unwrap();
     random.replace_all(&text, "-$1-0").into_owned()
 }

@@ -20,7 +20,7 @@ export GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0
 
 fail() { echo "error: the original $version: $*" >&2; exit 1; }
 
-# The compiler: this machine's if it is the one, else a package of its own.
+# The compiler: this machine's if its version matches, else a separate package.
 compiler() {
     case $(go version 2>/dev/null) in *" go$go_version "*) command -v go; return ;; esac
     place=$folder/go-$go_version

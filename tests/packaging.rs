@@ -1,4 +1,4 @@
-//! The scripts that make image and kit, with small stand-ins for the binary: building a real one takes minutes.
+//! Scripts for image and kit, with small files instead of binaries: building real ones takes minutes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ fn script(name: &str, out: &Path, binaries: &Path, arches: &str) -> String {
     make(name, out, binaries, arches, "")
 }
 
-/// The output of a script; the image has its own name unless another one is given.
+/// The output of a script; the image has its default name unless another one is given.
 fn make(name: &str, out: &Path, binaries: &Path, arches: &str, image: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(root.join("scripts").join(name))
@@ -19,13 +19,14 @@ fn make(name: &str, out: &Path, binaries: &Path, arches: &str, image: &str) -> S
         .env("CA_BUNDLE", "")
         .env("SOURCE_DATE_EPOCH", "1700000000")
         .env("IMAGE", image)
+        .env("SOURCE_URL", "https://code.example/sonobuoy")
         .output()
         .unwrap();
     assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Stand-ins for binaries, of one time or another.
+/// Placeholder binaries with a given modification time.
 fn binaries(folder: &Folder) -> PathBuf {
     folder.write("bin/sonobuoy-amd64", "#!/bin/sh\necho amd64\n");
     for name in [
@@ -51,7 +52,7 @@ fn text(command: &mut Command) -> String {
 }
 
 #[test]
-fn the_same_files_make_the_same_image() {
+fn equal_files_make_equal_images() {
     let (one, two) = (Folder::new(), Folder::new());
     for arches in ["amd64", "amd64 arm64", "all"] {
         let made = [&one, &two].map(|folder| {
@@ -63,7 +64,7 @@ fn the_same_files_make_the_same_image() {
 }
 
 #[test]
-fn others_read_the_image() {
+fn other_tools_read_the_image() {
     let folder = Folder::new();
     let archive = folder.join("image.tar");
     let said = script("image", &archive, &binaries(&folder), "amd64");
@@ -102,7 +103,7 @@ fn others_read_the_image() {
 }
 
 #[test]
-fn one_image_has_all_of_linux_with_the_platforms_that_others_know() {
+fn image_has_all_linux_platforms() {
     let folder = Folder::new();
     let archive = folder.join("image.tar");
     script("image", &archive, &binaries(&folder), "all");
@@ -121,6 +122,12 @@ fn one_image_has_all_of_linux_with_the_platforms_that_others_know() {
             assert_eq!(config[field], told[field], "{entry}");
         }
         let variant = told["variant"].as_str().unwrap_or_default();
+        let labels = &config["config"]["Labels"];
+        let label =
+            |name: &str| labels[format!("org.opencontainers.image.{name}")].as_str().unwrap_or_default();
+        assert_eq!([label("source"), label("url")], ["https://code.example/sonobuoy"; 2]);
+        assert_eq!(label("licenses"), "Apache-2.0");
+        assert!(label("documentation").ends_with("/docs"), "{labels}");
         platforms.push(format!("{}{variant}", told["architecture"].as_str().unwrap()));
     }
     assert_eq!(platforms, ["amd64", "arm64", "armv7", "386", "ppc64le", "s390x", "riscv64"]);
@@ -139,13 +146,13 @@ fn one_image_has_all_of_linux_with_the_platforms_that_others_know() {
 }
 
 #[test]
-fn a_release_has_the_names_of_the_original_and_the_same_bytes_twice() {
+fn release_is_reproducible_and_named_like_the_original() {
     if super::support::program("python3").is_none() {
         return;
     }
     let made = [Folder::new(), Folder::new()].map(|folder| {
         let out = folder.join("files");
-        script("release", &out, &binaries(&folder), "");
+        script("release/build", &out, &binaries(&folder), "");
         text(Command::new("sh").args(["-c", "sha256sum --quiet -c *_checksums.txt"]).current_dir(&out));
         let names = Folder::names_of(&out);
         let files: Vec<_> = names.iter().map(|name| std::fs::read(out.join(name)).unwrap()).collect();
@@ -193,7 +200,7 @@ fn a_release_has_the_names_of_the_original_and_the_same_bytes_twice() {
     assert_eq!(made[0].0, expected);
 }
 
-/// Where a daemon answers; `podman` needs none.
+/// Where a daemon is reachable; `podman` needs none.
 #[test]
 fn docker_and_podman_load_the_image() {
     let folder = Folder::new();
@@ -218,7 +225,7 @@ fn docker_and_podman_load_the_image() {
 }
 
 #[test]
-fn a_kit_is_whole_and_says_when_it_is_not() {
+fn damaged_kit_is_detected() {
     let folder = Folder::new();
     script("kit", &folder.join("kit.tar"), &binaries(&folder), "amd64");
     text(Command::new("tar").arg("xf").arg(folder.join("kit.tar")).current_dir(folder.path()));

@@ -1,4 +1,4 @@
-//! What plugins may do: the accounts and roles that `run` and `gen` make, and what they refuse.
+//! Permissions of plugins: accounts and roles that `run` and `gen` create, and rejections.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::support::Sonobuoy;
 use super::support::cluster::AGGREGATOR;
 
 #[test]
-fn plugins_that_do_not_say_what_they_need_are_named_and_can_be_refused() {
+fn plugins_without_permissions_are_named_and_can_be_rejected() {
     let definition = |permissions: &str| {
         format!(
             "sonobuoy-config: {{driver: Job, plugin-name: p{permissions}}}\nspec: {{name: plugin, image: i}}\n"
@@ -20,7 +20,7 @@ fn plugins_that_do_not_say_what_they_need_are_named_and_can_be_refused() {
     };
     let (silently, api, _folder) = start("", &silent);
     silently.stderr_has("`p` runs as cluster-admin: its definition does not say what it needs").run();
-    // A pod runs as the account that its spec names, or as the one of its namespace.
+    // A pod runs as the account in its spec, or as the default of its namespace.
     let (unnamed, _api, _folder) = start("", &format!("{silent}podSpec: {{containers: []}}\n"));
     unnamed
         .stderr_has("`p` runs as the account `default` of its namespace: its definition does not say")

@@ -1,4 +1,4 @@
-//! Plugin definitions: where they are found, public and old ones, installing.
+//! Plugin definitions: search path, published and old ones, installation.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::support::web::serve;
 use crate::support::{Sonobuoy, fixture};
 
 #[test]
-fn plugins_are_found_where_the_original_finds_them() {
+fn plugins_are_found_in_the_originals_places() {
     let names = |call: Sonobuoy| -> Vec<String> {
         let objects = objects(call);
         let data = named(&objects, "ConfigMap", "sonobuoy-plugins-cm")["data"].as_object().unwrap().clone();
@@ -51,11 +51,11 @@ fn plugins_are_found_where_the_original_finds_them() {
         ("-p a.yaml@", &["a"]),
         ("-p ./x.yaml", &["local"]),
         ("-p e2e -p systemd-logs", &["own-e2e", "systemd-logs"]),
-        // As the first releases called it, and where they looked.
+        // Names and folders of the first releases.
         ("-p systemd_logs", &["systemd-logs"]),
         ("-p old", &["of-old"]),
         ("-p of-old", &["of-old"]),
-        // The search path, by the name of the plugin or of its file.
+        // The search path, by name of the plugin or of its file.
         ("-p of-folder -p q@r", &["of-folder", "r"]),
         ("--config config.json -p of-setting", &["of-setting"]),
     ] {
@@ -67,7 +67,7 @@ fn plugins_are_found_where_the_original_finds_them() {
 }
 
 #[test]
-fn old_forms_are_converted_with_a_note() {
+fn old_definitions_are_converted_with_a_note() {
     let old = "name: systemd_logs\ndriver: DaemonSet\nresultType: systemd_logs\nspec:\n  containers:\n  - name: logs\n    image: l\n  \
                - name: worker\n    command: [sh, -c, /sonobuoy worker single-node -v 5 --logtostderr && sleep 3600]\n  volumes:\n  \
                - name: config\n    configMap: {name: __SONOBUOY_CONFIGMAP__}\n";
@@ -86,14 +86,14 @@ fn old_forms_are_converted_with_a_note() {
     let objects = documents(&done.stdout);
     let logs = definition(&objects, "systemd-logs");
     assert_eq!((&logs["spec"]["name"], env(&logs["spec"], "A")), (&json!("logs"), Some("1")));
-    // As in v0.8, with all rights of the run.
+    // As in v0.8, with all permissions of the run.
     assert_eq!(logs["podSpec"], json!({"containers": [], "serviceAccountName": "sonobuoy-serviceaccount"}));
     definition(&objects, "first");
     definition(&objects, "p");
 }
 
 #[test]
-fn the_quick_start_of_v0_8_is_read_whole() {
+fn quick_start_of_v0_8_is_read_completely() {
     let config = r#"{"Plugins": [{"name": "systemd_logs"}], "PluginSearchPath": ["/plugins.d"]}"#;
     let old = "name: systemd_logs\ndriver: DaemonSet\nresultType: systemd_logs\nspec:\n  containers:\n  - name: logs\n    image: l\n    \
                volumeMounts:\n    - {name: config, mountPath: /etc/sonobuoy}\n  - name: worker\n    command: [/sonobuoy, worker, single-node]\n  \
@@ -129,7 +129,7 @@ fn the_quick_start_of_v0_8_is_read_whole() {
 }
 
 #[test]
-fn a_selection_that_nothing_defines_is_refused_before_anything_is_made() {
+fn undefined_plugin_selection_is_rejected_before_the_run() {
     let gen_with = |config: &str| {
         Sonobuoy::new(&format!("gen {VERSION} --config c.json -p a.yaml"))
             .file("a.yaml", plugin("a-b", "Job"))
@@ -155,7 +155,7 @@ fn indented(text: &str) -> String {
 }
 
 #[test]
-fn plugins_are_installed_shown_listed_and_removed() {
+fn plugins_can_be_installed_shown_listed_and_removed() {
     let text = "sonobuoy-config:\n  driver: Job\n  plugin-name: p\n  description: about\nspec:\n  image: i\n  name: box\n";
     let installed = Sonobuoy::new("plugin install saved p.yaml").file("p.yaml", text).run_any();
     let folder = installed.folder.path().to_owned();
@@ -171,7 +171,7 @@ fn plugins_are_installed_shown_listed_and_removed() {
     let shown = "sonobuoy-config:\n  description: about\n  driver: Job\n  plugin-name: p\nspec:\n  image: i\n  name: box\n  \
                  resources: {}\n\n";
     again("plugins show saved.yaml").stdout(shown).run();
-    // Only the use by name is switched off.
+    // Only the use by name is disabled.
     again("plugins show saved").env("SONOBUOY_PLUGIN_INSTALLATION", "false").stdout(shown).run();
     std::fs::create_dir(folder.join(".sonobuoy/more")).unwrap();
     std::fs::copy(folder.join(".sonobuoy").join("saved.yaml"), folder.join(".sonobuoy/more/x.yaml")).unwrap();
@@ -186,7 +186,7 @@ fn plugins_are_installed_shown_listed_and_removed() {
     for words in ["plugin uninstall saved", "plugin show saved", "plugin show ../p"] {
         again(words).status(1).stderr_has("plugin").stderr_has("level=error").run();
     }
-    // Its own name can be changed wherever it is used.
+    // The plugin can be renamed wherever it is used.
     again("plugin install x_y p.yaml")
         .file("p.yaml", text.replace("name: p\n", "name: A_b\n"))
         .stdout_has("Installed plugin box")
@@ -200,7 +200,7 @@ fn plugins_are_installed_shown_listed_and_removed() {
 }
 
 #[test]
-fn public_definitions_come_out_whole() {
+fn published_definitions_are_kept_completely() {
     let folder = fixture("plugins");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -290,8 +290,8 @@ fn plugins_are_fetched_by_url() {
         .run();
 }
 
-/// Answers every request with the definition, over TLS, by a certificate of the authority or by that of the authority
-/// itself; the authority in PEM.
+/// Responds to every request with the definition over TLS, with a certificate signed by the CA or with the CA's own
+/// certificate; returns the CA as PEM.
 fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
     let (mut key, ca_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let names = || CertificateParams::new(vec!["localhost".into()]).unwrap();
@@ -312,7 +312,7 @@ fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
         .unwrap();
     let config = Arc::new(config);
     let serving = std::thread::spawn(move || {
-        // A plain word ends it.
+        // A plain-text word stops the server.
         for stream in listener.incoming().map(Result::unwrap) {
             let mut first = [0];
             if stream.peek(&mut first).is_ok() && &first == b"!" {
@@ -322,7 +322,7 @@ fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
             let body = plugin("p", "Job");
             let head =
                 format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-            // Whoever does not believe us hangs up.
+            // A client that does not trust the certificate disconnects.
             let _ = talk.read(&mut [0; 4096]).and_then(|_| talk.write_all((head + &body).as_bytes()));
             talk.conn.send_close_notify();
             let _ = talk.flush();
@@ -332,7 +332,7 @@ fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
 }
 
 #[test]
-fn a_server_of_the_company_is_believed_by_its_authority() {
+fn private_ca_of_a_plugin_server_is_trusted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (authority, serving) = serve_tls(listener, false);
@@ -352,7 +352,7 @@ fn a_server_of_the_company_is_believed_by_its_authority() {
 }
 
 #[test]
-fn a_server_with_the_certificate_of_an_authority_is_explained() {
+fn ca_certificate_used_by_a_server_is_explained() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (authority, serving) = serve_tls(listener, true);
@@ -365,7 +365,7 @@ fn a_server_with_the_certificate_of_an_authority_is_explained() {
 }
 
 #[test]
-fn a_misspelt_key_is_rejected_and_other_unknown_ones_are_named() {
+fn misspelt_key_is_rejected_and_unknown_keys_are_named() {
     let definition = |key: &str| {
         format!(
             "sonobuoy-config:\n  driver: Job\n  plugin-name: p\n  {key}: junit\nspec: {{name: c, image: i, command: [sh]}}\n"
@@ -395,7 +395,7 @@ fn a_misspelt_key_is_rejected_and_other_unknown_ones_are_named() {
 }
 
 #[test]
-fn a_pull_secret_is_used_in_a_prepared_namespace() {
+fn pull_secret_of_a_prepared_namespace_is_used() {
     let (api, _folder, config) = crate::run::cluster();
     let call = || {
         Sonobuoy::new(&format!(

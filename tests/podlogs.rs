@@ -1,13 +1,13 @@
-//! Logs of pods whose status is older than what they have done.
+//! Logs of pods whose reported status is outdated.
 
 use serde_json::json;
 
 use super::support::Sonobuoy;
 use super::support::api_server::ApiServer;
 
-/// What a cluster tells of a pod is seconds old: a quick plugin has ended while its container is still being created.
+/// A reported pod status is seconds old: a short plugin has ended while its container is still reported as being created.
 #[test]
-fn the_log_of_a_plugin_that_is_quicker_than_its_status_is_taken() {
+fn log_of_a_short_plugin_is_collected() {
     let api = ApiServer::start();
     api.put("/api/v1/namespaces/sonobuoy", json!({}));
     for (name, component) in [("quick", "sonobuoy"), ("stuck", "sonobuoy"), ("other", "x")] {

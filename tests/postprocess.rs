@@ -1,4 +1,4 @@
-//! What a plugin sent becomes the tree of items that readers of the original expect.
+//! Results of a plugin become the tree of items that readers of the original expect.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::system::symlink;
 use crate::support::{Folder, Sonobuoy, fixture};
 
-/// A plugin in an unpacked archive, and the items that are made of it.
+/// A plugin in an unpacked archive, and its items.
 struct Plugin {
     folder: Folder,
     name: String,
@@ -30,7 +30,7 @@ impl Plugin {
         self
     }
 
-    /// A warning will say that this file cannot be read.
+    /// A warning will mention this unreadable file.
     fn unreadable(mut self, path: &'static str) -> Self {
         self.unreadable.push(path);
         self
@@ -49,7 +49,7 @@ impl Plugin {
     }
 }
 
-/// Processes the results; there is a warning for each file that cannot be read, and no other.
+/// Processes the results; expects a warning per unreadable file and no others.
 #[track_caller]
 fn process(folder: &Folder, unreadable: &[&str]) {
     let call = Sonobuoy::with([Path::new("post-process"), folder.path()]);
@@ -80,7 +80,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn every_stored_example_comes_out_equal() {
+fn stored_examples_produce_equal_trees() {
     for entry in fs::read_dir(fixture("postprocess")).unwrap() {
         let from = entry.unwrap().path();
         let name = from.file_name().unwrap().to_str().unwrap().to_owned();
@@ -102,7 +102,7 @@ fn unpacked(archive: &str) -> Folder {
 }
 
 #[test]
-fn a_real_archive_is_derived_again_item_by_item() {
+fn real_archive_is_reprocessed_item_by_item() {
     let folder = unpacked("results-quick-no-failures.tar.gz");
     let plugins = ["e2e", "systemd-logs"].map(|name| folder.join(&format!("plugins/{name}")));
     let stored = plugins.clone().map(|plugin| items(&plugin));
@@ -115,7 +115,7 @@ fn a_real_archive_is_derived_again_item_by_item() {
 }
 
 #[test]
-fn an_older_archive_gives_the_same_leaves() {
+fn older_archive_gives_the_same_items() {
     fn leaves(item: &Value, out: &mut Vec<Value>) {
         match item["items"].as_array() {
             Some(items) => items.iter().for_each(|item| leaves(item, out)),
@@ -138,7 +138,7 @@ fn an_older_archive_gives_the_same_leaves() {
 }
 
 #[test]
-fn junit_keeps_what_matters() {
+fn junit_keeps_names_messages_and_output() {
     let xml = "<testsuites><testsuite tests='2' failures='' time=' 0.5 '>\
         <testcase name='a\nb &lt;x&gt;'><failure message='line one\nline two'>text</failure><skipped/></testcase>\
         <testcase name='yes'><error message='m'/><system-out>  out\n</system-out><system-err></system-err></testcase>\
@@ -161,7 +161,7 @@ fn junit_keeps_what_matters() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_unknown_and_says_why() {
+fn unreadable_file_is_unknown_with_the_reason() {
     let lol: String =
         (1..10).map(|n| format!("<!ENTITY l{n} '{}'>", format!("&l{};", n - 1).repeat(10))).collect();
     let bomb =
@@ -191,7 +191,7 @@ fn a_file_that_cannot_be_read_is_unknown_and_says_why() {
             "{reason}"
         );
         assert_eq!(item["meta"]["type"], "file", "{reason}");
-        // The original has no reason in the items of manual results.
+        // The original's items of manual results have no reason.
         let error = item["meta"].get("error").map_or("", |error| error.as_str().unwrap());
         assert!(error.contains(reason) && error.len() < 200, "{error} instead of {reason}");
         assert!(!error.is_empty(), "no reason: {format}");
@@ -200,7 +200,7 @@ fn a_file_that_cannot_be_read_is_unknown_and_says_why() {
 }
 
 #[test]
-fn a_document_type_may_hold_anything() {
+fn doctype_is_ignored() {
     let xml = "<!DOCTYPE testsuite [ <!-- don't > --> <!ELEMENT testsuite (testcase*)> ]>\
         <testsuite name='s' time='1_000.5'><testcase name='a'/></testsuite> what follows is not read <";
     let item = Plugin::new("p", "Job", "junit", &[]).file("results/global/a.xml", xml).item();
@@ -211,7 +211,7 @@ fn a_document_type_may_hold_anything() {
 }
 
 #[test]
-fn go_tests_are_read_event_by_event() {
+fn go_test_events_are_read() {
     let events = r#"{"Action":"run","Test":"T1"} {"action":"pass","TEST":"T1","Elapsed":0.1}
         {"Action":"output","Test":"T2","Output":"=== RUN   T2\n"}
         {"Action":"output","Test":"T2","Output":"    a_test.go:7: got 1\n"}{"Action":"output","Test":"T2","Output":"    want 2\n"}
@@ -301,10 +301,10 @@ fn manual_results_may_be_utf_16_and_tag_their_values() {
     }
 }
 
-// What other systems let a name be varies.
+// Valid names differ between systems.
 #[cfg(target_os = "linux")]
 #[test]
-fn names_of_files_need_not_be_text() {
+fn file_names_need_not_be_utf8() {
     let plugin = Plugin::new("p", "Job", "raw", &[]).file("results/a/x", "");
     fs::write(plugin.folder.join("plugins/p/results/a").join(crate::support::system::no_text("caf", "")), "")
         .unwrap();
@@ -315,7 +315,7 @@ fn names_of_files_need_not_be_text() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_no_result() {
+fn dangling_link_is_not_a_result() {
     let link =
         |plugin: &Plugin, path: &str| symlink("absent", plugin.folder.join(&format!("plugins/p/{path}")));
     let plugin =
@@ -368,14 +368,14 @@ fn files_are_selected_by_name_or_format() {
 }
 
 #[test]
-fn a_plugin_that_sent_nothing_is_unknown() {
+fn plugin_without_files_is_unknown() {
     let root = Plugin::new("p", "Job", "junit", &[]).items();
     assert_eq!(root, json!({"name": "p", "status": "unknown", "meta": {"type": "summary"}}));
 }
 
 #[cfg(unix)]
 #[test]
-fn neither_links_out_nor_pipes_are_followed() {
+fn links_and_pipes_are_not_followed() {
     let plugin = Plugin::new("p", "Job", "manual", &[]).file("results/global/x", "");
     symlink("/etc/passwd", plugin.folder.join("plugins/p/results/global/a.yaml"));
     let pipe = plugin.folder.join("plugins/p/results/global/b.yaml");
@@ -388,7 +388,7 @@ fn neither_links_out_nor_pipes_are_followed() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_is_a_link_is_not_processed() {
+fn linked_folder_is_not_processed() {
     let call =
         Sonobuoy::new("post-process archive").file("elsewhere/p/results/r.txt", "x").file("archive/x", "");
     std::os::unix::fs::symlink("../elsewhere", call.folder().join("archive/plugins")).unwrap();

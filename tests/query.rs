@@ -1,4 +1,4 @@
-//! The snapshot of a cluster, against the fake API server and, where one is named, against a real cluster.
+//! Snapshots of a cluster, against the fake API server and, if one is named, against a real cluster.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::api_server::{ApiServer, Fault};
 use crate::support::{Folder, Sonobuoy, program};
 
-/// A cluster of two nodes with something of everything.
+/// A cluster of two nodes with one object of every kind.
 pub fn cluster() -> ApiServer {
     let api = ApiServer::start();
     for node in ["n1", "n2"] {
@@ -96,7 +96,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn a_snapshot_has_the_layout_that_readers_know() {
+fn snapshot_has_the_originals_layout() {
     let folder = done(query(&cluster(), ""));
     let names: Vec<_> = files(&folder.join("out")).into_keys().collect();
     assert_eq!(
@@ -160,7 +160,7 @@ fn a_snapshot_has_the_layout_that_readers_know() {
 }
 
 #[test]
-fn secrets_are_hidden_unless_asked_for() {
+fn secrets_are_hidden_by_default() {
     let api = cluster();
     let rules = "env: ['^SHOWN$']\ntext: ['log of \\w+']\nfields: [{kind: ConfigMap, path: data.n}]\n";
     let folder = done(query(&api, "--redact rules.yaml").file("rules.yaml", rules));
@@ -194,13 +194,13 @@ fn secrets_are_hidden_unless_asked_for() {
         .file("rules.yaml", "env: ['(']")
         .status(1)
         .stderr_has(
-            "redaction rules `rules.yaml`, line 1, column 7: `env[0]`: `(` is not a valid pattern: missing",
+            "redaction rules `rules.yaml`, line 1, column 7: `env[0]`: `(` is not a valid pattern: unclosed",
         )
         .run();
 }
 
 #[test]
-fn a_configuration_carries_rules_to_which_those_of_a_file_add() {
+fn redaction_rules_of_config_and_file_add_up() {
     let api = cluster();
     let config = r#"{"Resources": ["pods", "configmaps", "podlogs"],
         "redaction": {"text": ["log of \\w+"], "Fields": [{"kind": "configmap", "path": "data.n"}]}}"#;
@@ -232,7 +232,7 @@ fn a_configuration_carries_rules_to_which_those_of_a_file_add() {
 }
 
 #[test]
-fn settings_choose_kinds_namespaces_and_objects() {
+fn settings_select_kinds_namespaces_and_objects() {
     let api = cluster();
     let taken = |config: Value| {
         let folder = done(query(&api, "--config c.json").file("c.json", config.to_string()));
@@ -256,7 +256,7 @@ fn settings_choose_kinds_namespaces_and_objects() {
     let labelled = json!({"Resources": ["pods"], "Filters": {"LabelSelector": "app=x"}});
     assert_eq!(taken(labelled), ["resources/ns/kube-system/core_v1_pods.json"]);
     let unreadable = json!({"Resources": ["pods"], "Filters": {"LabelSelector": "a in in"}});
-    assert_eq!(taken(unreadable).len(), 2, "a selector that is none is ignored");
+    assert_eq!(taken(unreadable).len(), 2, "an invalid selector is ignored");
     let logs = json!({"Resources": ["podlogs"], "Limits": {"PodLogs": {"Previous": true}}});
     assert_eq!(
         taken(logs),
@@ -272,7 +272,7 @@ fn settings_choose_kinds_namespaces_and_objects() {
 }
 
 #[test]
-fn limits_of_logs_reach_the_server() {
+fn log_limits_are_sent_to_the_server() {
     let api = cluster();
     let limits = json!({"TailLines": 2, "LimitBytes": 5, "SinceSeconds": 60, "Timestamps": true, "FieldSelectors": ["metadata.name=p"], "Namespaces": "", "SonobuoyNamespace": false});
     let config = json!({"Resources": ["podlogs"], "Limits": {"PodLogs": limits}});
@@ -285,7 +285,7 @@ fn limits_of_logs_reach_the_server() {
 }
 
 #[test]
-fn one_failing_group_node_or_log_does_not_stop_the_rest() {
+fn failing_group_node_or_log_does_not_stop_others() {
     let api = cluster();
     api.break_group("apps/v1");
     api.fault(Fault::on("GET /api/v1/nodes/n1/proxy/configz").times(9).slow(Duration::from_secs(60)));
@@ -319,7 +319,7 @@ fn one_failing_group_node_or_log_does_not_stop_the_rest() {
 }
 
 #[test]
-fn a_list_that_expires_in_the_middle_is_complete_and_has_nothing_twice() {
+fn expired_list_is_complete_without_duplicates() {
     let api = cluster();
     for number in 0..1100 {
         api.put(&format!("/api/v1/namespaces/default/configmaps/m{number:04}"), json!({}));
@@ -341,7 +341,7 @@ fn a_list_that_expires_in_the_middle_is_complete_and_has_nothing_twice() {
 }
 
 #[test]
-fn missing_rights_are_summed_up_and_recorded() {
+fn missing_permissions_are_summarized_and_recorded() {
     let api = cluster();
     for plural in ["configmaps", "services", "deployments", "jobs", "roles", "nodes", "events"] {
         api.forbid("list", plural);
@@ -361,7 +361,7 @@ fn missing_rights_are_summed_up_and_recorded() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_ends_the_snapshot_with_one_error() {
+fn full_disk_ends_the_snapshot_with_one_error() {
     let api = cluster();
     let call = query(&api, "");
     let cluster = call.folder().join("out/resources/cluster");
@@ -372,7 +372,7 @@ fn a_full_disk_ends_the_snapshot_with_one_error() {
 }
 
 #[test]
-fn nothing_depends_on_timing_and_an_earlier_snapshot_leaves_nothing_behind() {
+fn snapshot_is_deterministic_and_replaces_an_earlier_one() {
     let api = cluster();
     for number in 0..40 {
         api.put(&format!("/api/v1/namespaces/ns{number:02}"), json!({}));
@@ -398,7 +398,7 @@ fn nothing_depends_on_timing_and_an_earlier_snapshot_leaves_nothing_behind() {
 }
 
 #[test]
-fn names_that_lead_elsewhere_stay_inside() {
+fn hostile_names_stay_inside_the_snapshot() {
     let api = cluster();
     let pod = json!({"metadata": {"name": "../../../../evil", "namespace": "../../../evil"}, "status": {"phase": "Running"}});
     let list = json!({"kind": "PodList", "metadata": {}, "items": [pod, "no object", {"metadata": 7}]});
@@ -409,7 +409,7 @@ fn names_that_lead_elsewhere_stay_inside() {
 }
 
 #[test]
-fn the_folder_of_a_snapshot_is_input_to_results() {
+fn results_reads_snapshot_folders() {
     let folder = done(query(&cluster(), ""));
     let out = folder.join("out").display().to_string();
     Sonobuoy::new(&format!("results {out}"))
@@ -418,7 +418,7 @@ fn the_folder_of_a_snapshot_is_input_to_results() {
 }
 
 #[test]
-fn two_snapshots_are_compared_object_by_object() {
+fn snapshots_are_compared_object_by_object() {
     let Some(_) = program("tar") else { return };
     let api = cluster();
     let before = done(query(&api, ""));
@@ -436,7 +436,7 @@ fn two_snapshots_are_compared_object_by_object() {
             "Objects unchanged: 7\n",
         ))
         .run();
-    // The same of an archive that was packed by hand.
+    // The same for an archive packed by hand.
     let packed = before.join("a.tar.gz");
     let tar = Command::new("tar").args(["-czf"]).arg(&packed).args(["-C", &a, "."]).status().unwrap();
     assert!(tar.success());
@@ -452,9 +452,9 @@ fn two_snapshots_are_compared_object_by_object() {
     Sonobuoy::new("results -").stdin(stdin).stdout_has("Node health: 1/2 (50%)").run();
 }
 
-/// Asks the cluster that `SONOBUOY_E2E_KUBECONFIG` names by kubectl and by us, and compares.
+/// Queries the cluster named by `SONOBUOY_E2E_KUBECONFIG` with kubectl and with our binary, and compares.
 #[test]
-fn a_real_cluster_is_taken_as_kubectl_sees_it() {
+fn snapshot_of_a_real_cluster_equals_kubectls_view() {
     let Some(config) = std::env::var_os("SONOBUOY_E2E_KUBECONFIG") else {
         return crate::support::skipped("cluster", "SONOBUOY_E2E_KUBECONFIG does not name one");
     };
@@ -520,7 +520,7 @@ fn a_real_cluster_is_taken_as_kubectl_sees_it() {
         );
     };
     let _clean = Clean(&clean);
-    // The account of a pod must be there before it; kubectl creates in order and goes on after an error.
+    // A pod's account must exist before the pod; kubectl creates in order and continues after an error.
     let account = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta("a")}]});
@@ -566,7 +566,7 @@ fn a_real_cluster_is_taken_as_kubectl_sees_it() {
                 assert_eq!(ours.unwrap(), "***HIDDEN***");
                 assert!(theirs.unwrap().as_str().unwrap().contains("geheim"));
             }
-            // What a cluster changes by itself between two looks.
+            // Fields that a cluster changes between two reads.
             let moving = [
                 "leases",
                 "namespaces",

@@ -1,10 +1,10 @@
-//! Malformed definitions, configurations, flags and patterns: one line that says where and what to do, nothing written.
+//! Malformed definitions, configurations, flags and patterns: one line with place and remedy, and no file written.
 
 use crate::generate::VERSION;
 use crate::support::Sonobuoy;
 
 #[test]
-fn what_is_malformed_is_refused_in_one_line_with_its_place() {
+fn malformed_definitions_are_rejected_in_one_line() {
     let odd = |body: &str| format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\n{body}");
     for (words, content, expected) in [
         ("-p bad", "a: b: c\n", &["`./bad`, line 1, column 5"][..]),
@@ -15,7 +15,7 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
         (
             "-p bad",
             "sonobuoy-config: {driver: Pod, plugin-name: p}\n",
-            &["line 1, column 27", "write Job or DaemonSet"],
+            &["line 1, column 27", "write Job, DaemonSet or Nodes"],
         ),
         ("-p bad", "sonobuoy-config: {plugin-name: p}\n", &["driver` is missing"]),
         ("-p bad", "sonobuoy-config: {driver: Job}\n", &["no name", "plugin-name"]),
@@ -64,7 +64,7 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
         ("--e2e-docker-config-file none", "", &["cannot read `none`"]),
     ] {
         let words = words.replace("-p bad", "-p ./bad");
-        // A name that is looked for in the config-map must end as YAML does.
+        // Files of the config map are recognized by the suffix of YAML.
         let words = words.replace("--e2e-repo-config bad", "--e2e-repo-config bad.yaml");
         let done = Sonobuoy::new(&format!("gen {VERSION} {words}"))
             .file("bad", content)
@@ -83,7 +83,7 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
         ("--plugin-env e2e", "write PLUGIN.NAME=VALUE"),
         ("--plugin-image e2e", "write PLUGIN:IMAGE"),
         ("--aggregator-node-selector a:", "write KEY:VALUE"),
-        ("--e2e-focus (", "missing closing `)`"),
+        ("--e2e-focus (", "unclosed group"),
         ("--e2e-skip a**", "repeats a repetition"),
         ("--kubernetes-version 1.30", "write it as v1.31.2"),
         ("--timeout=-1", "negative"),
@@ -95,7 +95,7 @@ fn what_is_malformed_is_refused_in_one_line_with_its_place() {
 }
 
 #[test]
-fn unknown_words_that_others_may_know_are_only_warned_about() {
+fn unknown_words_are_warnings() {
     Sonobuoy::new(&format!("gen {VERSION} --image-pull-policy Sometimes --security-context-mode all"))
         .stdout_has("imagePullPolicy: Sometimes")
         .stderr_has("--image-pull-policy `Sometimes` is not one of")
@@ -104,7 +104,7 @@ fn unknown_words_that_others_may_know_are_only_warned_about() {
 }
 
 #[test]
-fn a_result_format_that_nobody_can_read_is_refused_before_anything_runs() {
+fn unknown_result_format_is_rejected_before_the_run() {
     let list = "use one of raw, junit, gojson, manual, e2e";
     Sonobuoy::new("gen plugin -n a -i b -f tap")
         .stdout("")
@@ -125,7 +125,7 @@ fn a_result_format_that_nobody_can_read_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_text_that_makes_the_yaml_parser_panic_is_refused_like_any_other() {
+fn yaml_parser_panic_is_an_error() {
     let done =
         Sonobuoy::new(&format!("gen {VERSION} -p ./bad")).file("bad", "a: [!x,]\n").status(1).run_any();
     assert!(done.stderr.contains("`./bad`, line 1, column 5: cannot be read"), "{}", done.stderr);

@@ -1,6 +1,9 @@
-//! `sonobuoy results`: what people and pipelines read of an archive.
+//! `sonobuoy results`: output for humans and pipelines.
 
-use crate::support::{Folder, Sonobuoy, fixture, fixture_text};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use crate::support::{Folder, Sonobuoy, fixture, fixture_text, program};
 
 const OLD: &str = "testResultsOutput.tar.gz";
 const QUICK: &str = "results-quick-no-failures.tar.gz";
@@ -15,7 +18,7 @@ fn results(archive: &str, words: &str) -> Sonobuoy {
 }
 
 #[test]
-fn the_stored_examples_come_out_equal() {
+fn stored_examples_print_equal_results() {
     results(OLD, "--plugin=e2e").stdout(&fixture_text("results/results-example_default.txt")).run();
     results(QUICK, "").stdout(&fixture_text("results/quick-all-report.txt")).run();
     results(OLD, "--plugin tarresultsds --mode detailed --node out1")
@@ -24,7 +27,7 @@ fn the_stored_examples_come_out_equal() {
 }
 
 #[test]
-fn every_mode_shows_the_tree_its_way() {
+fn modes_print_the_tree() {
     results(OLD, "-p tarresultsds -m detailed")
         .stdout("tarresultsds|kind-control-plane|out0 hello world\ntarresultsds|kind-control-plane|out1 hello world pt2\n")
         .run();
@@ -59,7 +62,7 @@ fn show(folder: &Folder, words: &str) -> Sonobuoy {
 }
 
 #[test]
-fn details_are_one_line_of_json_as_go_writes_it() {
+fn detailed_mode_prints_gos_json_lines() {
     let folder = folder(
         "name: p\nstatus: failed\nitems:\n- name: '[It] <a> & b'\n  status: failed\n  meta: {z: 1, a: b}\n  \
          details:\n    failure: \"line\\nend\"\n    f: 1.0\n    o: {b: [1, x], a: true, c: yes}\n",
@@ -75,7 +78,7 @@ fn details_are_one_line_of_json_as_go_writes_it() {
 }
 
 #[test]
-fn health_stands_beside_the_plugins() {
+fn cluster_health_is_listed_beside_plugins() {
     let folder = folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n");
     let plugin = "Plugin: p\nStatus: passed\nTotal: 1\nPassed: 1\nFailed: 0\nSkipped: 0\n";
     folder.write(
@@ -99,7 +102,7 @@ fn health_stands_beside_the_plugins() {
 }
 
 #[test]
-fn health_is_sorted_counted_and_written_as_the_original_does() {
+fn cluster_health_equals_the_originals() {
     let folder = folder("name: p\nstatus: passed\n");
     let path = format!("podlogs/{}/p2/logs/c.txt", "n".repeat(110));
     let health = serde_json::json!({
@@ -131,7 +134,7 @@ fn health_is_sorted_counted_and_written_as_the_original_does() {
 }
 
 #[test]
-fn a_link_among_the_files_of_an_archive_is_empty() {
+fn links_in_archives_are_empty_files() {
     let mut archive =
         tar::Builder::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast()));
     let leaf = |name: &str| format!("- {{name: {name}, status: passed, meta: {{file: {name}}}}}\n");
@@ -160,7 +163,7 @@ fn fails(command: Sonobuoy, reason: &str) {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn missing_plugins_and_files_are_named() {
     fails(Sonobuoy::new("results absent.tar.gz"), "stat absent.tar.gz: no such file or directory");
     fails(
         Sonobuoy::new("results a.txt").file("a.txt", "text"),
@@ -181,7 +184,7 @@ fn what_is_not_there_is_named() {
 }
 
 #[test]
-fn a_node_that_is_nowhere_is_said_once_with_those_that_exist() {
+fn unknown_node_is_reported_once_with_known_ones() {
     let tree = |name: &str, node: &str| {
         format!(
             "name: {name}\nstatus: passed\nitems:\n- name: {node}\n  status: passed\n  meta: {{type: node}}\n  items: [{{name: a, status: passed}}]\n"
@@ -196,7 +199,7 @@ fn a_node_that_is_nowhere_is_said_once_with_those_that_exist() {
 }
 
 #[test]
-fn a_failing_plugin_does_not_stop_the_others() {
+fn failing_plugin_does_not_stop_others() {
     let folder = folder("name: p\nstatus: passed\n");
     folder.write("meta/info.json", "{\"plugins\":[\"gone\",\"p\"]}");
     show(&folder, "")
@@ -208,7 +211,7 @@ fn a_failing_plugin_does_not_stop_the_others() {
 }
 
 #[test]
-fn damaged_archives_end_with_one_line() {
+fn damaged_archives_are_one_line() {
     let whole = std::fs::read(fixture(&format!("archives/{QUICK}"))).unwrap();
     let command = |bytes: &[u8]| Sonobuoy::new("results a.tar.gz").file("a.tar.gz", bytes);
     for end in [1, 5, 1000, whole.len() / 2, whole.len() - 3] {
@@ -221,7 +224,7 @@ fn damaged_archives_end_with_one_line() {
 }
 
 #[test]
-fn damaged_trees_end_with_one_line() {
+fn damaged_trees_are_one_line() {
     let deep = format!(
         "name: p\n{}",
         (0..200).map(|n| format!("{}items:\n{0}- name: x\n", "  ".repeat(n))).collect::<String>()
@@ -241,7 +244,7 @@ fn damaged_trees_end_with_one_line() {
 }
 
 #[test]
-fn standard_input_is_read_too() {
+fn results_reads_standard_input() {
     let bytes = std::fs::read(fixture(&format!("archives/{OLD}"))).unwrap();
     Sonobuoy::new("results - -p tar -m detailed")
         .stdin(bytes)
@@ -250,7 +253,7 @@ fn standard_input_is_read_too() {
 }
 
 #[test]
-fn what_is_no_archive_is_refused_by_every_command() {
+fn every_command_rejects_other_files() {
     let place = Folder::new();
     place.write("foreign/readme.txt", "nothing");
     place.write("unpacked/meta/readme.txt", "nothing");
@@ -292,7 +295,7 @@ fn what_is_no_archive_is_refused_by_every_command() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_answered_with_those_that_are() {
+fn unknown_node_lists_known_ones() {
     let nodes = "- {name: n1, status: passed, meta: {type: node}}\n- {name: n2, status: passed, meta: {type: node}}\n";
     let folder = folder(&format!("name: p\nstatus: passed\nitems:\n{nodes}"));
     for words in ["-n nope", "-n nope --mode summary", "-n nope --format json"] {
@@ -301,7 +304,7 @@ fn a_node_that_is_not_there_is_answered_with_those_that_are() {
 }
 
 #[test]
-fn a_folder_of_archives_and_latest_mean_the_newest() {
+fn folder_and_latest_mean_the_newest_archive() {
     let folder = Folder::new();
     let names = ["202601010000_sonobuoy_a.tar.gz", "202602010000_sonobuoy_b.tar.gz"];
     for name in names {
@@ -320,7 +323,7 @@ fn a_folder_of_archives_and_latest_mean_the_newest() {
 }
 
 #[test]
-fn a_plugin_that_is_listed_twice_is_shown_once_and_nobody_has_more_than_10_000() {
+fn duplicate_plugins_are_shown_once_and_bounded() {
     let folder = folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n");
     for words in ["", "--format json"] {
         folder.write("meta/info.json", "{\"plugins\":[\"p\"]}");
@@ -334,7 +337,7 @@ fn a_plugin_that_is_listed_twice_is_shown_once_and_nobody_has_more_than_10_000()
 }
 
 #[test]
-fn a_name_that_no_system_could_have_is_refused() {
+fn impossible_path_is_rejected() {
     let folder = Folder::new();
     for (length, accepted) in [(4_096, true), (4_097, false)] {
         let out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -367,9 +370,31 @@ fn a_name_that_no_system_could_have_is_refused() {
 }
 
 #[test]
-fn health_of_impossible_numbers_is_shown() {
+fn impossible_health_numbers_are_shown() {
     let folder = folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n");
     let part = format!("{{\"total_nodes\": -1, \"healthy_nodes\": {}}}", i64::MIN);
     folder.write("meta/clusterhealth.json", format!("{{\"node_health\": {part}, \"pod_health\": {part}}}"));
     show(&folder, "").stdout_has("Node health: -9223372036854775808/-1 ").run();
+}
+
+#[test]
+fn archives_are_metrics_that_promtool_accepts() {
+    let lines = |command: Sonobuoy| command.arg("--format").arg("openmetrics").run_any().stdout;
+    let one = lines(results(OLD, ""));
+    assert!(one.starts_with("# HELP sonobuoy_run_info ") && one.ends_with("\n# EOF\n"), "{one}");
+    assert!(one.contains("\nsonobuoy_run_passed 0\n"), "{one}");
+    assert!(one.contains("\nsonobuoy_plugin_passed{plugin=\"tar\"} 1\n"), "{one}");
+    let two = lines(results(OLD, "").arg(fixture(&format!("archives/{QUICK}"))));
+    let quick =
+        two.lines().filter(|line| line.contains(QUICK) && line.starts_with("sonobuoy_run_passed{archive="));
+    assert_eq!(quick.count(), 1, "{two}");
+    let Some(promtool) = program("promtool") else { return };
+    for text in [one, two] {
+        let mut checked = Command::new(&promtool);
+        let checked = checked.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut checked = checked.unwrap();
+        checked.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let ended = checked.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
 }

@@ -1,5 +1,5 @@
-//! `retrieve` and `splat` over the fake API server's exec: whole archives, over lines that break, from programs that
-//! cannot go on in the middle, and nothing but file names on stdout.
+//! `retrieve` and `splat` over the fake API server's exec: complete archives over unreliable connections, from servers that
+//! cannot resume, with only file names on stdout.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::support::cluster::{aggregator_pod, complete, namespace, status};
 use crate::support::system::{mode, symlink};
 use crate::support::{Folder, Sonobuoy, program};
 
-/// What is said of an archive that nobody has sealed.
+/// The note about an unsealed archive.
 const UNSEALED: &str = "has no seal, and was not checked against one";
 
 const NAME: &str = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
 const EXEC: &str = "GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec";
 
-/// A finished run whose archives are the files in `there`.
+/// A finished run with the archives in `there`.
 pub struct Finished {
     api: ApiServer,
     there: Folder,
@@ -39,21 +39,27 @@ impl Finished {
         finished
     }
 
-    /// Lets the status tell of this content.
+    /// Makes the status name this content.
     fn promise(&self, content: &[u8]) {
         let digest = ring::digest::digest(&ring::digest::SHA256, content);
         let says = complete(NAME, digest.as_ref(), content.len());
         aggregator_pod(&self.api, json!({"phase": "Running"}), Some(&says));
     }
 
-    /// Lets the status tell of no archive, as those of old aggregators do.
+    /// Removes the archive from the status, as in old versions.
     fn promise_nothing(&self) {
         let pod = "/api/v1/namespaces/sonobuoy/pods/sonobuoy";
         let annotations = json!({"sonobuoy.hept.io/status": r#"{"plugins": [], "status": "complete"}"#});
         self.api.merge(pod, &json!({"metadata": {"annotations": annotations}}));
     }
 
-    /// Puts a seal for this content beside the archive; the key that has made it and its certificate.
+    /// `results` of the run in the cluster.
+    pub fn results(&self, words: &str) -> Sonobuoy {
+        let config = self.api.kubeconfig(self.home.path());
+        Sonobuoy::new(&format!("results --from-cluster {words}")).arg("--kubeconfig").arg(config)
+    }
+
+    /// Puts a seal for this content next to the archive; returns its key and certificate.
     fn seal(&self, content: &[u8]) -> (KeyPair, String) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
@@ -68,7 +74,7 @@ impl Finished {
         (key, certificate)
     }
 
-    /// Lets the namespace show a certificate as that of the run's authority.
+    /// Publishes a certificate as that of the run's CA in the namespace.
     fn show(&self, certificate: &str) {
         let run = NAME.split_once("_sonobuoy_").unwrap().1.strip_suffix(".tar.gz").unwrap();
         let data = json!({"authority.crt": certificate, "run": run});
@@ -81,7 +87,7 @@ impl Finished {
             .arg(self.api.kubeconfig(self.there.path()))
     }
 
-    /// The names that came home, and nothing half-written among them.
+    /// The downloaded file names; none is partial.
     fn came(&self) -> Vec<String> {
         self.home.names()
     }
@@ -92,7 +98,7 @@ fn digest(content: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The command as the container runs it: the real `splat`, on another folder.
+/// The command of the container: the real `splat`, on another folder.
 fn splat(exec: &Exec, folder: &Path) -> ExecAnswer {
     assert_eq!(
         (exec.container.as_str(), &exec.command[..2]),
@@ -110,7 +116,7 @@ fn splat(exec: &Exec, folder: &Path) -> ExecAnswer {
     }
 }
 
-/// Bytes that no compression makes smaller.
+/// Incompressible bytes.
 pub fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let next = || {
@@ -123,7 +129,7 @@ pub fn noise(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn an_archive_comes_home_whole_and_stdout_is_its_name() {
+fn archive_is_downloaded_and_stdout_is_its_name() {
     let content = noise(300_000);
     for protocol in ["v5", "v4"] {
         let run = Finished::with(&content);
@@ -138,7 +144,7 @@ fn an_archive_comes_home_whole_and_stdout_is_its_name() {
 }
 
 #[test]
-fn a_stream_made_to_fill_the_disk_is_refused_and_says_which_bound_was_hit() {
+fn oversized_stream_is_rejected_with_its_limit() {
     let tar = |ending: &str, entries: usize, size: usize| {
         let packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         let mut tar = tar::Builder::new(packed);
@@ -154,7 +160,7 @@ fn a_stream_made_to_fill_the_disk_is_refused_and_says_which_bound_was_hit() {
     };
     for (stream, words) in [
         (tar(".tar.gz", 1, 80 << 20), "more than 16 times its size"),
-        // What is not taken counts as well, and so does what only names it.
+        // Skipped entries and entries without content count, too.
         (tar(".sh", 8, 10 << 20), "more than 16 times its size"),
         (tar(&"/long".repeat(200_000), 120, 0), "more than 16 times its size"),
         (tar(".tar.gz", 1_001, 0), "more than 1000 entries"),
@@ -171,7 +177,7 @@ fn a_stream_made_to_fill_the_disk_is_refused_and_says_which_bound_was_hit() {
 }
 
 #[test]
-fn a_line_that_is_cut_again_and_again_is_no_obstacle() {
+fn download_survives_repeated_disconnects() {
     let content = noise(500_000);
     let run = Finished::with(&content);
     run.api.cut_every(120_000);
@@ -186,7 +192,7 @@ fn a_line_that_is_cut_again_and_again_is_no_obstacle() {
 }
 
 #[test]
-fn a_program_that_cannot_go_on_is_asked_for_everything_again() {
+fn download_restarts_where_resuming_is_unsupported() {
     let content = noise(300_000);
     let run = Finished::with(&content);
     let folder = run.there.path().to_owned();
@@ -203,7 +209,7 @@ fn a_program_that_cannot_go_on_is_asked_for_everything_again() {
 }
 
 #[test]
-fn an_archive_that_is_not_what_was_packed_is_refused() {
+fn altered_archive_is_rejected() {
     let run = Finished::with(b"what is there");
     run.promise(b"what was promised");
     run.retrieve("").status(2).stderr_has("is not what the aggregator packed").run();
@@ -211,7 +217,7 @@ fn an_archive_that_is_not_what_was_packed_is_refused() {
 }
 
 #[test]
-fn a_run_without_an_archive_is_not_ready() {
+fn unfinished_run_is_not_ready() {
     let run = Finished::with(b"x");
     std::fs::remove_file(run.there.join(NAME)).unwrap();
     let says = "error retrieving results: no valid entries in result: the run is not finished; wait for it with `sonobuoy wait -n sonobuoy`";
@@ -221,7 +227,7 @@ fn a_run_without_an_archive_is_not_ready() {
         json!([entry("a", "complete"), entry("b", "complete"), entry("b", "running"), entry("c", "failed")]);
     aggregator_pod(&run.api, json!({"phase": "Running"}), Some(&status("running", &plugins)));
     run.retrieve("").status(2).stderr_has("the run is not finished (2 of 3 plugins)").run();
-    // An aggregator before this version says so by its exit code.
+    // An earlier aggregator reports this by its exit code.
     run.api.on_exec(move |_| ExecAnswer::failed(1, "there is no finished archive"));
     let done = run.retrieve("").status(1).stderr_has("the results are not ready").run();
     assert!(
@@ -241,13 +247,13 @@ fn a_run_without_an_archive_is_not_ready() {
     let done = run.retrieve("--partial").status(1).stderr_has(says).run();
     assert_eq!(done.stderr.matches("level=").count(), 1, "{}", done.stderr);
     assert!(run.came().is_empty());
-    // The original's command line knows an archive without entries.
+    // The original's command line accepts an archive without entries.
     let done = Sonobuoy::new("splat .").stderr_has("there is no finished archive in `.`").run_any();
     assert!(done.stdout.len() > 20);
 }
 
 #[test]
-fn forbidden_commands_are_named_with_the_way_around_them() {
+fn forbidden_exec_is_reported_with_a_workaround() {
     let run = Finished::with(b"x");
     let exec = "GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec";
     run.api.fault(Fault::on(exec).status(403, "Forbidden", "pods/exec is forbidden"));
@@ -261,14 +267,14 @@ fn forbidden_commands_are_named_with_the_way_around_them() {
 }
 
 #[test]
-fn without_a_run_there_is_one_clear_line() {
+fn missing_run_is_one_line() {
     let run = Finished::with(b"x");
     run.api.remove("/api/v1/namespaces/sonobuoy/pods/sonobuoy");
     run.retrieve("").status(2).stderr_has("there is no aggregator in the namespace `sonobuoy`").run();
 }
 
 #[test]
-fn several_archives_are_numbered_under_a_name_of_ones_own() {
+fn several_archives_are_numbered_under_a_given_name() {
     let run = Finished::with(b"first");
     run.promise_nothing();
     run.there.write("202401020000_sonobuoy_b.tar.gz", b"second");
@@ -284,7 +290,7 @@ fn several_archives_are_numbered_under_a_name_of_ones_own() {
 }
 
 #[test]
-fn a_name_of_ones_own_may_lie_in_a_folder() {
+fn given_name_may_include_a_folder() {
     let run = Finished::with(b"first");
     let path = |name: &str| run.home.join(name).display().to_string();
     for (name, expected) in [("new/r.tgz", "new/r.tgz"), ("/tmp/r.tgz", "tmp/r.tgz"), ("new/../r", "r")] {
@@ -297,7 +303,7 @@ fn a_name_of_ones_own_may_lie_in_a_folder() {
 }
 
 #[test]
-fn archives_that_tar_itself_has_packed_are_taken() {
+fn archives_of_tar_are_accepted() {
     let run = Finished::with(b"x");
     run.promise_nothing();
     let sent = packed(&[("./a.tar.gz", b"a"), ("c.tar.gz", b"c")]);
@@ -311,7 +317,7 @@ fn archives_that_tar_itself_has_packed_are_taken() {
 }
 
 #[test]
-fn an_archive_is_unpacked_when_asked() {
+fn archive_is_unpacked_on_request() {
     let run = Finished::with(&packed(&[("meta/info.json", b"{}"), ("plugins/p/r.txt", b"text")]));
     run.retrieve("-x").stderr_has(UNSEALED).run();
     assert_eq!(run.home.read("plugins/p/r.txt"), "text");
@@ -319,7 +325,7 @@ fn an_archive_is_unpacked_when_asked() {
 }
 
 #[test]
-fn only_what_is_called_as_an_archive_is_taken() {
+fn only_archive_names_are_accepted() {
     let evil = [
         "../evil.tar.gz",
         "/evil.tar.gz",
@@ -351,7 +357,7 @@ fn only_what_is_called_as_an_archive_is_taken() {
 }
 
 #[test]
-fn only_the_archive_that_the_status_names_is_taken_from_the_usual_folder() {
+fn only_the_archive_named_by_the_status_is_downloaded() {
     let run = Finished::with(b"good");
     run.there.write("202401020000_sonobuoy_b.tar.gz", b"other");
     run.retrieve("")
@@ -359,14 +365,14 @@ fn only_the_archive_that_the_status_names_is_taken_from_the_usual_folder() {
         .stderr_has(&format!("skipped `202401020000_sonobuoy_b.tar.gz`: the archive of the run is `{NAME}`"))
         .run();
     assert_eq!(run.came(), [NAME]);
-    // Who names a folder means what is in it.
+    // A folder means its contents.
     std::fs::remove_file(run.home.join(NAME)).unwrap();
     run.retrieve("--retrieve-path=/tmp/sonobuoy/earlier").stdout_has("_b.tar.gz").stderr_has(UNSEALED).run();
     assert_eq!(run.came().len(), 2);
 }
 
 #[test]
-fn a_file_that_exists_is_not_replaced_unless_told_so() {
+fn existing_file_is_replaced_only_with_force() {
     let run = Finished::with(b"new");
     let line = format!("{}\n", run.home.join(NAME).display());
     for old in ["old", "an older one"] {
@@ -378,10 +384,10 @@ fn a_file_that_exists_is_not_replaced_unless_told_so() {
     }
     run.retrieve("--force").stdout(&line).stderr_has(UNSEALED).run();
     assert_eq!(run.home.read(NAME), "new");
-    // Scripts that ask twice get what they got.
+    // Scripts that repeat the command get the same output.
     run.retrieve("").stdout(&line).stderr_has(UNSEALED).run();
     assert_eq!((run.home.read(NAME).as_str(), mode(&run.home.join(NAME), 0o600)), ("new", 0o600));
-    // Nothing is written through a link, even with --force.
+    // Links are not followed, even with --force.
     std::fs::remove_file(run.home.join(NAME)).unwrap();
     run.there.write("precious", "precious");
     if !symlink(run.there.join("precious"), run.home.join(NAME)) {
@@ -394,7 +400,7 @@ fn a_file_that_exists_is_not_replaced_unless_told_so() {
 }
 
 #[test]
-fn a_seal_is_verified_and_comes_along() {
+fn seal_is_downloaded_and_verified() {
     let content = noise(100_000);
     let run = Finished::with(&content);
     let (_, certificate) = run.seal(&content);
@@ -411,17 +417,17 @@ fn a_seal_is_verified_and_comes_along() {
         .env("SONOBUOY_DIR", kept.path())
         .stdout_has(": OK, sealed by run 11111111")
         .run();
-    // The certificate that is kept counts, whatever the namespace shows later.
+    // The saved certificate takes precedence over a later one in the namespace.
     let (_, other) = Finished::with(b"").seal(b"");
     run.show(&other);
     own().stdout(&line).stderr_has("is sealed by the authority of run 11111111").run();
-    // Without any, what the seal states is compared.
+    // Without a saved one, the seal's own statements are compared.
     run.api.remove("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority");
     run.retrieve("").stdout(&line).stderr_has("was not checked: the certificate").run();
 }
 
 #[test]
-fn an_archive_whose_seal_is_wrong_or_missing_does_not_come() {
+fn archive_with_invalid_or_missing_seal_is_rejected() {
     let content = noise(1_000);
     let check = |words: &str, damage: fn(&Finished, &KeyPair)| {
         let run = Finished::with(&content);
@@ -443,7 +449,7 @@ fn an_archive_whose_seal_is_wrong_or_missing_does_not_come() {
         std::fs::write(path, &signature[..signature.len() - 1]).unwrap();
     });
     check("is not that of this run's authority", |run, _| {
-        // Another run's authority has sealed it.
+        // Sealed by the CA of another run.
         run.seal(&std::fs::read(run.there.join(NAME)).unwrap());
     });
     check("arrived with the seal of another archive", |run, key| {
@@ -464,10 +470,10 @@ fn an_archive_whose_seal_is_wrong_or_missing_does_not_come() {
 
 #[cfg(unix)]
 #[test]
-fn a_full_disk_is_said_and_leaves_nothing() {
+fn full_disk_is_reported_and_leaves_no_file() {
     let run = Finished::with(&noise(400_000));
     let (command, _held) = run.retrieve("").command();
-    // Files may not grow over 100 KiB, which the program meets as it meets a full disk.
+    // A limit of 100 KiB per file, which the program handles like a full disk.
     let limited = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\""])
         .arg(command.get_program())
@@ -482,7 +488,7 @@ fn a_full_disk_is_said_and_leaves_nothing() {
 }
 
 #[test]
-fn what_there_is_of_an_unfinished_run_can_be_had() {
+fn partial_results_can_be_downloaded() {
     let Some(_) = program("tar") else { return };
     let run = Finished::with(b"x");
     std::fs::remove_file(run.there.join(NAME)).unwrap();

@@ -1,4 +1,4 @@
-//! `--retry-failed`: failed tests are started again, in the same run, and what passes then is flaky.
+//! `--retry-failed`: failed tests run again within the same run, and tests that pass then are flaky.
 
 use std::net::TcpStream;
 
@@ -12,8 +12,8 @@ use super::support::{Archive, Folder, Sonobuoy};
 const TESTS: [&str; 4] =
     ["[sig-a] is (fine)", "[sig-a] fails once", "[sig-b] fails twice", "[sig-b] is broken"];
 
-/// A plugin with a suite of tests as Ginkgo has them: it runs those that `E2E_FOCUS` matches and `E2E_SKIP` does not, lists all of
-/// them in its JUnit file, and keeps what it was told at each start in `state`. Each test fails in its first starts, so many.
+/// A plugin with a suite like Ginkgo's: runs tests that match `E2E_FOCUS` and not `E2E_SKIP`, lists all of them in its JUnit
+/// file, and records the variables of each start in `state`. Each test fails in its first N starts.
 pub(super) fn junit_suite(name: &str, state: &str, tests: &[(&str, u32)]) -> String {
     let script = r#"
 out=$RESULTS_DIR/junit_01.xml
@@ -51,7 +51,7 @@ fn suite(state: &str) -> String {
     junit_suite("suite", state, &TESTS.into_iter().zip(starts).collect::<Vec<_>>())
 }
 
-/// A run of a suite on this machine, and where it keeps its state.
+/// A run of a suite on this machine, and its state folder.
 pub(super) fn local_of(suite: impl Fn(&str) -> String, words: &str) -> (Sonobuoy, Folder) {
     let state = Folder::new();
     let run = Sonobuoy::new(&format!("run --local -p suite.yaml {words}"));
@@ -65,7 +65,7 @@ fn local(words: &str) -> (Sonobuoy, Folder) {
     local_of(suite, words)
 }
 
-/// What each start was told.
+/// The variables of each start.
 pub(super) fn starts(state: &Folder) -> Vec<String> {
     let mut names: Vec<String> =
         state.names().into_iter().filter(|name| name.starts_with("start-")).collect();
@@ -74,7 +74,7 @@ pub(super) fn starts(state: &Folder) -> Vec<String> {
 }
 
 #[test]
-fn what_passes_when_it_is_started_again_is_flaky_and_all_attempts_are_kept() {
+fn test_passing_on_retry_is_flaky_with_all_attempts() {
     let (run, state) = local("--retry-failed 2 --junit out.xml --html out.html --fail-on failed");
     let done = run.status(3).stdout_has("Flaky tests:").run_any();
     assert_eq!(starts(&state).len(), 3);
@@ -118,7 +118,7 @@ fn what_passes_when_it_is_started_again_is_flaky_and_all_attempts_are_kept() {
 }
 
 #[test]
-fn views_of_an_archive_tell_flaky_tests_and_strict_ones_fail() {
+fn reports_mark_flaky_tests_and_strict_mode_fails() {
     let (run, _state) =
         local("--retry-failed 2 --e2e-focus fails --plugin-env suite.E2E_FOCUS=fails --retrieve out");
     let done = run.stdout_has("flaky: 2").run_any();
@@ -138,7 +138,7 @@ fn views_of_an_archive_tell_flaky_tests_and_strict_ones_fail() {
 }
 
 #[test]
-fn an_earlier_archive_tells_how_long_tests_take() {
+fn durations_come_from_an_earlier_archive() {
     let (run, _state) =
         local_of(|state| junit_suite("e2e", state, &TESTS.map(|name| (name, 0))), "--retrieve out");
     let done = run.run_any();
@@ -152,7 +152,7 @@ fn an_earlier_archive_tells_how_long_tests_take() {
 }
 
 #[test]
-fn nothing_is_started_again_without_need() {
+fn passing_plugins_are_not_retried() {
     let (run, state) = local("--retry-failed 3 --plugin-env suite.E2E_FOCUS=fine");
     run.run_any();
     assert_eq!(starts(&state).len(), 1);
@@ -162,7 +162,7 @@ fn nothing_is_started_again_without_need() {
 }
 
 #[test]
-fn a_plugin_that_brought_nothing_is_not_started_again() {
+fn plugin_without_results_is_not_retried() {
     let (run, state) = local_of(|_| junit_suite("suite", "/nowhere/else", &[("a", 0)]), "--retry-failed 2");
     let definition = std::fs::read_to_string(run.folder().join("suite.yaml")).unwrap();
     let broken = definition.replace("    out=$", "    exit 7\n    out=$");
@@ -174,10 +174,10 @@ fn a_plugin_that_brought_nothing_is_not_started_again() {
 }
 
 #[test]
-fn an_attempt_that_cannot_be_made_is_refused_before_anything_runs() {
+fn impossible_retry_is_rejected_before_the_run() {
     for (words, expected) in [
-        ("--retry-failed 11", "--retry-failed takes a number from 0 to 10"),
-        ("--retry-failed=-1", "--retry-failed takes a number from 0 to 10"),
+        ("--retry-failed 11", "for \"--retry-failed\": write a number from 0 to 10"),
+        ("--retry-failed=-1", "for \"--retry-failed\": write a number from 0 to 10"),
         (
             "--retry-failed 1 --mode certified-conformance",
             "certified conformance requires tests that pass the first time",
@@ -194,9 +194,9 @@ fn an_attempt_that_cannot_be_made_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn an_attempt_that_brings_nothing_leaves_the_failures_as_they_were() {
+fn retry_without_results_keeps_the_failures() {
     let (run, state) = local("--retry-failed 3 --fail-on failed");
-    // From its second start on the plugin ends without a result.
+    // From its second start on, the plugin ends without a result.
     let definition = std::fs::read_to_string(run.folder().join("suite.yaml")).unwrap();
     let broken =
         definition.replace("    echo '<testsuite", "    [ $$number = 0 ] || exit 7\n    echo '<testsuite");
@@ -206,11 +206,11 @@ fn an_attempt_that_brings_nothing_leaves_the_failures_as_they_were() {
     let tree = archive.text("plugins/suite/sonobuoy_results.yaml");
     assert_eq!(tree.matches("no luck start 0").count(), 3, "{tree}");
     assert!(archive.text("plugins/suite-retry-1/errors/global/error.json").contains("exit code 7"));
-    // Each attempt is made, since the next one may be luckier.
+    // Every attempt is made, since a later one may succeed.
     assert_eq!(starts(&state).len(), 4);
 }
 
-/// What a suite of three tests sends: `.` passed, `F` failed, `-` did not run.
+/// The results of a suite of three tests: `.` passed, `F` failed, `-` did not run.
 fn sent(outcomes: &str) -> String {
     let cases = ["a", "b", "c"].into_iter().zip(outcomes.chars()).map(|(name, outcome)| {
         let inside = match outcome {
@@ -223,7 +223,7 @@ fn sent(outcomes: &str) -> String {
     format!("<testsuite>{}</testsuite>", cases.collect::<String>())
 }
 
-/// The same run goes on in another process.
+/// The same run, resumed by another process.
 fn restarted(cluster: &Cluster, mut aggregator: Aggregator) -> Aggregator {
     aggregator.child.kill().unwrap();
     aggregator.child.wait().unwrap();
@@ -234,7 +234,7 @@ fn restarted(cluster: &Cluster, mut aggregator: Aggregator) -> Aggregator {
 }
 
 #[test]
-fn an_aggregator_that_is_restarted_goes_on_with_the_attempt_that_it_was_at() {
+fn restarted_aggregator_resumes_its_attempt() {
     let definition = "sonobuoy-config: {driver: Job, plugin-name: suite, result-format: junit}\n\
                       spec: {name: plugin, image: i, env: [{name: E2E_FOCUS, value: all}]}\n";
     let cluster = Cluster::new(&["a"]).set("RetryFailed", json!(2));
@@ -257,7 +257,7 @@ fn an_aggregator_that_is_restarted_goes_on_with_the_attempt_that_it_was_at() {
     assert_eq!(focus("suite-retry-1"), "(^| )(a|b)$");
     let started = pods("suite-retry-1");
     let aggregator = restarted(&cluster, aggregator);
-    // The same attempt, whose worker knows nothing of it.
+    // The same attempt, with a worker unaware of the restart.
     assert_eq!(send(&first, ".F-"), 200);
     let second = cluster.worker("suite-retry-2");
     assert_eq!((pods("suite-retry-1"), started.len()), (started, 1), "the attempt is not started twice");

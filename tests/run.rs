@@ -1,5 +1,5 @@
-//! `run` and `wait` against the fake API server: what is created, what is refused and with which remedy, and how the
-//! end of a run is awaited.
+//! `run` and `wait` against the fake API server: created objects, rejections with their remedies, and waiting for the end
+//! of a run.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use crate::support::api_server::{ApiServer, Fault};
 use crate::support::cluster::{AGGREGATOR, STATUS, aggregator_pod, namespace, status, untouched};
 use crate::support::{Folder, Sonobuoy};
 
-/// A cluster that a run fits into.
+/// A cluster that accepts a run.
 pub(super) fn cluster() -> (ApiServer, Folder, String) {
     let (api, folder, config) = untouched();
     api.raw("/version", 200, r#"{"gitVersion": "v1.31.2"}"#);
@@ -22,7 +22,7 @@ pub(super) fn cluster() -> (ApiServer, Folder, String) {
     (api, folder, config)
 }
 
-/// A call of `run` with one plugin.
+/// A `run` command with one plugin.
 pub(super) fn run(config: &str, words: &str) -> Sonobuoy {
     let plugin = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
     Sonobuoy::new(&format!("run --kubeconfig {config} -p p.yaml --rbac Enable {words}"))
@@ -40,13 +40,13 @@ fn annotate(api: &ApiServer, text: &str) {
     );
 }
 
-/// An aggregator that is there and says this.
+/// An aggregator with this status.
 fn aggregator(api: &ApiServer, text: &str) {
     namespace(api);
     aggregator_pod(api, json!({"phase": "Running"}), Some(text));
 }
 
-/// The creations that were really asked for, by the last part of their path.
+/// Actual creations, by the last part of their path.
 pub(super) fn created(api: &ApiServer) -> Vec<String> {
     let requests = api.requests();
     let posts = requests.iter().filter_map(|request| request.strip_prefix("POST "));
@@ -55,7 +55,7 @@ pub(super) fn created(api: &ApiServer) -> Vec<String> {
 }
 
 #[test]
-fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
+fn run_creates_the_objects_of_gen_after_a_dry_run() {
     let (api, _folder, config) = cluster();
     let done = run(&config, "").stderr_has("create request issued").run();
     let order = [
@@ -90,14 +90,14 @@ fn everything_that_gen_prints_is_created_in_order_and_tried_before() {
 }
 
 #[test]
-fn who_does_not_wait_keeps_the_authority_all_the_same() {
+fn run_without_wait_saves_the_ca() {
     let (api, _folder, config) = cluster();
     let shown = json!({"data": {"run": "11111111", "authority.crt": "the certificate"}});
     api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", shown);
     let done = run(&config, "").stderr_has("create request issued").run();
     assert_eq!(done.folder.read(".sonobuoy/authorities/11111111.pem"), "the certificate");
 
-    // An aggregator that has no node yet is not waited for.
+    // An aggregator without a node is not awaited.
     let (api, _folder, config) = cluster();
     let done = run(&config, "").stderr_has("create request issued").run();
     assert!(!done.folder.join(".sonobuoy/authorities").exists());
@@ -105,7 +105,7 @@ fn who_does_not_wait_keeps_the_authority_all_the_same() {
 }
 
 #[test]
-fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts() {
+fn original_pod_layout_is_available() {
     let (api, _folder, config) = cluster();
     run(&config, "--harden off").stderr_has("create request issued").run();
     let pod = api.get(AGGREGATOR).unwrap();
@@ -128,7 +128,7 @@ fn the_pod_of_the_original_is_there_for_the_asking_and_its_image_never_restarts(
 }
 
 #[test]
-fn all_failed_checks_are_told_and_nothing_is_created() {
+fn failed_checks_are_all_listed_and_no_object_is_created() {
     let (api, _folder, config) = cluster();
     api.remove("/api/v1/namespaces/kube-system/pods/dns");
     api.raw("/version", 200, r#"{"gitVersion": "v1.16.9"}"#);
@@ -146,7 +146,7 @@ fn all_failed_checks_are_told_and_nothing_is_created() {
 }
 
 #[test]
-fn a_refusal_is_found_before_anything_exists_and_named_with_its_remedy() {
+fn rejection_is_found_by_dry_run_with_remedy() {
     for (plural, code, reason, message, remedy) in [
         ("pods", 403, "Forbidden", "violates PodSecurity \"restricted:latest\"", "enforce=privileged"),
         ("pods", 403, "Forbidden", "exceeded quota: small", "raise the quota"),
@@ -167,7 +167,7 @@ fn a_refusal_is_found_before_anything_exists_and_named_with_its_remedy() {
         ("pods", 422, "Invalid", "spec.x: wrong", "the field that the server names"),
     ] {
         let (api, _folder, config) = cluster();
-        // With the namespace there, every object is tried before the first is created.
+        // In an existing namespace, every object is tried before the first is created.
         namespace(&api);
         api.admission(move |kind, _| (kind == plural).then(|| (code, reason.to_owned(), message.to_owned())));
         run(&config, "--skip-preflight").status(1).stderr_has(remedy).stderr_has("nothing was created").run();
@@ -176,7 +176,7 @@ fn a_refusal_is_found_before_anything_exists_and_named_with_its_remedy() {
 }
 
 #[test]
-fn in_a_new_namespace_rights_are_asked_for_and_what_was_made_is_told() {
+fn new_namespace_checks_permissions_first() {
     let (api, _folder, config) = cluster();
     api.forbid("create", "pods");
     run(&config, "").status(1).stderr_has("may not create pods").stderr_has("nothing was created").run();
@@ -195,7 +195,7 @@ fn in_a_new_namespace_rights_are_asked_for_and_what_was_made_is_told() {
 }
 
 #[test]
-fn a_second_run_in_a_namespace_is_refused() {
+fn second_run_in_a_namespace_is_rejected() {
     let (api, _folder, config) = cluster();
     aggregator(&api, &status("running", &entry("running", "")));
     run(&config, "--skip-preflight")
@@ -209,7 +209,7 @@ fn a_second_run_in_a_namespace_is_refused() {
 }
 
 #[test]
-fn a_namespace_that_is_going_is_named_with_what_holds_it_up() {
+fn terminating_namespace_is_reported_with_its_finalizers() {
     let (api, _folder, config) = cluster();
     api.put(
         "/api/v1/namespaces/sonobuoy",
@@ -224,7 +224,7 @@ fn a_namespace_that_is_going_is_named_with_what_holds_it_up() {
 }
 
 #[test]
-fn a_server_that_stumbles_is_asked_again() {
+fn transient_server_errors_are_retried() {
     let (api, _folder, config) = cluster();
     api.fault(
         Fault::on("POST /api/v1/namespaces/sonobuoy/configmaps")
@@ -243,7 +243,7 @@ fn a_server_that_stumbles_is_asked_again() {
 }
 
 #[test]
-fn objects_of_an_earlier_run_in_the_namespace_are_refused() {
+fn objects_of_an_earlier_run_are_rejected() {
     let (api, _folder, config) = cluster();
     namespace(&api);
     api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm", json!({}));
@@ -256,11 +256,11 @@ fn objects_of_an_earlier_run_in_the_namespace_are_refused() {
 }
 
 #[test]
-fn a_manifest_comes_from_a_file_or_from_standard_input() {
+fn manifest_is_read_from_file_or_stdin() {
     let manifest = "apiVersion: v1\nkind: Namespace\nmetadata: {name: mine}\n---\nnull\n---\napiVersion: v1\nkind: Pod\n\
                     metadata: {name: sonobuoy, namespace: mine, labels: {sonobuoy-component: aggregator}}\nspec: {}\n";
     let (api, _folder, config) = cluster();
-    // What is checked and waited for is the namespace of the file.
+    // Checks and waiting use the namespace of the file.
     namespace(&api);
     api.controller(|api, change| {
         if change.path.ends_with("/mine/pods/sonobuoy")
@@ -301,7 +301,7 @@ fn a_manifest_comes_from_a_file_or_from_standard_input() {
 }
 
 #[test]
-fn a_manifest_of_what_lives_in_no_namespace_is_created() {
+fn manifest_of_cluster_scoped_objects_is_created() {
     let (api, _folder, config) = cluster();
     Sonobuoy::new(&format!("run --kubeconfig {config} --skip-preflight -f -"))
         .stdin("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n")
@@ -311,7 +311,7 @@ fn a_manifest_of_what_lives_in_no_namespace_is_created() {
 }
 
 #[test]
-fn waiting_tells_what_is_new_and_ends_with_the_run() {
+fn wait_prints_changes_and_ends_with_the_run() {
     let (api, _folder, config) = cluster();
     namespace(&api);
     let waiting = json!([{"name": "kube-sonobuoy", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
@@ -341,7 +341,7 @@ fn waiting_tells_what_is_new_and_ends_with_the_run() {
     until("the aggregator's pod is Pending: container kube-sonobuoy: ContainerCreating");
     annotate(&api, &status("running", &entry("running", "")));
     until("is still running");
-    // A watch that ends, one that became too old, and a server that is away are all the same wait.
+    // An ended watch, an expired one, and an absent server all continue the same wait.
     api.drop_watches();
     annotate(&api, &status("running", &json!([{"plugin": "p", "node": "a", "status": "running"}])));
     until("p a running");
@@ -367,7 +367,7 @@ fn waiting_tells_what_is_new_and_ends_with_the_run() {
 }
 
 #[test]
-fn a_run_that_fails_vanishes_or_takes_too_long_is_an_error() {
+fn failed_vanished_and_timed_out_runs_are_errors() {
     let wait = |config: &str| Sonobuoy::new(&format!("wait --wait-output silent --kubeconfig {config}"));
     let (api, _folder, config) = cluster();
     aggregator(&api, r#"{"plugins":null,"status":"failed","error":"no space"}"#);
@@ -404,7 +404,7 @@ fn progress_can_be_switched_off() {
 }
 
 #[test]
-fn two_runs_in_two_namespaces_do_not_touch_each_other() {
+fn two_runs_in_two_namespaces_are_independent() {
     let (api, _folder, config) = cluster();
     std::thread::scope(|scope| {
         for namespace in ["one", "two"] {
@@ -420,7 +420,7 @@ fn two_runs_in_two_namespaces_do_not_touch_each_other() {
             format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-serviceaccount-{namespace}");
         assert!(api.get(&role).is_some());
     }
-    // A slow answer of the server is waited for.
+    // A slow response of the server is awaited.
     api.fault(Fault::on("GET /api/v1/namespaces/one/pods").slow(Duration::from_millis(300)));
     run(&config, "-n one --skip-preflight").status(1).stderr_has("a run in namespace `one` already").run();
 }
@@ -465,7 +465,7 @@ fn one_command_for_a_pipeline() {
     assert!(done.folder.read("h.html").contains("<html"));
     assert!(api.get(AGGREGATOR).is_none(), "the run is gone");
 
-    // What cannot be fetched is not deleted.
+    // A run whose archive was not downloaded is not deleted.
     aggregator(&api, &status("complete", &entry("complete", "passed")));
     api.on_exec(|_| crate::support::api_server::ExecAnswer::failed(1, "no"));
     Sonobuoy::new(&format!(
@@ -478,7 +478,7 @@ fn one_command_for_a_pipeline() {
 }
 
 #[test]
-fn rules_of_redaction_travel_with_the_run_and_wrong_ones_create_nothing() {
+fn redaction_rules_are_part_of_the_run() {
     let (api, _folder, config) = cluster();
     let call = |rules: &str| run(&config, "--redact rules.yaml").file("rules.yaml", rules);
     call("env: [A]\ntext: ['(?=x)']\n")
@@ -493,11 +493,11 @@ fn rules_of_redaction_travel_with_the_run_and_wrong_ones_create_nothing() {
 }
 
 #[test]
-fn a_load_balancer_without_an_address_holds_up_no_run() {
+fn pending_load_balancer_does_not_delay_a_run() {
     let complete = |api: &ApiServer| annotate(api, &status("complete", &entry("complete", "passed")));
     let call = |config: &str| run(config, "--status-service LoadBalancer --wait");
 
-    // The run is over before the address is there.
+    // The run is over before the address is known.
     let (api, _folder, config) = cluster();
     api.controller(move |api, change| {
         if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
@@ -512,7 +512,7 @@ fn a_load_balancer_without_an_address_holds_up_no_run() {
     assert!(done.stdout.contains("Sonobuoy has completed"), "{}", done.stdout);
     assert!(!done.folder.join("c.json").exists());
 
-    // It comes while the run goes on.
+    // The address appears during the run.
     let (api, folder, config) = cluster();
     let file = folder.join("c.json");
     std::thread::scope(|scope| {

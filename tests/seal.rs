@@ -1,4 +1,4 @@
-//! Sealed archives: what openssl and sha256sum say of a seal, and what `verify` says of everything that is not one.
+//! Sealed archives: openssl and sha256sum accept them, and `verify` rejects everything else.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::system::mode;
 use crate::support::{Archive, Folder, Sonobuoy, skipped};
 
-/// The archive of a run on this machine, with its seal and the authority that the user keeps.
+/// The archive of a local run, with its seal and the saved CA.
 struct Sealed {
     folder: Folder,
     name: String,
@@ -37,7 +37,7 @@ impl Sealed {
         self.folder.join(&format!(".sonobuoy/authorities/{}.pem", self.run()))
     }
 
-    /// What checks this archive, by a user who keeps what the one who ran it keeps.
+    /// Verifies this archive with the files that the run's owner has saved.
     fn verify(&self) -> Sonobuoy {
         Sonobuoy::new("verify").arg(self.path("")).env("SONOBUOY_DIR", self.folder.join(".sonobuoy"))
     }
@@ -54,7 +54,7 @@ impl Sealed {
     }
 }
 
-/// Runs a program in a folder; none if it is not on this machine.
+/// Runs a program in a folder; `None` if this machine lacks it.
 fn judge(folder: &Path, program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).current_dir(folder).output().ok()?;
     let text =
@@ -64,7 +64,7 @@ fn judge(folder: &Path, program: &str, args: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn a_run_is_sealed_and_programs_of_others_agree() {
+fn seal_is_verified_by_openssl() {
     let sealed = Sealed::new();
     let (name, folder) = (&sealed.name, sealed.folder.path());
     sealed.verify().stdout_has(&format!("{name}: OK, sealed by run {}", sealed.run())).run();
@@ -85,7 +85,7 @@ fn a_run_is_sealed_and_programs_of_others_agree() {
 }
 
 #[test]
-fn what_is_wrong_with_an_archive_or_its_seal_is_said() {
+fn defects_of_archive_and_seal_are_named() {
     let other = Sealed::new();
     let check = |words: &str, damage: fn(&Sealed, &Sealed)| {
         let sealed = Sealed::new();
@@ -109,7 +109,7 @@ fn what_is_wrong_with_an_archive_or_its_seal_is_said() {
     check("does not describe an archive", |own, _| own.change(".sha256", |part| part.truncate(60)));
     check("larger than", |own, _| own.change(".sha256", |part| part.resize(1 << 20, b'x')));
     check("larger than", |own, _| own.change(".sig", |part| part.resize(1 << 20, 0)));
-    // The whole seal of another run: its authority is the one that is asked for.
+    // The complete seal of another run: the CA of the requested run decides.
     check("is named after run", |own, other| {
         own.copy(&other.path(".sha256"), ".sha256");
         own.copy(&other.path(".sig"), ".sig");
@@ -134,7 +134,7 @@ fn what_is_wrong_with_an_archive_or_its_seal_is_said() {
 }
 
 #[test]
-fn without_the_authority_only_the_digest_can_be_checked_and_only_if_that_is_asked_for() {
+fn digest_alone_is_checked_only_on_request() {
     let sealed = Sealed::new();
     let alone = || Sonobuoy::new("verify").arg(sealed.path(""));
     let digest = || alone().arg("--digest-only");
@@ -155,9 +155,9 @@ fn without_the_authority_only_the_digest_can_be_checked_and_only_if_that_is_aske
     digest().status(1).stderr_has("a part of the seal").run();
 }
 
-/// Whoever changes an archive can state its digest, and name a run that nobody knows.
+/// An altered archive can state a matching digest, and name an unknown run.
 #[test]
-fn a_forged_archive_is_not_verified_by_naming_another_run() {
+fn forged_archive_naming_another_run_is_rejected() {
     let sealed = Sealed::new();
     sealed.change("", |archive| archive.push(0));
     let content = std::fs::read(sealed.path("")).unwrap();
@@ -174,7 +174,7 @@ fn a_forged_archive_is_not_verified_by_naming_another_run() {
     sealed.verify().arg("--digest-only").status(1).stdout("").stderr_has(&named).run();
     forge(sealed.run());
     sealed.verify().status(1).stdout("").stderr_has("is not that of this run's authority").run();
-    // Under another name, its run is unknown.
+    // The run is unknown under another name.
     forge("11111111-2222-4333-8444-555555555555");
     let mine = sealed.folder.join("mine.tar.gz");
     for ending in ["", ".sha256", ".sig"] {
@@ -185,11 +185,11 @@ fn a_forged_archive_is_not_verified_by_naming_another_run() {
 }
 
 #[test]
-fn commands_that_read_an_archive_say_whether_its_seal_was_checked() {
+fn archive_commands_report_seal_verification() {
     let sealed = Sealed::new();
     let name = sealed.path("").display().to_string();
     Sonobuoy::new("results").arg(&name).stderr_has("was not checked; `sonobuoy verify` checks it").run_any();
-    // Which it then cannot judge, as it has no conformance tests.
+    // The archive has no conformance tests, so certification is undecidable.
     let certify = || Sonobuoy::new("certify").arg(&name).status(1);
     certify().stderr_has("the seal of `").stderr_has("was not checked: the certificate").run_any();
     let known = || certify().env("SONOBUOY_DIR", sealed.folder.join(".sonobuoy"));
@@ -202,7 +202,7 @@ fn commands_that_read_an_archive_say_whether_its_seal_was_checked() {
 }
 
 #[test]
-fn an_archive_of_another_name_is_verified_and_its_own_name_said() {
+fn renamed_archive_is_verified_and_reported() {
     let sealed = Sealed::new();
     let mine = sealed.folder.join("mine.tar.gz");
     for ending in ["", ".sha256", ".sig"] {
@@ -213,7 +213,7 @@ fn an_archive_of_another_name_is_verified_and_its_own_name_said() {
 }
 
 #[test]
-fn an_archive_says_of_each_result_when_it_came_and_from_whom() {
+fn archive_records_time_and_sender_of_each_result() {
     let sealed = Sealed::new();
     let list: serde_json::Value =
         serde_json::from_str(&Archive::only_one_in(sealed.folder.path()).text("meta/results.json")).unwrap();
@@ -223,7 +223,7 @@ fn an_archive_says_of_each_result_when_it_came_and_from_whom() {
         assert_eq!(line[key], value, "{line}");
     }
     assert!(line["worker"].as_str().unwrap().starts_with("sonobuoy/"), "{line}");
-    // What came is the file that the plugin named.
+    // The receipt names the file of the plugin.
     let digest = ring::digest::digest(&ring::digest::SHA256, b"x\n");
     let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(

@@ -1,11 +1,11 @@
-//! Secrets in the definition of a plugin, and the archive of its run.
+//! Secrets in a plugin's definition, and the archive of its run.
 
 use std::io::Read as _;
 
 use crate::support::{Archive, Sonobuoy};
 
 #[test]
-fn no_secret_of_a_definition_is_in_the_archive_of_its_run() {
+fn archives_contain_no_secret_of_a_definition() {
     const SECRET: &str = "hunter2-and-more";
     let script = "echo x > $RESULTS_DIR/x; echo $RESULTS_DIR/x > $RESULTS_DIR/done";
     let definition = format!(

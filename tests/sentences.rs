@@ -1,4 +1,4 @@
-//! The sentences of the original that scripts depend on, byte for byte, each where the program prints it.
+//! Sentences of the original that scripts depend on, byte for byte, at each place where the program prints them.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::cluster::{aggregator_pod, namespace, status, untouched};
 use crate::support::registry::{Habits, Registry};
 use crate::support::{Folder, Sonobuoy};
 
-/// What scripts of the original look for on stdout, byte for byte: the state of the run.
+/// Text on stdout that the original's scripts search for: the state of the run.
 const SENTENCES: &[(&str, &str, i32)] = &[
     (
         "running",
@@ -26,7 +26,7 @@ const SENTENCES: &[(&str, &str, i32)] = &[
     ),
 ];
 
-/// The same for an aggregator that publishes no status: the phase of its pod, and why its container waits.
+/// The same for an aggregator without a published status: its pod's phase, and the reason why its container waits.
 const SILENT_SENTENCES: &[(&str, &str, &str, i32)] = &[
     (
         "Running",
@@ -208,10 +208,21 @@ fn run_delete_and_images_log_the_messages_of_the_original() {
     assert!(told.contains("name=sonobuoy namespace=sonobuoy resource=pods"), "{told}");
     message("delete", "delete request issued");
     message("delete", "already deleted");
+    Sonobuoy::new(&format!("delete --all --wait --kubeconfig {config}"))
+        .stdout(
+            "\nNamespace \"sonobuoy\" has been deleted\n\nDeleted all ClusterRoles and ClusterRoleBindings.\n\nAll E2E \
+             namespaces deleted\n",
+        )
+        .run_any();
     let registry = Registry::start(Habits::default());
     images::fill(&registry, "tool", false);
     Sonobuoy::new("images inspect -p p.yaml")
         .file("p.yaml", images::plugin(&format!("{}/tool:1", registry.host())))
         .stderr_has("level=info msg=\"configured images available\"")
         .run_any();
+    for command in ["", "list", "pull", "push --custom-registry r", "download", "delete", "inspect"] {
+        Sonobuoy::new(&format!("images {command} --dry-run -p e2e --kubernetes-version v1.33"))
+            .stderr_has("level=info msg=\"e2e image to be used: registry.k8s.io/conformance:v1.33.0\"")
+            .run_any();
+    }
 }

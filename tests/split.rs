@@ -1,5 +1,5 @@
-//! `--split`: the tests of a plugin as several that run beside each other; `--resume`: those that an interrupted run has not run;
-//! and that each is named as it runs.
+//! `--split`: a plugin's tests in parallel parts; `--resume`: the remaining tests of an interrupted run; and the names of
+//! running tests.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ fn archive_in(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn parts_run_beside_each_other_and_are_one_result() {
+fn parallel_parts_become_one_result() {
     let (run, state) = local_of(
         suite,
         "--split 2 --tests names --retry-failed 1 --retrieve out --junit out.xml --fail-on unknown",
@@ -33,7 +33,7 @@ fn parts_run_beside_each_other_and_are_one_result() {
     let done = run.file("names", NAMES).run_any();
     let focuses = starts(&state);
     let focused = |test: &str| focuses.iter().filter(|focus| focus.contains(test)).count();
-    // `c` is in its part and in the attempt; what is not chosen is in none.
+    // `c` is in its part and in the attempt; unselected tests are in neither.
     assert_eq!([" a ", " b ", " c ", " d ", " e"].map(focused), [1, 1, 2, 1, 0], "{focuses:?}");
     assert_eq!(focuses.len(), 4, "two parts, the one that runs alone, and the attempt");
     let archive = Archive::only_one_in(&done.folder.join("out"));
@@ -60,10 +60,10 @@ fn parts_run_beside_each_other_and_are_one_result() {
 }
 
 #[test]
-fn what_cannot_be_split_is_refused_before_anything_runs() {
+fn unsplittable_plugin_is_rejected_before_the_run() {
     for (words, expected) in [
-        ("--split 1 --tests names", "--split takes a number from 2 to 20"),
-        ("--split 21 --tests names", "--split takes a number from 2 to 20"),
+        ("--split 1 --tests names", "for \"--split\": write a number from 2 to 20"),
+        ("--split 21 --tests names", "for \"--split\": write a number from 2 to 20"),
         ("--split 2 --tests missing", "cannot read `missing`"),
         ("--split 2 --tests empty", "`empty` lists no tests"),
         ("--split 2 --tests names --plugin-env e2e.E2E_FOCUS=Serial", "nothing to split"),
@@ -83,13 +83,13 @@ fn what_cannot_be_split_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_run_goes_on_with_the_tests_that_an_interrupted_one_has_not_run() {
-    // Its /dev/tcp tells of progress.
+fn run_continues_the_tests_of_an_interrupted_one() {
+    // /dev/tcp of bash sends progress.
     if program("bash").is_none() {
         return;
     }
     let lost = |state: &str, told: &str| {
-        // Some tests have run when the plugin is lost; what it says of its progress is all that is left.
+        // The plugin is lost after some tests; only its progress remains.
         let script = r#"
 for test in TOLD 'Suite goes on'; do
   body="{\"msg\":\"$test\",\"total\":4,\"completed\":1}"
@@ -131,7 +131,7 @@ exit 9"#;
     let run = before.split(r#""UUID":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
     assert!(rest.text("meta/config.json").contains(&format!(r#""Resumes":"{run}""#)));
     assert!(done.folder.read("out.html").contains(&format!("<dt>Continues run</dt><dd>{run}</dd>")));
-    // What both have run is one result, and says what is of the first.
+    // Tests in both runs are one result, with the statements of the first.
     let junit = done.folder.read("out.xml");
     let of_first = format!("<system-out>ran in run {run}, which this one continues</system-out></testcase>");
     let case = |name: &str| {
@@ -162,7 +162,7 @@ exit 9"#;
         .stderr_has("was not checked: the certificate")
         .run();
 
-    // One that went on, and was interrupted too, tells of both.
+    // A continued run that was interrupted, too, contains both.
     let (run, _state) = local_of(|state| lost(state, "'PASSED [sig-b] c [Conformance]'"), "--retrieve out");
     let second = run.arg("--resume").arg(&path).status(1).run_any();
     let (run, _state) = local_of(suite, "--junit out.xml");
@@ -171,8 +171,8 @@ exit 9"#;
     assert_eq!((junit.matches("ran in run").count(), junit.matches("<failure").count()), (3, 1), "{junit}");
 
     let (again, _state) = resume("--e2e-focus x");
-    again.status(1).stderr_has("--resume and --e2e-focus cannot be used together").run_any();
-    // One that came to its end has nothing to go on with.
+    again.status(1).stderr_has("--e2e-focus and --resume cannot be used together").run_any();
+    // A completed run has no remaining tests.
     let end = archive_in(&done.folder.join("out"));
     Sonobuoy::new("run --local -p e2e.yaml --resume")
         .arg(end)
@@ -183,7 +183,7 @@ exit 9"#;
 }
 
 #[test]
-fn tests_are_named_as_they_run_but_not_in_a_certified_run_or_against_anybodys_will() {
+fn running_tests_are_named_except_in_certified_runs() {
     let words = "-v --poll-progress-after=1m --poll-progress-interval=10m";
     for (flags, version, expected) in [
         ("", "v1.33.1", Some(words.to_owned())),

@@ -19,7 +19,7 @@ fn cluster() -> (ApiServer, Folder, String) {
     (api, folder, config)
 }
 
-/// `status` with words; a file of another test in the usual place must not answer.
+/// `status` with arguments; credentials of another test must not be used.
 fn ask(config: &str, words: &str) -> Sonobuoy {
     Sonobuoy::new(&format!("status --kubeconfig {config} {words}"))
 }
@@ -29,7 +29,7 @@ fn entry(plugin: &str, node: &str, status: &str, result: &str) -> Value {
 }
 
 #[test]
-fn tables_and_sentences() {
+fn status_prints_tables_and_sentences() {
     let (api, _folder, config) = cluster();
     let mut e2e = entry("e2e", "global", "running", "");
     e2e["progress"] = json!({"name": "e2e", "node": "global", "timestamp": "2024-01-01T00:00:00Z", "msg": "m", "total": 9, "completed": 2, "failures": ["x"]});
@@ -64,20 +64,23 @@ fn tables_and_sentences() {
 }
 
 #[test]
-fn messages_of_plugins_leave_the_table_on_the_screen() {
+fn plugin_messages_do_not_push_the_table_off_screen() {
     let (api, _folder, config) = cluster();
     let message = |number: usize, text: String| {
         let mut entry = entry("p", &format!("n{number:02}"), "running", "");
         entry["message"] = text.into();
         entry
     };
-    // The same on all nodes is one line, and a long one is cut.
-    let same: Vec<Value> =
-        (0..40).map(|node| message(node, format!("no disk (os error 2) {}", "x".repeat(900)))).collect();
+    // A message of all nodes is one line; a long one loses its middle, not the remedy.
+    let same: Vec<Value> = (0..40)
+        .map(|node| message(node, format!("no disk (os error 2) {}; buy one", "x".repeat(900))))
+        .collect();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!(same))));
     let done = ask(&config, "").stdout_has("\np on n00, n01, n02 and 37 more: no disk xxx").run();
     assert!(
-        done.stdout.ends_with(" …\n") && done.stdout.lines().all(|line| line.len() < 500),
+        done.stdout.contains("x… x")
+            && done.stdout.ends_with("x; buy one\n")
+            && done.stdout.lines().all(|line| line.len() < 500),
         "{}",
         done.stdout
     );
@@ -90,7 +93,7 @@ fn messages_of_plugins_leave_the_table_on_the_screen() {
 }
 
 #[test]
-fn an_image_that_is_in_no_registry_is_named_with_the_commands_that_load_it() {
+fn unavailable_image_is_reported_with_load_commands() {
     let (api, _folder, config) = cluster();
     let waiting = json!({"reason": "ErrImagePull", "message": "dial tcp 127.0.0.1:443: connection refused"});
     let containers =
@@ -108,7 +111,7 @@ fn an_image_that_is_in_no_registry_is_named_with_the_commands_that_load_it() {
 }
 
 #[test]
-fn the_test_that_runs_is_named_and_for_how_long() {
+fn running_test_is_shown_with_its_duration() {
     let (api, _folder, config) = cluster();
     for (message, expected) in [
         ("RUNNING [sig-a] a hangs", "\ne2e on global runs [sig-a] a hangs, for "),
@@ -129,7 +132,7 @@ fn the_test_that_runs_is_named_and_for_how_long() {
 }
 
 #[test]
-fn an_estimate_from_nothing_is_refused() {
+fn estimate_needs_an_archive() {
     let (api, _folder, config) = cluster();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!([]))));
     ask(&config, "--watch --estimate-from missing").status(1).stderr_has("--estimate-from missing").run();
@@ -180,7 +183,7 @@ fn json_is_valid_in_every_state() {
         ),
     ] {
         aggregator_pod(&api, state.clone(), annotation);
-        // What makes it an error is told on stderr, too.
+        // The cause is printed on stderr, too.
         let asked = |words: &str| {
             let asked = ask(&config, words).status(code);
             if code == 0 { asked } else { asked.stderr_has("level=error") }
@@ -193,7 +196,7 @@ fn json_is_valid_in_every_state() {
         }
         let said = told["message"].as_str().or(told["error"].as_str()).unwrap_or_default();
         assert!(said.contains(words), "{state}: {said}");
-        // People get a sentence instead, with the same code.
+        // Text output has a sentence instead, with the same exit code.
         if annotation != Some(&running) || expected != "running" {
             asked("").stdout_has(words).run();
         }
@@ -201,7 +204,7 @@ fn json_is_valid_in_every_state() {
 }
 
 #[test]
-fn a_status_of_any_age_is_shown_as_the_original_shows_it() {
+fn status_of_any_version_prints_as_the_original() {
     let (api, _folder, config) = cluster();
     let json = |text: &str| {
         aggregator_pod(&api, json!({"phase": "Running"}), Some(text));
@@ -223,14 +226,14 @@ fn a_status_of_any_age_is_shown_as_the_original_shows_it() {
 }
 
 #[test]
-fn an_aggregator_that_cannot_go_on_is_an_error_on_stderr_too() {
+fn stuck_aggregator_is_an_error_on_stderr() {
     let (api, _folder, config) = cluster();
     aggregator_pod(&api, json!({"phase": "Failed", "reason": "Evicted"}), None);
     ask(&config, "").status(1).stdout_has("Evicted").stderr_has("level=error").run();
 }
 
 #[test]
-fn without_a_run_there_is_no_status() {
+fn missing_run_has_no_status() {
     let (_api, _folder, config) = cluster();
     ask(&config, "").status(1).stderr_has("there is no run in namespace `sonobuoy`").run();
     ask(&config, "--namespace=").status(1).stderr_has("namespace is empty").run();
@@ -238,7 +241,7 @@ fn without_a_run_there_is_no_status() {
 }
 
 #[test]
-fn older_aggregators_are_found_by_label_and_name() {
+fn older_aggregators_are_found() {
     let (api, _folder, config) = cluster();
     let text = status("complete", &json!([]));
     let running = |labels: Value| json!({"metadata": {"labels": labels, "annotations": {(STATUS): text}}, "status": {"phase": "Running"}});
@@ -250,7 +253,7 @@ fn older_aggregators_are_found_by_label_and_name() {
 }
 
 #[test]
-fn counts_without_measure_are_shown_and_do_not_end_the_program() {
+fn huge_counts_are_shown() {
     let (api, _folder, config) = cluster();
     let huge = json!({
         "plugin": "e2e", "node": "n", "status": "complete", "result-status": "passed", "count": u64::MAX,
@@ -266,7 +269,7 @@ fn counts_without_measure_are_shown_and_do_not_end_the_program() {
 }
 
 #[test]
-fn a_list_of_aggregators_that_does_not_end_is_given_up() {
+fn endless_list_of_aggregators_is_an_error() {
     let (api, _folder, config) = cluster();
     for number in 0..101 {
         let labels = json!({"metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "status": {"phase": "Running"}});
@@ -276,7 +279,7 @@ fn a_list_of_aggregators_that_does_not_end_is_given_up() {
 }
 
 #[test]
-fn a_watch_prints_each_change_and_ends_with_the_run() {
+fn status_watch_prints_changes_and_ends_with_the_run() {
     let (api, _folder, config) = cluster();
     let says =
         |state: &str, how: &str, result: &str| status(state, &json!([entry("p", "global", how, result)]));
@@ -304,7 +307,7 @@ fn a_watch_prints_each_change_and_ends_with_the_run() {
 }
 
 #[test]
-fn a_watch_counts_from_the_beginning_of_the_run() {
+fn status_watch_counts_from_the_start_of_the_run() {
     let (api, _folder, config) = cluster();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
     let created = api.get(AGGREGATOR).unwrap()["metadata"]["creationTimestamp"].clone();
@@ -315,7 +318,7 @@ fn a_watch_counts_from_the_beginning_of_the_run() {
 }
 
 #[test]
-fn credentials_come_and_go_by_the_standard_streams() {
+fn credentials_use_standard_streams() {
     let (api, folder, config) = cluster();
     api.controller(|api, change| {
         if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
@@ -330,7 +333,7 @@ fn credentials_come_and_go_by_the_standard_streams() {
 
     let (api, _other, config) = cluster();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
-    // Nothing listens there, so that the annotation has to do.
+    // No server listens there, so the annotation is used.
     let ask = |given: &str| {
         let ask = Sonobuoy::new(&format!("status --kubeconfig {config} --credentials -")).stdin(given);
         ask.stdout_has("has completed").stderr_has("the status service was not asked").run_any().stderr
@@ -342,7 +345,7 @@ fn credentials_come_and_go_by_the_standard_streams() {
 
 #[cfg(unix)]
 #[test]
-fn credentials_that_others_may_have_made_are_not_believed() {
+fn credentials_of_other_users_are_rejected() {
     let (api, folder, config) = cluster();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
     let path = folder.path().join("c.json");
@@ -354,7 +357,7 @@ fn credentials_that_others_may_have_made_are_not_believed() {
         .run();
 }
 
-/// A run whose aggregator serves its status on this machine, and the credentials for it.
+/// A run whose aggregator serves its status on this machine, and its credentials.
 struct Served {
     cluster: Cluster,
     #[cfg_attr(not(unix), allow(dead_code, reason = "restarted only where there are signals"))]
@@ -419,9 +422,68 @@ fn status_watch_wait_and_retrieve_need_no_kubeconfig() {
     served.ask("wait --delete --rbac Enable").status(1).stderr_has("no cluster configured").run();
 }
 
+#[test]
+fn prometheus_scrapes_a_run() {
+    use std::process::Command;
+
+    let (Some(prometheus), Some(curl)) =
+        (crate::support::program("prometheus"), crate::support::program("curl"))
+    else {
+        return;
+    };
+    let served = Served::new(None);
+    let (worker, home) = (served.cluster.worker("p"), Folder::new());
+    for (name, key) in [("ca.pem", "ca_cert"), ("client.pem", "client_cert"), ("client.key", "client_key")] {
+        home.write(name, served.credentials[key].as_str().unwrap());
+    }
+    let host = served.credentials["host_address"].as_str().unwrap();
+    let target = host.trim_start_matches("https://").trim_end_matches('/');
+    let tls = json!({"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client.key",
+        "server_name": served.credentials["server_name"]});
+    let job = json!({"job_name": "sonobuoy", "scheme": "https", "scrape_interval": "1s", "tls_config": tls,
+        "static_configs": [{"targets": [target]}]});
+    home.write("prometheus.yml", json!({"scrape_configs": [job]}).to_string());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let log = std::fs::File::create(home.path().join("log")).unwrap();
+    let mut server = Command::new(prometheus)
+        .current_dir(home.path())
+        .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let query = |expression: &str| {
+        let url = format!("http://127.0.0.1:{port}/api/v1/query");
+        let data = format!("query={expression}");
+        let answer = Command::new(&curl).args(["-sG", "--data-urlencode", &data, &url]).output().unwrap();
+        let answer: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
+        answer["data"]["result"][0]["value"][1].as_str().map(str::to_owned)
+    };
+    let becomes = |expression: &str, expected: &str| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while query(expression).as_deref() != Some(expected) {
+            let log = || std::fs::read_to_string(home.path().join("log")).unwrap();
+            assert!(std::time::Instant::now() < until, "{expression}: {:?}: {}", query(expression), log());
+            base::stop::Stop::new().wait(std::time::Duration::from_millis(200));
+        }
+    };
+    let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        becomes("sonobuoy_run_state{state=\"running\"}", "1");
+        becomes("sonobuoy_results_expected{plugin=\"p\"}", "1");
+        assert_eq!(worker.send("global"), 200);
+        becomes("sonobuoy_results_received{plugin=\"p\"}", "1");
+        becomes("sonobuoy_run_state{state=\"complete\"}", "1");
+        becomes("sonobuoy_archive_bytes > bool 0", "1");
+        becomes("sonobuoy_refusals_total", "0");
+    }));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    judged.unwrap();
+}
+
 #[cfg(unix)]
 #[test]
-fn the_requests_of_the_documentation_work() {
+fn documented_requests_work() {
     use std::process::Command;
 
     let needed = ["curl", "jq", "bash"].map(crate::support::program);
@@ -449,7 +511,7 @@ fn the_requests_of_the_documentation_work() {
 }
 
 #[test]
-fn the_status_service_needs_no_answer_of_the_api_server() {
+fn status_service_works_without_the_api_server() {
     let silent = Fault::on("PATCH ").times(1_000).slow(std::time::Duration::from_secs(60));
     let served = Served::new(Some(silent));
     assert_eq!(served.cluster.worker("p").send("global"), 200);
@@ -459,10 +521,10 @@ fn the_status_service_needs_no_answer_of_the_api_server() {
 }
 
 #[test]
-fn output_comes_before_a_silent_api_server_is_asked() {
+fn output_precedes_optional_api_requests() {
     let served = Served::new(None);
     served.cluster.worker("p");
-    // Accepts connections and never answers.
+    // Accepts connections and never responds.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     for cluster in [
@@ -483,7 +545,7 @@ fn output_comes_before_a_silent_api_server_is_asked() {
             .run_any();
         assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
     }
-    // Neither does the service.
+    // The service is silent, too.
     let mut credentials = served.credentials.clone();
     credentials["host_address"] = format!("https://{address}/").into();
     Sonobuoy::new("status --credentials -")
@@ -497,7 +559,7 @@ fn output_comes_before_a_silent_api_server_is_asked() {
 
 #[cfg(unix)]
 #[test]
-fn a_rejected_credentials_file_is_explained() {
+fn rejected_credentials_file_is_explained() {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
     let (api, folder, config) = cluster();
@@ -512,7 +574,7 @@ fn a_rejected_credentials_file_is_explained() {
     for (text, mode, words) in [
         (credentials("2024-01-01T00:00:00Z", "sonobuoy"), 0o600, "expired after 48 hours"),
         (credentials(&created(400), "sonobuoy"), 0o600, "in the future; check the clock of this machine"),
-        // Tolerated; the certificate is what is wrong.
+        // Tolerated; the certificate is the defect.
         (credentials(&created(240), "sonobuoy"), 0o600, "it contains no PEM certificate"),
         (credentials("now", "sonobuoy"), 0o600, "`created_at` is not a time"),
         (credentials(&created(0), "sonobuoy"), 0o640, "others may read or write it"),
@@ -535,7 +597,7 @@ fn a_rejected_credentials_file_is_explained() {
 }
 
 #[test]
-fn a_credentials_file_that_does_not_exist_is_an_error_where_it_is_named() {
+fn missing_credentials_file_is_an_error() {
     let (api, _folder, config) = cluster();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
     for command in ["status", "status --watch", "wait", "retrieve"] {
@@ -544,7 +606,7 @@ fn a_credentials_file_that_does_not_exist_is_an_error_where_it_is_named() {
         named.status(1).stdout("").stderr_has("--credentials: `absent.json` does not exist").run();
         assert_eq!(api.requests().len(), before, "{command}");
     }
-    // The usual file may be absent.
+    // The default file may be absent.
     Sonobuoy::new(&format!("status --kubeconfig {config}"))
         .env("SONOBUOY_CREDENTIALS", "absent.json")
         .stdout_has("has completed")
@@ -554,7 +616,7 @@ fn a_credentials_file_that_does_not_exist_is_an_error_where_it_is_named() {
 
 #[cfg(unix)]
 #[test]
-fn a_restarted_aggregator_serves_status_and_archive_of_a_complete_run() {
+fn restarted_aggregator_serves_status_and_archive() {
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
         let mut served = Served::new(None);
         assert_eq!(served.cluster.worker("p").send("global"), 200);
@@ -580,7 +642,7 @@ fn a_restarted_aggregator_serves_status_and_archive_of_a_complete_run() {
 }
 
 #[test]
-fn a_credentials_path_is_checked_before_the_run_and_replaced_after_it_was_created() {
+fn credentials_path_is_checked_first_and_replaced_atomically() {
     let (api, folder, config) = cluster();
     let words = "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
     let run = |file: &str| Sonobuoy::new(&format!("run --kubeconfig {config} {words} --credentials {file}"));
@@ -588,7 +650,7 @@ fn a_credentials_path_is_checked_before_the_run_and_replaced_after_it_was_create
     run(&missing).status(1).stderr_has("missing` is not a folder").run();
     assert!(api.requests().iter().all(|request| request.starts_with("GET ")), "{:?}", api.requests());
 
-    // The credentials of a run survive a later attempt that fails.
+    // The credentials of a run survive a later failed attempt.
     api.controller(|api, change| {
         if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
             api.merge(&change.path, &json!({"spec": {"clusterIP": "127.0.0.1"}}));
@@ -604,7 +666,7 @@ fn a_credentials_path_is_checked_before_the_run_and_replaced_after_it_was_create
 }
 
 #[test]
-fn a_run_that_brought_nothing_is_a_failure_and_one_that_brought_something_is_not() {
+fn wait_fails_only_without_any_result() {
     let of = |node: &str, state: &str| entry("p", node, state, state);
     for (entries, code) in [
         (json!([of("a", "failed"), of("b", "failed")]), 1),

@@ -1,9 +1,9 @@
-//! Conventions that a compiler does not check: layers of the map, prohibited imports, headers, words.
+//! Conventions beyond the compiler: layers of the map, prohibited imports, headers, leftovers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Words that have no place in what is published: leftovers of work. Spelled in halves, so that they are not here either.
+/// Markers of unfinished work. Split in halves, so that this file does not contain them.
 const LEFTOVERS: &[(&str, &str)] = &[("TO", "DO"), ("FIX", "ME"), ("X", "XX:"), ("H", "ACK")];
 
 fn root() -> PathBuf {
@@ -43,7 +43,7 @@ fn block(kind: &str) -> Vec<String> {
     block.lines().map(|line| line.trim_start_matches("//!").trim().to_owned()).collect()
 }
 
-/// The layer of each module, 0 the uppermost.
+/// The layer of each module; 0 is the top.
 fn layers() -> BTreeMap<String, usize> {
     let mut layers = BTreeMap::new();
     for (layer, line) in block("text").iter().enumerate() {
@@ -55,12 +55,12 @@ fn layers() -> BTreeMap<String, usize> {
     layers
 }
 
-/// The part of a file before its tests: tests may look anywhere.
+/// The part of a file before its tests: tests may import anything.
 fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
 }
 
-/// What a text names by the path of a crate: `crate::x` and `base::x`, as `x` of that crate.
+/// Imports by crate path: `crate::x` and `base::x`, as `x` of that crate.
 fn imports(text: &str, prefix: &str) -> Vec<String> {
     let code: String = without_tests(text)
         .lines()
@@ -105,7 +105,7 @@ fn imports(text: &str, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// The module of a file; none for the roots of the crates.
+/// The module of a file; `None` for crate roots.
 fn module_of(file: &str) -> Option<String> {
     let inner = file.strip_prefix("src/")?;
     let (other_crate, inner) = match inner.split_once('/') {
@@ -118,12 +118,12 @@ fn module_of(file: &str) -> Option<String> {
     (!["lib", "main"].contains(&name)).then(|| format!("{other_crate}{name}"))
 }
 
-/// Files of tests look anywhere, as the tests at the end of a file do.
+/// Test files may import anything, like inline tests.
 fn is_of_tests(file: &str) -> bool {
     file.contains("tests") || file.ends_with("fixture.rs")
 }
 
-/// The modules that a file names, by those of the map; items of a crate's root, such as VERSION, belong to everybody.
+/// Modules that a file imports, as named in the map; items of a crate's root, such as VERSION, are free for all.
 fn named(file: &str, text: &str, layers: &BTreeMap<String, usize>) -> Vec<String> {
     let own = |name: String| match file {
         _ if file.starts_with("src/base/") => format!("base/{name}"),
@@ -141,7 +141,7 @@ fn named(file: &str, text: &str, layers: &BTreeMap<String, usize>) -> Vec<String
     found
 }
 
-/// Imports that break the layers, or that are prohibited.
+/// Imports that violate the layers, or are prohibited.
 fn broken(layers: &BTreeMap<String, usize>, never: &[String], files: &[(String, String)]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (file, text) in files {
@@ -163,7 +163,7 @@ fn broken(layers: &BTreeMap<String, usize>, never: &[String], files: &[(String, 
 }
 
 #[test]
-fn the_map_lists_every_module_and_no_other() {
+fn map_lists_exactly_the_modules() {
     let layers = layers();
     let mut modules: Vec<_> = rust_files("src").iter().filter_map(|(file, _)| module_of(file)).collect();
     modules.sort();
@@ -186,7 +186,7 @@ fn imports_follow_the_layers() {
 }
 
 #[test]
-fn a_broken_rule_is_seen() {
+fn broken_layers_are_detected() {
     let layers =
         BTreeMap::from([("a".into(), 0), ("b".into(), 1), ("client".into(), 2), ("base/c".into(), 3)]);
     let never = ["a b: base/c".to_owned()];
@@ -204,14 +204,14 @@ fn a_broken_rule_is_seen() {
 }
 
 #[test]
-fn the_test_of_imports_sees_them() {
+fn imports_are_parsed() {
     let text = "use crate::kube::Client;\nuse crate::{clock, http::{Server, Response}, stop::Stop};\n// crate::no\n\
                 fn f() { crate::logger::init() }\n#[cfg(test)]\nmod tests { use crate::cli; }";
     assert_eq!(imports(text, "crate::"), ["kube", "clock", "http", "stop", "logger"]);
     assert_eq!(imports("use base::kube; some::base::no; database::no()", "base::"), ["kube"]);
 }
 
-/// Literals of a text outside its tests and comments.
+/// String literals outside tests and comments.
 fn literals(text: &str) -> Vec<String> {
     let code: String = without_tests(text)
         .lines()
@@ -221,7 +221,7 @@ fn literals(text: &str) -> Vec<String> {
     code.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Paths of archives and runs that a text spells by itself: whole, the beginning of one, or a part in a `join`.
+/// Archive and run paths spelled out in a text: complete, as a prefix, or as an argument of `join`.
 fn own_paths(text: &str, layout: &[String]) -> Vec<String> {
     let text = without_tests(text);
     let is_file = |word: &&String| word.contains('.') && !word.starts_with('.') || word.contains('/');
@@ -233,7 +233,7 @@ fn own_paths(text: &str, layout: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn paths_of_archives_stand_in_layout_alone() {
+fn archive_paths_are_defined_in_layout() {
     let layout = literals(&std::fs::read_to_string(root().join("src/layout.rs")).unwrap());
     assert!(layout.len() > 20, "{layout:?}");
     let mut wrong = Vec::new();
@@ -249,9 +249,9 @@ fn paths_of_archives_stand_in_layout_alone() {
     assert_eq!(own_paths(broken, &layout), ["meta", "meta/info.json", "plugins", "results"]);
 }
 
-/// Literals of names that cannot be anything else: those with a dash, a slash or the prefix of our variables.
+/// Only unmistakable literals: with a dash, a slash or the prefix of our variables.
 #[test]
-fn names_in_a_cluster_stand_in_names_alone() {
+fn cluster_names_are_defined_in_names() {
     let mut names = literals(&std::fs::read_to_string(root().join("src/names.rs")).unwrap());
     names.retain(|name| name.contains(['-', '/']) && !name.contains('{') || name.starts_with("SONOBUOY_"));
     assert!(names.len() > 20, "{names:?}");
@@ -271,29 +271,46 @@ fn names_in_a_cluster_stand_in_names_alone() {
 }
 
 #[test]
-fn every_file_has_a_header() {
+fn files_have_headers() {
     for (file, text) in ["src", "tests"].iter().flat_map(|folder| rust_files(folder)) {
         assert!(text.starts_with("//!"), "{file}: no `//!` header");
     }
 }
 
 #[test]
-fn all_waiting_goes_through_stop() {
+fn waiting_uses_stop() {
     let call = ["thread", "::sleep"].concat();
     for (file, text) in ["src", "tests"].iter().flat_map(|folder| rust_files(folder)) {
         assert!(!text.contains(&call), "{file}: wait through `stop::Stop`, or on what is waited for");
     }
 }
 
-/// Built without assertions, clap takes the name of any flag; one function knows how to ask all the same.
+/// A command may lack a flag that another has, so that reading one that no command has is not an error at run time.
 #[test]
-fn flags_that_a_command_lacks_are_asked_for_in_one_place() {
-    let asks = |(file, text): &(String, String)| text.contains("try_contains_id").then(|| file.clone());
-    assert_eq!(rust_files("src").iter().filter_map(asks).collect::<Vec<_>>(), ["src/cli/request.rs"]);
+fn flags_that_the_program_reads_exist() {
+    let mut known = std::collections::BTreeSet::new();
+    let mut commands = vec![sonobuoy::commands()];
+    while let Some(command) = commands.pop() {
+        known.extend(command.get_arguments().map(|arg| arg.get_id().to_string()));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    let mut seen = 0;
+    for (file, text) in rust_files("src/cli") {
+        for call in ["text(\"", "on(\"", "number(\"", "all(\"", "given(\"", "value(matches, \""] {
+            let reads = text
+                .match_indices(call)
+                .filter(|(at, _)| call.starts_with('v') || text[..*at].ends_with('.'));
+            for flag in reads.filter_map(|(at, call)| text[at + call.len()..].split('"').next()) {
+                assert!(known.contains(flag), "{file}: no command has the flag `{flag}`");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 100, "only {seen} found");
 }
 
 #[test]
-fn nothing_is_left_over() {
+fn no_leftover_markers() {
     let mut found = Vec::new();
     for folder in ["src", "tests", "docs", "plugins.d", "scripts", ".ci", ".github"] {
         if root().join(folder).is_dir() {
@@ -320,7 +337,7 @@ fn nothing_is_left_over() {
 }
 
 #[test]
-fn every_dependency_has_its_reason() {
+fn dependencies_have_reasons() {
     let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let section = text.split("\n[workspace.dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
     for line in section.lines().filter(|line| line.contains(" = ")) {
@@ -328,9 +345,9 @@ fn every_dependency_has_its_reason() {
     }
 }
 
-/// Modules that exist only on Linux, as [`module_of`] names them.
+/// Linux-only modules, as [`module_of`] names them.
 const LINUX_MODULES: &[&str] = &["gather"];
-/// Text that only the module for the system may contain, in halves as above.
+/// Text that only the system module may contain, in halves as above.
 const SYSTEM: &[(&str, &str)] = &[
     ("cfg(un", "ix"),
     ("cfg(win", "dows"),
@@ -342,7 +359,7 @@ const SYSTEM: &[(&str, &str)] = &[
     ("win32", "job"),
 ];
 
-/// What a file asks of the system by itself, unless it may.
+/// System-specific text in a file, unless permitted.
 fn of_the_system(file: &str, text: &str) -> Vec<String> {
     let module = module_of(file);
     if is_of_tests(file)
@@ -350,7 +367,7 @@ fn of_the_system(file: &str, text: &str) -> Vec<String> {
     {
         return Vec::new();
     }
-    // Whole modules come and go with the system; what lies in them needs not ask.
+    // Whole modules are conditional; their contents need no conditions.
     let whole = |line: &str| line.starts_with("#[cfg(") && !line.starts_with("#[cfg(test");
     let mut lines = without_tests(text).lines().peekable();
     let mut wrong = Vec::new();
@@ -365,7 +382,7 @@ fn of_the_system(file: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn only_one_module_knows_the_system() {
+fn system_calls_are_in_one_module() {
     let wrong: Vec<_> = rust_files("src").iter().flat_map(|(file, text)| of_the_system(file, text)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let word = ["cfg(un", "ix)"].concat();

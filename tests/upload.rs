@@ -1,5 +1,5 @@
-//! `--upload`: archives that are sent to a store, from this machine and by the aggregator, and what is told of it. The URL is
-//! a secret and appears nowhere.
+//! `--upload`: archives uploaded to a store, by this machine and by the aggregator, and the messages about it. The URL is a
+//! secret and appears nowhere.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,17 +13,17 @@ use tiny_http::{Response, Server};
 use crate::support::Sonobuoy;
 use crate::support::cluster::{AGGREGATOR, Cluster, STATUS, aggregator_pod, complete, namespace, untouched};
 
-/// What stands in each URL and must stand nowhere else.
+/// The secret part of each URL.
 const SIGNATURE: &str = "signature=0123456789";
 
-/// What came to the store.
+/// Requests received by the store.
 struct Came {
     line: String,
     body: Vec<u8>,
     digest: Option<String>,
 }
 
-/// A store that answers the request of this number, from 1, for this path; 0 hangs up without an answer when the test is over.
+/// A store with a status for request N, from 1, for this path; 0 disconnects without a response when the test ends.
 fn store(answer: impl Fn(usize, &str) -> u16 + Send + Sync, test: impl FnOnce(&str, &Receiver<Came>)) {
     let server = Server::http("127.0.0.1:0").unwrap();
     let url = format!("http://{}", server.server_addr());
@@ -77,7 +77,7 @@ fn left(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_archive_and_its_seal_are_uploaded_and_a_busy_store_is_asked_again() {
+fn archive_and_seal_are_uploaded_with_retries() {
     let script = "echo x >$RESULTS_DIR/x; echo -n $RESULTS_DIR/x >$RESULTS_DIR/done";
     let plugin = format!(
         "sonobuoy-config: {{plugin-name: p, driver: Job}}\nspec: {{name: plugin, command: [sh, -c], args: ['{script}']}}\n"
@@ -100,7 +100,7 @@ fn an_archive_and_its_seal_are_uploaded_and_a_busy_store_is_asked_again() {
         let (digest, bytes) = digest(&done.folder.join(archive));
         assert!(all[1].body == bytes && all[1].digest == digest, "the second attempt brought all of it");
 
-        // A signed URL is a secret, and for one file.
+        // A signed URL is a secret, and is valid for one file.
         let signed = local(format!("{url}/one?{SIGNATURE}"));
         let done = signed.stderr_has("the archive's seal is not uploaded").run_any();
         assert!(!done.stderr.contains(SIGNATURE) && done.stderr.contains(url), "{}", done.stderr);
@@ -115,12 +115,12 @@ fn an_archive_and_its_seal_are_uploaded_and_a_busy_store_is_asked_again() {
     });
 }
 
-/// A run without plugins, whose aggregator uploads there.
+/// A run without plugins, whose aggregator uploads to this URL.
 fn uploading(url: &str) -> Cluster {
     let mut cluster =
         Cluster::new(&["a"]).set("Resources", json!(["secrets"])).set("Redaction", json!({"Off": true}));
     cluster.env.insert("SONOBUOY_UPLOAD_URL".into(), url.into());
-    // The snapshot of somebody who wants all secrets as they are.
+    // A snapshot with all secrets unredacted.
     for (name, value) in [("sonobuoy-upload", url), ("other", "plain")] {
         let secret = json!({"data": {"url": BASE64.encode(value)}});
         cluster.api.put(&format!("/api/v1/namespaces/sonobuoy/secrets/{name}"), secret);
@@ -128,7 +128,7 @@ fn uploading(url: &str) -> Cluster {
     cluster
 }
 
-/// Nothing that is left of a run has the URL.
+/// Checks that no file of a run contains the URL.
 fn keeps_the_secret(cluster: &Cluster, said: &str) {
     let archive = cluster.archive();
     let files: Vec<String> = archive.names().map(|name| archive.text(name)).collect();
@@ -141,7 +141,7 @@ fn keeps_the_secret(cluster: &Cluster, said: &str) {
 }
 
 #[test]
-fn the_aggregator_uploads_the_archive_itself_and_its_status_says_whether_it_arrived() {
+fn aggregator_uploads_the_archive_and_reports_it() {
     for (refused, state) in [(false, "complete"), (true, "failed")] {
         let code = |at, _: &str| match at {
             1 => 503,
@@ -166,7 +166,7 @@ fn the_aggregator_uploads_the_archive_itself_and_its_status_says_whether_it_arri
 }
 
 #[test]
-fn an_aggregator_that_ends_in_the_middle_of_the_upload_does_it_when_it_is_back() {
+fn restarted_aggregator_repeats_the_upload() {
     let code = |at, _: &str| if at == 1 { 0 } else { 200 };
     store(code, |url, came| {
         let cluster = uploading(&format!("{url}/runs/mine?{SIGNATURE}"));
@@ -181,14 +181,14 @@ fn an_aggregator_that_ends_in_the_middle_of_the_upload_does_it_when_it_is_back()
         assert_eq!(cluster.status()["upload"], "complete");
         keeps_the_secret(&cluster, &said);
 
-        // Once more, and there is nothing left to do.
+        // After another restart, no upload is left.
         cluster.start("").ends_well();
         assert_eq!(lines(came).len(), 0);
     });
 }
 
 #[test]
-fn run_gives_the_url_to_the_aggregator_in_a_secret_and_waits_for_nothing() {
+fn upload_url_is_passed_in_a_secret() {
     let (api, _folder, config) = untouched();
     let plugin = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
     let words = "--rbac Enable --skip-preflight -p p.yaml --kubernetes-version v1.33.0 --upload";
@@ -200,7 +200,7 @@ fn run_gives_the_url_to_the_aggregator_in_a_secret_and_waits_for_nothing() {
         .status(1)
         .stderr_has("cannot upload archives; add `--retrieve DIR`")
         .run_any();
-    // Nobody but this machine could reach it there.
+    // Only this machine could reach that address.
     run(words, "http://127.0.0.1/x").status(1).stderr_has("begins with https://").run_any();
     let store = KeyPair::generate().unwrap();
     let authority = CertificateParams::default().self_signed(&store).unwrap().pem();
@@ -234,7 +234,7 @@ fn run_gives_the_url_to_the_aggregator_in_a_secret_and_waits_for_nothing() {
 }
 
 #[test]
-fn a_wait_lasts_until_the_archive_has_arrived_and_deletes_no_run_whose_archive_has_not() {
+fn wait_includes_the_upload_and_protects_the_run() {
     let (api, _folder, config) = untouched();
     namespace(&api);
     let says = |upload: &str, error: Value| {
@@ -267,7 +267,7 @@ fn a_wait_lasts_until_the_archive_has_arrived_and_deletes_no_run_whose_archive_h
 }
 
 #[test]
-fn the_host_of_an_upload_is_that_of_its_url() {
+fn upload_host_is_that_of_its_url() {
     for url in [
         "http://127.0.0.1:x@example.invalid:5077/",
         "http://localhost@example.invalid/",

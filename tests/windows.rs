@@ -1,12 +1,12 @@
-//! What is otherwise on Windows: homes, lists of paths, credential programs, local runs, names in archives.
-//! They run there, and under wine by `scripts/test-machines`.
+//! Differences on Windows: homes, path lists, credential plugins, local runs, names in archives.
+//! These tests run there, and under wine by `scripts/ci/machines`.
 
 use serde_json::{Value, json};
 
 use super::support::api_server::ApiServer;
 use super::support::{Archive, Folder, Sonobuoy};
 
-/// A cluster with a run, and the file that leads there.
+/// A cluster with a run, and its kubeconfig.
 fn cluster() -> (ApiServer, Folder, Value) {
     let (api, folder) = (ApiServer::start(), Folder::new());
     api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
@@ -23,13 +23,13 @@ fn cluster() -> (ApiServer, Folder, Value) {
     (api, folder, config)
 }
 
-/// `status`, which has to find its way.
+/// `status`, which has to find the kubeconfig.
 fn status(words: &str) -> Sonobuoy {
     Sonobuoy::new(&format!("status --json {words}")).without_env("HOME").stdout_has("\"status\":\"running\"")
 }
 
 #[test]
-fn a_kubeconfig_is_found_by_every_path_that_windows_has() {
+fn kubeconfig_paths_of_windows_work() {
     let (_api, folder, config) = cluster();
     let path = folder.join("kubeconfig");
     status("--kubeconfig").arg(&path).run_any();
@@ -44,7 +44,7 @@ fn a_kubeconfig_is_found_by_every_path_that_windows_has() {
 }
 
 #[test]
-fn a_credential_program_may_be_a_script_named_without_its_ending() {
+fn credential_plugin_may_be_a_batch_file() {
     let (api, folder, mut config) = cluster();
     api.demand_token(Some("from-cmd"));
     let answer = json!({
@@ -60,7 +60,7 @@ fn a_credential_program_may_be_a_script_named_without_its_ending() {
 }
 
 #[test]
-fn a_local_run_starts_commands_of_windows_and_ends_them() {
+fn local_run_starts_and_ends_windows_commands() {
     let plugin = "sonobuoy-config:\n  plugin-name: here\n  driver: Job\nspec:\n  name: plugin\n  command: [cmd, /c, run.cmd]\n";
     let script = "@echo off\r\necho result of windows> %RESULTS_DIR%\\out.txt\r\necho %RESULTS_DIR%\\out.txt> %RESULTS_DIR%\\done\r\n";
     let run = Sonobuoy::new("run --local -p plugin.yaml").file("plugin.yaml", plugin).file("run.cmd", script);
@@ -73,7 +73,7 @@ fn a_local_run_starts_commands_of_windows_and_ends_them() {
 }
 
 #[test]
-fn facts_of_a_node_are_refused_in_one_sentence() {
+fn gather_is_rejected_on_windows() {
     let done = Sonobuoy::new("gather host-facts").status(1).run_any();
     assert!(done.stderr.contains("of a Linux node; this machine runs windows"), "{}", done.stderr);
 }

@@ -1,4 +1,4 @@
-//! `worker`: the real program against a receiver that is none of ours.
+//! `worker`: the real program against an independent receiver.
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::support::receiver::{Aggregator, Certificates, Reply};
 use super::support::watchdog::Watchdog;
 use super::support::{Folder, Sonobuoy, skipped};
 
-/// A worker at work beside a results folder.
+/// A running worker and its results folder.
 struct Worker {
     child: Child,
     stderr: Lines<BufReader<ChildStderr>>,
@@ -23,7 +23,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Starts `worker WORDS` with an environment over the usual one.
+    /// Starts `worker` with arguments and additional environment variables.
     fn start(words: &str, certificates: &Certificates, address: SocketAddr, env: &[(&str, &str)]) -> Self {
         Self::start_under(&[], words, certificates, address, env)
     }
@@ -63,7 +63,7 @@ impl Worker {
         Self { child, stderr, stdout, results, _home: home, _watchdog: watchdog }
     }
 
-    /// Waits until it announces its port, which is after it has begun to listen to signals.
+    /// Waits for the announcement of its port, which follows the signal handlers.
     fn is_up(&mut self) -> u16 {
         let mut port = String::new();
         self.stdout.read_line(&mut port).unwrap();
@@ -76,7 +76,7 @@ impl Worker {
         self.results.write("done", format!("{}\n", path.display()));
     }
 
-    /// Waits until it says this.
+    /// Waits until the worker prints this.
     #[track_caller]
     fn says(&mut self, part: &str) -> String {
         let mut all = Vec::new();
@@ -94,7 +94,7 @@ impl Worker {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Its exit code, and what it said at last.
+    /// The worker's exit code and last messages.
     fn end(mut self) -> (Option<i32>, String) {
         let rest = self.stderr.by_ref().map(|line| line.unwrap() + "\n").collect();
         (self.child.wait().unwrap().code(), rest)
@@ -121,7 +121,7 @@ fn start(words: &str, replies: &[Reply], env: &[(&str, &str)]) -> (Worker, Aggre
 }
 
 #[test]
-fn what_is_missing_is_said_at_once() {
+fn missing_settings_are_reported_at_once() {
     for words in ["worker global", "worker job", "worker single-node", "worker daemonset"] {
         let done = Sonobuoy::new(words).env("RESULT_TYPE", "").env("CA_CERT", "x").status(1).run_any();
         let expected = "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE";
@@ -141,7 +141,7 @@ fn what_is_missing_is_said_at_once() {
 }
 
 #[test]
-fn a_result_is_sent_as_the_original_sends_it() {
+fn result_is_sent_like_the_originals() {
     let (worker, aggregator) = start("single-node", &[], &[]);
     worker.finish("junit_01.xml", "<testsuite/>");
     let got = aggregator.next();
@@ -157,7 +157,7 @@ fn a_result_is_sent_as_the_original_sends_it() {
 }
 
 #[test]
-fn a_result_that_is_sent_again_says_what_was_sent_before() {
+fn repeated_upload_reports_the_earlier_one() {
     let (worker, aggregator) = start("single-node", &[Reply::Status(503)], &[]);
     worker.finish("junit_01.xml", "<testsuite/>");
     let digest = |headers: &std::collections::BTreeMap<String, String>| headers.get("repr-digest").cloned();
@@ -168,7 +168,7 @@ fn a_result_that_is_sent_again_says_what_was_sent_before() {
 }
 
 #[test]
-fn a_done_file_that_names_a_file_of_somebody_else_is_the_plugins_error() {
+fn foreign_path_in_done_file_is_a_plugin_error() {
     let secret = Folder::new();
     let path = secret.write("secret", "secret");
     for (anywhere, is_error) in [("", true), ("true", false)] {
@@ -184,7 +184,7 @@ fn a_done_file_that_names_a_file_of_somebody_else_is_the_plugins_error() {
 }
 
 #[test]
-fn in_a_pod_the_end_of_all_other_containers_ends_the_plugin() {
+fn end_of_other_containers_ends_the_plugin() {
     let status = |state: &str| json!({"status": {"containerStatuses": [{"name": "plugin", "state": {state: {"exitCode": 0}}}]}});
     for may_watch in [true, false] {
         let (api, folder) = (ApiServer::start(), Folder::new());
@@ -212,7 +212,7 @@ fn in_a_pod_the_end_of_all_other_containers_ends_the_plugin() {
 }
 
 #[test]
-fn a_folder_is_sent_packed() {
+fn folder_is_sent_as_gzip_tar() {
     let (worker, aggregator) = start("global", &[], &[]);
     worker.results.write("out/a.txt", "a");
     worker.results.write("done", worker.results.join("out").to_str().unwrap());
@@ -229,7 +229,7 @@ fn a_folder_is_sent_packed() {
 }
 
 #[test]
-fn a_result_that_cannot_be_read_is_reported_and_fails() {
+fn unreadable_result_is_reported_and_fails() {
     let (worker, aggregator) = start("global", &[], &[]);
     worker.results.write("done", "/does/not/exist\n");
     let got = aggregator.next();
@@ -243,13 +243,13 @@ fn a_result_that_cannot_be_read_is_reported_and_fails() {
 }
 
 #[test]
-fn codes_decide_what_the_worker_makes_of_it() {
+fn status_codes_decide_between_retry_and_failure() {
     for (replies, code, bodies) in [
         (&[Reply::Status(409)][..], 0, 1),
         (&[Reply::Refuse(409)], 0, 0),
         (&[Reply::Refuse(403)], 1, 0),
         (&[Reply::Status(404)], 1, 1),
-        // The bytes are at fault, so that a report follows.
+        // The bytes are the problem, so a report follows.
         (&[Reply::Status(413)], 1, 2),
         (&[Reply::Status(503), Reply::Status(429), Reply::Status(408)], 0, 4),
         (&[Reply::Cut, Reply::Cut], 0, 1),
@@ -266,9 +266,9 @@ fn codes_decide_what_the_worker_makes_of_it() {
 }
 
 #[test]
-fn an_aggregator_that_is_away_is_waited_for() {
+fn worker_waits_for_an_absent_aggregator() {
     let certificates = Certificates::new();
-    // A port that was just free.
+    // A port that was free a moment ago.
     let address = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
     let mut worker = Worker::start("global", &certificates, address, &[]);
     worker.finish("a.txt", "a");
@@ -279,7 +279,7 @@ fn an_aggregator_that_is_away_is_waited_for() {
 }
 
 #[test]
-fn an_aggregator_that_never_comes_fails_the_worker_at_the_limit() {
+fn worker_fails_at_its_deadline_without_aggregator() {
     let certificates = Certificates::new();
     let address = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
     let worker = Worker::start("global", &certificates, address, &[("SONOBUOY_UPLOAD_LIMIT", "300ms")]);
@@ -290,7 +290,7 @@ fn an_aggregator_that_never_comes_fails_the_worker_at_the_limit() {
 }
 
 #[test]
-fn one_of_another_run_is_believed_by_neither_side() {
+fn peers_of_other_runs_are_rejected() {
     let (ours, theirs) = (Certificates::new(), Certificates::new());
     let aggregator = theirs.serve(any_port(), &[]);
     let worker = Worker::start("global", &ours, aggregator.address, &[]);
@@ -299,7 +299,7 @@ fn one_of_another_run_is_believed_by_neither_side() {
     assert_eq!(code, Some(1));
     assert!(said.contains("cannot establish trust"), "{said}");
 
-    // The aggregator is believed, the worker is not.
+    // The worker trusts the aggregator, but not vice versa.
     let mut mixed = ours.env(aggregator.address, "p");
     mixed.retain(|(name, _)| name.starts_with("CLIENT"));
     let mixed: Vec<_> = mixed.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -312,7 +312,7 @@ fn one_of_another_run_is_believed_by_neither_side() {
 }
 
 #[test]
-fn a_request_to_end_leaves_time_for_a_result() {
+fn termination_leaves_time_for_a_result() {
     let (mut worker, aggregator) = start("global", &[], &[]);
     worker.is_up();
     worker.signal(Signal::TERM);
@@ -323,7 +323,7 @@ fn a_request_to_end_leaves_time_for_a_result() {
 }
 
 #[test]
-fn a_request_to_end_is_followed_when_the_time_is_over() {
+fn termination_ends_the_worker_at_its_deadline() {
     let (mut worker, aggregator) = start("global", &[], &[("SONOBUOY_SHUTDOWN_GRACE", "100ms")]);
     worker.is_up();
     worker.signal(Signal::TERM);
@@ -334,7 +334,7 @@ fn a_request_to_end_is_followed_when_the_time_is_over() {
 }
 
 #[test]
-fn after_success_it_stays_until_it_is_told() {
+fn daemon_set_worker_sleeps_after_success() {
     let (mut worker, aggregator) = start("single-node --sleep=-1 --level=trace -v=6 --logtostderr", &[], &[]);
     worker.finish("a.txt", "whole-result");
     aggregator.next();
@@ -342,7 +342,7 @@ fn after_success_it_stays_until_it_is_told() {
     assert!(worker.child.try_wait().unwrap().is_none());
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().0, Some(0));
-    // The HTTP client would write out every byte that it sends and gets.
+    // The HTTP client would log every byte.
     assert!(!said.contains("whole-result") && !said.contains("HTTP/1.1"), "{said}");
 
     let (worker, aggregator) = start("single-node --sleep=1", &[], &[]);
@@ -354,7 +354,7 @@ fn after_success_it_stays_until_it_is_told() {
 }
 
 #[test]
-fn progress_goes_through_loopback_and_at_a_port_of_two_plugins_it_counts_for_neither() {
+fn progress_on_a_shared_port_is_rejected() {
     let (mut worker, aggregator) = start("global", &[Reply::Status(418)], &[]);
     let port = worker.is_up();
     let post = || {
@@ -377,7 +377,7 @@ fn progress_goes_through_loopback_and_at_a_port_of_two_plugins_it_counts_for_nei
     let number = port.to_string();
     let (mut other, other_aggregator) = start("global", &[], &[("SONOBUOY_PROGRESS_PORT", &number)]);
     other.says("progress of the plugin is not relayed: port");
-    // Both runs show why.
+    // Both runs show the reason.
     for aggregator in [&other_aggregator, &aggregator] {
         let told = String::from_utf8(aggregator.next().body).unwrap();
         assert!(told.contains("progress is not relayed: "), "{told}");
@@ -393,8 +393,8 @@ fn progress_goes_through_loopback_and_at_a_port_of_two_plugins_it_counts_for_nei
 }
 
 #[test]
-fn without_inotify_it_looks_again_and_again() {
-    // In a user namespace of its own the limit is nobody else's.
+fn worker_polls_without_inotify() {
+    // In a separate user namespace the limit affects no other process.
     let starter = [
         "unshare",
         "--user",
@@ -406,7 +406,7 @@ fn without_inotify_it_looks_again_and_again() {
     ];
     let possible = Command::new(starter[0]).args(&starter[1..]).arg("true").output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        return skipped("user-namespaces", "a limit of its own needs one");
+        return skipped("user-namespaces", "a separate limit needs a user namespace");
     }
     let certificates = Certificates::new();
     let aggregator = certificates.serve(any_port(), &[]);

@@ -11,10 +11,10 @@
 //! | bytes of a progress update | | `Progress.Bytes` | [`LimitExceeded::Update`] |
 //! | bytes of progress kept | `Progress.KeptBytes` | an equal part for a result | the list ends with a mark |
 //! | bytes of an error report | | [`MAX_REPORT_BYTES`] | cut |
-//! | token reviews: at a time, in a second, failed in five minutes | see `certify` | an address | 429 |
-//! | certificates in five minutes | | a pod, see `certify` | 429 |
+//! | token reviews: at a time, in a second, failed in five minutes | see `http::certificate` | an address | 429 |
+//! | certificates in five minutes | | a pod, see `http::certificate` | 429 |
 //! | bytes and entries of a result, sent and unpacked | | `Results` | [`LimitExceeded::Sent`], [`LimitExceeded::Unpacked`]: the result fails |
-//! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `share` | [`LimitExceeded::Run`], [`LimitExceeded::Plugin`], [`LimitExceeded::Share`] |
+//! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `store::disk_share` | [`LimitExceeded::Run`], [`LimitExceeded::Plugin`], [`LimitExceeded::Share`] |
 //! | bytes and inodes kept free | `Results.FreeBytes`, `Results.FreeInodes` | | [`LimitExceeded::Disk`] |
 //!
 //! Names in code without a path are those of `Limits` in the configuration.
@@ -23,8 +23,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
-use super::intake::Trouble;
-use super::state::Taken;
 use crate::config;
 use base::archive;
 use base::http::{self, Response};
@@ -65,8 +63,6 @@ pub(super) enum LimitExceeded {
     Update(u64),
     /// Too many bytes are in memory.
     Memory,
-    /// The bytes that are kept of the progress of one result.
-    Kept(usize),
     /// The maximum bytes of a result.
     Sent(u64),
     /// The archive is too large, in words.
@@ -95,7 +91,6 @@ impl LimitExceeded {
             Self::Uploading | Self::Memory => 503,
             Self::Update(_) | Self::Sent(_) | Self::Unpacked(_) | Self::Plugin(..) => 413,
             Self::Share(..) | Self::Run(_) | Self::Disk(..) => 507,
-            Self::Kept(_) => 200,
         }
     }
 
@@ -113,10 +108,6 @@ impl fmt::Display for LimitExceeded {
             Self::Memory => {
                 f.write_str("too many large reports at once (`Limits.Progress.ReadingBytes`); try again")
             }
-            Self::Kept(share) => write!(
-                f,
-                "its progress is shown in part: {share} bytes are kept for each result (`Limits.Progress.KeptBytes`)"
-            ),
             Self::Sent(max) => {
                 write!(f, "the result is too large: more than {max} bytes (`Limits.Results.Bytes`)")
             }
@@ -191,6 +182,16 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
+    /// The refusal of a body that could not be read.
+    pub(super) fn of_body(error: io::Error) -> Self {
+        match error.kind() {
+            // Another upload of the result has taken over.
+            io::ErrorKind::ConnectionAborted => LimitExceeded::Uploading.into(),
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Stalled,
+            _ => Self::Cut(error),
+        }
+    }
+
     /// The status code of the response.
     pub(super) fn code(&self) -> u16 {
         match self {
@@ -211,16 +212,6 @@ impl Refusal {
             Self::Malformed(_) => response.header(FINAL_HEADER, "true"),
             Self::Limit(limit) if !limit.is_final() => response.header("retry-after", "1"),
             _ => response,
-        }
-    }
-}
-
-impl From<Taken> for Refusal {
-    fn from(taken: Taken) -> Self {
-        match taken {
-            Taken::Unexpected => Self::Unexpected,
-            Taken::Duplicate | Taken::Busy => Self::Duplicate,
-            Taken::Uploading => Self::Limit(LimitExceeded::Uploading),
         }
     }
 }
@@ -249,24 +240,6 @@ impl From<archive::Error> for Refusal {
             archive::Error::TooLarge(reason) => Self::Limit(LimitExceeded::Unpacked(reason)),
             archive::Error::Input(error) | archive::Error::Output(error) => anyhow::Error::from(error).into(),
         }
-    }
-}
-
-/// Maps a body error to a refusal, where a body may have `max` bytes.
-pub(super) fn refusal(trouble: Trouble, max: u64) -> Refusal {
-    match trouble {
-        Trouble::TooLarge => LimitExceeded::Sent(max).into(),
-        Trouble::NoRoom => LimitExceeded::Memory.into(),
-        // Another upload of the result took over.
-        Trouble::Sender(error) if error.kind() == io::ErrorKind::ConnectionAborted => {
-            LimitExceeded::Uploading.into()
-        }
-        Trouble::Sender(error)
-            if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock) =>
-        {
-            Refusal::Stalled
-        }
-        Trouble::Sender(error) => Refusal::Cut(error),
     }
 }
 

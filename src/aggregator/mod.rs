@@ -1,51 +1,21 @@
-//! Receives results: who may send, where they are kept, what the status says.
+//! Receives the results of a run, and publishes its status.
 //!
-//! Given the results that are expected, a server to answer on and a channel of findings, an [`Aggregator`] takes
-//! everything in, says when it is complete, and publishes the status document. Knows neither Kubernetes nor
-//! drivers nor how results are processed: `pipeline` brings those together. Killed and opened again on the same
-//! run directory, it goes on where it was.
+//! `http` decides who may send which request, and issues certificates to workers.
+//! `store` writes uploads to the disk, within each result's share, and survives a crash with its journal.
+//! `run` is the state in memory: expected results, their receipts, the progress of plugins, the status document.
+//! `limits` is the table of all limits, and every refusal with its status code.
+//! An [`Aggregator`] joins them: given the expected results, a server and a channel of findings, it reports when the run is
+//! complete. Knows neither Kubernetes nor drivers nor how results are processed: `pipeline` brings those together.
 //!
-//! Threads, each running until its [`Stop`]: [`Aggregator::serve`] is one that takes findings in beside those of
-//! the server, [`Aggregator::publish`] is one.
+//! Threads, each running until its [`Stop`]: [`Aggregator::serve`] starts one that receives findings, beside those of the
+//! server; [`Aggregator::publish`] is one.
 
-mod arrivals;
-mod attempt;
-mod certify;
-#[cfg(test)]
-mod certify_tests;
-#[cfg(test)]
-mod crash_tests;
-mod digests;
-mod disk;
-mod disposition;
-mod finished_tests;
-mod fit;
-#[cfg(test)]
-mod fixture;
-#[cfg(any(fuzzing, test))]
-pub(crate) mod fuzz;
-mod intake;
-mod integrity;
-mod journal;
+mod http;
 mod limits;
-#[cfg(test)]
-mod original_tests;
-mod progress;
-mod receipt;
-mod report;
-mod server;
-mod share;
-mod state;
+mod run;
 mod store;
-#[cfg(test)]
-mod store_tests;
-mod test_server;
-mod turns;
-mod upload;
-#[cfg(test)]
-mod wire_fixture;
-#[cfg(test)]
-mod wire_tests;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,13 +24,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-pub(crate) use self::arrivals::Received;
-use self::certify::{Certifier, Tries};
-pub(crate) use self::certify::{Holder, ReviewError, Reviewer};
-pub(crate) use self::fit::{ANNOTATION_BYTES, fit};
+use self::http::{Certifier, Endpoints};
+pub(crate) use self::http::{Holder, ReviewError, Reviewer};
 pub(crate) use self::limits::connections;
+pub(crate) use self::run::Received;
 use self::store::Store;
-pub use self::test_server::{serve_alone, serve_certifying, serve_shared};
 use crate::backplane::Authority;
 use crate::{config, layout, status};
 use base::at::At as _;
@@ -69,28 +37,27 @@ use base::stop::{Stop, StopOnDrop};
 use base::temp;
 use client::protocol::{Failure, Finding, ResultId};
 
-/// How often the intake of findings looks whether it should end, and whether a retry window closed.
+/// Interval of checks for the end, for retry windows and for silent workers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
-/// How often ages of heartbeats are published when nothing else changes.
+/// Interval of publications of the ages of heartbeats alone.
 const REFRESH: Duration = Duration::from_secs(30);
-/// How often the last state is offered to a publisher that fails, before it is given up.
+/// Maximum attempts to publish the last status.
 const LAST_ATTEMPTS: u32 = 5;
 
-/// How an aggregator behaves.
+/// The settings of an aggregator.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// What is taken, and how much of it.
     pub limits: config::Limits,
-    /// After a spoiled upload its worker has so long to try again, counted from the last attempt.
+    /// Time for a retry after a refused upload.
     pub retry_window: Duration,
-    /// All attempts together have so long.
+    /// Time for all attempts.
     pub retry_limit: Duration,
-    /// A worker that was not heard of for so long is named in the status. Workers beat every 15 s, and pulling an
-    /// image takes a while.
+    /// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image
+    /// takes a while.
     pub silence: Duration,
-    /// A worker that sends heartbeats and then none for so long has failed.
+    /// Silence after which a worker that sent heartbeats has failed.
     pub silent: Duration,
-    /// The status is published at most so often.
+    /// Minimum time between two publications of the status.
     pub publish_every: Duration,
     /// How long the run may take; its certificates are valid for longer.
     pub valid: Duration,
@@ -110,14 +77,12 @@ impl Default for Settings {
     }
 }
 
-/// Why waiting ended.
+/// The reason why waiting ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// Every result is in, or an error stands for it.
+    /// Every result has arrived or failed.
     Complete,
-    /// The time is over.
     TimeOver,
-    /// Somebody asked to stop.
     Stopped,
 }
 
@@ -141,13 +106,13 @@ impl Aggregator {
         open().at("cannot open the run directory", run_dir)
     }
 
-    /// Gives out certificates to whom `reviewer` knows; its server has to let guests in.
+    /// Issues certificates to workers that `reviewer` identifies; the server must accept clients without certificate.
     pub(crate) fn certifies(mut self, reviewer: Box<dyn Reviewer>) -> Self {
         self.certifier = Some(Certifier::new(reviewer));
         self
     }
 
-    /// Keeps with the state of the run by what it is recognised after a restart, unless that is kept already.
+    /// Writes the identity of the run to its state, unless one is there: a restarted aggregator recognises the run by it.
     pub(crate) fn identify(&self, identity: &str) -> anyhow::Result<()> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
         if path.exists() { Ok(()) } else { temp::write(&path, 0o600, identity).at("cannot write", &path) }
@@ -164,14 +129,14 @@ impl Aggregator {
         self.store.lock().ids().cloned().collect()
     }
 
-    /// Those that have neither come nor failed.
+    /// The results that have neither arrived nor failed.
     pub(crate) fn outstanding(&self) -> Vec<ResultId> {
         let state = self.store.lock();
-        let open = |id: &&ResultId| state.standing(id).is_some_and(|standing| !standing.settled());
+        let open = |id: &&ResultId| state.result(id).is_some_and(|result| !result.settled());
         state.ids().filter(open).cloned().collect()
     }
 
-    /// Answers workers on `server` and takes `findings` in, until `stop`.
+    /// Responds to workers on `server` and records `findings`, until `stop`.
     pub(crate) fn serve(
         &self,
         server: &Server,
@@ -180,7 +145,7 @@ impl Aggregator {
     ) -> anyhow::Result<()> {
         let stop = &stop.child();
         std::thread::scope(|scope| {
-            // Whichever ends, or panics, the other does not wait for it.
+            // When one of the two ends or panics, the other ends too.
             let _over = StopOnDrop(stop);
             let take = move || {
                 let _over = StopOnDrop(stop);
@@ -190,19 +155,13 @@ impl Aggregator {
                 .name("findings".into())
                 .spawn_scoped(scope, take)
                 .context("starting a thread")?;
-            let certifier = self.certifier.as_ref();
-            let endpoints = server::Endpoints {
-                store: &self.store,
-                authority: &self.authority,
-                certifier,
-                refused: Tries::default(),
-            };
+            let endpoints = Endpoints::new(&self.store, &self.authority, self.certifier.as_ref());
             server.run(stop, |request| endpoints.answer(request))
         })
     }
 
-    /// Waits until each result that is expected of `plugin` has come or failed. A result whose upload was spoiled is
-    /// waited for as long as it may be sent again.
+    /// Waits until each expected result of `plugin` has arrived or failed. A result whose upload was refused is awaited as
+    /// long as its worker may retry.
     pub(crate) fn wait(&self, plugin: &str, deadline: Option<Instant>, stop: &Stop) -> Waited {
         loop {
             let event = stop.child();
@@ -227,47 +186,57 @@ impl Aggregator {
         }
     }
 
-    /// From now on these results are waited for, too.
+    /// Expects further results.
     pub(crate) fn expect(&self, ids: &[ResultId]) -> anyhow::Result<()> {
         ids.iter().try_for_each(|id| self.store.expect(id))
     }
 
-    /// Whether any result of `plugin` is or was waited for.
+    /// Whether any result of `plugin` is expected.
     pub(crate) fn expects(&self, plugin: &str) -> bool {
         self.store.lock().ids().any(|id| id.plugin == plugin)
     }
 
-    /// Notes a failure, as if it had come down the channel.
+    /// Records a failure, as from the channel.
     pub(crate) fn record(&self, failure: &Failure) {
         self.store.record(failure);
     }
 
-    /// Notes that the workers of `plugin` are being started, so that their silence means something.
+    /// Records an end from outside, after the last known problem of each result that it ends.
+    pub(crate) fn record_end(&self, failure: &Failure) {
+        self.store.record_end(failure);
+    }
+
+    /// Notes that the workers of `plugin` are started: from now on their silence counts.
     pub(crate) fn launched(&self, plugin: &str) {
         self.store.launched(plugin);
     }
 
-    /// Whether the worker of `id` was ever heard of, or is not waited for.
+    /// Whether the worker of `id` was ever heard of, or is not awaited.
     pub(crate) fn heard(&self, id: &ResultId) -> bool {
         self.store.lock().heard(id)
     }
 
-    /// Whether an upload of `id` is under way.
-    pub(crate) fn receiving(&self, id: &ResultId) -> bool {
-        self.store.lock().uploads(id).is_some_and(|uploads| uploads.any())
+    /// Whether `id` has arrived or failed.
+    pub(crate) fn settled(&self, id: &ResultId) -> bool {
+        self.store.lock().is_settled(id)
     }
 
-    /// What is known of the arrival of each result, once no more arrive.
-    pub(crate) fn received(&self) -> Vec<arrivals::Received> {
+    /// Whether an upload of `id` is under way.
+    pub(crate) fn receiving(&self, id: &ResultId) -> bool {
+        self.store.lock().is_uploading(id)
+    }
+
+    /// The receipts of all results, once no more arrive.
+    pub(crate) fn received(&self) -> Vec<Received> {
         self.store.lock().received()
     }
 
-    /// Compares the files of all results with what arrived, once no more arrive; returns how many have failed that.
+    /// Compares the files of all results with what arrived, once no more arrive; returns the number of failures.
     pub(crate) fn verify(&self) -> usize {
-        integrity::verify(&self.store)
+        store::verify(&self.store)
     }
 
-    /// Notes what processing made of the results of `plugin`: for each its status and its leaves by status.
+    /// Notes the processed results of `plugin`: the status of each, and its items by status.
     pub(crate) fn processed(
         &self,
         plugin: &str,
@@ -276,12 +245,12 @@ impl Aggregator {
         self.store.lock().processed(plugin, of);
     }
 
-    /// Ends all uploads that are still under way: the archive is there.
+    /// Ends all uploads under way.
     pub(crate) fn close(&self) {
         self.store.close();
     }
 
-    /// Notes that the archive is there: the run is complete and will not be taken up again.
+    /// Notes that the archive is complete: the run will not be resumed.
     pub(crate) fn finished(&self, archive: status::Archive) {
         self.store.lock().finished(archive);
         self.store.discard_state();
@@ -297,8 +266,8 @@ impl Aggregator {
         self.store.lock().document(self.settings.silence, Instant::now())
     }
 
-    /// Gives the status document to `send` whenever it changed, but not too often, until `stop`; then once more,
-    /// so that the last thing sent is the last state. What could not be sent is sent again.
+    /// Passes the status document to `send` when it has changed, at most once per [`Settings::publish_every`], until
+    /// `stop`; then once more. A failed publication is repeated.
     pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> anyhow::Result<()>) {
         let mut pace = self.settings.publish_every;
         while !stop.stopped() {
@@ -321,7 +290,7 @@ impl Aggregator {
             let Err(error) = send(&self.status()) else { return };
             log::warn!("the last status could not be published: {error:#}");
             if attempt < LAST_ATTEMPTS {
-                // Nobody asks this one to stop: the time is bounded by the attempts.
+                // Bounded by the attempts, so not by a stop.
                 Stop::new().wait(self.settings.publish_every);
             }
         }
@@ -351,14 +320,15 @@ impl Aggregator {
             Finding::Trouble(id, trouble) => self.store.lock().trouble(&id, trouble),
             Finding::Expect(id) => {
                 if let Err(error) = self.store.expect(&id) {
-                    log::warn!("a result of `{id}` will not be taken: {error:#}");
+                    log::warn!("a result of `{id}` will not be accepted: {error:#}");
                 }
             }
+            Finding::Lost(id, lost) => self.store.lost(&id, lost),
         }
     }
 }
 
-/// The authority in the file `path`, or a new one, which is then kept there.
+/// The authority in the file `path`, or a new one, which is written there.
 fn kept_authority(path: &Path, valid: Duration) -> anyhow::Result<Authority> {
     if path.exists() {
         let text = std::fs::read_to_string(path).at("cannot read", path)?;

@@ -18,8 +18,8 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use super::SigningRequest;
 use super::der;
 use super::identity::{self, Identity};
-use base::hex;
 use base::tls::pem;
+use base::{hex, sha256};
 use client::protocol::ResultId;
 
 /// Back-dating of certificates, since clocks of nodes may be behind the aggregator's.
@@ -87,7 +87,7 @@ impl Authority {
     /// port.
     pub fn server(&self, host: &str) -> anyhow::Result<Identity> {
         let name = host_of(host)?;
-        let mut params = self.leaf(&common_name(&format!("aggregator at {host}")))?;
+        let mut params = self.params(&common_name(&format!("aggregator at {host}")))?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = vec![name];
         self.sign(&params).with_context(|| format!("cannot create the server's certificate for `{host}`"))
@@ -98,9 +98,9 @@ impl Authority {
         if plugin.is_empty() {
             bail!("a plugin without a name cannot have a certificate");
         }
-        let mut params = self.leaf(&common_name(&format!("plugin {plugin}")))?;
+        let mut params = self.params(&common_name(&format!("plugin {plugin}")))?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let uri = format!("{}{}", identity::PLUGIN_URI, identity::escape(plugin));
+        let uri = format!("{}{}", identity::PLUGIN_URI, base::percent_encoded(plugin));
         params.subject_alt_names =
             vec![SanType::URI(uri.try_into().context("cannot write the plugin's URI")?)];
         if is_dns_name(plugin) {
@@ -118,7 +118,7 @@ impl Authority {
         request: &SigningRequest,
         valid: Duration,
     ) -> anyhow::Result<String> {
-        let mut params = self.leaf(&common_name(&format!("plugin {} on {}", id.plugin, id.node)))?;
+        let mut params = self.params(&common_name(&format!("plugin {} on {}", id.plugin, id.node)))?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let uri = identity::result_uri(id).try_into().context("cannot write the URI")?;
         params.subject_alt_names = vec![SanType::URI(uri)];
@@ -127,7 +127,7 @@ impl Authority {
         Ok(pem("CERTIFICATE", certificate.der()))
     }
 
-    fn leaf(&self, name: &str) -> anyhow::Result<CertificateParams> {
+    fn params(&self, name: &str) -> anyhow::Result<CertificateParams> {
         let mut params = CertificateParams::default();
         params.serial_number = Some(serial()?);
         params.distinguished_name = subject(name);
@@ -171,7 +171,7 @@ impl Authority {
 
 /// The part of the authority's certificate that follows from its key, which is sufficient for signing.
 fn authority_params(key: &KeyPair) -> CertificateParams {
-    let digest = ring::digest::digest(&ring::digest::SHA256, key.public_key_raw());
+    let digest = sha256(key.public_key_raw());
     let mut params = CertificateParams::default();
     params.distinguished_name = subject(&format!("run authority {}", hex(&digest.as_ref()[..8])));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -191,7 +191,7 @@ fn common_name(text: &str) -> String {
     if text.chars().count() <= COMMON_NAME {
         return text.into();
     }
-    let digest = hex(&ring::digest::digest(&ring::digest::SHA256, text.as_bytes()).as_ref()[..8]);
+    let digest = hex(&sha256(text).as_ref()[..8]);
     text.chars().take(COMMON_NAME - digest.len() - 1).chain([' ']).chain(digest.chars()).collect()
 }
 

@@ -83,34 +83,9 @@ pub(crate) fn plugin_of(certificate: &CertificateDer<'static>) -> Option<String>
 
 /// The URI of the sender of this result.
 pub(super) fn result_uri(id: &ResultId) -> String {
-    format!("{PLUGIN_URI}{}/{NODE}/{}", escape(&id.plugin), escape(&id.node))
-}
-
-/// Escapes a plugin's name for a URI.
-pub(super) fn escape(name: &str) -> String {
-    name.bytes()
-        .map(|byte| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        })
-        .collect()
+    format!("{PLUGIN_URI}{}/{NODE}/{}", base::percent_encoded(&id.plugin), base::percent_encoded(&id.node))
 }
 
 fn unescape(text: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte == b'%' {
-            let (&[high, low], after) = rest.split_first_chunk::<2>()?;
-            rest = after;
-            let digit = |byte| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            out.push(digit(high)? << 4 | digit(low)?);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).ok().filter(|name| !name.is_empty())
+    base::percent_decoded(text).filter(|name| !name.is_empty())
 }

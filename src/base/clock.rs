@@ -4,6 +4,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
+
 /// Go's zero time, the placeholder in status documents.
 pub const ZERO: &str = "0001-01-01T00:00:00Z";
 
@@ -98,12 +100,7 @@ pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
 
 /// Parses a date as in HTTP: `Sat, 21 Nov 2026 02:40:49 GMT`.
 pub fn parse_http_date(text: &str) -> Option<SystemTime> {
-    const MONTHS: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let [_, day, month, year, time, "GMT"] = words[..] else { return None };
-    let month = MONTHS.iter().position(|name| *name == month)? + 1;
-    parse_rfc3339(&format!("{year}-{month:02}-{day:0>2}T{time}Z"))
+    httpdate::parse_http_date(text).ok()
 }
 
 /// Whether at least `span` has passed between `since` and `now`.
@@ -175,6 +172,41 @@ pub fn duration(span: Duration) -> String {
                 (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
             }
         }
+    }
+}
+
+/// A duration that serde reads and writes as `1h30m0s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Span(#[serde(with = "span")] pub Duration);
+
+/// Durations as text, for serde.
+pub mod span {
+    use super::Duration;
+    use serde::de::{Deserializer, Error, Visitor};
+    use serde::ser::Serializer;
+
+    /// Writes a duration.
+    pub fn serialize<S: Serializer>(value: &Duration, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&super::duration(*value))
+    }
+
+    /// Reads a duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(value: D) -> Result<Duration, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Duration;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a duration in quotes, as in \"5m\"")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+                let words = "is not a duration; write it as 90s, 5m or 1h30m";
+                super::parse_duration(text).ok_or_else(|| E::custom(words))
+            }
+        }
+        value.deserialize_any(Text)
     }
 }
 

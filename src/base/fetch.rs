@@ -64,12 +64,12 @@ pub fn origin(url: &str) -> String {
 }
 
 /// Reads a file until a stop is requested.
-struct Wanted {
+struct StoppableFile {
     file: std::io::Take<File>,
     stop: Stop,
 }
 
-impl Read for Wanted {
+impl Read for StoppableFile {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.stop.stopped() {
             return Err(std::io::Error::other("it was interrupted"));
@@ -93,9 +93,10 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let why = match request
-            .send(SendBody::from_owned_reader(Wanted { file: opened.take(length), stop: stop.clone() }))
-        {
+        let why = match request.send(SendBody::from_owned_reader(StoppableFile {
+            file: opened.take(length),
+            stop: stop.clone(),
+        })) {
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();

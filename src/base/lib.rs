@@ -20,6 +20,8 @@ pub mod near;
 #[cfg(feature = "program")]
 pub mod oci;
 #[cfg(feature = "program")]
+pub mod openmetrics;
+#[cfg(feature = "program")]
 pub mod pattern;
 #[cfg(feature = "program")]
 pub mod proxy;
@@ -31,6 +33,7 @@ pub mod yaml;
 pub mod archive;
 pub mod clock;
 mod hex;
+mod joined;
 pub mod json;
 pub mod quota;
 pub mod retry;
@@ -43,7 +46,8 @@ pub mod testing;
 pub mod tls;
 pub mod visible;
 
-pub use hex::{hex, sha256};
+pub use hex::{Hashing, file_sha256, hex, percent_decoded, percent_encoded, sha256};
+pub use joined::Joined;
 
 /// Entry points of the fuzzers.
 #[cfg(any(fuzzing, test))]

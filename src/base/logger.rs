@@ -39,6 +39,12 @@ struct Tee {
 }
 
 impl Tee {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        let left = MAX_FILE_BYTES.saturating_sub(file.metadata()?.len());
+        Ok(Self { file, left })
+    }
+
     fn write(&mut self, line: &str) {
         if self.left == 0 {
             return;
@@ -103,10 +109,20 @@ fn is_told_elsewhere(record: &Record) -> bool {
 
 /// From now on also writes every message to `path`, one JSON object per line.
 pub fn tee(path: &Path) -> std::io::Result<()> {
-    let file = File::options().create(true).append(true).open(path)?;
-    let left = MAX_FILE_BYTES.saturating_sub(file.metadata()?.len());
-    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Tee { file, left });
+    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Tee::open(path)?);
     Ok(())
+}
+
+/// Lets `edit`, which must not log, replace the file at `path` while every other thread's messages wait.
+pub fn edit(path: &Path, edit: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
+    let mut tee = TEE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Windows replaces no open file, and elsewhere the old file would receive all later messages.
+    let open = tee.take().is_some();
+    let edited = edit();
+    if open {
+        *tee = Some(Tee::open(path)?);
+    }
+    edited
 }
 
 /// Stops writing to the file of [`tee`].

@@ -4,12 +4,10 @@
 
 /// At most three known words similar to `word`, the most similar first.
 pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let plain = |text: &str| -> Vec<char> {
-        text.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
-    };
+    let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let given = plain(word);
     // Longer words may contain more mistakes; words of two letters may contain none.
-    let limit = match given.len() {
+    let limit = match given.chars().count() {
         0..=1 => return Vec::new(),
         2..=5 => 1,
         6..=8 => 2,
@@ -19,7 +17,8 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
         .filter_map(|candidate| {
             let letters = plain(candidate);
             // A prefix of a known word is an abbreviation of it.
-            let distance = if letters.starts_with(&given) { 0 } else { distance(&given, &letters) };
+            let distance =
+                if letters.starts_with(&given) { 0 } else { strsim::osa_distance(&given, &letters) };
             (distance <= limit && distance < letters.len()).then_some((distance, candidate))
         })
         .collect();
@@ -36,30 +35,6 @@ pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String 
         [] => String::new(),
         found => format!("; did you mean `{}`?", found.join("` or `")),
     }
-}
-
-/// Number of letters to insert, delete, replace or swap with their neighbour.
-fn distance(one: &[char], other: &[char]) -> usize {
-    let width = other.len() + 1;
-    let mut rows = vec![vec![0; width]; one.len() + 1];
-    for (row, cells) in rows.iter_mut().enumerate() {
-        cells[0] = row;
-    }
-    rows[0] = (0..width).collect();
-    for row in 1..=one.len() {
-        for column in 1..width {
-            let same = usize::from(one[row - 1] != other[column - 1]);
-            let mut least = (rows[row - 1][column] + 1)
-                .min(rows[row][column - 1] + 1)
-                .min(rows[row - 1][column - 1] + same);
-            if row > 1 && column > 1 && one[row - 1] == other[column - 2] && one[row - 2] == other[column - 1]
-            {
-                least = least.min(rows[row - 2][column - 2] + 1);
-            }
-            rows[row][column] = least;
-        }
-    }
-    rows[one.len()][width - 1]
 }
 
 #[cfg(test)]

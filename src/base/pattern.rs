@@ -1,14 +1,16 @@
 //! Patterns in Go's RE2 syntax, translated for the `regex` crate or rejected with the reason.
 //!
 //! Both are automata with the same power but differ in syntax: Go accepts `[\w-.]`, `\Q…\E`, a lone `{`; the crate
-//! accepts set operations in classes, `(?x)`, stacked repetition; `\d`, `\s`, `\w` and `\b` are ASCII in Go. So the text is
-//! parsed by Go's rules and written anew, with every literal escaped. Patterns match anywhere unless they use `^` and `$`.
+//! accepts set operations in classes, `(?x)`, stacked repetition; `\d`, `\s`, `\w` and `\b` are ASCII in Go. The
+//! translation covers only these differences; the crate reports all other errors. Patterns match anywhere unless they use
+//! `^` and `$`.
 
-use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
 use regex::{Regex, RegexBuilder};
+
+use crate::visible::cut;
 
 /// Go's limit for a counted repetition.
 const MAX_REPEAT: u32 = 1000;
@@ -21,15 +23,18 @@ const POSIX: &[&str] = &[
 
 /// Compiles a Go pattern; the error names the rejected pattern and the reason.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let refuse = |reason: &str| format!("`{}` is not a valid pattern: {reason}", shortened(pattern));
-    let translated = translate(pattern).map_err(|reason| refuse(&reason))?;
-    RegexBuilder::new(&translated).size_limit(MAX_PATTERN_BYTES).build().map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => refuse("too large; repeat less"),
-        regex::Error::Syntax(text) => {
-            refuse(text.lines().last().unwrap_or("syntax error").trim_start_matches("error: "))
-        }
-        other => refuse(&other.to_string()),
-    })
+    let mut reader = Reader { rest: pattern.chars().peekable(), out: String::new() };
+    let translated = reader.whole();
+    let compiled = translated.and_then(|()| {
+        RegexBuilder::new(&reader.out).size_limit(MAX_PATTERN_BYTES).build().map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => "too large; repeat less".into(),
+            // The lines before show the translation.
+            other => {
+                other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+            }
+        })
+    });
+    compiled.map_err(|reason| format!("`{}` is not a valid pattern: {reason}", cut(pattern, 80)))
 }
 
 /// Makes text match itself, escaping exactly what Go escapes.
@@ -44,360 +49,217 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-fn shortened(pattern: &str) -> String {
-    if pattern.chars().count() <= 80 {
-        pattern.into()
-    } else {
-        format!("{}…", pattern.chars().take(79).collect::<String>())
-    }
-}
-
-fn translate(pattern: &str) -> Result<String, String> {
-    let mut reader = Reader { rest: pattern.chars().peekable(), out: String::new() };
-    reader.whole()?;
-    Ok(reader.out)
-}
-
 struct Reader<'p> {
     rest: Peekable<Chars<'p>>,
     out: String,
 }
 
-/// What precedes a repetition operator.
-#[derive(Clone, Copy, PartialEq)]
-enum Last {
-    Nothing,
-    Atom,
-    Repetition,
-}
-
-/// Meaning of an escape.
-enum Escape {
-    /// One character.
-    Char(char),
-    /// A set, as an item of a class.
-    Set(String),
-    /// A position between characters.
-    Place(&'static str),
-    /// Starts literal text up to `\E`.
-    Literal,
-}
-
 impl Reader<'_> {
     fn whole(&mut self) -> Result<(), String> {
-        let mut open = 0_usize;
-        let mut names = HashSet::new();
-        let mut last = Last::Nothing;
+        let mut is_repeated = false;
         while let Some(c) = self.rest.next() {
-            last = match c {
-                '(' => {
-                    open += self.group(&mut names)?;
-                    Last::Nothing
-                }
-                ')' => {
-                    open = open.checked_sub(1).ok_or("unexpected `)`")?;
-                    self.out.push(')');
-                    Last::Atom
-                }
-                '|' => {
-                    self.out.push('|');
-                    Last::Nothing
-                }
-                '^' | '$' | '.' => {
-                    self.out.push(c);
-                    Last::Atom
-                }
-                '[' => {
-                    self.class()?;
-                    Last::Atom
-                }
-                '*' | '+' | '?' => self.repetition(&c.to_string(), last)?,
-                '{' => match self.count()? {
-                    Some(count) => self.repetition(&count, last)?,
-                    None => self.literal('{'),
-                },
-                '\\' => match self.escape()? {
-                    Escape::Char(c) => self.literal(c),
-                    Escape::Set(set) => {
-                        self.out.push_str(&format!("[{set}]"));
-                        Last::Atom
-                    }
-                    Escape::Place(place) => {
-                        self.out.push_str(place);
-                        Last::Atom
-                    }
-                    Escape::Literal => self.quoted(last),
-                },
-                c => self.literal(c),
+            let sign = match c {
+                '*' | '+' | '?' => Some(c.to_string()),
+                '{' => self.count()?,
+                _ => None,
             };
+            match (&sign, c) {
+                (Some(sign), _) if is_repeated => {
+                    return Err(format!("`{sign}` repeats a repetition; put it in (?:…)"));
+                }
+                (Some(sign), _) => {
+                    self.out.push_str(sign);
+                    self.out.extend(self.rest.next_if_eq(&'?'));
+                }
+                (None, '(') => self.group()?,
+                (None, '[') => self.class()?,
+                (None, '\\') if self.rest.next_if_eq(&'Q').is_some() => {
+                    while let Some(c) = self.rest.next() {
+                        if c == '\\' && self.rest.next_if_eq(&'E').is_some() {
+                            break;
+                        }
+                        self.literal(c);
+                    }
+                }
+                (None, '\\') => {
+                    if let Some(c) = self.escape(false)? {
+                        self.literal(c);
+                    }
+                }
+                (None, ')' | '|' | '^' | '$' | '.') => self.out.push(c),
+                (None, c) => self.literal(c),
+            }
+            is_repeated = sign.is_some();
         }
-        if open > 0 { Err("missing closing `)`".into()) } else { Ok(()) }
+        Ok(())
     }
 
-    fn literal(&mut self, c: char) -> Last {
+    fn literal(&mut self, c: char) {
         if c.is_alphanumeric() {
             self.out.push(c);
         } else {
             self.out.push_str(&format!("\\x{{{:X}}}", u32::from(c)));
         }
-        Last::Atom
     }
 
-    /// The text after `\Q`.
-    fn quoted(&mut self, mut last: Last) -> Last {
-        while let Some(c) = self.rest.next() {
-            if c == '\\' && self.rest.peek() == Some(&'E') {
-                self.rest.next();
-                break;
-            }
-            last = self.literal(c);
-        }
-        last
+    /// The text up to `end`, which is skipped.
+    fn until(&mut self, end: char) -> Result<String, String> {
+        let text = std::iter::from_fn(|| self.rest.next_if(|c| *c != end)).collect();
+        self.rest.next().map(|_| text).ok_or_else(|| format!("missing closing `{end}`"))
     }
 
-    fn repetition(&mut self, sign: &str, last: Last) -> Result<Last, String> {
-        match last {
-            Last::Nothing => return Err(format!("nothing to repeat before `{sign}`")),
-            Last::Repetition => return Err(format!("`{sign}` repeats a repetition; put it in (?:…)")),
-            Last::Atom => {}
-        }
-        self.out.push_str(sign);
-        if self.rest.next_if_eq(&'?').is_some() {
-            self.out.push('?');
-        }
-        Ok(Last::Repetition)
-    }
-
-    /// A counted repetition after its `{`; none if that is just a brace, as in Go.
+    /// A counted repetition after its `{`; `None` if that is only a brace, as in Go.
     fn count(&mut self) -> Result<Option<String>, String> {
         let mut ahead = self.rest.clone();
-        let mut text = String::new();
-        loop {
-            match ahead.next() {
-                Some('}') => break,
-                Some(c) if c.is_ascii_digit() || c == ',' => text.push(c),
-                _ => return Ok(None),
-            }
-        }
-        let (low, high) = text.split_once(',').map_or((text.as_str(), None), |(low, high)| (low, Some(high)));
+        let text: String =
+            std::iter::from_fn(|| ahead.next_if(|c| c.is_ascii_digit() || *c == ',')).collect();
+        let (low, high) = text.split_once(',').unwrap_or((&text, "0"));
         // For Go, a number with a leading zero is not a count.
-        let is_number = |t: &str| !t.is_empty() && !t.contains(',') && (t == "0" || !t.starts_with('0'));
-        if !is_number(low) || high.is_some_and(|high| !high.is_empty() && !is_number(high)) {
+        let is_count =
+            |text: &str| text == "0" || !text.is_empty() && !text.starts_with('0') && !text.contains(',');
+        if ahead.next() != Some('}') || !is_count(low) || !(high.is_empty() || is_count(high)) {
             return Ok(None);
         }
-        let number = |t: &str| t.parse::<u32>().ok().filter(|n| *n <= MAX_REPEAT);
-        let bounds = (number(low), high.filter(|high| !high.is_empty()).map(number));
-        match bounds {
-            (None, _) | (_, Some(None)) => {
-                return Err(format!("`{{{text}}}` repeats more than {MAX_REPEAT} times"));
-            }
-            (Some(low), Some(Some(high))) if high < low => {
-                return Err(format!("the maximum of `{{{text}}}` is below its minimum"));
-            }
-            _ => {}
+        let fits = |text: &str| text.is_empty() || text.parse::<u32>().is_ok_and(|count| count <= MAX_REPEAT);
+        if !fits(low) || !fits(high) {
+            return Err(format!("`{{{text}}}` repeats more than {MAX_REPEAT} times"));
         }
         self.rest = ahead;
         Ok(Some(format!("{{{text}}}")))
     }
 
-    /// A group after its `(`; returns how many more parentheses are open. Numbers and names of groups do not matter here.
-    fn group(&mut self, names: &mut HashSet<String>) -> Result<usize, String> {
-        if self.rest.next_if_eq(&'?').is_none() {
-            self.out.push_str("(?:");
-            return Ok(1);
-        }
-        let mut ahead = self.rest.clone();
-        let named = match (ahead.next(), ahead.next()) {
-            (Some('P'), Some('<')) => 2,
-            (Some('P'), Some('=' | '>'))
-            | (Some('<'), Some('=' | '!'))
-            | (Some('=' | '!' | '>' | '#'), _) => {
-                return Err("RE2 has no look-around, atomic groups, back-references or comments".into());
-            }
-            (Some('<'), _) => 1,
-            _ => 0,
-        };
-        if named > 0 {
-            self.rest.nth(named - 1);
-            let name: String = std::iter::from_fn(|| self.rest.next_if(|c| *c != '>')).collect();
-            let fits = self.rest.next().is_some()
-                && !name.is_empty()
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-            if !fits {
+    /// A group after its `(`: Go has fewer flags, and names may start with a digit.
+    fn group(&mut self) -> Result<(), String> {
+        self.out.push('(');
+        let ahead: String = self.rest.clone().take(3).collect();
+        if ahead.starts_with("?P<") || ahead.starts_with("?<") && !ahead.ends_with(['=', '!']) {
+            let name = self.until('>')?;
+            let name = name.split_once('<').map_or("", |(_, name)| name);
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
                 return Err(format!("`{name}` is not a valid group name"));
             }
-            if !names.insert(name.clone()) {
-                return Err(format!("two groups are called `{name}`"));
-            }
-            self.out.push_str("(?:");
-            return Ok(1);
-        }
-        self.flags()
-    }
-
-    /// Flags after `(?`, for a group or for the rest.
-    fn flags(&mut self) -> Result<usize, String> {
-        let mut flags = String::new();
-        loop {
-            match self.rest.next() {
-                Some(c @ ('i' | 'm' | 's' | 'U')) => flags.push(c),
-                Some('-') if !flags.contains('-') => flags.push('-'),
-                Some(end @ (':' | ')')) if !flags.ends_with('-') && (end == ':' || !flags.is_empty()) => {
-                    self.out.push_str(&format!("(?{flags}{end}"));
-                    return Ok(usize::from(end == ':'));
+            self.out.push_str(&format!("?P<_{name}>"));
+        } else if ahead.starts_with('?') {
+            for c in self.rest.by_ref() {
+                self.out.push(c);
+                match c {
+                    ':' | ')' => break,
+                    'x' | 'u' | 'R' => return Err(format!("unknown flag `{c}`; RE2 has i, m, s and U")),
+                    _ => {}
                 }
-                Some(c) => {
-                    return Err(format!("unknown flag `{c}` in `(?{flags}{c}`; RE2 has i, m, s and U"));
-                }
-                None => return Err("missing closing `)`".into()),
             }
         }
+        Ok(())
     }
 
     /// A class after its `[`.
     fn class(&mut self) -> Result<(), String> {
         self.out.push('[');
-        if self.rest.next_if_eq(&'^').is_some() {
-            self.out.push('^');
-        }
+        self.out.extend(self.rest.next_if_eq(&'^'));
         let mut first = true;
-        loop {
-            let c = self.rest.next().ok_or("missing closing `]`")?;
+        while let Some(c) = self.rest.next() {
             if c == ']' && !first {
-                break;
+                self.out.push(']');
+                return Ok(());
             }
             first = false;
-            if c == '['
-                && let Some(name) = self.posix()?
-            {
-                self.out.push_str(&name);
+            if c == '[' && self.posix()? {
                 continue;
             }
-            let low = match c {
-                '\\' => match self.escape()? {
-                    Escape::Char(c) => c,
-                    Escape::Set(set) => {
-                        self.out.push_str(&set);
-                        continue;
-                    }
-                    Escape::Place(_) | Escape::Literal => {
-                        return Err("`\\A`, `\\z`, `\\b`, `\\B` and `\\Q` have no meaning in a class".into());
-                    }
-                },
-                c => c,
-            };
-            let mut ahead = self.rest.clone();
-            let is_range = ahead.next() == Some('-') && ahead.peek().is_some_and(|c| *c != ']');
+            let Some(low) = self.member(c)? else { continue };
             self.literal(low);
-            if is_range {
-                self.rest.next();
-                let high = self.range_end()?;
-                if high < low {
-                    return Err(format!("the range `{low}-{high}` is backwards"));
-                }
+            let mut ahead = self.rest.clone();
+            if ahead.next() == Some('-')
+                && let Some(c) = ahead.next().filter(|c| *c != ']')
+            {
+                self.rest = ahead;
                 self.out.push('-');
+                let high = self.member(c)?.ok_or("a range must end with a character, not a set")?;
                 self.literal(high);
             }
         }
-        self.out.push(']');
-        Ok(())
+        Err("missing closing `]`".into())
     }
 
-    fn range_end(&mut self) -> Result<char, String> {
-        match self.rest.next() {
-            Some('\\') => match self.escape()? {
-                Escape::Char(c) => Ok(c),
-                _ => Err("a range must end with a character, not a set".into()),
-            },
-            Some(c) => Ok(c),
-            None => Err("missing closing `]`".into()),
-        }
+    /// A character of a class, or `None` for a set, which is already written.
+    fn member(&mut self, c: char) -> Result<Option<char>, String> {
+        if c == '\\' { self.escape(true) } else { Ok(Some(c)) }
     }
 
-    /// `[:name:]` in a class after its `[`; none if that is just a bracket.
-    fn posix(&mut self) -> Result<Option<String>, String> {
+    /// Copies `[:name:]` after its first bracket; false if that is just a bracket.
+    fn posix(&mut self) -> Result<bool, String> {
         let ahead: String = self.rest.clone().collect();
         let Some((name, _)) = ahead.strip_prefix(':').and_then(|text| text.split_once(":]")) else {
-            return Ok(None);
+            return Ok(false);
         };
         if !POSIX.contains(&name.strip_prefix('^').unwrap_or(name)) {
             return Err(format!("`[:{name}:]` is not a known class"));
         }
+        self.out.push_str(&format!("[:{name}:]"));
         self.rest.nth(name.chars().count() + 2);
-        Ok(Some(format!("[:{name}:]")))
+        Ok(true)
     }
 
-    /// An escape after its `\`.
-    fn escape(&mut self) -> Result<Escape, String> {
+    /// A character after its `\`, or `None` for anything else, which is already written.
+    fn escape(&mut self, in_class: bool) -> Result<Option<char>, String> {
         let c = self.rest.next().ok_or("a lone `\\` at the end")?;
-        Ok(match c {
-            'd' => Escape::Set("0-9".into()),
-            'D' => Escape::Set("[^0-9]".into()),
-            's' => Escape::Set(r"\t\n\f\r\x20".into()),
-            'S' => Escape::Set(r"[^\t\n\f\r\x20]".into()),
-            'w' => Escape::Set("0-9A-Za-z_".into()),
-            'W' => Escape::Set("[^0-9A-Za-z_]".into()),
-            'p' | 'P' => Escape::Set(self.property(c == 'P')?),
-            'A' => Escape::Place(r"\A"),
-            'z' => Escape::Place(r"\z"),
-            'b' => Escape::Place(r"(?-u:\b)"),
-            'B' => Escape::Place(r"(?-u:\B)"),
-            'Q' => Escape::Literal,
-            'a' => Escape::Char('\x07'),
-            'f' => Escape::Char('\x0c'),
-            'n' => Escape::Char('\n'),
-            'r' => Escape::Char('\r'),
-            't' => Escape::Char('\t'),
-            'v' => Escape::Char('\x0b'),
-            'x' => Escape::Char(self.hexadecimal()?),
-            '0'..='7' => Escape::Char(self.octal(c)?),
-            c if c.is_ascii() && !c.is_ascii_alphanumeric() => Escape::Char(c),
-            c => return Err(format!("`\\{c}` has no meaning in RE2")),
-        })
+        let text = match c {
+            'd' => "[0-9]",
+            'D' => "[^0-9]",
+            's' => r"[\t\n\f\r\x20]",
+            'S' => r"[^\t\n\f\r\x20]",
+            'w' => "[0-9A-Za-z_]",
+            'W' => "[^0-9A-Za-z_]",
+            'A' if !in_class => r"\A",
+            'z' if !in_class => r"\z",
+            'b' if !in_class => r"(?-u:\b)",
+            'B' if !in_class => r"(?-u:\B)",
+            'p' | 'P' => &self.property(c == 'P')?,
+            'a' => return Ok(Some('\x07')),
+            'f' => return Ok(Some('\x0c')),
+            'n' => return Ok(Some('\n')),
+            'r' => return Ok(Some('\r')),
+            't' => return Ok(Some('\t')),
+            'v' => return Ok(Some('\x0b')),
+            'x' | '0'..='7' => return self.code(c).map(Some),
+            c if c.is_ascii_punctuation() => return Ok(Some(c)),
+            c => return Err(format!("`\\{c}` has no meaning here in RE2")),
+        };
+        self.out.push_str(text);
+        Ok(None)
     }
 
-    fn octal(&mut self, first: char) -> Result<char, String> {
-        let next_is_octal = self.rest.peek().is_some_and(|c| c.is_digit(8));
-        if first != '0' && !next_is_octal {
-            return Err(format!("`\\{first}` refers back to a group, which RE2 does not support"));
-        }
-        let mut value = first.to_digit(8).unwrap_or_default();
-        for _ in 0..2 {
-            let Some(digit) = self.rest.next_if(|c| c.is_digit(8)) else { break };
-            value = value * 8 + digit.to_digit(8).unwrap_or_default();
-        }
-        char::from_u32(value).ok_or_else(|| "no such character".into())
-    }
-
-    fn hexadecimal(&mut self) -> Result<char, String> {
-        let braced = self.rest.next_if_eq(&'{').is_some();
-        let limit = if braced { 8 } else { 2 };
-        let digits: String = (0..limit).map_while(|_| self.rest.next_if(char::is_ascii_hexdigit)).collect();
-        let ends = if braced { self.rest.next() == Some('}') } else { digits.len() == 2 };
-        let value = u32::from_str_radix(&digits, 16).ok().filter(|_| ends);
-        value
+    /// A character by its number, in octal or after `\x`.
+    fn code(&mut self, first: char) -> Result<char, String> {
+        let (text, base) = match first {
+            'x' if self.rest.next_if_eq(&'{').is_some() => (self.until('}')?, 16),
+            'x' => (Some(self.digits(2, 16)).filter(|text| text.len() == 2).unwrap_or_default(), 16),
+            first => (format!("{first}{}", self.digits(2, 8)), 8),
+        };
+        let fits = match first {
+            'x' => (1..9).contains(&text.len()),
+            first => first == '0' || text.len() > 1,
+        };
+        let number = u32::from_str_radix(&text, base).ok().filter(|_| fits && !text.starts_with('+'));
+        number
             .and_then(char::from_u32)
-            .ok_or_else(|| "`\\x` needs two hexadecimal digits, or braces as in `\\x{10FFFF}`".into())
+            .ok_or_else(|| format!("`\\{first}{text}` is not a character; RE2 has no back-references"))
+    }
+
+    fn digits(&mut self, max: usize, base: u32) -> String {
+        std::iter::from_fn(|| self.rest.next_if(|c| c.is_digit(base))).take(max).collect()
     }
 
     /// A Unicode class after `\p` or `\P`, by the names that Go knows: categories and scripts.
-    fn property(&mut self, mut negated: bool) -> Result<String, String> {
-        let mut name: String = match self.rest.next() {
-            Some('{') => {
-                let name = std::iter::from_fn(|| self.rest.next_if(|c| *c != '}')).collect();
-                self.rest.next().ok_or("missing closing `}`")?;
-                name
-            }
-            Some(c) => c.into(),
-            None => return Err("`\\p` needs the name of a class".into()),
+    fn property(&mut self, negated: bool) -> Result<String, String> {
+        let name = match self.rest.next() {
+            Some('{') => self.until('}')?,
+            c => c.into_iter().collect(),
         };
-        if let Some(rest) = name.strip_prefix('^') {
-            negated = !negated;
-            name = rest.to_owned();
-        }
-        let fits = name.starts_with(|c: char| c.is_ascii_uppercase())
+        let (negated, name) = name.strip_prefix('^').map_or((negated, &*name), |rest| (!negated, rest));
+        let is_known = name.starts_with(|c: char| c.is_ascii_uppercase())
             && name.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
-        if !fits {
+        if !is_known {
             return Err(format!("`{name}` is not a Unicode class"));
         }
         Ok(format!("\\{}{{{name}}}", if negated { 'P' } else { 'p' }))
@@ -482,40 +344,40 @@ mod tests {
     #[test]
     fn what_go_refuses_is_refused() {
         for (pattern, words) in [
-            ("(", "missing closing `)`"),
-            (")", "unexpected `)`"),
+            ("(", "unclosed group"),
+            (")", "unopened group"),
             ("[a", "missing closing `]`"),
-            ("[b-a]", "is backwards"),
+            ("[b-a]", "the start must be <= the end"),
             ("[a-\\d]", "not a set"),
             ("[[:foo:]]", "not a known class"),
-            ("*a", "nothing to repeat"),
-            ("a|*", "nothing to repeat"),
-            ("(?i)*", "nothing to repeat"),
+            ("*a", "repetition operator missing"),
+            ("a|*", "repetition operator missing"),
+            ("(?i)*", "repetition operator missing"),
             ("a**", "repeats a repetition"),
             ("a???", "repeats a repetition"),
             ("a{2}{3}", "repeats a repetition"),
             ("a{1001}", "more than 1000"),
-            ("a{2,1}", "below its minimum"),
+            ("a{2,1}", "the start must be <= the end"),
             ("(?=a)", "look-around"),
             ("(?!a)", "look-around"),
             ("(?<=a)", "look-around"),
-            ("(?>a)", "atomic"),
+            ("(?>a)", "unrecognized flag"),
             ("(?x)a b", "unknown flag `x`"),
             ("(?u)a", "unknown flag `u`"),
-            ("(?i", "missing closing"),
-            ("(?P<n>a)(?P<n>b)", "two groups"),
+            ("(?i", "expected flag"),
+            ("(?P<n>a)(?P<n>b)", "duplicate capture group name"),
             ("(?P<a-b>x)", "not a valid group name"),
             ("\\", "lone"),
-            ("\\1", "refers back"),
+            ("\\1", "back-references"),
             ("(a)\\8", "no meaning"),
             ("\\C", "no meaning"),
             ("\\Z", "no meaning"),
             ("\\E", "no meaning"),
             ("\\ä", "no meaning"),
             ("\\y", "no meaning"),
-            ("\\xZ", "two hexadecimal digits"),
+            ("\\xZ", "is not a character"),
             ("\\p{script=Greek}", "not a Unicode class"),
-            ("\\p{Nowhere}", "not a "),
+            ("\\p{Nowhere}", "Unicode property not found"),
             ("((((a{100}){100}){100}){100})", "too large"),
         ] {
             let error = compile(pattern).expect_err(pattern);

@@ -20,11 +20,13 @@ struct Inner {
 struct State {
     stopped: bool,
     reason: Option<String>,
-    children: Vec<std::sync::Weak<Inner>>,
     hooks: Vec<std::sync::Weak<Action>>,
+    /// Triggers this request with its parent.
+    parent: Option<Hook>,
 }
 
-type Action = dyn Fn() + Send + Sync;
+/// Receives the reason.
+type Action = dyn Fn(&Option<String>) + Send + Sync;
 
 /// An action that runs on a stop, see [`Stop::on_stop`]; dropping this cancels it.
 #[must_use = "a dropped hook never runs"]
@@ -55,15 +57,13 @@ impl Stop {
     /// A request that is triggered with this one, or earlier on its own.
     pub fn child(&self) -> Self {
         let child = Self::new();
-        let mut state = self.lock();
-        if state.stopped {
-            let reason = state.reason.clone();
-            drop(state);
-            child.end(reason);
-        } else {
-            state.children.retain(|weak| weak.strong_count() > 0);
-            state.children.push(Arc::downgrade(&child.0));
-        }
+        let weak = Arc::downgrade(&child.0);
+        let hook = self.hook(move |reason| {
+            if let Some(child) = weak.upgrade() {
+                Self(child).end(reason.clone());
+            }
+        });
+        child.lock().parent = Some(hook);
         child
     }
 
@@ -139,11 +139,16 @@ impl Stop {
     /// Runs `action` when a stop is requested, or now if it already was: for code that blocks outside [`Stop::wait`], such
     /// as on a socket. It runs on the requesting thread, so it must be short and must not block.
     pub fn on_stop(&self, action: impl Fn() + Send + Sync + 'static) -> Hook {
+        self.hook(move |_| action())
+    }
+
+    fn hook(&self, action: impl Fn(&Option<String>) + Send + Sync + 'static) -> Hook {
         let action: Arc<Action> = Arc::new(action);
         let mut state = self.lock();
         if state.stopped {
+            let reason = state.reason.clone();
             drop(state);
-            action();
+            action(&reason);
         } else {
             state.hooks.retain(|weak| weak.strong_count() > 0);
             state.hooks.push(Arc::downgrade(&action));
@@ -152,21 +157,18 @@ impl Stop {
     }
 
     fn end(&self, reason: Option<String>) {
-        let (children, hooks) = {
+        let hooks = {
             let mut state = self.lock();
             if state.stopped {
                 return;
             }
             state.stopped = true;
             state.reason.clone_from(&reason);
-            (std::mem::take(&mut state.children), std::mem::take(&mut state.hooks))
+            std::mem::take(&mut state.hooks)
         };
         self.0.changed.notify_all();
         for action in hooks.iter().filter_map(std::sync::Weak::upgrade) {
-            action();
-        }
-        for child in children.iter().filter_map(std::sync::Weak::upgrade) {
-            Self(child).end(reason.clone());
+            action(&reason);
         }
     }
 

@@ -57,7 +57,12 @@ pub fn text(text: &str) -> Cow<'_, str> {
 
 /// The beginning of an untrusted name or address, for messages: enough to recognise it.
 pub fn short(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(MAX_SHORT) {
+    cut(text, MAX_SHORT)
+}
+
+/// The first `max` characters of a text, with an ellipsis in place of the rest.
+pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
         None => Cow::Borrowed(text),
     }

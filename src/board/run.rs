@@ -165,7 +165,8 @@ pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     let said = run.plugins.iter().flatten().filter_map(|entry| Some((entry, entry.message.as_ref()?)));
     for (entry, cause) in said {
         // Causes that differ only in the name of the node are the same.
-        let cause = cause.replace(&format!("`{}`", entry.node), "the node");
+        let own = format!("`{}`", entry.node);
+        let cause = cause.replace(&format!("node {own}"), "the node").replace(&own, "the node");
         let cause = cause.split_whitespace().collect::<Vec<_>>().join(" ");
         let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
         let place = match count(entry) {

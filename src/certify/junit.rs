@@ -7,10 +7,12 @@ use std::io::BufRead;
 
 use crate::item::plain;
 use crate::report::is_suite_node;
+use anyhow::{Result, ensure};
 use base::xml::{Lexer, Token};
 
 /// Marks a required test in its name.
-const REQUIRED: &str = "[Conformance]";
+pub(super) const REQUIRED: &str = "[Conformance]";
+
 /// The relevant content of a JUnit file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Junit {
@@ -20,29 +22,26 @@ pub(super) struct Junit {
     pub tests: usize,
     /// The number of tests that ran.
     pub ran: usize,
-    /// Required tests that passed exactly once, at the first attempt.
-    pub passed: BTreeSet<String>,
-    /// Required tests that did not run.
-    pub skipped: BTreeSet<String>,
-    /// Required tests that failed.
-    pub failed: BTreeSet<String>,
-    /// Required tests that passed after a failure.
-    pub flaky: BTreeSet<String>,
-    /// Required tests that are listed more than once.
-    pub repeated: BTreeSet<String>,
+    /// Required tests by outcome.
+    pub required: BTreeMap<Outcome, BTreeSet<String>>,
 }
 
-/// Outcome of one test.
-#[derive(Default)]
-struct Outcome {
-    skipped: bool,
-    failed: bool,
-    flaky: bool,
+/// Outcome of a test; of several, the last one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outcome {
+    /// Passed at the first attempt.
+    Passed,
+    Skipped,
+    /// Passed after a failure.
+    Flaky,
+    Failed,
+    /// Listed more than once, in addition to the outcomes.
+    Repeated,
 }
 
 impl Junit {
     /// Reads a whole file.
-    pub(super) fn read(input: impl BufRead) -> anyhow::Result<Self> {
+    pub(super) fn read(input: impl BufRead) -> Result<Self> {
         let mut lexer = Lexer::new(input);
         let mut junit = Self::default();
         let mut suites = 0_usize;
@@ -52,83 +51,68 @@ impl Junit {
                 Token::Text | Token::Close => continue,
                 Token::Open => {}
             }
+            let attribute = |name| lexer.attribute(name).unwrap_or_default().to_owned();
             match lexer.name() {
                 "testsuite" => suites += 1,
-                "property" => {
-                    let of = |name| lexer.attribute(name).unwrap_or_default().to_owned();
-                    junit.properties.insert(of("name"), of("value"));
-                }
+                "property" => drop(junit.properties.insert(attribute("name"), attribute("value"))),
                 "testcase" => {
-                    let name = lexer.attribute("name").unwrap_or_default().to_owned();
-                    let outcome = outcome(&mut lexer)?;
-                    junit.add(&name, &outcome);
+                    let name = attribute("name");
+                    junit.add(&name, outcome(&mut lexer)?);
                 }
                 _ => {}
             }
         }
-        anyhow::ensure!(suites > 0, "it has no <testsuite>");
+        ensure!(suites > 0, "it has no <testsuite>");
         Ok(junit)
     }
 
     /// The number of required tests.
-    pub(super) fn required(&self) -> usize {
-        [&self.passed, &self.skipped, &self.failed, &self.flaky].iter().map(|set| set.len()).sum()
+    pub(super) fn number(&self) -> usize {
+        let sets = self.required.iter().filter(|(outcome, _)| **outcome != Outcome::Repeated);
+        sets.map(|(_, names)| names.len()).sum()
     }
 
     /// Whether it lists a required test of this name, with or without Ginkgo's prefix.
     pub(super) fn lists(&self, name: &str) -> bool {
-        let name = plain(name);
-        [&self.passed, &self.skipped, &self.failed, &self.flaky].iter().any(|set| set.contains(name))
+        self.required.values().any(|names| names.contains(plain(name)))
     }
 
-    fn add(&mut self, name: &str, outcome: &Outcome) {
+    fn add(&mut self, name: &str, outcome: Outcome) {
         if is_suite_node(name) {
             return;
         }
         self.tests += 1;
-        self.ran += usize::from(!outcome.skipped);
-        if !name.contains(REQUIRED) {
-            return;
+        self.ran += usize::from(outcome != Outcome::Skipped);
+        if name.contains(REQUIRED) {
+            let repeated = self.lists(name).then_some(Outcome::Repeated);
+            for outcome in repeated.into_iter().chain([outcome]) {
+                self.required.entry(outcome).or_default().insert(plain(name).to_owned());
+            }
         }
-        let name = plain(name);
-        if self.lists(name) {
-            self.repeated.insert(name.to_owned());
-        }
-        let set = match outcome {
-            Outcome { failed: true, .. } => &mut self.failed,
-            Outcome { flaky: true, .. } => &mut self.flaky,
-            Outcome { skipped: true, .. } => &mut self.skipped,
-            _ => &mut self.passed,
-        };
-        set.insert(name.to_owned());
     }
 }
 
 /// Outcome of the current test, from the elements inside it.
-fn outcome(lexer: &mut Lexer<impl BufRead>) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome::default();
-    loop {
-        match lexer.next_token()? {
-            Token::Close | Token::End => return Ok(outcome),
-            Token::Text => continue,
-            Token::Open => {}
-        }
-        match lexer.name() {
-            "skipped" => outcome.skipped = true,
-            "failure" | "error" => outcome.failed = true,
-            "flakyFailure" | "flakyError" => outcome.flaky = true,
-            _ => {}
-        }
+fn outcome(lexer: &mut Lexer<impl BufRead>) -> Result<Outcome> {
+    let mut outcome = Outcome::Passed;
+    while lexer.next_child()? {
+        outcome = outcome.max(match lexer.name() {
+            "skipped" => Outcome::Skipped,
+            "failure" | "error" => Outcome::Failed,
+            "flakyFailure" | "flakyError" => Outcome::Flaky,
+            _ => Outcome::Passed,
+        });
         lexer.skip_element()?;
     }
+    Ok(outcome)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn names(set: &BTreeSet<String>) -> Vec<&str> {
-        set.iter().map(String::as_str).collect()
+    fn names(junit: &Junit, outcome: Outcome) -> Vec<&str> {
+        junit.required[&outcome].iter().map(String::as_str).collect()
     }
 
     #[test]
@@ -144,12 +128,12 @@ mod tests {
 <testcase name="[It] g"><skipped/></testcase>
 <testcase name="a [Conformance]"/></testsuite></testsuites>"#;
         let junit = Junit::read(text.as_bytes()).unwrap();
-        assert_eq!(names(&junit.passed), ["a [Conformance]"]);
-        assert_eq!(names(&junit.skipped), ["b [Conformance]"]);
-        assert_eq!(names(&junit.failed), ["c [Conformance]", "d [Conformance]"]);
-        assert_eq!(names(&junit.flaky), ["e [Conformance]"]);
-        assert_eq!(names(&junit.repeated), ["a [Conformance]"]);
-        assert_eq!((junit.tests, junit.ran, junit.required()), (8, 6, 5));
+        assert_eq!(names(&junit, Outcome::Passed), ["a [Conformance]"]);
+        assert_eq!(names(&junit, Outcome::Skipped), ["b [Conformance]"]);
+        assert_eq!(names(&junit, Outcome::Failed), ["c [Conformance]", "d [Conformance]"]);
+        assert_eq!(names(&junit, Outcome::Flaky), ["e [Conformance]"]);
+        assert_eq!(names(&junit, Outcome::Repeated), ["a [Conformance]"]);
+        assert_eq!((junit.tests, junit.ran, junit.number()), (8, 6, 5));
         assert_eq!(junit.properties["RandomSeed"], "7");
         assert!(junit.lists("[It] b [Conformance]") && !junit.lists("[It] g"));
     }

@@ -2,25 +2,39 @@
 //!
 //! The text becomes part of the submission unmodified; no network access.
 
+use regex::Regex;
+
 use base::yaml::{self, Content, Error, Node, typed};
 
-/// Required keys, which must not be empty.
-const NEEDED: [&str; 8] = [
-    "vendor",
-    "name",
-    "version",
-    "type",
-    "description",
-    "website_url",
-    "documentation_url",
-    "contact_email_address",
+/// Keys, and whether a value is required.
+const KEYS: [(&str, bool); 10] = [
+    ("vendor", true),
+    ("name", true),
+    ("version", true),
+    ("type", true),
+    ("description", true),
+    ("website_url", true),
+    ("documentation_url", true),
+    ("contact_email_address", true),
+    ("repo_url", false),
+    ("product_logo_url", false),
 ];
-/// Optional keys.
-const OPTIONAL: [&str; 2] = ["repo_url", "product_logo_url"];
-/// Valid types of a product.
-const TYPES: [&str; 3] = ["distribution", "hosted platform", "installer"];
-/// File extensions of logos.
-const LOGOS: [&str; 3] = [".svg", ".ai", ".eps"];
+/// Forms of values: end of the key, pattern, problem with other values. A link without an extension, such as that of a shared
+/// drive, may lead to a logo.
+const FORMS: [(&str, &str, &str); 4] = [
+    (
+        "type",
+        "^(?:distribution|hosted platform|installer)$",
+        " is `{}`; write distribution, hosted platform or installer",
+    ),
+    ("contact_email_address", r"^[^@ ,]+@[^. ,][^ ,]*\.[^ ,]*$", ": `{}` is not an e-mail address"),
+    ("_url", r"^https?://[^/?#\s]*\.[^/?#\s]*(?:[/?#]\S*)?$", ": `{}` is not a URL; write it with https://"),
+    (
+        "product_logo_url",
+        r"(?i)^[^?#]*/(?:[^/?#.]*|[^/?#]*\.(?:svg|ai|eps))(?:[?#]|$)",
+        ": `{}` is not an SVG, AI or EPS file",
+    ),
+];
 
 /// A valid description.
 #[derive(Debug)]
@@ -39,26 +53,24 @@ impl Product {
         let mut wrong = Vec::new();
         for (key, value) in entries {
             let name = key.text.as_str();
-            if !NEEDED.contains(&name) && !OPTIONAL.contains(&name) {
-                let known = [&NEEDED[..], &OPTIONAL[..]].concat().join(", ");
-                wrong.push(key.place.error(format!("`{name}` is unknown; use {known}")).to_string());
+            let checked = if KEYS.iter().any(|(known, _)| *known == name) {
+                plain(name, value)
+                    .and_then(|said| problem(name, &said).map_or(Ok(()), |why| Err(value.place.error(why))))
             } else {
-                match plain(name, value) {
-                    Err(error) => wrong.push(error.to_string()),
-                    Ok(said) => {
-                        wrong.extend(problem(name, &said).map(|why| value.place.error(why).to_string()));
-                    }
-                }
-            }
+                let known = KEYS.map(|(key, _)| key).join(", ");
+                Err(key.place.error(format!("`{name}` is unknown; use {known}")))
+            };
+            wrong.extend(checked.err().map(|error| error.to_string()));
         }
         let said =
             |key: &str| node.get(key).map(|value| plain(key, value).unwrap_or_else(|_| key.to_owned()));
-        let missing = NEEDED.iter().filter(|key| said(key).is_none_or(|text| text.is_empty()));
-        wrong.extend(missing.map(|key| format!("`{key}` is missing or empty")));
+        let missing =
+            KEYS.iter().filter(|(key, required)| *required && said(key).is_none_or(|text| text.is_empty()));
+        wrong.extend(missing.map(|(key, _)| format!("`{key}` is missing or empty")));
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        Ok(Self { name: said("name").unwrap_or_default(), text: text.clone() })
+        Ok(Self { name: said("name").unwrap_or_default(), text })
     }
 }
 
@@ -74,39 +86,10 @@ fn plain(key: &str, value: &Node) -> Result<String, Error> {
 
 /// The problem with the value of a key, if any.
 fn problem(key: &str, value: &str) -> Option<String> {
-    if value.is_empty() {
-        return None;
-    }
-    let is_address = || {
-        value.split_once('@').is_some_and(|(user, host)| {
-            !user.is_empty() && host.contains('.') && !host.starts_with('.') && !value.contains([' ', ','])
-        })
-    };
-    match key {
-        "type" if !TYPES.contains(&value) => {
-            Some(format!("`type` is `{value}`; write {}, {} or {}", TYPES[0], TYPES[1], TYPES[2]))
-        }
-        "contact_email_address" if !is_address() => {
-            Some(format!("`{key}`: `{value}` is not an e-mail address"))
-        }
-        key if key.ends_with("_url") && !is_url(value) => {
-            Some(format!("`{key}`: `{value}` is not a URL; write it with https://"))
-        }
-        "product_logo_url" => {
-            let path = value.split(['?', '#']).next().unwrap_or_default().to_ascii_lowercase();
-            // A link without an extension, such as that of a shared drive, may lead to one.
-            let file = path.rsplit('/').next().unwrap_or_default();
-            let fits = !file.contains('.') || LOGOS.iter().any(|ending| file.ends_with(ending));
-            (!fits).then(|| format!("`{key}`: `{value}` is not an SVG, AI or EPS file"))
-        }
-        _ => None,
-    }
-}
-
-fn is_url(text: &str) -> bool {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let host = rest.map(|rest| rest.split(['/', '?', '#']).next().unwrap_or_default());
-    host.is_some_and(|host| host.contains('.') && !text.contains(char::is_whitespace))
+    let fits = |pattern: &str| Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(value));
+    let broken = FORMS.iter().find(|(end, pattern, _)| key.ends_with(end) && !fits(pattern));
+    let (.., problem) = broken.filter(|_| !value.is_empty())?;
+    Some(format!("`{key}`{}", problem.replace("{}", value)))
 }
 
 #[cfg(test)]

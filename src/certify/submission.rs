@@ -12,10 +12,7 @@ use super::{Candidate, Product};
 use base::at::At as _;
 
 /// File names of a submission.
-const JUNIT: &str = "junit_01.xml";
-const LOG: &str = "e2e.log";
-const PRODUCT: &str = "PRODUCT.yaml";
-const README: &str = "README.md";
+const FILES: [&str; 4] = ["README.md", "e2e.log", "junit_01.xml", "PRODUCT.yaml"];
 
 /// Writes the submission into the folder `into`, which must not exist or be empty; returns the paths of its files.
 pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -26,18 +23,23 @@ pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> an
     let beside = base::temp::Folder::inside(above).with_context(shown)?;
     let making = beside.join("submission");
     fs::create_dir(&making).with_context(shown)?;
-    for (name, of) in [(LOG, &candidate.log), (JUNIT, &candidate.junit)] {
-        let mut content = candidate.files.open(of)?.with_context(|| format!("`{of}` is missing"))?;
-        let mut file = File::create_new(making.join(name)).with_context(shown)?;
+    let [readme, log, junit, description] = FILES.map(|name| making.join(name));
+    for (path, of) in [(log, &candidate.log), (junit, &candidate.junit)] {
+        let mut content = candidate.files.open(of).with_context(|| format!("`{of}` is missing"))?;
+        let mut file = File::create_new(path).with_context(shown)?;
         io::copy(&mut content, &mut file).with_context(shown)?;
     }
-    fs::write(making.join(PRODUCT), &product.text).with_context(shown)?;
-    fs::write(making.join(README), readme(candidate, product)).with_context(shown)?;
+    fs::write(description, &product.text).with_context(shown)?;
+    let text = include_str!("submission.md")
+        .replace("@PRODUCT@", &product.name)
+        .replace("@VERSION@", &candidate.version)
+        .replace("@REQUIRED@", &candidate.required.0.to_string());
+    fs::write(readme, text).with_context(shown)?;
     if into.exists() {
         fs::remove_dir(into).with_context(shown)?;
     }
     fs::rename(&making, into).with_context(shown)?;
-    Ok([README, LOG, JUNIT, PRODUCT].map(|name| into.join(name)).to_vec())
+    Ok(FILES.map(|name| into.join(name)).to_vec())
 }
 
 /// Fails if `into` has content that would be overwritten.
@@ -50,32 +52,4 @@ pub(crate) fn check(into: &Path) -> anyhow::Result<()> {
             Some(_) => bail!("`{}` is not empty; name a new folder", into.display()),
         },
     }
-}
-
-fn readme(candidate: &Candidate, product: &Product) -> String {
-    let (name, version) = (&product.name, &candidate.version);
-    let (required, _) = candidate.required;
-    format!(
-        "# Conformance results of {name}, Kubernetes {version}
-
-All {required} conformance tests of {version} ran one after the other, in one run, and passed.
-
-## How to reproduce
-
-1. Create a cluster with {name}, and make sure that `kubectl get nodes` works.
-2. Run the conformance tests, which takes about two hours:
-
-   ```sh
-   sonobuoy run --wait --mode certified-conformance
-   archive=$(sonobuoy retrieve)
-   ```
-
-3. Get the two result files of this folder out of the archive:
-
-   ```sh
-   tar -xzf \"$archive\" plugins/e2e/results/global/e2e.log plugins/e2e/results/global/{JUNIT}
-   sonobuoy delete --wait
-   ```
-"
-    )
 }

@@ -1,15 +1,17 @@
 //! Steps after the end of a run: fetching, reports, a verdict, cleaning up.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::ArgMatches;
+use ureq::http::Uri;
 
-use super::flag::value;
-use super::{fetching, output, report, request, shown, upload};
+use super::flag::Args;
+use super::mistake;
+use super::retrieve::{TRANSFER, fetch};
+use super::{output, report, run_args, shown};
 use crate::deploy::Removal;
 use crate::names::RUNS_DIR;
 use crate::pipeline;
@@ -24,12 +26,9 @@ use base::temp;
 /// Maximum time to wait for a deletion.
 const DELETION: Duration = Duration::from_secs(3_600);
 
-/// Exit code of a failed transfer, as of `sonobuoy retrieve`.
-const TRANSFER: u8 = 2;
-
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
-    matches: &'a ArgMatches,
+    args: Args<'a>,
     outputs: report::Outputs,
     retrieve: Option<PathBuf>,
     upload: Option<&'a str>,
@@ -40,21 +39,21 @@ pub(crate) struct Afterwards<'a> {
 }
 
 impl<'a> Afterwards<'a> {
-    /// Reads the flags.
-    pub(crate) fn asked(matches: &'a ArgMatches) -> Result<Self> {
-        if let Some(folder) = value(matches, "retrieve") {
+    /// Reads the flags; `upload` is the URL to which this machine sends the archive.
+    pub(crate) fn asked(args: Args<'a>, upload: Option<&'a str>) -> Result<Self> {
+        if let Some(folder) = args.text("retrieve") {
             // The folder may be needed for other requested files.
             fs::create_dir_all(folder).at("cannot create", folder)?;
         }
-        let outputs = report::Outputs::open(matches)?;
+        let outputs = report::Outputs::open(&args)?;
         let reads = outputs.is_any();
         Ok(Self {
-            matches,
+            args,
             outputs,
-            retrieve: value(matches, "retrieve").map(PathBuf::from),
-            upload: upload::from_here(matches)?,
-            reads: reads || value(matches, "fail-on").is_some_and(|limit| limit != "never"),
-            delete: if matches.get_flag("delete") { Some(request::rbac(matches)?) } else { None },
+            retrieve: args.text("retrieve").map(PathBuf::from),
+            upload,
+            reads: reads || args.text("fail-on").is_some_and(|limit| limit != "never"),
+            delete: args.on("delete").then(|| run_args::rbac(args)).transpose()?,
         })
     }
 
@@ -72,19 +71,16 @@ impl<'a> Afterwards<'a> {
         told: Option<&Run>,
         service: Option<&Credentials>,
         stop: &Stop,
-    ) -> Result<ExitCode> {
+    ) -> Result<u8> {
         let mut code = 0;
         let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.reads || self.retrieve.is_some() || self.upload.is_some() {
             // An archive that is not to be kept is read from a temporary folder.
-            let passing = self
-                .retrieve
-                .is_none()
-                .then(temp::Folder::new)
-                .transpose()
-                .context("cannot create a temporary folder")?;
-            let into = passing.as_deref().or(self.retrieve.as_deref());
-            let into = into.unwrap_or(Path::new("."));
+            let passing = match self.retrieve {
+                Some(_) => None,
+                None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
+            };
+            let into = passing.as_deref().or(self.retrieve.as_deref()).unwrap_or(Path::new("."));
             let retrieval = Retrieval {
                 client,
                 namespace,
@@ -97,31 +93,31 @@ impl<'a> Afterwards<'a> {
                 keep_seal: true,
                 watch: &|_, _| (),
             };
-            let paths = match fetching::fetch(self.matches, &retrieval, stop) {
+            let paths = match fetch(self.args, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(Failure::NotReady(error) | Failure::Unasked(error)) => return Err(error.context(kept)),
                 Err(Failure::Transfer(error)) => {
                     log::error!("error retrieving results: {error:#}; {kept}");
-                    return Ok(ExitCode::from(TRANSFER));
+                    return Ok(TRANSFER);
                 }
             };
             if let Some(url) = self.upload
                 && let Err(error) = pipeline::upload(&paths, url, stop)
             {
                 log::error!("{error:#}; {kept}");
-                return Ok(ExitCode::from(TRANSFER));
+                return Ok(TRANSFER);
             }
             code = self.report(&paths)?;
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
             log::error!("the aggregator could not upload the archive: {error}; {kept}");
-            return Ok(ExitCode::from(TRANSFER));
+            return Ok(TRANSFER);
         }
         if let (Some(rbac), Some(client)) = (self.delete, client) {
             let removal = Removal { namespace: namespace.to_owned(), rbac, all: false, dry_run: false };
             removal.issue(client)?.wait(client, DELETION, &mut |state| log::info!("{state}"))?;
         }
-        Ok(ExitCode::from(code))
+        Ok(code)
     }
 
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.
@@ -129,17 +125,31 @@ impl<'a> Afterwards<'a> {
         // A persistent claim holds the archives of all runs; names begin with the time.
         let newest = paths.iter().max().filter(|_| self.reads);
         if let Some(path) = newest {
-            return report::report(self.matches, &self.outputs, path, None, self.retrieve.is_some())
+            return report::report(&self.args, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
-            if shown::is_json(self.matches) {
+            if shown::is_json(&self.args) {
                 shown::archive(&path.display().to_string())?;
             } else {
                 output::print(&format!("{}\n", path.display()))?;
             }
         }
         Ok(0)
+    }
+}
+
+/// The URL of `--upload`: HTTPS, or HTTP to the machine itself, unless the aggregator sends there.
+pub(super) fn upload<'m>(args: Args<'m>, by_aggregator: bool) -> Result<Option<&'m str>> {
+    let Some(url) = args.text("upload") else { return Ok(None) };
+    let uri =
+        url.parse::<Uri>().map_err(|error| mistake::error(format!("--upload: invalid URL: {error}")))?;
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    match uri.scheme_str() {
+        Some("https") => Ok(Some(url)),
+        Some("http") if is_here && !by_aggregator => Ok(Some(url)),
+        _ => Err(mistake::error("--upload takes a URL that begins with https://")),
     }
 }

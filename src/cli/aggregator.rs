@@ -2,12 +2,10 @@
 //!
 //! SIGTERM leaves the run resumable by the next container.
 
-use std::process::ExitCode;
-
 use anyhow::Context as _;
-use clap::ArgMatches;
 
 use super::cluster;
+use super::flag::Args;
 use crate::{doctor, pipeline};
 use base::stop::Stop;
 use base::sys::{self, Signal};
@@ -16,19 +14,19 @@ use base::sys::{self, Signal};
 const API_OUTAGE_LIMIT: std::time::Duration = std::time::Duration::from_secs(3_600);
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let stop = Stop::new();
     let asked = stop.clone();
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
         asked.stop_because("the container was told to stop");
     })?;
-    if matches.get_flag("echo") {
-        return doctor::serve(&stop).map(|()| ExitCode::SUCCESS);
+    if args.on("echo") {
+        return doctor::serve(&stop).map(|()| 0);
     }
     let connect = || {
-        let client = cluster::client(matches, &stop).context("the way to the API server")?;
+        let client = cluster::client(args, &stop).context("the way to the API server")?;
         Ok(client.patience(API_OUTAGE_LIMIT))
     };
-    let clean = pipeline::aggregate(connect, matches.get_flag("no-exit"), &stop)?;
-    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop)?;
+    Ok(u8::from(!clean))
 }

@@ -1,52 +1,78 @@
-//! The cluster of a command line: `--kubeconfig`, `--context`, `--as`, `--request-timeout`.
+//! The cluster of a command line: `--kubeconfig`, `--context`, `--as`, `--request-timeout`, `--namespace`.
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
-use clap::ArgMatches;
+use anyhow::{Context as _, Result};
 
-use super::flag::value;
-use super::usage;
+use super::flag::Args;
+use super::mistake::invalid;
 use crate::image::release;
-use base::clock;
+use crate::names;
+use crate::remote::state;
 use base::kube::{Client, Config, Method, Options, Request};
 use base::stop::Stop;
+use base::{clock, sys};
+
+/// An empty variable in a script would otherwise mean all namespaces.
+pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's namespace with -n";
+
+/// Where a variable names the namespace of runs.
+pub(crate) const NAMESPACE: &str = "SONOBUOY_NAMESPACE";
 
 /// A client for the cluster; sends nothing yet.
-pub(crate) fn client(matches: &ArgMatches, stop: &Stop) -> anyhow::Result<Client> {
-    let request_timeout = match value(matches, "request-timeout") {
-        None => None,
-        // As in kubectl, a bare number means seconds.
-        Some(limit) => Some(
-            clock::parse_duration(limit).or_else(|| clock::parse_duration(&format!("{limit}s"))).ok_or_else(
-                || {
-                    usage::error(format!(
-                        "invalid argument {limit:?} for \"--request-timeout\": write 30s or 2m"
-                    ))
-                },
-            )?,
-        ),
+pub(crate) fn client(args: Args, stop: &Stop) -> Result<Client> {
+    Ok(Client::new(Config::load(&options(args)?)?, stop)?)
+}
+
+pub(crate) fn options(args: Args) -> Result<Options> {
+    // As in kubectl, a bare number means seconds.
+    let limit = |text: &str| {
+        let limit = clock::parse_duration(text).or_else(|| clock::parse_duration(&format!("{text}s")));
+        limit.ok_or_else(|| invalid("request-timeout", text, "write 30s or 2m"))
     };
-    let options = Options {
-        path: value(matches, "kubeconfig").map(PathBuf::from),
-        context: value(matches, "context").map(str::to_owned),
-        as_user: value(matches, "as").map(str::to_owned),
-        as_groups: matches.get_many("as-group").unwrap_or_default().cloned().collect(),
-        request_timeout,
+    Ok(Options {
+        path: args.text("kubeconfig").map(PathBuf::from),
+        context: args.text("context").map(str::to_owned),
+        as_user: args.text("as").map(str::to_owned),
+        as_groups: args.all("as-group").map(str::to_owned).collect(),
+        request_timeout: args.text("request-timeout").map(limit).transpose()?,
+    })
+}
+
+/// The namespace of the run: that of the flag or the variable, else `sonobuoy`.
+pub(crate) fn namespace(args: Args) -> Result<String> {
+    if args.given("namespace") {
+        return args.text("namespace").map(str::to_owned).context(NO_NAMESPACE);
+    }
+    Ok(sys::variable(NAMESPACE).unwrap_or_else(|| names::SONOBUOY.into()))
+}
+
+/// The namespace of the run to look at: as [`namespace`], but if neither flag nor variable names one and there is no run in
+/// `sonobuoy`, that of the kubeconfig's context if a run is there.
+pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
+    let name = namespace(args)?;
+    if args.given("namespace") || sys::variable(NAMESPACE).is_some() {
+        return Ok(name);
+    }
+    let Ok(config) = Config::find(&options(args)?) else { return Ok(name) };
+    let of_context = config.namespace.clone().filter(|of_context| *of_context != name);
+    let Some((of_context, client)) = of_context.zip(Client::new(config, &Stop::new()).ok()) else {
+        return Ok(name);
     };
-    Ok(Client::new(Config::load(&options)?, stop)?)
+    let has_run = |namespace: &str| state::find(&client, namespace).is_ok_and(|pod| pod.is_some());
+    Ok(if !has_run(&name) && has_run(&of_context) { of_context } else { name })
 }
 
 /// The API server's version, such as `v1.31.2`, including vendor suffixes.
-pub(crate) fn version(client: &Client) -> anyhow::Result<String> {
+pub(crate) fn version(client: &Client) -> Result<String> {
     let answer = client.send(&Request::raw(Method::Get, "/version"))?;
-    let version = answer.get("gitVersion").and_then(serde_json::Value::as_str);
-    version.map(str::to_owned).ok_or_else(|| anyhow!("the cluster does not report its version"))
+    let version = answer["gitVersion"].as_str().context("the cluster does not report its version")?;
+    Ok(version.to_owned())
 }
 
 /// The Kubernetes release of the cluster.
-pub(crate) fn release(client: &Client) -> anyhow::Result<String> {
+pub(crate) fn release(client: &Client) -> Result<String> {
     let version = version(client)?;
     release::of_server(&version)
-        .ok_or_else(|| anyhow!("the cluster reports version `{version}`, which is not a release"))
+        .with_context(|| format!("the cluster reports version `{version}`, which is not a release"))
 }

@@ -1,25 +1,284 @@
-//! `sonobuoy completion`: a script that completes command lines in a shell.
+//! `sonobuoy completion`: a script that completes command lines in a shell; and `sonobuoy __complete WORD...`, which
+//! the scripts ask for candidates for the last word, so that they are the same for every version.
 //!
-//! The scripts ask `sonobuoy __complete`, so they are the same for every version.
+//! The output is that of the original, so that its installed scripts keep working: one line per candidate, `WORD` or
+//! `WORD<TAB>DESCRIPTION`, then a directive for the shell: `:0` files, `:16` folders, `:4` nothing. After `--flag=`,
+//! a candidate is only the value. `__completeNoDesc` omits descriptions.
+//!
+//! Accepts any words, never fails, and changes nothing. Only for names of namespaces it asks the cluster, briefly.
 
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::ArgMatches;
+use clap::{Arg, Command};
 
-use super::output;
+use super::flag::Args;
+use super::{output, table, usage};
+use crate::layout;
+use crate::plugin::{Installed, RESERVED, builtin, mode::Mode};
+use base::kube::{Client, Config, Options, Resource, Selector};
+use base::stop::Stop;
+use base::sys;
+
+pub(crate) const CALL: &str = "__complete";
+/// The name by which kubectl asks for candidates.
+pub(crate) const OF_KUBECTL: &str = "kubectl_complete-sonobuoy";
+/// Maximum time for the names of namespaces.
+const CLUSTER_TIMEOUT: Duration = Duration::from_secs(2);
+const CALL_WITHOUT_DESCRIPTIONS: &str = "__completeNoDesc";
+
+/// The directives for the shell.
+const FILES: &str = ":0\n";
+const NOTHING: &str = ":4\n";
+const FOLDERS: &str = ":16\n";
+
+/// Common values of flags that also accept others, so that the table cannot list them: the flag, its command if
+/// several have a flag of that name, the values.
+const USUAL_VALUES: &[(&str, &str, &[&str])] = &[
+    ("aggregator-permissions", "", &["clusterAdmin", "clusterRead", "namespaceAdmin"]),
+    ("format", "", &["raw", "junit", "gojson", "manual"]),
+    ("image-pull-policy", "", &["Always", "IfNotPresent", "Never"]),
+    ("input", "", &["online", "offline", "-"]),
+    ("kubernetes-version", "", &["auto", "ignore", "latest"]),
+    ("mode", "e2e", &["tests", "tags", "tagCounts"]),
+    ("mode", "results", &["summary", "report", "detailed", "dump", "readable"]),
+    ("namespace-psa-enforce-level", "", &["privileged", "baseline", "restricted"]),
+    ("platform", "", &["all", "linux/amd64", "linux/arm64"]),
+    ("priority", "", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),
+    ("security-context-mode", "", &["nonroot", "none"]),
+    ("skip-preflight", "", &["dnscheck", "versioncheck", "existingnamespace"]),
+];
+
+/// Whether the first argument requests candidates; it is not in the table, whose parser would reject most of the
+/// words.
+pub(crate) fn is_call(word: &OsStr) -> bool {
+    word == CALL || word == CALL_WITHOUT_DESCRIPTIONS
+}
 
 /// Prints the script for the requested shell.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let script = match matches.get_one::<String>("shell").map(String::as_str) {
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    let script = match args.text("shell") {
         Some("bash") => include_str!("complete.bash"),
         Some("zsh") => include_str!("complete.zsh"),
         Some("fish") => include_str!("complete.fish"),
         _ => include_str!("complete.ps1"),
     };
-    if matches.get_flag("no-descriptions") {
-        output::data(&script.replace(" __complete ", " __completeNoDesc "))?;
-    } else {
-        output::data(script)?;
+    let call = if args.on("no-descriptions") { CALL_WITHOUT_DESCRIPTIONS } else { CALL };
+    output::data(&script.replace(CALL, call))?;
+    Ok(0)
+}
+
+/// Prints the candidates for the last of the words.
+pub(crate) fn complete(call: &OsStr, words: &[OsString]) -> ExitCode {
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (word, before) =
+        words.split_last().map_or(("", &words[..]), |(word, before)| (word.as_str(), before));
+    let mut answer = Answer { text: String::new(), word, described: call == CALL, end: NOTHING };
+    candidates(&table::shown(), before, &mut answer);
+    answer.text.push_str(answer.end);
+    // A closed output is not an error here.
+    let _ = output::print(&answer.text);
+    ExitCode::SUCCESS
+}
+
+struct Answer<'w> {
+    text: String,
+    /// The existing text, which every candidate starts with, ignoring case.
+    word: &'w str,
+    described: bool,
+    /// The directive on the last line.
+    end: &'static str,
+}
+
+impl Answer<'_> {
+    fn offer(&mut self, parts: [&str; 2], about: &str) {
+        let start = self.text.len();
+        self.text.push_str(parts[0]);
+        self.text.push_str(parts[1]);
+        let begun = self.text.get(start..start + self.word.len());
+        if !begun.is_some_and(|begun| begun.eq_ignore_ascii_case(self.word)) {
+            return self.text.truncate(start);
+        }
+        let about = about.lines().next().unwrap_or_default();
+        if self.described && !about.is_empty() {
+            self.text.push('\t');
+            self.text.push_str(about);
+        }
+        self.text.push('\n');
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+fn candidates(table: &Command, before: &[String], answer: &mut Answer) {
+    let mut command = table;
+    // The command so far that `help` is about.
+    let mut topic = None;
+    let mut arguments = 0;
+    let mut flags_are_over = false;
+    let mut awaiting: Option<&Arg> = None;
+    for word in before {
+        if awaiting.take().is_some() {
+            continue;
+        }
+        if !flags_are_over && word == "--" {
+            flags_are_over = true;
+        } else if !flags_are_over && word.len() > 1 && word.starts_with('-') {
+            awaiting = usage::awaited(table, command, word);
+        } else if topic.is_some() {
+            topic = topic.and_then(|topic: &Command| topic.find_subcommand(word));
+        } else if let Some(inner) =
+            command.find_subcommand(word).filter(|_| arguments == 0 && !flags_are_over)
+        {
+            command = inner;
+            topic = (inner.get_name() == "help").then_some(table);
+        } else {
+            arguments += 1;
+        }
+    }
+    let word = answer.word;
+    if let Some(flag) = awaiting {
+        return values(command, flag, "", answer);
+    }
+    if !flags_are_over && word.starts_with('-') {
+        match usage::flag(table, command, word) {
+            Some((flag, Some(at))) => {
+                let (begun, value) = word.split_at(at);
+                answer.word = value;
+                // Shells treat all of `-xVALUE` as one word, but of `--x=VALUE` only the value.
+                let kept = if begun.ends_with('=') {
+                    ""
+                } else {
+                    answer.word = word;
+                    begun
+                };
+                return values(command, flag, kept, answer);
+            }
+            Some((flag, None)) if !word.starts_with("--") && has(command, flag) => {
+                answer.offer([word, ""], &help(flag));
+            }
+            _ => {}
+        }
+        return flags(command, answer);
+    }
+    if let Some(topic) = topic {
+        return commands(topic, answer);
+    }
+    if arguments == 0 && !flags_are_over {
+        commands(command, answer);
+    }
+    match command.get_positionals().nth(arguments) {
+        Some(argument) => values(command, argument, "", answer),
+        // With no other candidates for an empty word, flags are offered.
+        None if word.is_empty() && answer.text.is_empty() && !flags_are_over => flags(command, answer),
+        None => {}
+    }
+}
+
+fn commands(command: &Command, answer: &mut Answer) {
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+        answer
+            .offer([inner.get_name(), ""], &inner.get_about().map_or_else(String::new, ToString::to_string));
+    }
+}
+
+fn flags(command: &Command, answer: &mut Answer) {
+    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+        if let Some(long) = flag.get_long() {
+            answer.offer(["--", long], &help(flag));
+        }
+    }
+}
+
+fn has(command: &Command, flag: &Arg) -> bool {
+    command.get_arguments().any(|own| own.get_id() == flag.get_id())
+}
+
+fn help(flag: &Arg) -> String {
+    flag.get_help().map_or_else(String::new, ToString::to_string)
+}
+
+/// Values of a flag or argument, each prefixed with the part of the word to be `kept`.
+fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
+    let id = arg.get_id().as_str();
+    let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
+    let comma = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some());
+    let kept = comma.map_or(kept, |comma| &answer.word[..=comma]);
+    if !arg.get_action().takes_values() {
+        // Switches take no separate value, so this is `--switch=`.
+        answer.offer([kept, "true"], "");
+        answer.offer([kept, "false"], "");
+        return;
+    }
+    let only = arg.get_possible_values();
+    for value in &only {
+        let mode = Mode::named(value.get_name()).filter(|_| id == "mode");
+        let about = mode.and_then(|mode| mode.description.split(". ").next()).unwrap_or_default();
+        answer.offer([kept, value.get_name()], about);
+    }
+    for (flag, its, words) in USUAL_VALUES {
+        if only.is_empty() && *flag == id && (its.is_empty() || *its == command.get_name()) {
+            words.iter().for_each(|word| answer.offer([kept, word], ""));
+        }
+    }
+    let installed = arg.is_positional() && id == "name";
+    if id == "plugin" {
+        builtin::names().for_each(|plugin| answer.offer([kept, plugin], "built-in plugin"));
+        if name == "NAME" {
+            answer.offer([kept, RESERVED], "the run itself");
+        }
+    }
+    if id == "plugin" || installed {
+        for plugin in Installed::names(&sys::variable) {
+            // Only names that need no quoting and are safe on a terminal.
+            if plugin.chars().all(|c| c.is_alphanumeric() || "._-:+".contains(c)) {
+                answer.offer([kept, &plugin], "installed plugin");
+            }
+        }
+    }
+    match id {
+        "context" => offer_safe(Config::contexts(&Options::default()), kept, answer),
+        "namespace" | "dns-namespace" => offer_safe(namespaces().unwrap_or_default(), kept, answer),
+        _ if ["ARCHIVE", "BEFORE", "AFTER"].contains(&name) => {
+            answer.offer([kept, "latest"], "the newest archive of this folder");
+            let files = std::fs::read_dir(".").into_iter().flatten().flatten();
+            let files = files.filter_map(|file| file.file_name().into_string().ok());
+            let mut files: Vec<_> = files.filter(|name| layout::run_of_archive(name).is_some()).collect();
+            files.sort_unstable_by(|a, b| b.cmp(a));
+            offer_safe(files, kept, answer);
+        }
+        _ => {}
+    }
+    answer.end = match name {
+        "DIR" => FOLDERS,
+        "FILE" | "ARCHIVE" | "BEFORE" | "AFTER" | "SOURCE" | "PLUGIN" | "NAME,..." => FILES,
+        _ => NOTHING,
+    };
+}
+
+/// Offers names that need no quoting and are safe on a terminal.
+fn offer_safe(names: Vec<String>, kept: &str, answer: &mut Answer) {
+    let is_safe = |name: &&String| name.chars().all(|c| c.is_alphanumeric() || "._-:+@/".contains(c));
+    names.iter().filter(is_safe).for_each(|name| answer.offer([kept, name], ""));
+}
+
+fn namespaces() -> Option<Vec<String>> {
+    let options = Options { request_timeout: Some(CLUSTER_TIMEOUT), ..Options::default() };
+    let client = Client::new(Config::find(&options).ok()?, &Stop::new()).ok()?;
+    let found = client.list(&Resource::NAMESPACES, "", &Selector::all()).ok()?;
+    Some(found.iter().filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_words_are_those_of_flags_that_exist() {
+        let table = table::shown();
+        for (flag, its, words) in USUAL_VALUES {
+            let command = if its.is_empty() { &table } else { table.find_subcommand(its).unwrap() };
+            let free = |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();
+            assert!(usage::below(command, &free).is_some(), "{flag} {its} {words:?}");
+        }
+    }
 }

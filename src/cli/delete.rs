@@ -1,27 +1,25 @@
 //! `sonobuoy delete`: removes a run from the cluster.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::ArgMatches;
-
-use super::{cluster, output, request};
+use super::flag::Args;
+use super::{cluster, output, run_args};
 use crate::deploy::Removal;
 use base::stop::Stop;
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let client = cluster::client(matches, &Stop::new())?;
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    let client = cluster::client(args, &Stop::new())?;
     let removal = Removal {
-        namespace: matches.get_one("namespace").cloned().unwrap_or_default(),
-        rbac: request::rbac(matches)?,
-        all: matches.get_flag("all"),
-        dry_run: matches.get_flag("dry-run"),
+        namespace: cluster::namespace(args)?,
+        rbac: run_args::rbac(args)?,
+        all: args.on("all"),
+        dry_run: args.on("dry-run"),
     };
     let left = removal.issue(&client)?;
-    let minutes = matches.get_one::<i64>("wait").copied().and_then(|minutes| u64::try_from(minutes).ok());
-    if let Some(minutes) = minutes.filter(|minutes| *minutes > 0 && !removal.dry_run) {
-        let shown = matches.get_one::<String>("wait-output").is_some_and(|output| output == "Progress");
+    let minutes = u64::try_from(args.number("wait")).unwrap_or_default();
+    if minutes > 0 && !removal.dry_run {
+        let shown = args.text("wait-output") == Some("Progress");
         left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
             // The original prints it to standard output. A closed output does not stop the deletion.
             if shown {
@@ -29,5 +27,5 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             }
         })?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }

@@ -1,102 +1,95 @@
 //! `sonobuoy doctor`: checks that the cluster and access to it are ready for a run.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, bail};
-use clap::ArgMatches;
 use serde_json::Value;
 
-use super::manifest::{checks, read_given, skipped, with_namespace};
-use super::{cluster, output, request, shown};
-use crate::doctor::{self, Check, Diagnosis, Sample, Subject};
+use super::flag::Args;
+use super::run::{checks, objects, read_given, skipped};
+use super::run_args::{Purpose, RunArgs};
+use super::{cluster, output, shown};
+use crate::deploy::Preflight;
+use crate::doctor::{self, Check, Sample, Subject};
 use base::kube::Client;
 
 /// Exit code if a run would fail.
-const UNFIT: u8 = 3;
+const NOT_READY: u8 = 3;
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(args: Args) -> Result<u8> {
+    let request = RunArgs::new(args, Purpose::Run)?;
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(matches, &stop)?;
-    let format = matches.get_one::<String>("format").map_or("text", String::as_str);
+    let client = cluster::client(args, &stop)?;
+    let format = args.text("format").unwrap_or("text");
     let tell = |check: &Check| match format {
-        "text" => output::print(&doctor::lines(check)),
+        "text" => output::print(&check.lines()),
         _ => Ok(()),
     };
-    let diagnosis = match doctor::reach(&client) {
-        // Without the server, a run cannot be assessed.
-        Err(diagnosis) => {
-            diagnosis.checks.iter().try_for_each(tell)?;
-            diagnosis
-        }
-        Ok(server) => {
-            let (objects, namespace) = match read_given(matches)? {
-                Some(objects) => with_namespace(matches, objects)?,
-                None => {
-                    let plan = request::plan(matches, None)?;
-                    plan.check_selection()?;
-                    (plan.manifest()?, plan.run.namespace)
-                }
-            };
-            examine(matches, &client, server, (&objects, &namespace), &tell)?
-        }
-    };
-    output::print(&match format {
-        "text" => doctor::verdict(&diagnosis),
-        _ => doctor::show(&diagnosis, format),
+    let checks = diagnose(&client, &tell, |server| {
+        let (objects, namespace) = objects(request, read_given(args)?, |_| Ok(()))?;
+        let skip = skipped(args)?;
+        let preflight = checks(args, &objects, &namespace, &skip);
+        examine(&client, server, &objects, &preflight, &sample(args)?, &tell)
     })?;
-    Ok(if diagnosis.is_fit() { ExitCode::SUCCESS } else { ExitCode::from(UNFIT) })
+    output::print(&match format {
+        "text" => doctor::verdict(&checks),
+        _ => doctor::show(&checks, format),
+    })?;
+    Ok(if doctor::is_ready(&checks) { 0 } else { NOT_READY })
 }
 
 /// Checks the cluster for `run --doctor`.
-pub(crate) fn before(
-    matches: &ArgMatches,
-    client: &Client,
-    objects: &[Value],
-    namespace: &str,
-) -> Result<()> {
+pub(crate) fn before(client: &Client, objects: &[Value], preflight: &Preflight) -> Result<()> {
     let tell = |check: &Check| {
-        doctor::lines(check).lines().for_each(|line| log::info!("{line}"));
+        check.lines().lines().for_each(|line| log::info!("{line}"));
         Ok(())
     };
-    let diagnosis = match doctor::reach(client) {
-        Err(diagnosis) => {
-            diagnosis.checks.iter().try_for_each(tell)?;
-            diagnosis
-        }
-        Ok(server) => examine(matches, client, server, (objects, namespace), &tell)?,
-    };
-    log::info!("{}", doctor::verdict(&diagnosis).trim_end());
-    if !diagnosis.is_fit() {
+    let sample = Sample::Count(doctor::SAMPLE);
+    let checks =
+        diagnose(client, &tell, |server| examine(client, server, objects, preflight, &sample, &tell))?;
+    log::info!("{}", doctor::verdict(&checks).trim_end());
+    if !doctor::is_ready(&checks) {
         bail!("`--doctor` found something that would fail: nothing was created");
     }
     Ok(())
 }
 
+/// Reaches the server, without which a run cannot be assessed, and examines the rest.
+fn diagnose(
+    client: &Client,
+    tell: &dyn Fn(&Check) -> Result<()>,
+    examine: impl FnOnce(Check) -> Result<Vec<Check>>,
+) -> Result<Vec<Check>> {
+    match doctor::reach(client) {
+        (server, true) => examine(server),
+        (server, false) => {
+            tell(&server)?;
+            Ok(vec![server])
+        }
+    }
+}
+
 fn examine(
-    matches: &ArgMatches,
     client: &Client,
     server: Check,
-    (objects, namespace): (&[Value], &str),
+    objects: &[Value],
+    preflight: &Preflight,
+    sample: &Sample,
     tell: &dyn Fn(&Check) -> Result<()>,
-) -> Result<Diagnosis> {
-    let skip = skipped(matches)?;
-    let preflight = checks(matches, objects, namespace, &skip);
-    let subject = Subject::new(objects, namespace)?;
-    let diagnosis = doctor::examine(client, server, &subject, &preflight, &sample(matches)?, tell)?;
+) -> Result<Vec<Check>> {
+    let subject = Subject::new(objects, preflight.namespace)?;
+    let checks = doctor::examine(client, server, &subject, preflight, sample, tell)?;
     if client.stop().stopped() {
         let said = "interrupted; everything that was created for the checks has been removed";
         return Err(shown::Interrupted(said.into()).into());
     }
-    Ok(diagnosis)
+    Ok(checks)
 }
 
-fn sample(matches: &ArgMatches) -> Result<Sample> {
-    let given: Vec<&String> = matches.try_get_many("nodes").ok().flatten().into_iter().flatten().collect();
+fn sample(args: Args) -> Result<Sample> {
+    let given: Vec<&str> = args.all("nodes").collect();
     Ok(match given[..] {
-        [] => Sample::Count(doctor::SAMPLE),
-        [word] if word == "all" => Sample::All,
+        ["all"] => Sample::All,
         [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => Sample::Count(word.parse()?),
-        ref names => Sample::Named(names.iter().map(|name| (*name).clone()).collect()),
+        _ => Sample::Named(given.into_iter().map(str::to_owned).collect()),
     })
 }

@@ -1,24 +1,61 @@
-//! The kinds of flags, and the flag sets that several commands share.
+//! The kinds of flags, and access to their values.
 //!
 //! Owns the syntax of a flag's value (`--x=v`, bare, lists, any case), not its meaning. Every flag's id is its long
 //! name. Switches are plain here, for help, man pages and completions; [`accepting_values`] converts them for
 //! parsing: scripts may write `--all=true` and `--all=false`.
 
+use std::ops::{Deref, RangeInclusive};
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::names;
+use crate::image::release;
+use base::pattern;
 
-/// Values of `--rbac`.
-const RBAC: &[&str] = &["Enable", "Disable", "Detect"];
-/// Values of `--wait-output`.
-const WAIT_OUTPUT: &[&str] = &["Silent", "Spinner", "Progress"];
-/// Outcomes that make a successful command exit with a code other than 0.
-const FAIL_ON: &[&str] = &["failed", "unknown", "incomplete", "flaky", "never"];
+/// The flags and arguments of a call. A flag that the command lacks counts as absent.
+#[derive(Clone, Copy)]
+pub(crate) struct Args<'m>(pub(crate) &'m ArgMatches);
+
+impl Deref for Args<'_> {
+    type Target = ArgMatches;
+
+    fn deref(&self) -> &ArgMatches {
+        self.0
+    }
+}
+
+impl<'m> Args<'m> {
+    /// The value of a flag; `None` if absent or empty.
+    pub(crate) fn text(self, id: &str) -> Option<&'m str> {
+        value(self.0, id)
+    }
+
+    /// All values of a flag, in order.
+    pub(crate) fn all(self, id: &str) -> impl Iterator<Item = &'m str> {
+        self.0.try_get_many::<String>(id).ok().flatten().into_iter().flatten().map(String::as_str)
+    }
+
+    /// Whether a switch is on.
+    pub(crate) fn on(self, id: &str) -> bool {
+        self.0.try_get_one(id).ok().flatten().copied().unwrap_or_default()
+    }
+
+    /// The number of a flag; 0 if absent.
+    pub(crate) fn number(self, id: &str) -> i64 {
+        self.0.try_get_one(id).ok().flatten().copied().unwrap_or_default()
+    }
+
+    /// Whether a flag is on the command line.
+    pub(crate) fn given(self, id: &str) -> bool {
+        matches!(self.0.try_get_raw(id), Ok(Some(_)))
+            && self.0.value_source(id) == Some(ValueSource::CommandLine)
+    }
+}
 
 /// The value of a flag; `None` if absent or empty.
 pub(crate) fn value<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
-    matches.get_one::<String>(id).map(String::as_str).filter(|value| !value.is_empty())
+    matches.try_get_one::<String>(id).ok().flatten().map(String::as_str).filter(|value| !value.is_empty())
 }
 
 /// A command whose repeated flags behave as in the original: the last one counts.
@@ -26,9 +63,14 @@ pub(crate) fn command(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).args_override_self(true).disable_help_subcommand(true)
 }
 
+/// A positional argument.
+pub(crate) fn argument(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).value_name(value).help(help)
+}
+
 /// A flag with one word as its value; the last use counts.
 pub(crate) fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).value_name(value).help(help).allow_hyphen_values(true)
+    argument(name, value, help).long(name).allow_hyphen_values(true)
 }
 
 /// A repeatable flag; each use adds one value, unsplit.
@@ -46,13 +88,41 @@ pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).help(help).action(ArgAction::SetTrue)
 }
 
-/// A flag with an integer. For a time, a duration such as `1h30m` is also accepted.
-pub(crate) fn number(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    match value {
-        "SECONDS" => text(name, value, help).value_parser(|word: &str| span(word, "seconds", 1)),
-        "MINUTES" => text(name, value, help).value_parser(|word: &str| span(word, "minutes", 60)),
-        _ => text(name, value, help).value_parser(whole),
-    }
+/// A flag with a time: a number of units, or a duration such as `1h30m`.
+pub(crate) fn time(name: &'static str, unit: &'static str, help: &'static str) -> Arg {
+    let seconds = if unit == "MINUTES" { 60 } else { 1 };
+    text(name, unit, help).value_parser(move |word: &str| span(word, unit, seconds))
+}
+
+/// A flag with an integer.
+pub(crate) fn number(
+    name: &'static str,
+    value: &'static str,
+    help: &'static str,
+    range: RangeInclusive<i64>,
+) -> Arg {
+    text(name, value, help).value_parser(move |word: &str| {
+        let number = word.parse::<i64>().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
+    })
+}
+
+/// A flag with a regular expression.
+pub(crate) fn regex(name: &'static str, help: &'static str) -> Arg {
+    text(name, "REGEX", help).value_parser(|word: &str| pattern::compile(word).map(|_| word.to_owned()))
+}
+
+/// A flag with a version of Kubernetes, or one of the words.
+pub(crate) fn version(name: &'static str, words: &'static [&'static str], help: &'static str) -> Arg {
+    text(name, "VERSION", help).value_parser(move |word: &str| {
+        if word.is_empty() || words.contains(&word) {
+            return Ok(word.to_owned());
+        }
+        release::parse(word).map_err(|why| match words {
+            [others @ .., last] if !others.is_empty() => format!("{why}, {} or {last}", others.join(", ")),
+            _ => why.to_string(),
+        })
+    })
 }
 
 /// A flag with one of `values`, accepted in any case and read in the spelling given here.
@@ -68,150 +138,6 @@ pub(crate) fn bare(arg: Arg, meaning: &'static str) -> Arg {
     arg.num_args(0..=1).require_equals(true).default_missing_value(meaning)
 }
 
-/// `-n`, `--namespace`.
-pub(crate) fn namespace() -> Arg {
-    text("namespace", "NAME", "Namespace of the run").short('n').default_value(names::SONOBUOY)
-}
-
-/// Access to the cluster.
-pub(crate) fn cluster() -> Vec<Arg> {
-    let heading = "Cluster";
-    vec![
-        text(
-            "kubeconfig",
-            "FILE",
-            "Kubeconfig instead of $KUBECONFIG, ~/.kube/config or the pod's service account",
-        )
-        .help_heading(heading),
-        text("context", "NAME", "Context of the kubeconfig to use").help_heading(heading),
-        text("as", "USER", "User to impersonate").help_heading(heading),
-        repeated("as-group", "GROUP", "Group to impersonate").help_heading(heading),
-        text("request-timeout", "DURATION", "Time limit of one request, such as 30s; 0 for none")
-            .help_heading(heading),
-    ]
-}
-
-/// `--rbac` with its default.
-pub(crate) fn rbac(default: &'static str, help: &'static str) -> Arg {
-    choice("rbac", RBAC, help).default_value(default)
-}
-
-/// `--wait` and `--wait-output`.
-pub(crate) fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
-    [
-        bare(number("wait", "MINUTES", wait), meaning).default_value("0").hide_default_value(true),
-        choice("wait-output", WAIT_OUTPUT, "What to print while waiting").default_value("Progress"),
-    ]
-}
-
-/// `--output` of long-running commands.
-pub(crate) fn output() -> Arg {
-    choice(
-        "output",
-        super::shown::WORDS,
-        "How to show progress: a line for each change, a board drawn in place, or events in JSON [default: board on a terminal]",
-    )
-}
-
-/// Redaction flags of commands that take a snapshot.
-pub(crate) fn redaction() -> [Arg; 2] {
-    [
-        text("redact", "FILE", "Rules (YAML) for what else to hide in the snapshot")
-            .conflicts_with("no-redact"),
-        switch("no-redact", "Do not hide secrets in the snapshot"),
-    ]
-}
-
-/// `--color`.
-pub(crate) fn color() -> Arg {
-    choice("color", &["auto", "always", "never"], "Whether the report for people has colours")
-        .default_value("auto")
-}
-
-/// `--fail-on` of a comparison.
-pub(crate) fn fail_on_change() -> Arg {
-    let words = "Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when something became this bad or worse";
-    choice("fail-on", &["failed", "unknown", "incomplete", "vanished", "flaky", "never"], words)
-        .default_value("never")
-}
-
-/// `--fail-on`.
-pub(crate) fn fail_on() -> Arg {
-    choice(
-        "fail-on",
-        FAIL_ON,
-        "Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse",
-    )
-    .default_value("never")
-}
-
-/// `--credentials` of a run's status service.
-pub(crate) fn credentials() -> Arg {
-    text(
-        "credentials",
-        "FILE",
-        "File with the credentials of the run's status service; - is stdout for `run`, else stdin [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]",
-    )
-}
-
-/// `--kubernetes-version`.
-pub(crate) fn kubernetes_version() -> Arg {
-    text(
-        "kubernetes-version",
-        "VERSION",
-        "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
-    )
-}
-
-/// `--plugin-env`.
-pub(crate) fn plugin_env() -> Arg {
-    repeated("plugin-env", "PLUGIN.NAME=VALUE", "Environment variable of a plugin; an empty value removes it")
-}
-
-/// `--e2e-repo` and `--e2e-repo-config`.
-pub(crate) fn repositories() -> [Arg; 2] {
-    [
-        text("e2e-repo", "REGISTRY", "Registry with the images of the e2e tests"),
-        text("e2e-repo-config", "FILE", "File that names registries for the images of the e2e tests"),
-    ]
-}
-
-/// The flags of every command, before or after its name.
-pub(crate) fn global() -> Vec<Arg> {
-    let ignored = |name| text(name, "VALUE", "Accepted for old scripts, ignored").hide(true);
-    let ignored_switch = |name| switch(name, "Accepted for old scripts, ignored").hide(true);
-    let level = Arg::new("level")
-        .long("level")
-        .value_name("LEVEL")
-        .help("Log level")
-        .ignore_case(true)
-        .value_parser(PossibleValuesParser::new(base::logger::LEVELS))
-        .default_value("info")
-        .help_heading("Global options");
-    let mut flags = vec![
-        level,
-        switch("debug", "The same as --level=debug").short('d').hide(true),
-        // Manifests and images of the original pass these to the aggregator and the workers.
-        ignored("v").short('v'),
-        ignored_switch("logtostderr"),
-        ignored_switch("alsologtostderr"),
-        ignored("log_dir"),
-        ignored("log_file"),
-        ignored("log_file_max_size"),
-        ignored_switch("add_dir_header"),
-        ignored_switch("one_output"),
-        ignored_switch("skip_headers"),
-        ignored_switch("skip_log_headers"),
-        ignored("stderrthreshold"),
-        ignored("vmodule"),
-        ignored("log_backtrace_at"),
-    ];
-    for flag in &mut flags {
-        *flag = std::mem::take(flag).global(true);
-    }
-    flags
-}
-
 /// The command and all its subcommands, with switches that also accept `=true` and `=false`.
 pub(crate) fn accepting_values(command: Command) -> Command {
     command
@@ -225,19 +151,14 @@ pub(crate) fn accepting_values(command: Command) -> Command {
         .mut_subcommands(accepting_values)
 }
 
-fn whole(word: &str) -> Result<i64, &'static str> {
-    word.parse().map_err(|_| "write a whole number")
-}
-
-/// A time in `unit`, which has `seconds`; fractions of a unit are rounded up.
+/// A time in a unit of so many seconds; fractions of a unit are rounded up.
 fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
-    let wrong = || format!("write {unit}, or a duration such as 90m or 1h30m");
     if let Ok(count) = word.parse() {
         return Ok(count);
     }
-    let span = base::clock::parse_duration(word).ok_or_else(wrong)?;
-    let whole = span.as_secs() + u64::from(span.subsec_nanos() > 0);
-    i64::try_from(whole.div_ceil(seconds)).map_err(|_| wrong())
+    let whole = base::clock::parse_duration(word)
+        .and_then(|span| i64::try_from(span.as_millis().div_ceil(u128::from(seconds) * 1_000)).ok());
+    whole.ok_or_else(|| format!("write {}, or a duration such as 90m or 1h30m", unit.to_lowercase()))
 }
 
 /// Parses a bool in the spellings of the original's flag library.

@@ -1,50 +1,74 @@
 //! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use clap::ArgMatches;
+use anyhow::{Context as _, Result, bail};
 
-use super::flag::value;
-use super::{manifest, output, request, usage};
+use super::flag::Args;
+use super::mistake::invalid;
+use super::run::manifest as read_manifest;
+use super::run_args::{Purpose, RunArgs, base_name, read_text};
+use super::{output, table};
 use crate::deploy;
 use crate::image;
 use crate::names;
 use crate::plugin::{self, Definition, Driver, builtin, pod};
+use base::at::At as _;
 use base::json::json;
-use base::yaml;
+use base::{temp, yaml};
 
 /// Runs the command or its subcommand.
-pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
-    let text = match matches.subcommand() {
-        None => manifest(matches)?,
+pub(crate) fn run(args: Args) -> Result<u8> {
+    let text = match args.subcommand() {
+        None => manifest(args)?,
         Some(("config", matches)) => {
-            let run = request::settings(matches)?;
-            request::check(matches, &run)?;
-            format!("{}\n", run.to_json())
+            let request = RunArgs::new(Args(matches), Purpose::Print)?;
+            request.check()?;
+            format!("{}\n", request.config.to_json())
         }
-        Some(("default-image-config", _)) => format!("{}\n", yaml::write(&image::registries())),
+        Some(("cli", matches)) => {
+            pages(Path::new(Args(matches).text("dir").unwrap_or(".")))?;
+            return Ok(0);
+        }
         Some(("plugin", matches)) => match matches.subcommand() {
-            None => new_plugin(matches)?,
-            Some((name, matches)) => built_in(name, matches)?,
+            None => new_plugin(Args(matches))?,
+            Some((name, matches)) => {
+                let plan = RunArgs::new(Args(matches), Purpose::Print)?.plan(Some(name))?;
+                plan.prepared()?.iter().map(Definition::to_yaml).collect()
+            }
         },
-        Some((name, _)) => return Err(anyhow::anyhow!("`gen {name}`: unknown")),
+        // `default-image-config`
+        Some(_) => format!("{}\n", yaml::write(&image::registries())),
     };
     output::data(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
-fn manifest(matches: &ArgMatches) -> Result<String> {
-    if let Some(file) = value(matches, "file") {
-        return manifest::text(file);
+/// Writes a Markdown page with the help of each command.
+fn pages(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir).at("cannot create", dir)?;
+    let mut commands = vec![table::shown()];
+    while let Some(mut command) = commands.pop() {
+        commands.extend(command.get_subcommands().filter(|inner| !inner.is_hide_set()).cloned());
+        let help = command.render_help();
+        let name = command.get_bin_name().unwrap_or_default();
+        let file = dir.join(name.replace(' ', "_") + ".md");
+        temp::write(&file, 0o666, format!("# {name}\n\n```\n{help}```\n")).at("cannot write", &file)?;
     }
-    if matches.get_one::<String>("status-service").is_some_and(|kind| kind != "none") {
+    Ok(())
+}
+
+fn manifest(args: Args) -> Result<String> {
+    if let Some(file) = args.text("file") {
+        return read_manifest(file);
+    }
+    if args.text("status-service").is_some_and(|kind| kind != "none") {
         bail!(
             "only `run` can create a status service, since it keeps the credentials; leave out --status-service"
         );
     }
-    let plan = request::plan(matches, None)?;
+    let plan = RunArgs::new(args, Purpose::Print)?.plan(None)?;
     let objects = plan.manifest()?;
     if let Err(error) = plan.check_selection() {
         log::warn!("{error:#}; `run` rejects it");
@@ -52,65 +76,55 @@ fn manifest(matches: &ArgMatches) -> Result<String> {
     Ok(format!("{}\n", deploy::to_yaml(&objects)))
 }
 
-fn built_in(name: &str, matches: &ArgMatches) -> Result<String> {
-    let plan = request::plan(matches, Some(name))?;
-    match &plan.prepared()?[..] {
-        [definition] => Ok(definition.to_yaml()),
-        _ => bail!("there is no built-in plugin `{name}`"),
-    }
-}
-
 /// A new definition: an example in a language, or from flags.
-fn new_plugin(matches: &ArgMatches) -> Result<String> {
-    let Some(language) = matches.get_one::<String>("example") else {
-        return Ok(format!("{}\n", definition(matches)?.to_yaml()));
+fn new_plugin(args: Args) -> Result<String> {
+    let Some(language) = args.text("example") else {
+        return Ok(format!("{}\n", definition(args)?.to_yaml()));
     };
-    let name = matches.get_one::<String>("name").map(String::as_str);
-    let driver =
-        matches.get_one::<String>("type").and_then(|word| Driver::parse(word)).unwrap_or(Driver::Job);
-    let text = builtin::example(language, name, driver).context("there is no example")?;
+    let text = builtin::example(language, args.text("name"), driver(args)).context("there is no example")?;
     plugin::check(&plugin::read(&text)?.definition)?;
     Ok(text)
 }
 
+fn driver(args: Args) -> Driver {
+    args.text("type").and_then(Driver::parse).unwrap_or(Driver::Job)
+}
+
 /// A new definition from flags.
-fn definition(matches: &ArgMatches) -> Result<Definition> {
-    let text = |id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
-    let many = |id: &str| matches.get_many::<String>(id).into_iter().flatten();
-    let driver = Driver::parse(&text("type")).unwrap_or(Driver::Job);
-    let mut spec = json!({"name": "plugin", "command": many("cmd").collect::<Vec<_>>()});
-    if !text("image").is_empty() {
-        spec["image"] = json!(text("image"));
+fn definition(args: Args) -> Result<Definition> {
+    let text = |id: &str| args.text(id).unwrap_or_default().to_owned();
+    let words = |id: &str| args.all(id).collect::<Vec<_>>();
+    let mut spec = json!({"name": "plugin", "command": words("cmd")});
+    if let Some(image) = args.text("image") {
+        spec["image"] = json!(image);
     }
-    if many("arg").next().is_some() {
-        spec["args"] = json!(many("arg").collect::<Vec<_>>());
+    if !words("arg").is_empty() {
+        spec["args"] = json!(words("arg"));
     }
-    let mut definition = Definition::new(text("name"), driver, spec);
+    let mut definition = Definition::new(text("name"), driver(args), spec);
     definition.config.result_format = text("format");
     definition.config.description = text("description");
     definition.config.source_url = text("url");
-    crate::plugin::check_format(&definition.config.result_format)?;
+    plugin::check_format(&definition.config.result_format)?;
     let mut env = BTreeMap::new();
-    for pair in many("env") {
+    for pair in args.all("env") {
         match pair.split_once('=') {
             Some((name, "")) => env.insert(name, json!({"name": name})),
             Some((name, value)) => env.insert(name, json!({"name": name, "value": value})),
-            None => env.remove(pair.as_str()),
+            None => env.remove(pair),
         };
     }
     if !env.is_empty() {
         definition.spec["env"] = env.into_values().collect();
         definition.set_env(&BTreeMap::new());
     }
-    let labels = many("node-selector").map(|label| match label.split_once('=') {
+    let labels = args.all("node-selector").map(|label| match label.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),
-        _ => {
-            Err(usage::error(format!("invalid argument {label:?} for \"--node-selector\": write KEY=VALUE")))
-        }
+        _ => Err(invalid("node-selector", label, "write KEY=VALUE")),
     });
     let labels = labels.collect::<Result<BTreeMap<_, _>>>()?;
-    if matches.get_flag("show-default-podspec") {
-        definition.pod_spec = Some(pod::default_spec(driver, names::SERVICE_ACCOUNT));
+    if args.on("show-default-podspec") {
+        definition.pod_spec = Some(pod::default_spec(driver(args), names::SERVICE_ACCOUNT));
     } else if !labels.is_empty() {
         // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
         definition.pod_spec = Some(json!({"containers": null}));
@@ -124,8 +138,8 @@ fn definition(matches: &ArgMatches) -> Result<Definition> {
     {
         spec["nodeSelector"] = json!(labels);
     }
-    for path in many("configmap") {
-        definition.config_map.insert(request::base_name(path)?, request::read_text(path)?);
+    for path in args.all("configmap") {
+        definition.config_map.insert(base_name(path)?, read_text(path)?);
     }
     plugin::check_content(&definition)?;
     // The original prints it, and the name may be changed before the plugin runs.

@@ -1,25 +1,25 @@
 //! `sonobuoy get`: parts of a run.
 
-use std::process::ExitCode;
-
-use anyhow::bail;
-use clap::ArgMatches;
-
-use super::flag::value;
-use super::{cluster, output};
+use super::flag::Args;
+use super::{cluster, form, output};
 use crate::names;
 use base::kube::{Resource, Selector};
 use base::stop::Stop;
 
 /// Runs `get pod`: prints the names of plugin pods, one per line.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let Some((_, matches)) = matches.subcommand() else { bail!("name what to get: pod") };
-    let client = cluster::client(matches, &Stop::new())?;
-    let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();
-    let plugin = value(matches, "plugin");
-    let labels = names::plugin_selector(plugin);
-    let pods = client.list(&Resource::PODS, &namespace, &Selector::labels(labels))?;
-    let found = pods.iter().filter_map(|pod| pod["metadata"]["name"].as_str());
-    output::print(&found.map(|name| format!("{name}\n")).collect::<String>())?;
-    Ok(ExitCode::SUCCESS)
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    let args = args.subcommand().map_or(args, |(_, matches)| Args(matches));
+    let client = cluster::client(args, &Stop::new())?;
+    let labels = names::plugin_selector(args.text("plugin"));
+    let pods = client.list(&Resource::PODS, &cluster::namespace_of_run(args)?, &Selector::labels(labels))?;
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = pods.iter().map(|pod| {
+        let (about, plugin) = (&pod["metadata"], &pod["metadata"]["labels"][names::LABEL_PLUGIN]);
+        [&about["name"], &about["namespace"], plugin, &pod["spec"]["nodeName"], &pod["status"]["phase"]]
+            .map(text)
+    });
+    let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
+    let shown = form::table(args, ["name", "namespace", "plugin", "node", "phase"], &rows);
+    output::print(&shown.unwrap_or_else(|| rows.iter().map(|row| format!("{}\n", row[0])).collect()))?;
+    Ok(0)
 }

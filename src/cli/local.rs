@@ -5,14 +5,15 @@
 //! archive.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use clap::ArgMatches;
 
+use super::afterwards::upload;
+use super::flag::Args;
+use super::run_args::RunArgs;
 use super::shown::{self, INTERRUPTED, Plain};
-use super::{report, request, upload, waiting};
+use super::{report, wait};
 use crate::board::{self, About, Output};
 use crate::driver;
 use crate::names::env;
@@ -28,20 +29,18 @@ use base::temp;
 const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    if matches.get_many::<String>("plugin").is_none() {
+pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
+    if args.all("plugin").next().is_none() {
         bail!("--local needs a plugin whose command is on this machine; name it with `-p FILE`");
     }
-    let plan = request::local_plan(matches)?;
+    let per_test = request.per_test()?;
+    let plan = request.plan(None)?;
     let definitions = plan.prepared()?;
-    let nodes = matches.get_one::<i64>("local-nodes").copied().unwrap_or(1);
-    let nodes = usize::try_from(nodes).ok().filter(|nodes| (1..=1000).contains(nodes));
-    let Some(nodes) = nodes else { bail!("--local-nodes takes a number from 1 to 1000") };
     let mut local = Local {
         definitions: &definitions,
         config: plan.run,
-        nodes,
-        out: matches.get_one::<String>("retrieve").map_or_else(|| ".".into(), PathBuf::from),
+        nodes: usize::try_from(args.number("local-nodes"))?,
+        out: PathBuf::from(args.text("retrieve").unwrap_or(".")),
         program: std::env::current_exe().context("cannot find this program's own file")?,
         worker_env: worker_env(),
     };
@@ -56,8 +55,8 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         )
     })?;
 
-    let outputs = report::Outputs::open(matches)?;
-    let upload = upload::from_here(matches)?;
+    let outputs = report::Outputs::open(&args)?;
+    let upload = upload(args, false)?;
 
     let stop = Stop::new();
     let asked = stop.clone();
@@ -80,9 +79,9 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             seconds => format!("time limit {}", board::span(Duration::from_secs(seconds.unsigned_abs()))),
         },
         hint: "Ctrl-C keeps what has arrived".into(),
-        per_test: waiting::per_test(matches)?,
+        per_test,
     };
-    let output = shown::or_plain(matches);
+    let output = shown::or_plain(args);
     let mut complete = status::Run::default();
     let ended = shown::with(output, Plain::Log, |board| {
         // A closed output does not stop the run.
@@ -113,12 +112,12 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
     let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
     // Without a cluster there is nothing to show about its health.
-    let code = report::report(matches, &outputs, &ended.archive, Some(&names), true)?;
+    let code = report::report(&args, &outputs, &ended.archive, Some(&names), true)?;
     if stop.stopped() {
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(INTERRUPTED);
     }
     let code = if ended.errors == 0 && !unsent { code } else { code.max(1) };
-    Ok(waiting::verdict(&complete, ExitCode::from(code)))
+    Ok(wait::verdict(&complete, code))
 }
 
 /// Worker settings that apply to the whole run.

@@ -5,15 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use clap::ArgMatches;
 use serde_json::Value;
 
+use super::flag::Args;
 use super::{cluster, output};
 use crate::names;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
@@ -41,26 +40,38 @@ struct Source {
     container: String,
 }
 
+/// The part of the logs to print.
+struct Asked<'a> {
+    container: Option<&'a str>,
+    query: Vec<(&'static str, String)>,
+}
+
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let stop = Stop::new();
-    let client = cluster::client(matches, &stop)?;
-    let namespace = matches.get_one::<String>("namespace").cloned().unwrap_or_default();
-    let selector = match matches.get_one::<String>("plugin").map(String::as_str) {
-        None | Some("") => Selector::all(),
+    let client = cluster::client(args, &stop)?;
+    let namespace = cluster::namespace_of_run(args)?;
+    let selector = match args.text("plugin") {
+        None => Selector::all(),
         Some(names::SONOBUOY) => Selector::labels(names::AGGREGATOR_SELECTORS[0]),
         Some(plugin) => Selector::labels(format!("{}={plugin}", names::LABEL_PLUGIN)),
     };
-    if matches.get_flag("follow") {
-        follow(&client, &namespace, &selector)?;
-    } else {
-        print(&client, &namespace, &selector)?;
+    let mut query = Vec::new();
+    for (flag, key) in [("tail", "tailLines"), ("since", "sinceSeconds")] {
+        query.extend(args.given(flag).then(|| (key, args.number(flag).to_string())));
     }
-    Ok(ExitCode::SUCCESS)
+    query.extend(args.on("timestamps").then(|| ("timestamps", "true".to_owned())));
+    let asked = Asked { container: args.text("container"), query };
+    if args.on("follow") {
+        follow(&client, &namespace, &selector, &asked)?;
+    } else {
+        print(&client, &namespace, &selector, &asked)?;
+    }
+    Ok(0)
 }
 
 /// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is readable.
-fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Result<()> {
+fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> anyhow::Result<()> {
     let pods = client.list(&Resource::PODS, namespace, selector)?;
     if pods.is_empty() && selector.labels.is_empty() {
         log::warn!("namespace `{namespace}` has no pods");
@@ -72,8 +83,8 @@ fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resul
     }
     let mut printer = Printer::default();
     let (mut read, mut failed) = (0, 0);
-    for source in pods.iter().flat_map(sources) {
-        match client.stream(&source.request(), Some(SILENCE_TIMEOUT)) {
+    for source in pods.iter().flat_map(sources).filter(|source| asked.has(source)) {
+        match client.stream(&asked.request(&source), Some(SILENCE_TIMEOUT)) {
             Ok(body) => {
                 read += 1;
                 lines(body, &mut |line| printer.line(&source, line))
@@ -92,7 +103,7 @@ fn print(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resul
     Ok(())
 }
 
-fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Result<()> {
+fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> anyhow::Result<()> {
     let (sender, receiver) = sync_channel(MAX_QUEUED_LINES);
     let stop = client.stop();
     std::thread::scope(|scope| {
@@ -116,14 +127,14 @@ fn follow(client: &Client, namespace: &str, selector: &Selector) -> anyhow::Resu
                     return Err(error.into());
                 }
             };
-            for source in sources(&pod) {
+            for source in sources(&pod).into_iter().filter(|source| asked.has(source)) {
                 let instance = instance(&pod, &source.container);
                 if let Some(reading) = followed.begin(&source, instance) {
                     let sender = sender.clone();
                     let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
                     reader
                         .spawn_scoped(scope, move || {
-                            read_along(client, &source, &sender);
+                            read_along(client, &source, asked, &sender);
                             drop(reading);
                         })
                         .inspect_err(|_| stop.stop())?;
@@ -191,11 +202,15 @@ impl Followed {
 }
 
 /// Reads one log to its end, and resumes it after interruptions.
-fn read_along(client: &Client, source: &Source, sender: &SyncSender<(Source, Vec<u8>)>) {
+fn read_along(client: &Client, source: &Source, asked: &Asked<'_>, sender: &SyncSender<(Source, Vec<u8>)>) {
     let [mut pause, longest] = PAUSES;
     let mut heard: Option<Instant> = None;
     loop {
-        let mut request = source.request().query("follow", "true");
+        let mut request = match heard {
+            None => asked.request(source),
+            Some(_) => source.request(),
+        };
+        request = request.query("follow", "true");
         if let Some(heard) = heard {
             // Repeating a line is better than losing one.
             request = request.query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string());
@@ -283,6 +298,16 @@ impl Printer {
     fn end(&mut self) -> anyhow::Result<()> {
         self.break_line()?;
         self.flush()
+    }
+}
+
+impl Asked<'_> {
+    fn has(&self, source: &Source) -> bool {
+        self.container.is_none_or(|name| source.container == name)
+    }
+
+    fn request(&self, source: &Source) -> Request {
+        self.query.iter().fold(source.request(), |request, (key, value)| request.query(*key, value))
     }
 }
 
@@ -395,7 +420,8 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| silent(&listener));
             let client = Client::new(Config::plain(format!("http://{address}")), &Stop::new()).unwrap();
-            let outcome = print(&client, "n", &Selector::all());
+            let outcome =
+                print(&client, "n", &Selector::all(), &Asked { container: None, query: Vec::new() });
             TcpStream::connect(address).unwrap().write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
             assert!(outcome.unwrap_err().to_string().contains("reading the log of n/p/c"));
         });

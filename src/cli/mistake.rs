@@ -20,3 +20,8 @@ impl std::error::Error for Error {}
 pub(crate) fn error(message: impl Into<String>) -> anyhow::Error {
     Error(message.into()).into()
 }
+
+/// The error of a flag's value.
+pub(crate) fn invalid(id: &str, value: &str, remedy: &str) -> anyhow::Error {
+    error(format!("invalid argument {value:?} for \"--{id}\": {remedy}"))
+}

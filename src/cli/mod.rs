@@ -1,199 +1,194 @@
 //! The command line: parses, calls one thing below, prints.
 //!
-//! One file per command, with `run(matches)`. This file finds the command, prints help and errors, and decides exit
-//! codes: 0, or 1 for any error; a command with further codes returns them itself. Data goes to stdout (`output`),
+//! One file per command, with `run(args)`, which returns the exit code. This file finds the command, and prints help and
+//! errors, which exit with 1. Data goes to stdout (`output`),
 //! everything else to stderr.
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write};
+use std::io::IsTerminal as _;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::ArgMatches;
+use anyhow::{Result, bail};
 
 use crate::names::VERSION;
-use base::{logger, sys, visible};
+use base::{logger, near, sys, visible};
 
-mod check;
 mod cluster;
 mod flag;
+mod form;
 mod mistake;
 mod output;
-mod overrides;
-mod pages;
-mod run_flag;
+mod run_args;
+mod shown;
+mod suggest;
 mod table;
 mod transfers;
-mod upload;
 mod usage;
 
 mod afterwards;
 mod aggregator;
+mod annotate;
 mod certify;
-mod choice;
-mod complete;
 mod completion;
 mod delete;
 mod doctor;
 mod e2e;
-mod fetching;
 #[cfg(target_os = "linux")]
-mod gather;
-#[cfg(not(target_os = "linux"))]
-#[path = "gather_elsewhere.rs"]
 mod gather;
 mod generate;
 mod get;
-mod image_call;
+mod image_args;
+mod image_kit;
 mod images;
-mod kit;
+mod load;
 mod local;
 mod logs;
-mod man;
-mod manifest;
-mod manual;
-mod markdown;
 mod modes;
 mod plugin;
 mod post_process;
 mod query;
 mod report;
-mod request;
 mod results;
 mod retrieve;
 mod run;
-mod shown;
 mod splat;
 mod status;
 mod status_table;
-mod suggest;
 mod verify;
 mod verify_images;
 mod version;
 mod wait;
-mod waiting;
 mod worker;
+
+use flag::Args;
+
+#[cfg(not(target_os = "linux"))]
+mod gather {
+    /// Reports that the command needs Linux, which every node runs.
+    pub(super) fn run(_: super::Args) -> anyhow::Result<u8> {
+        anyhow::bail!(
+            "`sonobuoy gather` reads `/proc`, `/sys` and the journal of a Linux node; this machine runs {}",
+            std::env::consts::OS
+        )
+    }
+}
+
+/// All commands, for man pages.
+pub fn commands() -> clap::Command {
+    table::shown()
+}
 
 /// Runs the program with its arguments, the first being its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     let args: Vec<OsString> = args.into_iter().collect();
-    if let Some((call, words)) = args.get(1..).and_then(<[OsString]>::split_first)
-        && complete::is_call(call)
+    if let [program, words @ ..] = &args[..]
+        && Path::new(program).file_name().is_some_and(|name| name == completion::OF_KUBECTL)
     {
-        return complete::run(call, words);
+        return completion::complete(completion::CALL.as_ref(), words);
+    }
+    if let [_, call, words @ ..] = &args[..]
+        && completion::is_call(call)
+    {
+        return completion::complete(call, words);
     }
     if let Err(error) = sys::survive_file_limit() {
         log::debug!("the limit of a file's size ends this program: {error}");
     }
     // The most common first attempts.
-    if let [_, word] = args.as_slice()
+    if let [_, word] = &args[..]
         && (word == "--version" || word == "-V")
     {
-        let printed = output::print(&format!("sonobuoy {VERSION}\n"));
-        return end(printed.map(|()| ExitCode::SUCCESS), &[]);
+        return end(output::print(&format!("sonobuoy {VERSION}\n")).map(|()| ExitCode::SUCCESS), &[]);
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
     match table.try_get_matches_from(ordered) {
         Ok(matches) => {
-            logger::init(level(&matches));
-            end(obey(&matches, &path), &path)
+            let args = Args(&matches);
+            logger::init(if args.on("debug") { "debug" } else { args.text("level").unwrap_or("info") });
+            end(obey(args, &path), &path)
         }
         Err(error) => {
-            logger::init(&usage::level(&args));
-            end(usage::judge(&error, &path).and_then(|()| help(&path)), &path)
+            let mut levels = args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
+            logger::init(levels.next_back().unwrap_or("info"));
+            end(usage::judge(&error, &path).and_then(|()| help(&path)).map(ExitCode::from), &path)
         }
     }
 }
 
 /// Prints the help of a command.
-fn help(path: &[String]) -> anyhow::Result<ExitCode> {
-    match table::command_at(table::shown(), path) {
-        Ok(mut command) => {
-            let mut text = command.render_help().to_string();
-            let examples = manual::examples(&table::name(path));
-            if !examples.is_empty() {
-                text.push_str("\nExamples:\n");
-            }
-            for (call, meaning) in examples {
-                text.push_str(&format!("  {meaning}\n    {call}\n"));
-            }
-            output::print(&text)?;
-        }
+fn help(path: &[String]) -> Result<u8> {
+    match table::command_at(path) {
+        Ok(mut command) => output::print(&command.render_help().to_string())?,
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
             let hint = suggest::command(&word, &parent);
             return Err(usage::error(format!("no help for {word:?}: there is no such command{hint}")));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
-fn level(matches: &ArgMatches) -> &str {
-    if matches.get_flag("debug") {
-        "debug"
-    } else {
-        matches.get_one::<String>("level").map_or("info", |level| level)
-    }
-}
-
-fn obey(matches: &ArgMatches, path: &[String]) -> anyhow::Result<ExitCode> {
-    if matches.get_flag("debug") {
+fn obey(args: Args, path: &[String]) -> Result<ExitCode> {
+    if args.on("debug") {
         log::warn!("--debug is an old name; use --level=debug");
     }
-    if table::GROUPS.iter().any(|group| *group == path) {
-        return help(path);
-    }
-    check::flags(matches)?;
-    let Some((name, matches)) = matches.subcommand() else { return help(&[]) };
-    match name {
-        "aggregator" => aggregator::run(matches),
-        "certify" => certify::run(matches),
-        "completion" if !matches.contains_id("shell") => help(path),
-        "completion" => completion::run(matches),
-        "delete" => delete::run(matches),
-        "doctor" => doctor::run(matches),
-        "e2e" => e2e::run(matches),
-        "gather" => gather::run(matches),
-        "gen" => match matches.subcommand() {
-            Some(("cli", matches)) => markdown::run(matches),
-            _ => generate::run(matches),
-        },
-        "get" => get::run(matches),
-        "help" => help(&matches.get_many("command").unwrap_or_default().cloned().collect::<Vec<_>>()),
-        "images" => images::run(matches),
-        "logs" => logs::run(matches),
-        "man" => man::run(matches),
-        "modes" => modes::run(matches),
-        "plugin" => plugin::run(matches),
-        "post-process" => post_process::run(matches),
-        "query" => query::run(matches),
-        "results" => results::run(matches),
-        "retrieve" => retrieve::run(matches),
-        "run" => run::run(matches),
-        "splat" => splat::run(matches),
-        "status" => status::run(matches),
-        "verify" => verify::run(matches),
-        "version" => version::run(matches),
-        "wait" => wait::run(matches),
-        "worker" => worker::run(matches),
-        _ => help(&[]),
-    }
+    let Some((name, matches)) = args.subcommand() else { bail!("no command") };
+    let args = Args(matches);
+    let code = match name {
+        "aggregator" => aggregator::run(args),
+        "certify" => certify::run(args),
+        "completion" => completion::run(args),
+        "delete" => delete::run(args),
+        "doctor" => doctor::run(args),
+        "e2e" => e2e::run(args),
+        "gather" => gather::run(args),
+        "gen" => generate::run(args),
+        "get" => get::run(args),
+        "help" => help(&args.all("command").map(str::to_owned).collect::<Vec<_>>()),
+        "images" => images::run(args),
+        "logs" => logs::run(args),
+        "modes" => modes::run(args),
+        "plugin" => plugin::run(args),
+        "post-process" => post_process::run(args),
+        "query" => query::run(args),
+        "results" => {
+            if let Some(word) = args.all("archive").next()
+                && !Path::new(word).exists()
+                && !near::near(word, ["diff"]).is_empty()
+            {
+                return Err(usage::error(format!(
+                    "there is no archive `{word}`; did you mean `results diff`?"
+                )));
+            }
+            return results::run(&args);
+        }
+        "retrieve" => retrieve::run(args),
+        "run" => run::run(args),
+        "splat" => splat::run(args),
+        "status" => status::run(args),
+        "verify" => verify::run(args),
+        "version" => version::run(args),
+        "wait" => wait::run(args),
+        "worker" => worker::run(args),
+        _ => bail!("`{}` is unknown", table::name(path)),
+    };
+    code.map(ExitCode::from)
 }
 
 /// Ends the program and reports an error once: after `Error:` on a terminal, else in the log; with the usage of the
 /// command if the command line is invalid.
-fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
+fn end(outcome: Result<ExitCode>, path: &[String]) -> ExitCode {
     let error = match outcome {
         Ok(code) => return code,
+        Err(error) if output::left(&error) => return ExitCode::SUCCESS,
         Err(error) => error,
     };
-    if output::left(&error) {
-        return ExitCode::SUCCESS;
-    }
     if let Some(interrupted) = error.downcast_ref::<shown::Interrupted>() {
         log::warn!("{interrupted}");
-        return ExitCode::from(shown::INTERRUPTED);
+        return shown::INTERRUPTED.into();
     }
     let mut message = format!("{error:#}");
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {
@@ -203,14 +198,11 @@ fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
     let is_usage = error.is::<usage::Error>();
     if is_terminal || is_usage {
         let mut text = format!("Error: {message}\n");
-        if is_usage {
-            let usage = table::command_at(table::shown(), path)
-                .map_or_else(|_| String::new(), |mut command| command.render_usage().to_string());
-            let name = table::name(path);
+        if is_usage && let Ok(mut command) = table::command_at(path) {
+            let (usage, name) = (command.render_usage(), table::name(path));
             text.push_str(&format!("\n{usage}\n\nRun `{name} --help` for all flags.\n\n"));
         }
-        let text = visible::without_codes(&text);
-        let _ = std::io::stderr().write_all(visible::text(&text).as_bytes());
+        output::error(&text);
     }
     if !is_terminal {
         // Scripts of the original look for it in the log.
@@ -219,7 +211,7 @@ fn end(outcome: anyhow::Result<ExitCode>, path: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Reports a panic in one line, since it is a bug of this program; a closed stdout is not.
+/// Reports a panic in one line, since it is a bug of this program.
 fn report_bug(panic: &std::panic::PanicHookInfo) {
     // The YAML parser panics on a few texts; `yaml` converts that to an error.
     if panic.location().is_some_and(|place| place.file().contains("libyaml-safer")) {
@@ -229,19 +221,9 @@ fn report_bug(panic: &std::panic::PanicHookInfo) {
     let reason = (reason.downcast_ref::<&str>().copied())
         .or_else(|| reason.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no reason given");
-    if reason.starts_with("failed printing to stdout") && reason.contains("Broken pipe") {
-        std::process::exit(0);
-    }
-    let place =
-        panic.location().map_or_else(String::new, |place| format!(" at {}:{}", place.file(), place.line()));
-    let _ = std::io::stderr().write_all(
-        format!(
-            "sonobuoy: this is a bug, please report it: {}{place} ({})\n",
-            visible::line(reason),
-            VERSION
-        )
-        .as_bytes(),
-    );
+    let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
+    let (place, reason) = (place.unwrap_or_default(), visible::line(reason));
+    output::error(&format!("sonobuoy: this is a bug, please report it: {reason}{place} ({VERSION})\n"));
 }
 
 #[cfg(test)]
@@ -251,7 +233,6 @@ mod tests {
     #[test]
     fn the_table_holds_together() {
         table::parsed().debug_assert();
-        table::shown().debug_assert();
     }
 
     /// All words in the table, and some others.
@@ -294,17 +275,14 @@ mod tests {
             let (ordered, path) = usage::ordered(&table, &line);
             assert_eq!(ordered.len(), line.len(), "{line:?}");
             match table.clone().try_get_matches_from(ordered) {
-                Ok(matches) => {
-                    right += 1;
-                    // Accepted or rejected, the call must return.
-                    let _ = check::flags(&matches);
-                }
-                Err(error) => {
-                    if let Err(error) = usage::judge(&error, &path) {
+                Ok(_) => right += 1,
+                Err(error) => match usage::judge(&error, &path) {
+                    Ok(()) => right += 1,
+                    Err(error) => {
                         let message = error.to_string();
                         assert!(!message.is_empty() && !message.contains('\n'), "{line:?}: {message:?}");
                     }
-                }
+                },
             }
         }
         assert!(right > 10, "only {right} lines were right");

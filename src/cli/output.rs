@@ -44,6 +44,29 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
     write(stdout(), text)
 }
 
+/// Writes text to standard error, which may be closed.
+pub(crate) fn error(text: &str) {
+    let text = visible::without_codes(text);
+    let text = visible::text(&text);
+    let _ = live::around(|| io::stderr().write_all(text.as_bytes()));
+}
+
+/// Aligned columns: at the right after three spaces, as scripts of the original expect, else at the left.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]], right: bool) -> String {
+    let rows: Vec<[_; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
+    let widths: [usize; N] =
+        std::array::from_fn(|column| visible::width(rows.iter().map(|row| &*row[column])));
+    let lines = rows.iter().map(|row| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| match right {
+            true => format!("   {cell:>width$}"),
+            false => format!("{cell:width$}  "),
+        });
+        let line: String = cells.collect();
+        format!("{}\n", if right { &line } else { line.trim_end() })
+    });
+    lines.collect()
+}
+
 fn write(mut out: Box<dyn Write>, text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)

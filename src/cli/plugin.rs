@@ -1,43 +1,33 @@
 //! `sonobuoy plugin`: manages plugins installed for use by name.
 
-use std::process::ExitCode;
+use anyhow::{Result, anyhow, bail};
 
-use anyhow::{Result, anyhow};
-use clap::ArgMatches;
-
-use super::output;
+use super::flag::Args;
+use super::{form, output};
 use crate::plugin::{self, Installed};
 use base::sys;
 
 /// Runs the subcommand.
-pub(crate) fn run(matches: &ArgMatches) -> Result<ExitCode> {
+pub(crate) fn run(args: Args) -> Result<u8> {
     let installed = Installed::open(&sys::variable).map_err(|reason| anyhow!("{reason}"))?;
-    let argument =
-        |matches: &ArgMatches, id: &str| matches.get_one::<String>(id).cloned().unwrap_or_default();
-    let text = match matches.subcommand() {
-        Some(("list", _)) => list(&installed)?,
-        Some(("show", matches)) => {
-            let loaded = installed.show(&argument(matches, "name"))?;
+    let Some((name, matches)) = args.subcommand() else { bail!("no subcommand") };
+    let argument = |id| Args(matches).text(id).unwrap_or_default();
+    let text = match name {
+        "list" => list(Args(matches), &installed)?,
+        "show" => {
+            let loaded = installed.show(argument("name"))?;
             loaded.notes.iter().for_each(|note| log::warn!("{note}"));
             format!("{}\n", loaded.definition.to_full_yaml())
         }
-        Some(("install", matches)) => {
-            install(&installed, &argument(matches, "save-as"), &argument(matches, "source"))?
-        }
-        Some(("uninstall", matches)) => {
-            format!(
-                "Uninstalled plugin file {}\n",
-                installed.uninstall(&argument(matches, "name"))?.display()
-            )
-        }
-        _ => return super::help(&["plugin".into()]),
+        "install" => install(&installed, argument("save-as"), argument("source"))?,
+        _ => format!("Uninstalled plugin file {}\n", installed.uninstall(argument("name"))?.display()),
     };
     output::data(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
-fn list(installed: &Installed) -> Result<String> {
-    let mut blocks = Vec::new();
+fn list(args: Args, installed: &Installed) -> Result<String> {
+    let (mut blocks, mut rows) = (Vec::new(), Vec::new());
     for (path, loaded) in installed.list()? {
         let definition = match loaded {
             Ok(loaded) => loaded.definition,
@@ -47,6 +37,16 @@ fn list(installed: &Installed) -> Result<String> {
             }
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let config = &definition.config;
+        let file = path.display().to_string();
+        rows.push([
+            stem.to_string(),
+            definition.name().into(),
+            config.driver.name().into(),
+            file,
+            config.source_url.clone(),
+            config.description.clone(),
+        ]);
         blocks.push(format!(
             "Run as: {stem}\nFilename: {}\nPlugin name (in aggregator): {}\nSource URL: {}\nDescription: {}\n",
             path.display(),
@@ -55,7 +55,8 @@ fn list(installed: &Installed) -> Result<String> {
             definition.config.description,
         ));
     }
-    Ok(blocks.join("---\n"))
+    let head = ["name", "plugin", "driver", "file", "source", "description"];
+    Ok(form::table(args, head, &rows).unwrap_or_else(|| blocks.join("---\n")))
 }
 
 fn install(installed: &Installed, save_as: &str, source: &str) -> Result<String> {

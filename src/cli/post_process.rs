@@ -1,13 +1,11 @@
 //! `sonobuoy post-process`: recreates the items of every plugin in an unpacked archive.
 
+use anyhow::Context as _;
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
 
-use anyhow::Context as _;
-use clap::ArgMatches;
-use serde_json::Value;
-
+use super::flag::Args;
 use super::output;
 use crate::layout;
 use crate::process::{self, Expected, Rules};
@@ -15,8 +13,8 @@ use base::at::At as _;
 use base::visible;
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let dir = matches.get_one::<String>("dir").context("no folder given")?;
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    let dir = args.text("dir").context("no folder given")?;
     let archive = Path::new(dir);
     let expected: Vec<Expected> = fs::read(archive.join(layout::RECEIVED))
         .ok()
@@ -50,7 +48,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             visible::line(&format!("{}: {}", name.to_string_lossy(), outcome.status))
         ))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// The rules in the stored definition.

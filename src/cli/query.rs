@@ -5,32 +5,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use clap::ArgMatches;
-
-use super::flag::value;
-use super::{cluster, output, request, shown};
+use super::flag::Args;
+use super::{cluster, output, run_args, shown};
 use crate::query::{self, Query, Redactor, Trouble};
 use crate::{config, layout};
 use base::at::At as _;
 use base::json::json;
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let mut config = request::configuration(matches)?;
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    let mut config = run_args::configuration(args)?;
     if config.uuid.is_empty() {
         config.uuid = config::new_uuid();
     }
-    request::redaction(matches, &mut config)?;
+    run_args::redaction(args, &mut config)?;
     let redactor = Redactor::new(&config.redaction)?;
     let stop = shown::stop_on_signal()?;
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
-    let client = cluster::client(matches, &stop)?.rate(config.qps, burst);
+    let client = cluster::client(args, &stop)?.rate(config.qps, burst);
 
-    let named = [value(matches, "output"), Some(&*config.query_dir).filter(|dir| !dir.is_empty())];
-    let folder =
-        named.into_iter().flatten().next().map_or_else(|| PathBuf::from(&config.uuid), PathBuf::from);
+    let named = [args.text("output").unwrap_or_default(), &config.query_dir, &config.uuid];
+    let folder = PathBuf::from(named.into_iter().find(|dir| !dir.is_empty()).unwrap_or("."));
     forget(&folder)?;
     let query = Query {
         client: &client,
@@ -47,7 +43,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     tell(&summary.errors);
     log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
     output::print(&format!("{}\n", folder.display()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// Removes an earlier snapshot from the folder, so that old objects do not appear current.

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::ArgMatches;
 
+use super::annotate;
 use super::certify::{self, Submission};
 use super::flag::value;
 use super::{output, shown};
-use crate::report::{self, Depth, Look, Mode, Opened, Overview, View};
+use crate::report::{self, Archive, Depth, Look, Mode, Report, Terminal, View};
 use base::at::At as _;
 use base::sys;
 use base::temp::NewFile;
@@ -58,9 +59,9 @@ impl Outputs {
         }
     }
 
-    fn write(&self, overview: &Overview<'_>) -> anyhow::Result<()> {
-        let junit = self.junit.as_ref().map(|path| write(path, |out| report::write_junit(overview, out)));
-        let html = self.html.as_ref().map(|path| write(path, |out| report::write_html(overview, out)));
+    fn write(&self, report: &Report<'_>) -> anyhow::Result<()> {
+        let junit = self.junit.as_ref().map(|path| write(path, |out| report::write_junit(report, out)));
+        let html = self.html.as_ref().map(|path| write(path, |out| report::write_html(report, out)));
         junit.into_iter().chain(html).collect()
     }
 }
@@ -75,8 +76,9 @@ pub(crate) fn report(
     kept: bool,
 ) -> anyhow::Result<u8> {
     let path = archive.display().to_string();
-    let opened = report::open(&path, None, outputs.depth())?;
-    let overview = Overview::read(&opened, None)?;
+    let depth = if annotate::is_on(matches) { Depth::Tests } else { Depth::Run };
+    let opened = Archive::open(&path, None, outputs.depth().max(depth))?;
+    let mut report = Report::read(&opened, None)?;
     let events = shown::is_json(matches);
     let people = std::io::stdout().is_terminal();
     let out = match people {
@@ -85,10 +87,12 @@ pub(crate) fn report(
         false => output::stdout(),
     };
     let mut out = BufWriter::with_capacity(64 << 10, out);
+    let explained = if people || annotate::is_on(matches) { report.explain() } else { Ok(()) };
     let shown = if people {
-        report::write_people(&overview, look(matches), &mut out)
+        explained.and_then(|()| Terminal { look: look(matches), out: &mut out }.report(&report))
     } else {
-        show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
+        let view = View { mode: Mode::Report, node: None, skip_prefix: false };
+        view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
     };
     // Report the path before any later failure.
     if kept && events {
@@ -97,10 +101,11 @@ pub(crate) fn report(
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    outputs.write(&overview)?;
+    annotate::annotate(matches, &report);
+    outputs.write(&report)?;
     shown.at("cannot show all of", &path)?;
     let limit = matches.get_one::<String>("fail-on").map_or("never", String::as_str);
-    let code = ending(overview.ending(limit));
+    let code = ending(report.ending(limit));
     Ok(match &outputs.submission {
         Some(of) => certify::ready(&path, Some(&of.product), Some(&of.into), of.tests.as_deref())?.max(code),
         None => code,
@@ -128,17 +133,11 @@ pub(crate) fn look(matches: &ArgMatches) -> Look {
         "always" => true,
         "never" => false,
         _ => {
-            width.is_some()
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-                && sys::colours()
+            let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
+            sys::variable("NO_COLOR").is_none() && (forced || width.is_some() && sys::colours())
         }
     };
     Look { colour, width: width.filter(|width| *width > 0) }
-}
-
-fn show(opened: &Opened, plugins: &[String], out: &mut impl Write) -> anyhow::Result<()> {
-    let view = View { mode: Mode::Report, node: None, skip_prefix: false };
-    report::show(&opened.source, &opened.files, plugins, view, out)
 }
 
 /// Writes to a pipe or device, or replaces a file once the content is complete.

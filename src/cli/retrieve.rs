@@ -1,28 +1,27 @@
 //! `sonobuoy retrieve`: downloads the archive of a run. Prints only file names on stdout.
 
 use std::fs::{self, File};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
-use clap::ArgMatches;
-
-use super::flag::value;
-use super::{cluster, fetching, output, shown, status};
+use super::flag::Args;
+use super::shown::{self, Plain};
+use super::{cluster, output, status};
+use crate::board::{Scene, Task, Unit};
 use crate::remote::{Failure, Retrieval};
+use base::archive;
 use base::at::At as _;
-use base::{archive, live, visible};
+use base::stop::Stop;
 
 /// Exit code of a failed transfer, as opposed to earlier failures.
-const TRANSFER: u8 = 2;
+pub(super) const TRANSFER: u8 = 2;
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(matches, &stop);
-    let into = PathBuf::from(value(matches, "dir").unwrap_or("."));
-    let namespace = value(matches, "namespace").unwrap_or_default();
-    let service = status::service(matches, namespace)?;
+    let client = cluster::client(args, &stop);
+    let into = PathBuf::from(args.text("dir").unwrap_or("."));
+    let namespace = &cluster::namespace_of_run(args)?;
+    let service = status::service(args, namespace, false)?;
     let client = match client {
         Err(_) if service.is_some() => None,
         client => Some(client?),
@@ -30,17 +29,17 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let retrieval = Retrieval {
         client: client.as_ref(),
         namespace,
-        from: value(matches, "retrieve-path").unwrap_or_default(),
+        from: args.text("retrieve-path").unwrap_or_default(),
         into: &into,
-        name: value(matches, "filename"),
-        partial: matches.get_flag("partial"),
+        name: args.text("filename"),
+        partial: args.on("partial"),
         service: service.as_ref(),
-        force: matches.get_flag("force"),
-        keep_seal: !matches.get_flag("extract"),
+        force: args.on("force"),
+        keep_seal: !args.on("extract"),
         watch: &|_, _| (),
     };
-    let fetched = fetching::fetch(matches, &retrieval, &stop).and_then(|paths| {
-        if matches.get_flag("extract") {
+    let fetched = fetch(args, &retrieval, &stop).and_then(|paths| {
+        if args.on("extract") {
             extract(&paths, &into).map_err(Failure::Transfer)?;
             return Ok(Vec::new());
         }
@@ -52,24 +51,48 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
                 let path = path.strip_prefix(".").unwrap_or(&path);
                 output::print(&format!("{}\n", path.display()))?;
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(0)
         }
         Err(Failure::Unasked(error)) => Err(error),
         Err(Failure::NotReady(error)) => {
-            say("Results not ready yet. Check `sonobuoy status` for status.");
+            output::error("Results not ready yet. Check `sonobuoy status` for status.\n");
             Err(error)
         }
         Err(Failure::Transfer(error)) => {
-            say(&format!("error retrieving results: {error:#}"));
-            Ok(ExitCode::from(TRANSFER))
+            output::error(&format!("error retrieving results: {error:#}\n"));
+            Ok(TRANSFER)
         }
     }
 }
 
-/// Writes a line of the original, for scripts, to standard error.
-fn say(line: &str) {
-    let line = format!("{}\n", visible::line(&visible::without_codes(line)));
-    let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
+/// Fetches the wanted archives; returns the paths in order of arrival.
+pub(super) fn fetch(args: Args, retrieval: &Retrieval<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
+    let fetched = shown::with(shown::or_quiet(args), Plain::Log, |board| {
+        let show = |done, total, over: bool| {
+            let task =
+                Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };
+            let scene = Scene {
+                title: format!("results of namespace {}", retrieval.namespace),
+                state: (if over { "fetched" } else { "coming" }).into(),
+                tasks: vec![task],
+                footer: vec!["Ctrl-C ends it, and leaves nothing behind".into()],
+                ..Scene::default()
+            };
+            // A closed output does not stop the download.
+            drop(board.show(scene));
+        };
+        let size = std::cell::Cell::new(0);
+        let watch = |done, total| {
+            size.set(done);
+            show(done, total, false);
+        };
+        let fetched = Retrieval { watch: &watch, ..*retrieval }.fetch(stop);
+        if fetched.is_ok() {
+            show(size.get(), size.get(), true);
+        }
+        Ok(fetched)
+    });
+    fetched.unwrap_or_else(|error| Err(Failure::Transfer(error)))
 }
 
 /// Unpacks each archive next to it, and deletes the archive.

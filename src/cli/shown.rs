@@ -2,16 +2,15 @@
 //!
 //! Owns the decision and the destination of lines; `board` owns content and timing.
 
-use std::io::Write as _;
-
 use anyhow::Result;
 use clap::ArgMatches;
 
+use super::flag::{Args, value};
 use super::output;
 use crate::board::{self, Board, Output};
 use base::stop::Stop;
 use base::sys::{self, Signal};
-use base::{clock, live, logger, temp, visible};
+use base::{clock, logger, temp, visible};
 
 /// Values of `--output`.
 pub(crate) const WORDS: &[&str] = &["plain", "board", "json"];
@@ -20,8 +19,7 @@ const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipel
 
 /// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
 fn asked_for(matches: &ArgMatches) -> Option<Output> {
-    let word = matches.try_get_one::<String>("output").ok().flatten()?;
-    match word.as_str() {
+    match value(matches, "output")? {
         "board" if board::possible() => Some(Output::Board),
         "board" => {
             log::warn!("--output board needs a terminal; there is a line for each change instead");
@@ -33,24 +31,19 @@ fn asked_for(matches: &ArgMatches) -> Option<Output> {
 }
 
 /// The requested output, else a board on a terminal; `None` for the original's lines.
-pub(crate) fn or_original(matches: &ArgMatches) -> Option<Output> {
+pub(crate) fn or_original(args: Args) -> Option<Output> {
     let watched = || std::io::IsTerminal::is_terminal(&std::io::stdout()) && board::possible();
-    asked_for(matches).or_else(|| watched().then_some(Output::Board))
+    asked_for(&args).or_else(|| watched().then_some(Output::Board))
 }
 
 /// The requested output, else a board if one can be drawn, else lines.
-pub(crate) fn or_plain(matches: &ArgMatches) -> Output {
-    asked_for(matches).unwrap_or_else(usual)
-}
-
-/// A board if one can be drawn, else lines.
-pub(crate) fn usual() -> Output {
-    if board::possible() { Output::Board } else { Output::Plain }
+pub(crate) fn or_plain(args: Args) -> Output {
+    asked_for(&args).unwrap_or(if board::possible() { Output::Board } else { Output::Plain })
 }
 
 /// A board if one can be drawn and is not declined, else only heartbeats: for short operations.
-pub(crate) fn or_quiet(matches: &ArgMatches) -> Output {
-    match or_plain(matches) {
+pub(crate) fn or_quiet(args: Args) -> Output {
+    match or_plain(args) {
         Output::Board => Output::Board,
         _ => Output::Quiet,
     }
@@ -81,29 +74,33 @@ impl std::error::Error for Interrupted {}
 /// The exit code that a shell reports for a program ended by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// Calls `act` on Ctrl-C and at the end of a container or session.
+fn on_signal(act: impl FnMut() + Send + 'static) -> Result<()> {
+    Ok(sys::on_signal(&[Signal::Interrupt, Signal::Terminate], act)?)
+}
+
 /// A `Stop` that Ctrl-C and the end of a container or session trigger.
 pub(crate) fn stop_on_signal() -> Result<Stop> {
     let stop = Stop::new();
     let asked = stop.clone();
-    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || asked.stop())?;
+    on_signal(move || asked.stop())?;
     Ok(stop)
 }
 
 /// Makes Ctrl-C and the end of a container or session exit the program and delete its temporary folders.
 pub(crate) fn exit_on_signal() -> Result<()> {
-    Ok(sys::on_signal(&[Signal::Interrupt, Signal::Terminate], || temp::exit(INTERRUPTED.into()))?)
+    on_signal(|| temp::exit(INTERRUPTED.into()))
 }
 
 /// Makes Ctrl-C trigger `stop`, and a second one exit the program.
 pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
     let stop = stop.clone();
-    sys::on_signal(&[Signal::Interrupt, Signal::Terminate], move || {
+    on_signal(move || {
         if stop.stopped() {
             temp::exit(INTERRUPTED.into());
         }
         stop.stop_because("it was interrupted");
-    })?;
-    Ok(())
+    })
 }
 
 /// Runs `work` with a board. Lines of `plain` go to standard output with the time, or to the log.
@@ -116,9 +113,7 @@ pub(crate) fn with<T>(output: Output, plain: Plain, work: impl FnOnce(&Board) ->
             Ok(())
         }
         (Output::Board, _) => {
-            let line = format!("{}\n", visible::line(line));
-            // Standard error may be closed.
-            let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
+            output::error(&format!("{}\n", visible::line(line)));
             Ok(())
         }
     };

@@ -1,23 +1,21 @@
 //! `sonobuoy splat`: sends the archives from the aggregator's container to the retrieving client.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use clap::ArgMatches;
 
+use super::flag::Args;
 use super::output;
 use crate::layout;
 use base::archive;
 use base::at::At as _;
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let folder = matches.get_one::<String>("dir").map(String::as_str).unwrap_or_default();
-    let folder = Path::new(folder);
-    if matches.get_flag("partial") {
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    let folder = Path::new(args.text("dir").unwrap_or_default());
+    if args.on("partial") {
         partial(folder)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(0);
     }
     // Clients treat an archive without entries as an unfinished run.
     let files = archive::finished(folder).unwrap_or_else(|error| {
@@ -27,16 +25,15 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if files.is_empty() {
         log::warn!("there is no finished archive in `{}`", folder.display());
     }
-    if matches.get_flag("seals") {
+    if args.on("seals") {
         let seals: Vec<_> =
             files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
         archive::bundle(&seals, 0, output::stdout()).context("sending the seals")?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(0);
     }
-    let offset = matches.get_one::<i64>("offset").copied().unwrap_or_default();
-    let Ok(offset) = u64::try_from(offset) else { bail!("--offset cannot be negative") };
+    let offset = u64::try_from(args.number("offset"))?;
     archive::bundle(&files, offset, output::stdout()).context("sending the archives")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// Packs the folder of the run in its current state.

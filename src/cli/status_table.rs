@@ -2,8 +2,9 @@
 //!
 //! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use super::{output, shown};
 use crate::board::{self, Trouble};
 use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
 use base::visible;
@@ -13,12 +14,37 @@ use client::protocol::Progress;
 const BUGS: &str = "the page that this program comes from";
 /// Maximum lines of messages, and letters of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
-const MAX_NOTE: usize = 400;
+const MAX_NOTE: usize = 440;
+/// Of a long note, the characters that are kept at its end.
+const NOTE_END: usize = 150;
 /// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
 
+/// A table of the run, the state in a sentence, and notes; with `all`, one row per plugin and node.
+pub(crate) fn whole(run: &Run, all: bool) -> String {
+    let table = if all { self::all(run) } else { summary(run) };
+    format!(
+        "{table}\n{}\n{}",
+        sentence(run),
+        notes(run).into_iter().map(|note| note + "\n").collect::<String>()
+    )
+}
+
+/// The lines of `text` that were not printed before, each with the time.
+pub(crate) fn news(text: &str, printed: &mut HashSet<String>) -> String {
+    let mut new = String::new();
+    for line in text.lines() {
+        // Columns grow with others; that is not news.
+        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        if !words.is_empty() && printed.insert(words) {
+            new.push_str(&format!("{} {}\n", shown::time(), line.trim_end()));
+        }
+    }
+    new
+}
+
 /// One row per plugin, status and result.
-pub(crate) fn summary(run: &Run) -> String {
+fn summary(run: &Run) -> String {
     let mut groups: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
     let mut entries: BTreeMap<&str, (u64, Option<&Progress>)> = BTreeMap::new();
     for entry in run.plugins.iter().flatten() {
@@ -33,25 +59,31 @@ pub(crate) fn summary(run: &Run) -> String {
         let shown = entries.get(plugin).and_then(|(count, progress)| progress.filter(|_| *count == 1));
         [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), cell(shown)]
     }));
-    align(&rows)
+    output::table(&rows, true)
+}
+
+/// The columns of [`rows`].
+pub(crate) const HEAD: [&str; 5] = ["plugin", "node", "status", "result", "progress"];
+
+fn all(run: &Run) -> String {
+    output::table(&[&[HEAD.map(str::to_uppercase)], &rows(run)[..]].concat(), true)
 }
 
 /// One row per plugin and node.
-pub(crate) fn all(run: &Run) -> String {
-    let mut rows = vec![["PLUGIN", "NODE", "STATUS", "RESULT", "PROGRESS"].map(str::to_owned)];
-    rows.extend(run.plugins.iter().flatten().map(|entry| {
+pub(crate) fn rows(run: &Run) -> Vec<[String; 5]> {
+    let rows = run.plugins.iter().flatten().map(|entry| {
         let node = match entry.count {
             Some(count) if count > 1 => format!("{count} nodes"),
             _ => entry.node.clone(),
         };
         let progress = cell(entry.progress.as_deref());
         [entry.plugin.clone(), node, entry.status.clone(), entry.result_status.clone(), progress]
-    }));
-    align(&rows)
+    });
+    rows.collect()
 }
 
 /// The state of the run in the original's words, which scripts look for.
-pub(crate) fn sentence(run: &Run) -> String {
+fn sentence(run: &Run) -> String {
     match &*run.status {
         RUNNING => "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.".into(),
         FAILED => "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.".into(),
@@ -74,7 +106,7 @@ pub(crate) fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
 
 /// Further notes on a run, one per line: why it failed, the fate of its archive, running tests, problems of plugins.
 /// Limited to the height of a screen.
-pub(crate) fn notes(run: &Run) -> Vec<String> {
+fn notes(run: &Run) -> Vec<String> {
     let error = run.error.as_deref().map(visible::line).unwrap_or_default();
     let own = match (&*run.status, run.upload.as_deref()) {
         (FAILED, _) if !error.is_empty() => Some(format!("The run has failed: {error}.")),
@@ -86,7 +118,9 @@ pub(crate) fn notes(run: &Run) -> Vec<String> {
         (COMPLETE, Some(COMPLETE)) => Some("Its archive was uploaded.".into()),
         _ => None,
     };
-    let mut lines: Vec<String> = own.into_iter().chain(tests(run)).chain(troubles(run)).collect();
+    let aggregator = run.message.as_deref().map(|message| visible::line(message).into_owned());
+    let mut lines: Vec<String> =
+        own.into_iter().chain(aggregator).chain(tests(run)).chain(troubles(run)).collect();
     if lines.len() > MAX_NOTES {
         let more = lines.len() - (MAX_NOTES - 1);
         lines.truncate(MAX_NOTES - 1);
@@ -99,10 +133,13 @@ pub(crate) fn notes(run: &Run) -> Vec<String> {
 fn troubles(run: &Run) -> Vec<String> {
     let line = |trouble: &Trouble| {
         let line = board::sentence(trouble, MAX_PLACES);
-        match line.char_indices().nth(MAX_NOTE) {
-            Some((end, _)) => format!("{} …", &line[..end]),
-            None => line,
+        let length = line.chars().count();
+        if length <= MAX_NOTE {
+            return line;
         }
+        // The remedy is at the end.
+        let end: String = line.chars().skip(length - NOTE_END).collect();
+        format!("{} {end}", visible::cut(&line, MAX_NOTE - NOTE_END))
     };
     board::troubles(run).iter().map(line).collect()
 }
@@ -124,20 +161,6 @@ fn cell(progress: Option<&Progress>) -> String {
     let mut text = format!("Passed:{:3}, Failed:{failed:3}", progress.completed);
     if left >= 0 {
         text.push_str(&format!(", Remaining:{left:3}"));
-    }
-    text
-}
-
-fn align<const N: usize>(rows: &[[String; N]]) -> String {
-    let rows: Vec<[_; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
-    let widths: [usize; N] =
-        std::array::from_fn(|column| visible::width(rows.iter().map(|row| &*row[column])));
-    let mut text = String::new();
-    for row in rows {
-        for (cell, width) in row.iter().zip(widths) {
-            text.push_str(&format!("   {cell:>width$}"));
-        }
-        text.push('\n');
     }
     text
 }

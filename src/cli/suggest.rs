@@ -43,6 +43,8 @@ const COMMANDS: &[(&str, &str)] = &[
     ("gen manifest", "gen"),
 ];
 
+/// The hint for a version that is requested in another way.
+pub(super) const VERSION: &str = "; `sonobuoy --version` prints the version";
 /// Flags of other programs, with the equivalent here.
 const FLAGS: &[(&str, &str)] = &[
     ("ns", "namespace"),
@@ -63,8 +65,9 @@ const FLAGS: &[(&str, &str)] = &[
     ("format", "output"),
 ];
 
-fn asked(words: &[String]) -> String {
-    if words.is_empty() { String::new() } else { format!("; did you mean `{}`?", words.join("` or `")) }
+fn asked<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
+    let words: Vec<String> = words.into_iter().map(|word| format!("`{}`", word.as_ref())).collect();
+    if words.is_empty() { String::new() } else { format!("; did you mean {}?", words.join(" or ")) }
 }
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
@@ -75,35 +78,30 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
 pub(super) fn command(word: &str, path: &[String]) -> String {
     let table = table::shown();
     let lower = word.to_lowercase();
-    let mut here = &table;
-    for part in path {
-        here = here.find_subcommand(part).unwrap_or(here);
-    }
+    let here = path.iter().fold(&table, |here, part| here.find_subcommand(part).unwrap_or(here));
     let near = near::near(word, visible(here).map(Command::get_name));
     let prefix = path.iter().map(|part| format!("{part} ")).collect::<String>();
     if !near.is_empty() {
-        return asked(&near.into_iter().map(|name| format!("{prefix}{name}")).collect::<Vec<_>>());
+        return asked(near.into_iter().map(|name| format!("{prefix}{name}")));
     }
     let whole = format!("{prefix}{lower}");
     let exact = COMMANDS.iter().filter(|(other, _)| *other == whole).map(|(_, name)| (*name).to_owned());
     let elsewhere = visible(&table).flat_map(|group| {
         let same = visible(group).filter(|inner| inner.get_name() == lower);
-        same.map(|inner| format!("{} {}", group.get_name(), inner.get_name()))
+        same.map(|_| format!("{} {lower}", group.get_name()))
     });
-    let mut found: Vec<String> = exact.chain(elsewhere).collect();
-    found.truncate(3);
-    asked(&found)
+    asked(exact.chain(elsewhere).take(3))
 }
 
 /// An example of the missing argument.
 pub(super) fn missing(path: &[String]) -> &'static str {
-    match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["plugin", "install"] => {
+    match path.join(" ").as_str() {
+        "plugin install" => {
             "; write a name and where the definition is, as in `plugin install disk disk.yaml`"
         }
-        ["gen", "plugin"] => "; or `--example shell` for one that works as it is",
-        ["results"] => "; `results latest` takes the newest in this folder",
-        ["results", "diff"] => "; write the earlier archive and the later one",
+        "gen plugin" => "; or `--example shell` for one that works as it is",
+        "results" => "; `results latest` takes the newest in this folder",
+        "results diff" => "; write the earlier archive and the later one",
         _ => "",
     }
 }
@@ -112,52 +110,47 @@ pub(super) fn missing(path: &[String]) -> &'static str {
 pub(super) fn flag(flag: &str, path: &[String]) -> String {
     let word = flag.trim_start_matches('-').to_lowercase();
     if word == "version" {
-        return "; `sonobuoy --version` prints the version".into();
+        return VERSION.into();
     }
-    let Ok(command) = table::command_at(table::shown(), path) else { return String::new() };
+    let Ok(command) = table::command_at(path) else { return String::new() };
     let longs: Vec<&str> =
         command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long).collect();
     let others = || FLAGS.iter().filter(|(_, name)| longs.contains(name));
     let meant = |found: &str| others().find(|(other, _)| *other == found).map(|(_, name)| *name);
-    let found = match meant(&word) {
-        Some(name) => vec![name],
-        None => match near::near(&word, longs.iter().copied()) {
-            near if near.is_empty() => {
-                near::near(&word, others().map(|(other, _)| *other)).into_iter().filter_map(meant).collect()
-            }
-            near => near,
-        },
-    };
-    asked(&found.into_iter().map(|name| format!("--{name}")).collect::<Vec<_>>())
+    let mut found: Vec<&str> = meant(&word).into_iter().collect();
+    if found.is_empty() {
+        found = near::near(&word, longs.iter().copied());
+    }
+    if found.is_empty() {
+        found = near::near(&word, others().map(|(other, _)| *other)).into_iter().filter_map(meant).collect();
+    }
+    asked(found.into_iter().map(|name| format!("--{name}")))
 }
 
 /// The same letter in the case that the command has.
 pub(super) fn short(flag: &str, path: &[String]) -> String {
     let Some(letter) = flag.chars().nth(1) else { return String::new() };
     if letter == 'V' {
-        return "; `sonobuoy --version` prints the version".into();
+        return VERSION.into();
     }
-    let Ok(command) = table::command_at(table::shown(), path) else { return String::new() };
+    let Ok(command) = table::command_at(path) else { return String::new() };
     let shorts = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_short);
-    let same = |short: &char| short.eq_ignore_ascii_case(&letter);
-    asked(&shorts.filter(same).map(|short| format!("-{short}")).collect::<Vec<_>>())
+    asked(shorts.filter(|short| short.eq_ignore_ascii_case(&letter)).map(|short| format!("-{short}")))
 }
 
 /// The probable meaning of an unexpected argument.
 pub(super) fn argument(word: &str, path: &[String]) -> String {
-    let Ok(command) = table::command_at(table::shown(), path) else { return String::new() };
+    let Ok(command) = table::command_at(path) else { return String::new() };
     let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
     let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if number && has("wait") {
-        return format!("; did you mean `--wait={word}`?");
+        return asked([format!("--wait={word}")]);
     }
     let definition = [".yaml", ".yml"].iter().any(|ending| word.to_lowercase().ends_with(ending));
     if has("plugin") && (definition || builtin::DEFAULT.contains(&word) || Path::new(word).exists()) {
-        return format!("; did you mean `-p {word}`?");
+        return asked([format!("-p {word}")]);
     }
-    if has("namespace")
-        && matches!(path.first().map(String::as_str), Some("status" | "logs" | "delete" | "wait"))
-    {
+    if matches!(command.get_name(), "status" | "logs" | "delete" | "wait") {
         return format!("; a namespace is named by `-n {word}`");
     }
     String::new()

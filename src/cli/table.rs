@@ -1,20 +1,22 @@
-//! Every command: name, aliases, arguments and flags; the source of help, man pages and completions.
+//! Every command: name, aliases, arguments, flags and examples; the source of help, man pages and completions.
 //!
-//! Does not know their effects: those are in `cli/<command>.rs`. The kinds of flags and the sets that commands share
-//! are in [`super::flag`], the flags of `run` and `gen` in [`super::run_flag`].
+//! Does not know their effects: those are in `cli/<command>.rs`. The kinds of flags are in [`super::flag`]. `run`,
+//! `doctor`, `wait` and all of `gen` share one set of flags, so that they are interchangeable word for word.
 
-use clap::{Arg, Command};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
-    accepting_values, bare, choice, cluster, color, command, credentials, fail_on, fail_on_change, global,
-    kubernetes_version, list, namespace, number, output, plugin_env, rbac, redaction, repositories, switch,
-    text, waiting,
+    accepting_values, argument, bare, choice, command, list, number, regex, repeated, switch, text, time,
+    version,
 };
-use super::run_flag::{self, estimate};
+use super::form;
+use super::load;
+use super::run_args::default_of;
+use super::shown;
+use crate::config::{Identity, MAX_ATTEMPTS};
 use crate::names;
-
-/// Groups, which only print help without a subcommand.
-pub(crate) const GROUPS: &[&[&str]] = &[&[], &["get"], &["gather"], &["plugin"], &["worker"]];
+use crate::plugin::{builtin, mode};
 
 /// Advice for new users.
 const FIRST_STEPS: &str = "\
@@ -30,6 +32,14 @@ Only the conformance image knows the images of its tests: listing them
 executes that image's program, isolated from this machine, or not at all.
 --images-from takes a list instead, and -p plugins without e2e.";
 
+const TRANSFERS: &str = "
+
+Examples:
+  Copy what a run needs:
+    sonobuoy images push --custom-registry registry.local --kubernetes-version v1.33.1
+  Save all of it in one file:
+    sonobuoy images download --kubernetes-version v1.33.1";
+
 /// How to install the scripts in shells.
 const INTO_SHELLS: &str = "\
 In the shell's own start file, such as ~/.bashrc:
@@ -38,104 +48,667 @@ In the shell's own start file, such as ~/.bashrc:
   fish        sonobuoy completion fish | source
   powershell  sonobuoy completion powershell | Out-String | Invoke-Expression";
 
-/// The table for display: in help, man pages and completions.
+/// The differences of the printed objects from those of `run`.
+const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, it prints those of `run`, except that `run` \
+                           collects journals with its own image (-p systemd-logs-native), has the e2e tests print their names \
+                           (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their registries.";
+
+/// The words that a version of Kubernetes may be.
+const VERSIONS: &[&str] = &["auto", "ignore", "latest"];
+/// Values of `--format` for an archive or two.
+const FORMATS: [&str; 4] = ["text", "json", "junit", "html"];
+/// The heading of the flags of [`afterwards`].
+const AFTERWARDS: &str = "When the run is over";
+/// The flags that have an effect on `wait`, in addition to those of [`afterwards`] and [`cluster`].
+const OF_WAIT: [&str; 8] =
+    ["namespace", "config", "wait", "wait-output", "output", "estimate-from", "credentials", "rbac"];
+
+/// The table for display: in help, man pages and completions; built.
 pub(crate) fn shown() -> Command {
-    let version = command("version", "Print the version of this program")
-        .arg(switch("short", "Print nothing but the version"))
-        .args(cluster());
-    let query = command("query", "Take a snapshot of the cluster")
-        .arg(text("config", "FILE", "Run configuration (JSON) that selects what to record"))
-        .arg(text("output", "DIR", "Folder to write into [default: a new one here]").short('o'))
-        .args(redaction())
-        .args(cluster());
-    let splat = command("splat", "Write the finished archives in a folder to stdout")
-        .hide(true)
-        .arg(path("dir", "DIR").required(true))
-        .arg(number("offset", "BYTES", "Skip this many bytes").default_value("0"))
-        .arg(switch("partial", "Pack what has arrived so far of an unfinished run"))
-        .arg(switch("seals", "Write the seals of the archives instead"));
-    let aggregator = command("aggregator", "Receive the results of a run (inside the cluster)")
-        .hide(true)
-        // The name in manifests of old versions.
-        .alias("master")
-        .arg(switch("no-exit", "Keep running when the run is over, so that results can be fetched"))
-        .args(cluster());
-    let aggregator = aggregator.arg(switch("echo", "Only answer checks of the connection"));
-    let post_process = command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
-        .hide(true)
-        .arg(path("dir", "DIR").required(true));
-    let man = command("man", "Write the man pages")
-        .hide(true)
-        .arg(path("dir", "DIR").help("Folder to write them into").required(true));
-    let help = command("help", "Print the help of a command")
-        .arg(path("command", "COMMAND").help("Words of the command, such as `gen plugin`").num_args(0..));
+    let mut table = table().bin_name(program());
+    table.build();
+    table
+}
+
+/// The table for parsing.
+pub(crate) fn parsed() -> Command {
+    accepting_values(table())
+}
+
+/// How the program was called: `sonobuoy`, or `kubectl sonobuoy` if kubectl found it as a plugin.
+pub(crate) fn program() -> &'static str {
+    let called = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
+    let name = called.file_name().unwrap_or_default().to_string_lossy();
+    if name.starts_with("kubectl-") { "kubectl sonobuoy" } else { "sonobuoy" }
+}
+
+/// The full name of a command: `sonobuoy gen plugin`.
+pub(crate) fn name(path: &[String]) -> String {
+    std::iter::once(program()).chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+}
+
+/// The command at `path`, ready to print its help; `Err` has the unknown word.
+pub(crate) fn command_at(path: &[String]) -> Result<Command, String> {
+    let mut command = shown();
+    for word in path {
+        command = command.find_subcommand(word).cloned().ok_or_else(|| word.clone())?;
+    }
+    Ok(command)
+}
+
+fn table() -> Command {
     Command::new("sonobuoy")
         .about("Runs diagnostic and conformance plugins across a Kubernetes cluster and collects results from every node")
         .after_help(FIRST_STEPS)
         .disable_version_flag(true)
         .disable_help_subcommand(true)
+        .subcommand_required(true)
         .args_override_self(true)
         .args(global())
         .subcommands([
-            run_flag::run(),
-            run_flag::doctor(),
+            run(),
+            doctor(),
             status(),
-            run_flag::wait(),
+            wait(),
             retrieve(),
             verify(),
             certify(),
             results(),
             logs(),
             delete(),
-            run_flag::generate(),
-            modes(),
+            generate(),
+            command("modes", "List the modes of the e2e plugin")
+                .args([switch("verbose", "Do not truncate long lines"), form()]),
             e2e(),
             plugin(),
             images(),
-            query,
+            command("query", "Take a snapshot of the cluster")
+                .args([
+                    text("config", "FILE", "Run configuration (JSON) that selects what to record"),
+                    text("output", "DIR", "Folder to write into [default: a new one here]").short('o'),
+                ])
+                .args(redaction())
+                .args(cluster()),
             gather(),
-            get(),
+            command("get", "Print parts of a run").subcommand_required(true).subcommand(
+                command("pod", "Print the names of plugin pods")
+                    .alias("pods")
+                    .args([
+                        namespace(),
+                        text("plugin", "NAME", "Only this plugin's pods").short('p'),
+                        form(),
+                    ])
+                    .args(cluster()),
+            ),
             completion(),
-            version,
-            help,
+            command("version", "Print the version of this program")
+                .args([
+                    switch("short", "Print nothing but the version"),
+                    choice("output", &form::WORDS[..2], "Form of the output").short('o'),
+                ])
+                .args(cluster()),
+            command("help", "Print the help of a command")
+                .arg(argument("command", "COMMAND", "Words of the command, such as `gen plugin`").num_args(0..)),
         ])
-        .subcommands([aggregator, worker(), splat, post_process, man])
+        .subcommands(internal().map(|command| command.hide(true)))
 }
 
-/// The table for parsing.
-pub(crate) fn parsed() -> Command {
-    accepting_values(shown())
+/// The commands that run in containers of a run.
+fn internal() -> [Command; 4] {
+    [
+        command("aggregator", "Receive the results of a run (inside the cluster)")
+            // The name in manifests of old versions.
+            .alias("master")
+            .args([
+                switch("no-exit", "Keep running when the run is over, so that results can be fetched"),
+                switch("echo", "Only answer checks of the connection"),
+            ])
+            .args(cluster()),
+        command("worker", "Send a plugin's results to the aggregator (beside a plugin)")
+            .subcommand_required(true)
+            .subcommand(command("global", "For a plugin that runs once").alias("job"))
+            .subcommand(
+                command("single-node", "For a plugin that runs on every node")
+                    .alias("daemonset")
+                    .arg(sleep("Keep running this long after sending; negative means for ever")),
+            ),
+        command("splat", "Write the finished archives in a folder to stdout").args([
+            argument("dir", "DIR", "Folder with archives").required(true),
+            number("offset", "BYTES", "Skip this many bytes", 0..=i64::MAX).default_value("0"),
+            switch("partial", "Pack what has arrived so far of an unfinished run"),
+            switch("seals", "Write the seals of the archives instead"),
+        ]),
+        command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
+            .arg(argument("dir", "DIR", "Unpacked archive").required(true)),
+    ]
 }
 
-/// The full name of a command: `sonobuoy gen plugin`.
-pub(crate) fn name(path: &[String]) -> String {
-    std::iter::once("sonobuoy").chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+/// The flags of every command, before or after its name.
+fn global() -> impl Iterator<Item = Arg> {
+    let about = "Accepted for old scripts, ignored";
+    // Manifests and images of the original pass these to the aggregator and the workers.
+    let ignored = [
+        text("v", "VALUE", about).short('v'),
+        text("log_dir", "VALUE", about),
+        text("log_file", "VALUE", about),
+        text("log_file_max_size", "VALUE", about),
+        text("stderrthreshold", "VALUE", about),
+        text("vmodule", "VALUE", about),
+        text("log_backtrace_at", "VALUE", about),
+        switch("logtostderr", about),
+        switch("alsologtostderr", about),
+        switch("add_dir_header", about),
+        switch("one_output", about),
+        switch("skip_headers", about),
+        switch("skip_log_headers", about),
+        switch("debug", "The same as --level=debug").short('d'),
+    ];
+    let level = argument("level", "LEVEL", "Log level")
+        .long("level")
+        .ignore_case(true)
+        .value_parser(PossibleValuesParser::new(base::logger::LEVELS))
+        .default_value("info")
+        .help_heading("Global options");
+    std::iter::once(level).chain(ignored.map(|flag| flag.hide(true))).map(|flag| flag.global(true))
 }
 
-/// The command at `path`, ready to print its help; `Err` has the unknown word.
-pub(crate) fn command_at(mut table: Command, path: &[String]) -> Result<Command, String> {
-    table.build();
-    let mut command = table;
-    for word in path {
-        command = command.find_subcommand(word).cloned().ok_or_else(|| word.clone())?;
-    }
-    Ok(command.bin_name(name(path)))
+fn run() -> Command {
+    let local = [
+        switch("local", "Run the plugins' commands on this machine, without a cluster"),
+        number("local-nodes", "N", "With --local: how many nodes a DaemonSet plugin sees", 1..=1_000)
+            .default_value("1"),
+    ];
+    command("run", "Run plugins, in a cluster or on this machine")
+        .args(shared(true))
+        .args(chosen_nodes())
+        .args(afterwards())
+        .arg(
+            bare(
+                choice(
+                    "dry-run",
+                    &["none", "client", "server"],
+                    "Create nothing: print the objects, or have the server validate each; client without a value",
+                ),
+                "client",
+            )
+            .default_value("none")
+            .help_heading("Cluster"),
+        )
+        .args(
+            [
+                bare(
+                    text(
+                        "load",
+                        "ARCHIVE",
+                        "First load our image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value the archive beside this program or in `target`",
+                    ),
+                    load::DEFAULT,
+                ),
+                text("load-with", "IMAGE", "With --load: image with a shell for the pods that load ours [default: one that each node has]"),
+            ]
+            .map(|arg| arg.help_heading("Images")),
+        )
+        .arg(switch("doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"))
+        .args(local.map(|arg| arg.help_heading("On this machine")))
+        .after_help(
+            "\
+Examples:
+  Try a plugin on this machine:
+    sonobuoy run --local -p disk.yaml --local-nodes 3
+  One conformance test, to see whether it works:
+    sonobuoy run --wait --mode quick
+  Everything a pipeline needs:
+    sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown
+  Events for another program:
+    sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json",
+        )
 }
 
-/// A positional argument that is a file, a folder or a URL.
-fn path(name: &'static str, value: &'static str) -> Arg {
-    Arg::new(name).value_name(value)
+fn doctor() -> Command {
+    let examined = [
+        list("nodes", "N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
+            .default_value("10"),
+        choice("format", crate::doctor::FORMATS, "What to print: a line for each cause, or everything")
+            .default_value("text"),
+    ];
+    command("doctor", "Check whether a cluster is ready for a run")
+        .args(shared(true))
+        // A command line of `run` can be checked by replacing one word.
+        .args(afterwards().map(|arg| arg.hide(true)))
+        .args(examined.map(|arg| arg.help_heading("What is looked at")))
+        .after_help(
+            "\
+Examples:
+  Check whether this run would succeed:
+    sonobuoy doctor -p disk.yaml
+  Measure the network of every node, for a pipeline:
+    sonobuoy doctor --nodes all --format junit",
+        )
 }
 
-fn modes() -> Command {
-    command("modes", "List the modes of the e2e plugin").arg(switch("verbose", "Do not truncate long lines"))
+fn wait() -> Command {
+    let used: Vec<Arg> = cluster().into_iter().chain(afterwards()).collect();
+    // The others are accepted, as in the original, but have no effect.
+    let shared = shared(true).into_iter().chain(afterwards()).map(|arg| {
+        let id = arg.get_id().as_str();
+        let is_used = OF_WAIT.contains(&id) || used.iter().any(|used| used.get_id() == id);
+        arg.hide(!is_used)
+    });
+    let recover =
+        switch("recover", "Start the aggregator again if its pod or node is lost; needs --results-pvc");
+    command("wait", "Wait for a run to end").args(shared).arg(recover).after_help(
+        "\
+Examples:
+  Wait for a run that was started elsewhere:
+    sonobuoy wait --wait=2h --retrieve .
+  Continue a run whose aggregator was lost with its node:
+    sonobuoy wait --recover",
+    )
+}
+
+fn generate() -> Command {
+    command("gen", "Print the objects of a run, as YAML")
+        .after_help(OF_ORIGINAL)
+        .args_conflicts_with_subcommands(true)
+        .args(shared(false))
+        .args(chosen_nodes())
+        .subcommand(
+            command("config", "Print the run's configuration as JSON")
+                .args(shared(false))
+                .args(chosen_nodes()),
+        )
+        .subcommand(
+            command("default-image-config", "Print the registries of the e2e tests' images").args(cluster()),
+        )
+        .subcommand(
+            command("cli", "Write a Markdown page for each command")
+                .hide(true)
+                .arg(argument("dir", "DIR", "Folder to write them into").required(true)),
+        )
+        .subcommand(new_plugin())
+}
+
+fn new_plugin() -> Command {
+    let config_map =
+        || repeated("configmap", "FILE", "File that the plugin finds in its configuration folder");
+    let own = [
+        text("name", "NAME", "Name of the plugin").short('n').required_unless_present("example"),
+        text("image", "IMAGE", "Image of its container").short('i').required_unless_present("example"),
+        choice("type", &["Job", "DaemonSet"], "Once for the cluster, or on every node")
+            .short('t')
+            .default_value("Job"),
+        text("format", "WORD", "Format of its results: raw, junit, gojson, manual")
+            .short('f')
+            .default_value("raw"),
+        repeated("cmd", "WORD", "Command of the container, one word at a time")
+            .short('c')
+            .default_value("./run.sh"),
+        repeated("arg", "WORD", "Argument of the command, one word at a time").short('a'),
+        repeated("env", "NAME=VALUE", "Environment variable; without = it is removed").short('e'),
+        list("node-selector", "KEY=VALUE", "Label of the nodes it runs on"),
+        config_map(),
+        text("description", "TEXT", "What it does").short('D'),
+        text("url", "URL", "Where its definition comes from").short('u'),
+        show_default_pod_spec(),
+    ];
+    let about = "Example in this language, which works as it is with `run --local`";
+    let others = own.iter().map(|arg| arg.get_id().clone());
+    let others: Vec<_> = others.filter(|id| !["name", "type"].contains(&id.as_str())).collect();
+    command("plugin", "Print a new plugin definition")
+        .args_conflicts_with_subcommands(true)
+        .subcommand_negates_reqs(true)
+        .arg(choice("example", builtin::LANGUAGES, about).conflicts_with_all(others))
+        .args(own)
+        .subcommand(
+            command("e2e", "Print the definition of the built-in e2e plugin")
+                .args(shared(false))
+                .arg(config_map()),
+        )
+        .subcommand(
+            command("systemd-logs", "Print the definition of the built-in systemd-logs plugin")
+                .args(shared(false)),
+        )
+        .after_help(
+            "\
+Examples:
+  An example that works as it is:
+    sonobuoy gen plugin --example python
+  From an image:
+    sonobuoy gen plugin --name disk --image registry.local/disk:v1 --type DaemonSet",
+        )
+}
+
+fn show_default_pod_spec() -> Arg {
+    switch("show-default-podspec", "Write default pod specs out in plugin definitions")
+}
+
+/// The flags of `run` and `wait` about the end of the run.
+fn afterwards() -> [Arg; 9] {
+    [
+        text("retrieve", "DIR", "Fetch the archive into this folder"),
+        text(
+            "upload",
+            "URL",
+            "Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve from here; a URL that ends with / is a folder; SSL_CERT_FILE names the store's authority in either case",
+        ),
+        text("junit", "FILE", "Write all results as one JUnit file"),
+        text("html", "FILE", "Write the report as one HTML page"),
+        text(
+            "certify",
+            "DIR",
+            "Check a certified conformance run, and write its submission into this folder",
+        ),
+        text("product", "FILE", "With --certify: description of the product (YAML)"),
+        switch("delete", "Remove the run from the cluster"),
+        fail_on(),
+        annotations(),
+    ]
+    .map(|arg| arg.help_heading(AFTERWARDS))
+}
+
+/// The flags of `run`, which `creates` objects, and of `gen`, which prints those of the original by default.
+fn shared(creates: bool) -> Vec<Arg> {
+    let waiting = waiting(
+        "Wait for the end, at most this long (minutes, or a duration such as 2h); a day without a value",
+        "1440",
+    );
+    let watched = if creates { vec![output(), estimate()] } else { Vec::new() };
+    let groups: [(&'static str, Vec<Arg>); 6] = [
+        ("Plugins", plugins().into()),
+        ("E2E tests", e2e_tests().into()),
+        ("Images", run_images().into()),
+        ("The run", the_run(creates).into()),
+        ("Waiting", waiting.into_iter().chain(watched).collect()),
+        ("Cluster", preflight().into_iter().chain(cluster()).collect()),
+    ];
+    let flags = groups
+        .into_iter()
+        .flat_map(|(heading, args)| args.into_iter().map(move |arg| arg.help_heading(heading)));
+    flags
+        .map(|arg| match (default_of(arg.get_id().as_str()), arg.get_help()) {
+            (Some(default), Some(help)) => {
+                let help = format!("{help} [default: {default}]");
+                arg.help(help)
+            }
+            _ => arg,
+        })
+        .collect()
+}
+
+/// The nodes of plugins with the driver Nodes.
+fn chosen_nodes() -> [Arg; 5] {
+    let any = 1..=i64::from(u32::MAX);
+    let flags = [
+        text("nodes", "NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
+        number("sample", "N", "Only so many nodes, chosen at random", any.clone()),
+        number("per-zone", "N", "Only so many nodes of each zone", any),
+        choice("joined", &["take", "ignore"], "What to do with nodes that join during the run"),
+        text("max-parallel", "N|N%", "At most so many nodes at once, or this share of them"),
+    ];
+    flags.map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
+}
+
+fn plugins() -> [Arg; 5] {
+    [
+        repeated(
+            "plugin",
+            "PLUGIN",
+            "Plugin to run: file, folder, URL, installed or built-in name; @NAME renames it [default: e2e, systemd-logs]",
+        )
+        .short('p'),
+        plugin_env(),
+        choice(
+            "plugin-permissions",
+            &["any", "declared"],
+            "Whether to run plugins that do not say what they need, with all rights of the run [default: any]",
+        ),
+        repeated("plugin-image", "PLUGIN:IMAGE", "Image of a plugin"),
+        show_default_pod_spec(),
+    ]
+}
+
+fn e2e_tests() -> [Arg; 14] {
+    let selection = ["e2e-focus", "e2e-skip", "mode"];
+    let [repo, repo_config] = repositories();
+    [
+        choice(
+            "mode",
+            mode::NAMES,
+            "Which tests run; see `sonobuoy modes` [default: non-disruptive-conformance]",
+        )
+        .short('m')
+        .value_name("MODE")
+        .conflicts_with_all(["e2e-focus", "e2e-skip"]),
+        regex("e2e-focus", "Only tests that match [default: \\[Conformance\\]]"),
+        regex("e2e-skip", "Leave out tests that match [default: \\[Disruptive\\]|NoExecuteTaintManager]"),
+        text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
+        text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive")
+            .conflicts_with_all(selection),
+        text("resume", "ARCHIVE", "Run the tests that an interrupted run has not run")
+            .conflicts_with_all(selection)
+            .conflicts_with("rerun-failed"),
+        number(
+            "split",
+            "N",
+            "Run the tests as N plugins in parallel, with one result",
+            2..=super::run_args::MAX_PARTS,
+        ),
+        text(
+            "tests",
+            "FILE",
+            "With --split: names of all tests, one per line, or a kit [default: ask the conformance image]",
+        ),
+        number(
+            "retry-failed",
+            "N",
+            "Run failed tests again, up to N times in the same run; those that pass then are flaky",
+            0..=MAX_ATTEMPTS,
+        ),
+        repo,
+        repo_config,
+        text(
+            "e2e-docker-config-file",
+            "FILE",
+            "Registry credentials that the tests use, for Kubernetes 1.27 and later",
+        ),
+        text("ssh-key", "FILE", "Private key for tests that log in to nodes"),
+        text("ssh-user", "NAME", "User for tests that log in to nodes"),
+    ]
+}
+
+fn run_images() -> [Arg; 10] {
+    [
+        kubernetes_version(),
+        version("kube-conformance-image-version", VERSIONS, "Old name of --kubernetes-version").hide(true),
+        text("kube-conformance-image", "IMAGE", "Image of the e2e plugin"),
+        text("systemd-logs-image", "IMAGE", "Image of the systemd-logs plugin"),
+        text("sonobuoy-image", "IMAGE", "Image of aggregator and workers"),
+        text("registry", "REGISTRY", "Registry with every image of every plugin and of the e2e tests"),
+        text("kit", "FILE", "Kit that was loaded or pushed: use its plugins, version and images"),
+        text("image-pull-policy", "POLICY", "Pull policy of our own images and the built-in plugins"),
+        switch("force-image-pull-policy", "Use that policy for all plugins"),
+        text(
+            "image-pull-secret",
+            "NAME",
+            "Secret of the run's namespace with the credentials of a private registry",
+        ),
+    ]
+}
+
+fn the_run(creates: bool) -> [Arg; 18] {
+    let [redact, no_redact] = redaction().map(|arg| arg.conflicts_with("file"));
+    let (rbac_default, harden) = if creates { ("Detect", "on") } else { ("Enable", "off") };
+    [
+        text("config", "FILE", "Run configuration (JSON); comes before the flags that override it"),
+        text("file", "FILE", "Use this manifest instead of making one; - is stdin").short('f'),
+        text("namespace", "NAME", "Namespace of the run").short('n'),
+        time("timeout", "SECONDS", "Time limit of the run (seconds, or a duration such as 90m); 0 for none"),
+        rbac(rbac_default, "Whether to create RBAC objects; Detect asks the cluster"),
+        text(
+            "aggregator-permissions",
+            "WORD",
+            "What the run may do: clusterAdmin, clusterRead or namespaceAdmin",
+        ),
+        repeated("aggregator-node-selector", "KEY:VALUE", "Label of the node the aggregator runs on"),
+        text("security-context-mode", "WORD", "User that the aggregator runs as: nonroot or none"),
+        text("service-account-name", "NAME", "Service account of the run"),
+        switch("existing-service-account", "Use a service account that already exists"),
+        text("namespace-psa-enforce-level", "LEVEL", "Pod Security level of the namespace"),
+        choice(
+            "identity",
+            &Identity::WORDS,
+            "How workers prove who they are: each with a certificate of its own, or all of a plugin with one [default: auto]",
+        ),
+        choice(
+            "harden",
+            &["on", "off"],
+            "Make the aggregator's pod survive restarts, with limited resources and few privileges, and give plugins accounts of their own; off creates the original's objects",
+        )
+        .default_value(harden),
+        redact,
+        no_redact,
+        text("results-pvc", "NAME", "Volume claim for the results, so that they survive the loss of a node"),
+        choice(
+            "status-service",
+            &["none", "ClusterIP", "NodePort", "LoadBalancer"],
+            "Service that publishes the status of the run",
+        )
+        .default_value("none"),
+        credentials(),
+    ]
+}
+
+fn preflight() -> [Arg; 3] {
+    [
+        bare(
+            list(
+                "skip-preflight",
+                "CHECK,...",
+                "Checks to skip: dnscheck, versioncheck, existingnamespace; all without a value",
+            ),
+            "true",
+        )
+        .action(ArgAction::Append),
+        text("dns-namespace", "NAME", "Namespace of the DNS pods").default_value("kube-system"),
+        list("dns-pod-labels", "LABEL,...", "Labels of the DNS pods")
+            .default_values(["k8s-app=kube-dns", "k8s-app=coredns"]),
+    ]
+}
+
+fn namespace() -> Arg {
+    text("namespace", "NAME", "Namespace of the run [default: $SONOBUOY_NAMESPACE or sonobuoy]").short('n')
+}
+
+/// Access to the cluster.
+fn cluster() -> [Arg; 5] {
+    [
+        text(
+            "kubeconfig",
+            "FILE",
+            "Kubeconfig instead of $KUBECONFIG, ~/.kube/config or the pod's service account",
+        ),
+        text("context", "NAME", "Context of the kubeconfig to use"),
+        text("as", "USER", "User to impersonate"),
+        repeated("as-group", "GROUP", "Group to impersonate"),
+        text("request-timeout", "DURATION", "Time limit of one request, such as 30s; 0 for none"),
+    ]
+    .map(|arg| arg.help_heading("Cluster"))
+}
+
+fn rbac(default: &'static str, help: &'static str) -> Arg {
+    choice("rbac", &["Enable", "Disable", "Detect"], help).default_value(default)
+}
+
+fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
+    [
+        bare(time("wait", "MINUTES", wait), meaning).default_value("0").hide_default_value(true),
+        choice("wait-output", &["Silent", "Spinner", "Progress"], "What to print while waiting")
+            .default_value("Progress"),
+    ]
+}
+
+fn output() -> Arg {
+    choice(
+        "output",
+        shown::WORDS,
+        "How to show progress: a line for each change, a board drawn in place, or events in JSON [default: board on a terminal]",
+    )
+}
+
+/// The form of a table.
+fn form() -> Arg {
+    choice("output", form::WORDS, "Form of the output").short('o')
+}
+
+fn estimate() -> Arg {
+    let help = "Archive of an earlier run, from which the board estimates how long the tests will take";
+    text("estimate-from", "ARCHIVE", help)
+}
+
+fn redaction() -> [Arg; 2] {
+    [
+        text("redact", "FILE", "Rules (YAML) for what else to hide in the snapshot")
+            .conflicts_with("no-redact"),
+        switch("no-redact", "Do not hide secrets in the snapshot"),
+    ]
+}
+
+fn color() -> Arg {
+    choice("color", &["auto", "always", "never"], "Whether the report for people has colours")
+        .default_value("auto")
+}
+
+fn fail_on() -> Arg {
+    choice(
+        "fail-on",
+        &["failed", "unknown", "incomplete", "flaky", "never"],
+        "Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse",
+    )
+    .default_value("never")
+}
+
+fn annotations() -> Arg {
+    choice(
+        "annotations",
+        &["auto", "github", "off"],
+        "Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; auto does in GitHub Actions",
+    )
+    .default_value("auto")
+}
+
+fn credentials() -> Arg {
+    text(
+        "credentials",
+        "FILE",
+        "File with the credentials of the run's status service; - is stdout for `run`, else stdin [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]",
+    )
+}
+
+fn kubernetes_version() -> Arg {
+    version(
+        "kubernetes-version",
+        VERSIONS,
+        "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
+    )
+}
+
+fn plugin_env() -> Arg {
+    repeated("plugin-env", "PLUGIN.NAME=VALUE", "Environment variable of a plugin; an empty value removes it")
+}
+
+fn repositories() -> [Arg; 2] {
+    [
+        text("e2e-repo", "REGISTRY", "Registry with the images of the e2e tests")
+            .conflicts_with("e2e-repo-config"),
+        text("e2e-repo-config", "FILE", "File that names registries for the images of the e2e tests"),
+    ]
 }
 
 fn e2e() -> Command {
     command("e2e", "List the e2e tests of a Kubernetes version")
-        .arg(text("focus", "REGEX", "Only tests that match").short('f'))
-        .arg(text("skip", "REGEX", "Leave out tests that match").short('s'))
-        .arg(
+        .args([
+            regex("focus", "Only tests that match").short('f'),
+            regex("skip", "Leave out tests that match").short('s'),
             text(
                 "input",
                 "SOURCE",
@@ -143,14 +716,12 @@ fn e2e() -> Command {
             )
             .short('i')
             .default_value("online"),
-        )
-        .arg(
             text("mode", "WORD", "What to print: tests, tags or tagCounts").short('m').default_value("tests"),
-        )
-        .arg(text("version", "VERSION", "Kubernetes version [default: that of the cluster]"))
-        .arg(text("kube-conformance-image", "IMAGE", "With --input=image: the conformance image"))
-        .arg(unconfined())
-        .arg(text("url", "URL", "With --input=online: where the lists are, as VERSION.gz each"))
+            version("version", &["auto"], "Kubernetes version [default: that of the cluster]"),
+            text("kube-conformance-image", "IMAGE", "With --input=image: the conformance image"),
+            unconfined(),
+            text("url", "URL", "With --input=online: where the lists are, as VERSION.gz each"),
+        ])
         .args(cluster())
 }
 
@@ -162,199 +733,263 @@ fn unconfined() -> Arg {
     )
 }
 
-fn installed() -> Arg {
-    path("name", "NAME").help("Name that `plugin list` prints after \"Run as\"").required(true)
-}
-
 fn plugin() -> Command {
+    let installed =
+        || argument("name", "NAME", "Name that `plugin list` prints after \"Run as\"").required(true);
     command("plugin", "Manage installed plugins")
         .alias("plugins")
-        .subcommand(command("list", "List the installed plugins"))
+        .subcommand_required(true)
+        .subcommand(command("list", "List the installed plugins").arg(form()))
         .subcommand(command("show", "Print an installed plugin").arg(installed()))
-        .subcommand(
-            command("install", "Install a plugin from a file or URL")
-                .arg(path("save-as", "SAVE-AS").help("Name to install it under").required(true))
-                .arg(path("source", "SOURCE").help("File or URL of its definition").required(true)),
-        )
+        .subcommand(command("install", "Install a plugin from a file or URL").args([
+            argument("save-as", "SAVE-AS", "Name to install it under").required(true),
+            argument("source", "SOURCE", "File or URL of its definition").required(true),
+        ]))
         .subcommand(command("uninstall", "Remove an installed plugin").arg(installed()))
 }
 
 fn status() -> Command {
     command("status", "Show the status of a run")
-        .arg(namespace())
-        .arg(switch("show-all", "Show one line for each plugin and node"))
-        .arg(switch("json", "Print the status document as JSON"))
-        .arg(switch("watch", "Keep showing changes until the run is over"))
-        .arg(output())
-        .arg(estimate())
-        .arg(credentials())
+        .args([
+            namespace(),
+            switch("show-all", "Show one line for each plugin and node"),
+            switch("json", "Print the status document as JSON"),
+            switch("watch", "Keep showing changes until the run is over").short('w'),
+            choice(
+                "output",
+                &["json", "yaml", "wide", "name", "markdown", "plain", "board"],
+                "Form of the status; with --watch, how to show progress: plain, board or json",
+            )
+            .short('o'),
+            estimate(),
+            credentials(),
+        ])
         .args(cluster())
+        .after_help(
+            "\
+Examples:
+  Watch a run until it is over:
+    sonobuoy status --watch
+  Print the whole status once:
+    sonobuoy status --json",
+        )
 }
 
 fn retrieve() -> Command {
     command("retrieve", "Fetch the archive of a run; prints its file name")
-        .arg(path("dir", "DIR").help("Folder to write into").default_value("."))
-        .arg(namespace())
-        .arg(switch("extract", "Unpack the archive and remove it").short('x'))
-        .arg(text("filename", "NAME", "File name instead of the archive's own").short('f'))
-        .arg(
+        .args([
+            argument("dir", "DIR", "Folder to write into").default_value("."),
+            namespace(),
+            switch("extract", "Unpack the archive and remove it").short('x'),
+            text("filename", "NAME", "File name instead of the archive's own").short('f'),
             text("retrieve-path", "DIR", "Where the aggregator keeps its archives")
                 .default_value(names::RUNS_DIR),
-        )
-        .arg(switch("partial", "Fetch what has arrived so far from an unfinished run"))
-        .arg(switch("force", "Replace files that exist"))
-        .arg(credentials())
+            switch("partial", "Fetch what has arrived so far from an unfinished run"),
+            switch("force", "Replace files that exist"),
+            credentials(),
+        ])
         .args(cluster())
+        .after_help(
+            "\
+Examples:
+  Fetch the archive; its name is printed:
+    sonobuoy retrieve
+  Look at what has arrived so far:
+    sonobuoy retrieve --partial",
+        )
 }
 
 fn verify() -> Command {
-    command("verify", "Check the seal of an archive; needs no cluster")
-        .arg(path("archive", "ARCHIVE").help("Archive with its seal beside it").required(true))
-        .arg(text(
+    command("verify", "Check the seal of an archive; needs no cluster").args([
+        argument("archive", "ARCHIVE", "Archive with its seal beside it").required(true),
+        text(
             "authority",
             "FILE",
             "Certificate of the run's authority (PEM) [default: the one that `run` has kept]",
-        ))
-        .arg(switch("digest-only", "Check size and digest alone, whoever sealed the archive"))
+        ),
+        switch("digest-only", "Check size and digest alone, whoever sealed the archive"),
+    ])
 }
 
 fn certify() -> Command {
     command("certify", "Check a conformance run and write its submission for certification; needs no cluster")
-        .arg(path("archive", "ARCHIVE").help("Archive of the run, or its unpacked folder").required(true))
-        .arg(text("product", "FILE", "Description of the product (YAML), as the submission's PRODUCT.yaml"))
-        .arg(
+        .args([
+            argument("archive", "ARCHIVE", "Archive of the run, or its unpacked folder").required(true),
+            text("product", "FILE", "Description of the product (YAML), as the submission's PRODUCT.yaml"),
             text("output", "DIR", "New folder to write the submission into; without it, only checks")
                 .short('o'),
+            text(
+                "tests",
+                "FILE",
+                "Names of tests, one per line: those with [Conformance] must be in the archive",
+            ),
+        ])
+        .after_help(
+            "\
+Examples:
+  Check a run and write its submission:
+    sonobuoy certify run.tar.gz --product product.yaml -o submission",
         )
-        .arg(text(
-            "tests",
-            "FILE",
-            "Names of tests, one per line: those with [Conformance] must be in the archive",
-        ))
 }
 
 fn results() -> Command {
-    let format = |values| {
-        choice("format", values, "What to print: text for people, json, junit, or an html page; csv of facts")
-            .default_value("text")
-    };
+    let format = |values, help| choice("format", values, help).default_value("text").short('o');
     command("results", "Report on an archive")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
-        .arg(
-            path("archive", "ARCHIVE")
-                .help("Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several give a table")
-                .num_args(1..)
-                .required(true),
-        )
-        .arg(text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'))
-        .arg(
+        .args([
+            argument(
+                "archive",
+                "ARCHIVE",
+                "Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several give a table",
+            )
+            .num_args(1..)
+            .required_unless_present("from-cluster"),
+            switch("from-cluster", "Fetch the archive of the run in the cluster, and report on it")
+                .conflicts_with("archive"),
+            text("namespace", "NAME", "With --from-cluster: namespace of the run"),
+            text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'),
             text("mode", "WORD", "How much to print: summary (the default on a terminal), report, detailed, dump or readable")
                 .short('m')
                 .default_value("report"),
-        )
-        .arg(text("node", "NAME", "Only this item of the tree, such as a node").short('n'))
-        .arg(switch("skip-prefix", "With --mode=detailed: no file names before lines").short('s'))
-        .arg(bare(
-            choice(
-                "facts",
-                &["nodes", "all"],
-                "What nodes are made of, reach and log, a row for each; with `all`, every fact that differs",
+            text("node", "NAME", "Only this item of the tree, such as a node").short('n'),
+            switch("skip-prefix", "With --mode=detailed: no file names before lines").short('s'),
+            bare(
+                choice(
+                    "facts",
+                    &["nodes", "all"],
+                    "What nodes are made of, reach and log, a row for each; with `all`, every fact that differs",
+                ),
+                "nodes",
             ),
-            "nodes",
-        ))
-        .arg(format(&["text", "json", "junit", "html", "csv"]))
-        .arg(color())
-        .arg(fail_on())
-        .subcommand(
-            command("diff", "What changed between two archives")
-                .arg(path("before", "BEFORE").help("The earlier archive, as for `results`").required(true))
-                .arg(path("after", "AFTER").help("The later archive").required(true))
-                .arg(text("plugin", "NAME", "Only this plugin").short('p'))
-                .arg(
-                    format(&["text", "json", "junit", "html"])
-                        .help("What to print: text for people, json, junit, or an html page"),
-                )
-                .arg(color())
-                .arg(fail_on_change()),
+            format(
+                &["text", "json", "junit", "html", "markdown", "csv", "openmetrics"],
+                "What to print: text for people, json, junit, an html page, or markdown; csv of facts; openmetrics for monitoring",
+            ),
+            color(),
+            fail_on(),
+            annotations(),
+        ])
+        .args(cluster())
+        .subcommand(command("diff", "What changed between two archives").args([
+            argument("before", "BEFORE", "The earlier archive, as for `results`").required(true),
+            argument("after", "AFTER", "The later archive").required(true),
+            text("plugin", "NAME", "Only this plugin").short('p'),
+            format(&FORMATS, "What to print: text for people, json, junit, or an html page"),
+            color(),
+            choice(
+                "fail-on",
+                &["failed", "unknown", "incomplete", "vanished", "flaky", "never"],
+                "Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when something became this bad or worse",
+            )
+            .default_value("never"),
+        ]))
+        .after_help(
+            "\
+Examples:
+  Report on the newest archive in this folder:
+    sonobuoy results latest
+  A page to open in a browser:
+    sonobuoy results latest --format html
+  Report on the run in the cluster:
+    sonobuoy results --from-cluster
+  Compare two runs:
+    sonobuoy results diff before.tar.gz after.tar.gz",
         )
 }
 
 fn logs() -> Command {
     command("logs", "Print the logs of a run's pods")
-        .arg(namespace())
-        .arg(switch("follow", "Keep printing new lines").short('f'))
-        .arg(text("plugin", "NAME", "Only this plugin's pods; `sonobuoy` is the aggregator").short('p'))
+        .args([
+            namespace(),
+            switch("follow", "Keep printing new lines").short('f'),
+            text("plugin", "NAME", "Only this plugin's pods; `sonobuoy` is the aggregator").short('p'),
+            text("container", "NAME", "Only containers of this name").short('c'),
+            number("tail", "LINES", "Only the last lines of each log", 0..=i64::MAX),
+            time("since", "SECONDS", "Only lines of this last time (seconds, or a duration such as 10m)"),
+            switch("timestamps", "Begin each line with its time"),
+        ])
         .args(cluster())
+        .after_help(
+            "\
+Examples:
+  Follow what a plugin prints:
+    sonobuoy logs -p disk --follow",
+        )
 }
 
 fn delete() -> Command {
     command("delete", "Remove a run from the cluster")
-        .arg(namespace())
-        .arg(rbac("Detect", "Whether to remove RBAC objects; Detect asks the cluster"))
-        .arg(switch("all", "Also remove what e2e tests and other runs left behind"))
-        .arg(switch("dry-run", "Show what would be deleted"))
+        .args([
+            namespace(),
+            rbac("Detect", "Whether to remove RBAC objects; Detect asks the cluster"),
+            switch("all", "Also remove what e2e tests and other runs left behind"),
+            switch("dry-run", "Show what would be deleted"),
+        ])
         .args(waiting("Wait until everything is gone, at most this long (minutes, or a duration such as 90s); an hour without a value", "60"))
         .args(cluster())
+        .after_help(
+            "\
+Examples:
+  Clean up:
+    sonobuoy delete --wait",
+        )
 }
 
 fn images() -> Command {
     let one = |name, about| {
-        command(name, about)
-            .args(cluster())
-            .arg(kubernetes_version())
-            .arg(
-                list("plugin", "NAME,...", "Plugins whose images to use: built-in names or files")
-                    .short('p')
-                    .default_values(["e2e", "systemd-logs"]),
-            )
-            .arg(text(
+        command(name, about).args(cluster()).args([
+            kubernetes_version(),
+            list("plugin", "NAME,...", "Plugins whose images to use: built-in names or files")
+                .short('p')
+                .default_values(["e2e", "systemd-logs"]),
+            text(
                 "images-from",
                 "FILE",
                 "List of the tests' images, or archive with the conformance image, instead of asking its registry",
-            ))
-            .arg(unconfined())
-            .arg(switch("dry-run", "Only say what would be done"))
+            ),
+            unconfined(),
+            switch("dry-run", "Only say what would be done"),
+        ])
     };
     let platform = |help| text("platform", "OS/ARCH,...", help);
     let plain_http = || switch("plain-http", "Use HTTP instead of HTTPS for registries");
     let transfer = || [platform("Platforms of the images, or `all` [default: this machine's]"), plain_http()];
-    let custom_registry = || text("custom-registry", "REGISTRY", "Registry that should have all images");
+    let custom_registry = |help| text("custom-registry", "REGISTRY", help);
+    let everything = "Registry that should have all images";
     command("images", "The container images that plugins need")
-        .after_help(EXECUTES)
+        .after_help([EXECUTES, TRANSFERS].concat())
         .args_conflicts_with_subcommands(true)
         .args(one("list", "").get_arguments().cloned().collect::<Vec<_>>())
-        .arg(plugin_env())
+        .args([plugin_env(), form()])
         .subcommand(
-            one("list", "List the images (what `images` alone does)").arg(plugin_env()).after_help(EXECUTES),
+            one("list", "List the images (what `images` alone does)")
+                .args([plugin_env(), form()])
+                .after_help(EXECUTES),
         )
         .subcommand(one("pull", "Pull the images to this machine").args(repositories()))
         .subcommand(
             one("push", "Copy the images to another registry")
                 .args(repositories())
-                .arg(text(
-                    "custom-registry",
-                    "REGISTRY",
-                    "Registry to push to; images keep the last part of their name",
-                ))
-                .arg(Arg::new("kit").value_name("KIT").help("Kit whose images to push").conflicts_with_all([
-                    "archive",
-                    "e2e-repo",
-                    "e2e-repo-config",
-                ]))
-                .arg(text(
-                    "archive",
-                    "FILE",
-                    "Push the images in this archive instead of those in their registries",
-                ))
-                .arg(
+                .args([
+                    custom_registry("Registry to push to; images keep the last part of their name"),
+                    argument("kit", "KIT", "Kit whose images to push").conflicts_with_all([
+                        "archive",
+                        "e2e-repo",
+                        "e2e-repo-config",
+                    ]),
+                    text(
+                        "archive",
+                        "FILE",
+                        "Push the images in this archive instead of those in their registries",
+                    ),
                     text(
                         "output",
                         "FILE",
                         "With a kit: file to write for --e2e-repo-config [default: registries.yaml]",
                     )
                     .short('o'),
-                )
+                ])
                 .args(transfer()),
         )
         .subcommand(
@@ -369,100 +1004,90 @@ fn images() -> Command {
         )
         .subcommand(
             one("kit", "Save everything that a version's conformance tests need in one file")
-                .arg(text("output", "FILE", "File to write [default: kit-VERSION.tar]").short('o'))
-                .arg(text(
-                    "sonobuoy-image",
-                    "FILE",
-                    "Archive of Sonobuoy's image [default: sonobuoy-image.tar next to this program]",
-                ))
+                .args([
+                    text("output", "FILE", "File to write [default: kit-VERSION.tar]").short('o'),
+                    text(
+                        "sonobuoy-image",
+                        "FILE",
+                        "Archive of Sonobuoy's image [default: sonobuoy-image.tar next to this program]",
+                    ),
+                ])
                 .args(transfer()),
         )
         .subcommand(one("delete", "Remove the images from this machine").args(repositories()))
         .subcommand(
             one("verify", "Check that every image can be pulled, for the architectures of the nodes")
                 .args(repositories())
-                .arg(custom_registry())
-                .arg(text("archive", "FILE", "Look into this archive instead of registries"))
-                .arg(text("config", "FILE", "Run configuration (JSON), for its namespace and pull secret"))
-                .arg(switch("on-nodes", "Have a node of each architecture pull them"))
-                .arg(platform("Platforms to check, or `all` [default: those of the nodes]"))
-                .arg(plain_http()),
+                .args([
+                    custom_registry(everything),
+                    text("archive", "FILE", "Look into this archive instead of registries"),
+                    text("config", "FILE", "Run configuration (JSON), for its namespace and pull secret"),
+                    switch("on-nodes", "Have a node of each architecture pull them"),
+                    platform("Platforms to check, or `all` [default: those of the nodes]"),
+                    plain_http(),
+                ]),
         )
         .subcommand(
             one("inspect", "Check which images exist in their registries")
                 .args(repositories())
-                .arg(custom_registry())
-                .arg(plain_http()),
+                .args([custom_registry(everything), plain_http()]),
         )
 }
 
-fn get() -> Command {
-    command("get", "Print parts of a run").subcommand(
-        command("pod", "Print the names of plugin pods")
-            .alias("pods")
-            .arg(namespace())
-            .arg(text("plugin", "NAME", "Only this plugin's pods").short('p'))
-            .args(cluster()),
-    )
+fn sleep(help: &'static str) -> Arg {
+    time("sleep", "SECONDS", help).default_value("0")
 }
 
 fn gather() -> Command {
-    let sleep = || {
-        number(
-            "sleep",
-            "SECONDS",
-            "Keep running this long after the result is written; negative means for ever",
-        )
-        .default_value("0")
-    };
+    let output = || text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o');
+    let sleep = || sleep("Keep running this long after the result is written; negative means for ever");
     let source = |name, about| {
-        command(name, about)
-            .arg(text(
-                "chroot",
-                "DIR",
-                "Where the file system of the node is mounted [default: $CHROOT_DIR or /]",
-            ))
-            .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
-            .arg(sleep())
+        command(name, about).args([
+            text("chroot", "DIR", "Where the file system of the node is mounted [default: $CHROOT_DIR or /]"),
+            output(),
+            sleep(),
+        ])
     };
     let format = |whole: &'static [&'static str]| {
         choice("format", whole, "What goes to stdout: everything, or a table of what matters most")
             .default_value(whole[0])
     };
-    let minutes = "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]";
+    let selection = || {
+        [
+            text("since", "WHEN", "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]"),
+            list("unit", "UNIT,...", "Only these units").short('u'),
+            text("priority", "LEVEL", "Only this priority and above"),
+        ]
+    };
     command("gather", "Collect facts and logs of this node")
-        .subcommand(
-            source("host-facts", "Hardware, kernel, mounts, network, limits as JSON")
-                .arg(format(&["json", "table", "csv"]))
-                .arg(switch(
-                    "run-facts",
-                    "Also run programs in `facts.d`, with the rights of this process [default: $RUN_FACTS]",
-                )),
-        )
+        .subcommand_required(true)
+        .subcommand(source("host-facts", "Hardware, kernel, mounts, network, limits as JSON").args([
+            format(&["json", "table", "csv"]),
+            switch(
+                "run-facts",
+                "Also run programs in `facts.d`, with the rights of this process [default: $RUN_FACTS]",
+            ),
+        ]))
         .subcommand(
             source("systemd-logs", "The journal, or /var/log and dmesg where there is none")
-                .arg(text("since", "WHEN", minutes))
-                .arg(list("unit", "UNIT,...", "Only these units").short('u'))
-                .arg(text("priority", "LEVEL", "Only this priority and above"))
-                .arg(text("max-size", "SIZE", "Stop after this much, such as 500M"))
-                .arg(switch("gzip", "Pack the log; the result is then a folder"))
-                .arg(switch("summary", "Put a summary beside the log; the result is then a folder")),
+                .args(selection())
+                .args([
+                    text("max-size", "SIZE", "Stop after this much, such as 500M"),
+                    switch("gzip", "Pack the log; the result is then a folder"),
+                    switch("summary", "Put a summary beside the log; the result is then a folder"),
+                ]),
         )
         .subcommand(
             source("log-summary", "Counts of what goes wrong, by unit and kind")
                 .arg(format(&["yaml", "table", "csv"]))
-                .arg(text("since", "WHEN", minutes))
-                .arg(list("unit", "UNIT,...", "Only these units").short('u'))
-                .arg(text("priority", "LEVEL", "Only this priority and above")),
+                .args(selection()),
         )
         .subcommand(
             command(
                 "network",
                 "Whether this node reaches name service, API server and aggregator, and how fast",
             )
-            .arg(format(&["yaml", "table", "csv"]))
-            .arg(text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o'))
-            .arg(sleep()),
+            .args([format(&["yaml", "table", "csv"]), output(), sleep()]),
         )
         .subcommand(
             command("echo", "The same as a termination message, in pods that `doctor` starts")
@@ -481,26 +1106,14 @@ fn gather() -> Command {
         )
 }
 
-fn worker() -> Command {
-    command("worker", "Send a plugin's results to the aggregator (beside a plugin)")
-        .hide(true)
-        .subcommand(command("global", "For a plugin that runs once").alias("job"))
-        .subcommand(
-            command("single-node", "For a plugin that runs on every node").alias("daemonset").arg(
-                number("sleep", "SECONDS", "Keep running this long after sending; negative means for ever")
-                    .default_value("0"),
-            ),
-        )
-}
-
 fn completion() -> Command {
     command("completion", "Print a script that completes command lines in a shell")
-        .arg(
-            Arg::new("shell")
-                .value_name("SHELL")
+        .arg_required_else_help(true)
+        .args([
+            argument("shell", "SHELL", "Shell that completes with it")
                 .value_parser(["bash", "zsh", "fish", "powershell"])
-                .help("Shell that completes with it"),
-        )
-        .arg(switch("no-descriptions", "Leave out the descriptions"))
+                .required(true),
+            switch("no-descriptions", "Leave out the descriptions"),
+        ])
         .after_help(INTO_SHELLS)
 }

@@ -4,10 +4,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt::Display;
 
 use anyhow::{Result, ensure};
 
+use super::flag::Args;
 use super::shown::{self, Plain};
 use crate::board::{Board, Output, Scene, Task, Unit};
 use base::oci::Descriptor;
@@ -15,36 +15,47 @@ use base::oci::Descriptor;
 /// A sequence of transfers.
 pub(super) struct Transfers<'a> {
     board: &'a Board,
-    title: &'a str,
+    title: String,
     /// Whether a board is drawn, which other programs' progress output would garble.
     pub(super) drawn: bool,
-    state: RefCell<State>,
+    all: RefCell<Task>,
+    current: RefCell<Current>,
 }
 
+/// The current image: its name, and its layers by digest with size and bytes transferred.
 #[derive(Default)]
-struct State {
-    all: Task,
-    /// The name of the current image.
-    current: String,
-    /// Its layers by digest: size and bytes transferred.
-    parts: HashMap<String, (u64, u64)>,
+struct Current {
+    name: String,
+    layers: HashMap<String, (u64, u64)>,
 }
 
-/// Calls `step` for each image, under this title; a dry run needs no board.
-pub(super) fn each<T: Display>(
-    title: &str,
-    dry: bool,
+/// Calls `step` for each image, described by `name`; a dry run only says what would be done.
+pub(super) fn each<T>(
+    args: Args,
+    verb: &str,
     images: &[T],
+    name: impl Fn(&T) -> String,
     step: impl Fn(&T, &Transfers<'_>) -> Result<()>,
 ) -> Result<()> {
-    let output = if dry { Output::Quiet } else { shown::usual() };
+    if args.on("dry-run") {
+        images.iter().for_each(|image| log::info!("would {verb} {}", name(image)));
+        return Ok(());
+    }
+    let output = shown::or_plain(args);
     shown::with(output, Plain::Log, |board| {
         let all =
             Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };
-        let state = RefCell::new(State { all, ..State::default() });
-        let transfers = Transfers { board, title, drawn: output == Output::Board, state };
+        let transfers = Transfers {
+            board,
+            title: format!("{verb} images"),
+            drawn: output == Output::Board,
+            all: all.into(),
+            current: RefCell::default(),
+        };
         for image in images {
-            transfers.begin(&image.to_string())?;
+            let name = name(image).rsplit('/').next().unwrap_or_default().to_owned();
+            transfers.current.replace(Current { name, ..Current::default() });
+            transfers.show()?;
             let ended = step(image, &transfers);
             if let Err(error) = &ended {
                 // The output is closed, so stop the transfers.
@@ -53,9 +64,15 @@ pub(super) fn each<T: Display>(
                 }
                 log::error!("{error:#}");
             }
-            transfers.end(ended.is_err())?;
+            transfers.current.take();
+            let mut all = transfers.all.borrow_mut();
+            all.done += 1;
+            all.failed += u64::from(ended.is_err());
+            all.over = all.done == all.total;
+            drop(all);
+            transfers.show()?;
         }
-        let failed = transfers.state.borrow().all.failed;
+        let failed = transfers.all.borrow().failed;
         ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
         Ok(())
     })
@@ -63,51 +80,29 @@ pub(super) fn each<T: Display>(
 
 impl Transfers<'_> {
     /// Records the progress of a layer of the image.
-    pub(super) fn watch(&self, part: &Descriptor, done: u64) {
-        let known = self.state.borrow_mut().parts.insert(part.digest.clone(), (part.size, done));
-        if known != Some((part.size, done)) {
+    pub(super) fn watch(&self, layer: &Descriptor, done: u64) {
+        let known = self.current.borrow_mut().layers.insert(layer.digest.clone(), (layer.size, done));
+        if known != Some((layer.size, done)) {
             // A closed output is reported when the image has ended.
             let _ = self.show();
         }
     }
 
-    fn begin(&self, image: &str) -> Result<()> {
-        let mut state = self.state.borrow_mut();
-        state.current = image.rsplit('/').next().unwrap_or(image).to_owned();
-        state.parts.clear();
-        drop(state);
-        self.show()
-    }
-
-    fn end(&self, failed: bool) -> Result<()> {
-        let mut state = self.state.borrow_mut();
-        state.current.clear();
-        state.all.done += 1;
-        state.all.failed += u64::from(failed);
-        state.all.over = state.all.done == state.all.total;
-        drop(state);
-        self.show()
-    }
-
     fn show(&self) -> Result<()> {
-        let state = self.state.borrow();
-        let sum = |of: fn(&(u64, u64)) -> u64| state.parts.values().map(of).sum();
-        let current = Task {
-            name: state.current.clone(),
-            unit: if state.parts.is_empty() { Unit::Once } else { Unit::Bytes },
-            done: sum(|(_, done)| *done),
-            total: if state.parts.is_empty() { 1 } else { sum(|(size, _)| *size) },
-            ..Task::default()
-        };
-        let mut tasks = vec![state.all.clone()];
-        tasks.extend((!state.current.is_empty()).then_some(current));
+        let Current { name, layers } = &*self.current.borrow();
+        let all = self.all.borrow().clone();
+        let state = (if all.over { "done" } else { "at work" }).into();
+        let mut tasks = vec![all];
+        if !name.is_empty() {
+            let (unit, total) = match layers.is_empty() {
+                true => (Unit::Once, 1),
+                false => (Unit::Bytes, layers.values().map(|(size, _)| size).sum()),
+            };
+            let done = layers.values().map(|(_, done)| done).sum();
+            tasks.push(Task { name: name.clone(), unit, done, total, ..Task::default() });
+        }
         let hint = "Ctrl-C stops it; the same command then sends only what is missing";
-        self.board.show(Scene {
-            title: self.title.into(),
-            state: (if state.all.over { "done" } else { "at work" }).into(),
-            tasks,
-            footer: vec![hint.into()],
-            ..Scene::default()
-        })
+        let footer = vec![hint.into()];
+        self.board.show(Scene { title: self.title.clone(), state, tasks, footer, ..Scene::default() })
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of command lines: invalid flags, missing arguments, flags that exclude each other.
+//! Command lines before and after the parser: flags in any place, and errors in this program's words.
 //!
 //! Owns the wording of these errors; `cli` prints them with the usage of the command.
 
@@ -12,90 +12,87 @@ use super::suggest;
 use super::table::name;
 use base::near;
 
-/// The arguments after the program's name, as far as valid.
-pub(crate) fn words(args: &[OsString]) -> Vec<String> {
-    args.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect()
-}
-
-/// The log level of a command line that could not be parsed.
-pub(crate) fn level(args: &[OsString]) -> String {
-    let words = words(args);
-    let mut level = "info".to_owned();
-    for (index, word) in words.iter().enumerate() {
-        if let Some(value) = word.strip_prefix("--level=") {
-            level = value.to_owned();
-        } else if word == "--level" {
-            level = words.get(index + 1).cloned().unwrap_or(level);
-        }
-    }
-    level
-}
-
 /// The arguments with the command's words first, so that any flag may precede them, as in the original; and those
 /// words.
 pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String>) {
-    let words = words(args);
     let mut command = table;
-    let (mut path, mut places) = (Vec::new(), Vec::new());
-    let mut index = 0;
-    while let Some(word) = words.get(index) {
-        let mut takes_next = false;
-        if word == "--" {
-            break;
-        } else if let Some(long) = word.strip_prefix("--") {
-            takes_next =
-                flag(table, command, &|arg| arg.get_long() == Some(long)).is_some_and(needs_next_word);
-        } else if word.starts_with('-') && word.chars().count() == 2 {
-            let short = word.chars().nth(1);
-            takes_next = flag(table, command, &|arg| arg.get_short() == short).is_some_and(needs_next_word);
-        } else if !word.starts_with('-') {
-            let Some(inner) = command.find_subcommand(word) else { break };
+    let mut path = Vec::new();
+    let (mut front, mut rest) = (args.iter().take(1).collect::<Vec<_>>(), Vec::new());
+    let mut words = args.iter().skip(1);
+    while let Some(arg) = words.next() {
+        let word = arg.to_string_lossy();
+        if word.len() > 1 && word.starts_with('-') && word != "--" {
+            rest.push(arg);
+            if awaited(table, command, &word).is_some() {
+                rest.extend(words.next());
+            }
+        } else if let Some(inner) = command.find_subcommand(&*word) {
             path.push(inner.get_name().to_owned());
-            places.push(index + 1);
+            front.push(arg);
             command = inner;
+        } else {
+            rest.push(arg);
+            break;
         }
-        index += 1 + usize::from(takes_next);
     }
-    let front = places.iter().map(|place| &args[*place]);
-    let rest =
-        args.iter().enumerate().skip(1).filter(|(place, _)| !places.contains(place)).map(|(_, arg)| arg);
-    (args.iter().take(1).chain(front).chain(rest).cloned().collect(), path)
+    (front.into_iter().chain(rest).chain(words).cloned().collect(), path)
 }
 
-/// The flag of this command, else of a subcommand, else of any: flags may precede their command.
+/// The flag of a word, or the last one of `-xyz`, and the offset of its value in the word, if any. Flags may precede
+/// their command: any that the command lacks is looked up in its subcommands, then in all commands.
 pub(crate) fn flag<'t>(
     table: &'t Command,
     command: &'t Command,
-    wanted: &dyn Fn(&Arg) -> bool,
-) -> Option<&'t Arg> {
-    below(command, wanted).or_else(|| below(table, wanted))
+    word: &str,
+) -> Option<(&'t Arg, Option<usize>)> {
+    let find = |wanted: &dyn Fn(&Arg) -> bool| below(command, wanted).or_else(|| below(table, wanted));
+    if let Some(long) = word.strip_prefix("--") {
+        let end = long.find('=').unwrap_or(long.len());
+        let flag = find(&|arg| arg.get_long() == Some(&long[..end]))?;
+        return Some((flag, (end < long.len()).then_some(end + 3)));
+    }
+    let mut last = None;
+    for (at, short) in word.char_indices().skip(1) {
+        let flag = find(&|arg| arg.get_short() == Some(short))?;
+        last = Some((flag, None));
+        if flag.get_action().takes_values() {
+            let value = at + short.len_utf8();
+            let equals = usize::from(word[value..].starts_with('='));
+            return Some((flag, (value < word.len()).then_some(value + equals)));
+        }
+    }
+    last
 }
 
-fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
+/// The flag whose value is the next word.
+pub(crate) fn awaited<'t>(table: &'t Command, command: &'t Command, word: &str) -> Option<&'t Arg> {
+    let (flag, value) = flag(table, command, word)?;
+    (value.is_none() && flag.get_action().takes_values() && !flag.is_require_equals_set()).then_some(flag)
+}
+
+/// The first such argument of a command or of those below it.
+pub(crate) fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
     let own = command.get_arguments().find(|arg| wanted(arg));
     own.or_else(|| command.get_subcommands().find_map(|inner| below(inner, wanted)))
 }
 
-/// Whether the next word is the value of this flag.
-pub(crate) fn needs_next_word(flag: &Arg) -> bool {
-    flag.get_action().takes_values() && !flag.is_require_equals_set()
-}
-
-/// Converts a parser error; `None` if help was requested.
+/// Converts a parser error; `Ok` if it only asks for help.
 pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> {
     let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => Some(texts.join(" ")),
-        _ => None,
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
     };
-    let argument = context(ContextKind::InvalidArg).unwrap_or_default();
-    let flag = argument.split(['[', ' ', '=']).next().filter(|flag| !flag.is_empty());
-    let flag = flag.unwrap_or_else(|| argument.trim_matches(['[', ']', '<', '>', '.']));
-    let value = context(ContextKind::InvalidValue).unwrap_or_default();
+    let argument = context(ContextKind::InvalidArg);
+    let flag = argument.split(['[', ' ', '=']).find(|flag| !flag.is_empty()).unwrap_or_default();
+    let flag = flag.trim_matches(['<', '>', ']']);
+    let value = context(ContextKind::InvalidValue);
     let message = match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => return Ok(()),
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        | ErrorKind::MissingSubcommand => return Ok(()),
         ErrorKind::InvalidSubcommand => {
-            let word = context(ContextKind::InvalidSubcommand).unwrap_or_default();
+            let word = context(ContextKind::InvalidSubcommand);
             format!("unknown command {word:?} for {:?}{}", name(path), suggest::command(&word, path))
         }
         ErrorKind::UnknownArgument if argument.starts_with("--") => {
@@ -111,41 +108,36 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
             format!("{:?} takes no argument {argument:?}{}", name(path), suggest::argument(&argument, path))
         }
         ErrorKind::ArgumentConflict => match context(ContextKind::InvalidSubcommand) {
-            Some(word) => format!("{:?} takes no argument {word:?}", name(path)),
-            None => {
-                let other = context(ContextKind::PriorArg).unwrap_or_default();
+            word if word.is_empty() => {
+                let other = context(ContextKind::PriorArg);
                 let other = other.split(['[', ' ']).next().unwrap_or_default();
                 format!("{flag} and {other} cannot be used together; leave one out")
             }
+            word => format!("{:?} takes no argument {word:?}", name(path)),
         },
         ErrorKind::InvalidValue if value.is_empty() => {
-            let hint =
-                if flag == "--v" || flag == "-v" { "; `sonobuoy --version` prints the version" } else { "" };
+            let hint = if ["--v", "-v"].contains(&flag) { suggest::VERSION } else { "" };
             format!("flag needs an argument: {flag}{hint}")
         }
         ErrorKind::InvalidValue => {
-            let known = context(ContextKind::ValidValue).unwrap_or_default();
-            let known: Vec<&str> = known.split(' ').filter(|word| !word.is_empty()).collect();
-            let listed = if known.is_empty() {
-                String::new()
-            } else {
-                format!(": it must be one of {}", known.join(", "))
-            };
-            format!("invalid argument {value:?} for {flag:?}{listed}{}", near::hint(&value, known))
+            let known = context(ContextKind::ValidValue);
+            let hint = near::hint(&value, known.split(' '));
+            format!(
+                "invalid argument {value:?} for {flag:?}: it must be one of {}{hint}",
+                known.replace(' ', ", ")
+            )
         }
         ErrorKind::ValueValidation => {
-            let cause =
-                std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
-            format!("invalid argument {value:?} for {flag:?}{cause}")
+            let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            // Some causes name the value themselves.
+            match cause.starts_with('`') {
+                true => format!("{flag}: {cause}"),
+                false => format!("invalid argument {value:?} for {flag:?}: {cause}"),
+            }
         }
         ErrorKind::MissingRequiredArgument => format!("missing: {argument}{}", suggest::missing(path)),
-        _ => first_line(&error.to_string()),
+        // The parser's message without its surroundings.
+        _ => error.to_string().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned(),
     };
     Err(self::error(message))
-}
-
-/// The parser's message without its surroundings.
-fn first_line(text: &str) -> String {
-    let text = text.strip_prefix("error: ").unwrap_or(text);
-    text.lines().next().unwrap_or_default().to_owned()
 }

@@ -1,26 +1,23 @@
 //! `sonobuoy verify`: checks the seal of an archive, using only files.
 
 use std::path::Path;
-use std::process::ExitCode;
 
-use clap::ArgMatches;
-
-use super::flag::value;
+use super::flag::Args;
 use super::output;
 use crate::remote::seal;
 use crate::report;
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let archive = report::locate(value(matches, "archive").unwrap_or_default())?;
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    let archive = report::locate(args.text("archive").unwrap_or_default())?;
     let archive = Path::new(&archive);
     anyhow::ensure!(
         !archive.is_dir(),
         "`{}` is an unpacked archive; only the packed one is sealed",
         archive.display()
     );
-    let digest_only = matches.get_flag("digest-only");
-    let checked = seal::check_file(archive, value(matches, "authority").map(Path::new), digest_only)?;
+    let digest_only = args.on("digest-only");
+    let checked = seal::check_file(archive, args.text("authority").map(Path::new), digest_only)?;
     let statement = &checked.statement;
     let own = archive.file_name().unwrap_or_default().to_string_lossy();
     let renamed =
@@ -37,5 +34,5 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         );
         output::print(&format!("{own}{renamed}: digest OK, seal not checked\n"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }

@@ -1,39 +1,44 @@
 //! `sonobuoy version`: the version of the program, and the supported clusters.
 
-use std::process::ExitCode;
-
-use clap::ArgMatches;
-
-use super::flag::value;
-use super::{cluster, output};
+use super::flag::Args;
+use super::{cluster, form, output};
 use crate::names::VERSION;
+use base::json::json;
 use base::stop::Stop;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a warning.
 pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 
 /// Prints the version alone or all details.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    if matches.get_flag("short") {
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+    if args.on("short") {
         output::print(&format!("{VERSION}\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(0);
     }
     let [oldest, newest] = KUBERNETES;
     let sha = option_env!("SONOBUOY_GIT_SHA").unwrap_or("unknown");
+    if let Some(word) = args.text("output") {
+        let document = json!({
+            "version": VERSION, "gitSHA": sha, "platform": platform(), "minimumKubeVersion": oldest,
+            "maximumKubeVersion": newest,
+        });
+        output::print(&form::document(word, &document))?;
+        return Ok(0);
+    }
     output::print(&format!(
         "Sonobuoy Version: {}\nMinimumKubeVersion: {oldest}\nMaximumKubeVersion: {newest}\nGitSHA: {sha}\n\
          GoVersion: none (written in Rust)\nPlatform: {}\n{}\n",
         VERSION,
         platform(),
-        api_version(matches),
+        api_version(args),
     ))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// The line about the cluster. Only with `--kubeconfig` a cluster is queried, as in the original.
-fn api_version(matches: &ArgMatches) -> String {
-    if value(matches, "kubeconfig").is_some() {
-        let answer = cluster::client(matches, &Stop::new()).and_then(|client| cluster::version(&client));
+fn api_version(args: Args) -> String {
+    if args.text("kubeconfig").is_some() {
+        let answer = cluster::client(args, &Stop::new()).and_then(|client| cluster::version(&client));
         match answer {
             Ok(version) => return format!("API Version:  {version}"),
             Err(error) => log::error!("{error:#}"),

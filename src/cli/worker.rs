@@ -4,13 +4,12 @@
 
 use std::io::Write as _;
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::ensure;
-use clap::ArgMatches;
 use serde_json::Value;
 
+use super::flag::Args;
 use crate::driver::lifeline;
 use crate::names::{self, env};
 use crate::worker::{self, End, Others, Scope, Settings};
@@ -23,13 +22,11 @@ use base::sys::{self, Signal, variable};
 const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
     logger::ours_alone();
-    let (scope, sleep) = match matches.subcommand() {
-        Some(("single-node", matches)) => {
-            (Scope::Node, matches.get_one::<i64>("sleep").copied().unwrap_or_default())
-        }
+    let (scope, sleep) = match args.subcommand() {
+        Some(("single-node", matches)) => (Scope::Node, Args(matches).number("sleep")),
         _ => (Scope::Global, 0),
     };
     if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {
@@ -45,7 +42,7 @@ pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     outcome?;
     worker::linger(sleep, &term);
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 /// Writes the error to the container's termination log, if Kubernetes reads it.

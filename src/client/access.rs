@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider};
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider};
 
 use super::Error;
 use crate::{Credentials, env};
@@ -83,15 +83,14 @@ impl Access {
     /// key does not match the certificate.
     pub(super) fn tls(&self) -> Result<TlsConfig, Error> {
         let checked = Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key).map_err(wrong)?;
-        let key = PrivateKey::from_pem(checked.key_pem().as_bytes()).map_err(wrong)?;
-        let own = ClientCert::new_with_certs(&[certificate(&checked.certificate_pem())?], key);
-        Ok(trusting(certificate(&checked.authority_pem())?).client_cert(Some(own)).build())
+        let own = checked.client_cert().map_err(wrong)?;
+        Ok(trusting(checked.authority()).client_cert(Some(own)).build())
     }
 
     /// TLS settings of a client that has no certificate yet.
     pub(super) fn guest_tls(&self) -> Result<TlsConfig, Error> {
         let authority = crate::credentials::authority(&self.ca_cert).map_err(wrong)?;
-        Ok(trusting(certificate(&base::tls::pem("CERTIFICATE", &authority))?).build())
+        Ok(trusting(Certificate::from_der(&authority).to_owned()).build())
     }
 }
 
@@ -101,10 +100,6 @@ fn trusting(authority: Certificate<'static>) -> TlsConfigBuilder {
         .provider(TlsProvider::Rustls)
         .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .root_certs(RootCerts::new_with_certs(&[authority]))
-}
-
-fn certificate(pem: &str) -> Result<Certificate<'static>, Error> {
-    Certificate::from_pem(pem.as_bytes()).map_err(wrong)
 }
 
 fn wrong(error: impl std::fmt::Display) -> Error {

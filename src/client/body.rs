@@ -6,15 +6,16 @@
 //! accepted as a result.
 
 use std::fs::{File, Metadata};
-use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use base64::Engine as _;
-use ring::digest::{Context, SHA256};
+use ring::digest::{Context, Digest, SHA256};
 
 use super::Error;
 use crate::protocol::GZIP;
+use base::Hashing;
 use base::archive;
 use base::sys::Folder;
 use base::temp;
@@ -36,7 +37,7 @@ pub(super) struct Source<'a> {
     name: String,
     kind: Kind<'a>,
     /// SHA-256 of that version, if it is known.
-    digest: Option<(Version, Option<String>)>,
+    digest: Option<(Version, String)>,
 }
 
 enum Kind<'a> {
@@ -54,14 +55,9 @@ struct Version {
 
 impl<'a> Source<'a> {
     pub(super) fn bytes(name: &str, bytes: &'a [u8]) -> Self {
-        let mut context = Context::new(&SHA256);
-        context.update(bytes);
         let version = Version { length: bytes.len() as u64, modified: None };
-        Self {
-            name: name.into(),
-            kind: Kind::Bytes(bytes),
-            digest: Some((version, Some(digest_text(context)))),
-        }
+        let digest = Some((version, digest_text(base::sha256(bytes))));
+        Self { name: name.into(), kind: Kind::Bytes(bytes), digest }
     }
 
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
@@ -91,14 +87,13 @@ impl<'a> Source<'a> {
     pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, Error> {
         let pack = |place: &Path| {
             let inner = BufWriter::with_capacity(BUFFER, temp::file(place)?);
-            let out = Digesting { inner, context: Context::new(&SHA256) };
-            let Digesting { inner, context } = archive::pack_open(folder, path, None, out)?;
-            Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, context))
+            let (inner, digest) = archive::pack_open(folder, path, None, Hashing::new(inner))?.finish();
+            Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, digest))
         };
         let packed = pack(path).or_else(|error: io::Error| pack(temp::dir()).map_err(|_| error));
-        let (file, context) = packed.map_err(|source| Error::file(path, source))?;
+        let (file, digest) = packed.map_err(|source| Error::file(path, source))?;
         let mut source = Self { name: PACKED_NAME.into(), kind: Kind::File(path.into(), file), digest: None };
-        source.digest = Some((source.version()?, Some(digest_text(context))));
+        source.digest = Some((source.version()?, digest_text(digest)));
         Ok(source)
     }
 
@@ -118,12 +113,12 @@ impl<'a> Source<'a> {
     /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not changed since.
     pub(super) fn digest(&self) -> Option<&str> {
         let (of, text) = self.digest.as_ref()?;
-        self.version().is_ok_and(|now| now == *of).then_some(text.as_deref())?
+        self.version().is_ok_and(|now| now == *of).then_some(text)
     }
 
     /// Stores the digest of the sent bytes, for a retry.
     pub(super) fn keep(&mut self, sent: Sent) {
-        self.digest = Some((sent.version, Some(sent.digest)));
+        self.digest = Some((sent.version, sent.digest));
     }
 
     /// Whether a `Repr-Digest` contradicts the sent bytes. A missing one, or another algorithm, does not.
@@ -154,8 +149,8 @@ impl<'a> Source<'a> {
             }
         };
         let digest = match self.digest() {
-            Some(digest) => Digest::Known(digest.to_owned()),
-            None => Digest::Running(Context::new(&SHA256)),
+            Some(digest) => BodyDigest::Known(digest.to_owned()),
+            None => BodyDigest::Running(Context::new(&SHA256)),
         };
         Ok(Body { source: self, inner, version, left: version.length, digest, trouble: None, watch })
     }
@@ -172,7 +167,7 @@ impl<'a> Source<'a> {
         } else if name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
             format!("attachment;filename=\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
         } else {
-            format!("attachment;filename*=utf-8''{}", percent_encoded(name))
+            format!("attachment;filename*=utf-8''{}", base::percent_encoded(name))
         }
     }
 
@@ -204,33 +199,8 @@ impl<'a> Source<'a> {
     }
 }
 
-fn digest_text(context: Context) -> String {
-    format!("{SHA256_KIND}:{}:", base64::engine::general_purpose::STANDARD.encode(context.finish()))
-}
-
-fn percent_encoded(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    name.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
-}
-
-/// Digests written bytes and passes them on.
-struct Digesting<W> {
-    inner: W,
-    context: Context,
-}
-
-impl<W: Write> Write for Digesting<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.inner.write(bytes)?;
-        self.context.update(&bytes[..count]);
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
-    }
+fn digest_text(digest: Digest) -> String {
+    format!("{SHA256_KIND}:{}:", base64::engine::general_purpose::STANDARD.encode(digest))
 }
 
 /// The body of one attempt: exactly the announced length, digested on the way. Excess bytes are cut off; a shortfall is an
@@ -240,13 +210,13 @@ pub(super) struct Body<'s> {
     inner: Box<dyn Read + 's>,
     version: Version,
     left: u64,
-    digest: Digest,
+    digest: BodyDigest,
     trouble: Option<&'static str>,
     watch: Watch<'s>,
 }
 
 /// The digest of a body: known beforehand, or computed on the way.
-enum Digest {
+enum BodyDigest {
     Known(String),
     Running(Context),
 }
@@ -277,8 +247,8 @@ impl Body<'_> {
         (self.left == 0).then(|| Sent {
             version: self.version,
             digest: match self.digest {
-                Digest::Known(digest) => digest,
-                Digest::Running(context) => digest_text(context),
+                BodyDigest::Known(digest) => digest,
+                BodyDigest::Running(context) => digest_text(context.finish()),
             },
         })
     }
@@ -302,7 +272,7 @@ impl Read for Body<'_> {
         if count as u64 == self.left && !self.source.version().is_ok_and(|now| now == self.version) {
             return Err(self.end("changed while it was sent"));
         }
-        if let Digest::Running(context) = &mut self.digest {
+        if let BodyDigest::Running(context) = &mut self.digest {
             context.update(&buffer[..count]);
         }
         self.left -= count as u64;

@@ -13,7 +13,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, RustlsConnector, TcpConnector};
 
 use super::request::Key;
-use super::retry::{self, Again, Failed, Final, RetryAdvice};
+use super::retry::{self, Failed, RetryAdvice};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
 
@@ -131,7 +131,7 @@ impl Requested {
                 held.agent = Some(agent.clone());
                 Ok(agent)
             }
-            Ok(_) => Err(Again::new("the client was shut down".into()).into()),
+            Ok(_) => Err(Failed::again("the client was shut down".into())),
             Err(failed) => {
                 let why = failed.why();
                 if held.failure != why {
@@ -150,7 +150,7 @@ impl Requested {
         // Read each time, since Kubernetes replaces the token before it expires.
         let token = std::fs::read_to_string(path);
         let token =
-            token.map_err(|source| Again::new(format!("cannot read the token `{path}`: {source}")))?;
+            token.map_err(|source| Failed::again(format!("cannot read the token `{path}`: {source}")))?;
         let sent = self
             .guest
             .post(&self.url)
@@ -169,7 +169,7 @@ impl Requested {
         }
         let access =
             Access { client_cert: answer.text, client_key: self.key.key_pem.clone(), ..self.access.clone() };
-        let tls = access.tls().map_err(Final)?;
+        let tls = access.tls()?;
         Ok((agent(tls), renew.map_or(DEFAULT_RENEWAL, Duration::from_secs)))
     }
 }

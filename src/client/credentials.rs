@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use ureq::tls::{Certificate, ClientCert, PrivateKey};
 
 /// Why credentials are unusable, as a sentence that names the faulty part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,22 +32,23 @@ impl Credentials {
     /// Reads and checks all three; the first suitable block of each PEM text counts.
     pub fn read(authority_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, Error> {
         let authority = authority(authority_pem)?;
-        let leaf = certificate(certificate_pem, "client certificate")?;
+        let certificate = certificate(certificate_pem, "client certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
             .map_err(|e| Error(format!("the client key is not a PEM private key: {e}")))?;
-        let credentials = Self { authority, certificate: leaf, key };
+        let credentials = Self { authority, certificate, key };
         credentials.client_config()?;
         Ok(credentials)
     }
 
-    /// The authority's certificate, as PEM.
-    pub fn authority_pem(&self) -> String {
-        base::tls::pem("CERTIFICATE", &self.authority)
+    /// The trusted authority.
+    pub(crate) fn authority(&self) -> Certificate<'static> {
+        Certificate::from_der(&self.authority).to_owned()
     }
 
-    /// The client's certificate, as PEM.
-    pub fn certificate_pem(&self) -> String {
-        base::tls::pem("CERTIFICATE", &self.certificate)
+    /// The certificate with its key.
+    pub(crate) fn client_cert(&self) -> Result<ClientCert, ureq::Error> {
+        let certificate = Certificate::from_der(&self.certificate).to_owned();
+        Ok(ClientCert::new_with_certs(&[certificate], PrivateKey::from_pem(self.key_pem().as_bytes())?))
     }
 
     /// The client's key as PEM, in the form in which it was read.

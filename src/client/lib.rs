@@ -56,7 +56,7 @@ pub use retry::Retry;
 
 use body::{Source, UNWATCHED, Watch};
 use channel::Channel;
-use retry::{Again, Failed, Final, Whole};
+use retry::Failed;
 
 /// Includes the queue of a busy server: a burst of thousands of workers takes seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -237,8 +237,8 @@ impl Client {
 
     fn agent(&self, url: &str) -> Result<Agent, Error> {
         self.channel.agent().map_err(|failed| match failed {
-            Failed::Final(last) => last.0,
-            Failed::Again(again) => Error::Transport { url: url.into(), why: again.why },
+            Failed::Final(error) => error,
+            Failed::Again { why, .. } => Error::Transport { url: url.into(), why },
         })
     }
 
@@ -261,10 +261,10 @@ impl Client {
         let (mut attempt, mut changes) = (0_u32, 0);
         loop {
             attempt += 1;
-            let Again { why, after, is_changed } = match self.attempt(&url, source, is_error, watch) {
+            let (why, after, is_changed) = match self.attempt(&url, source, is_error, watch) {
                 Ok(submitted) => return Ok(submitted),
-                Err(Failed::Final(last)) => return Err(last.0),
-                Err(Failed::Again(again)) => again,
+                Err(Failed::Final(error)) => return Err(error),
+                Err(Failed::Again { why, after, is_changed }) => (why, after, is_changed),
             };
             changes += u32::from(is_changed);
             if changes >= MAX_CHANGES {
@@ -290,7 +290,7 @@ impl Client {
         is_error: bool,
         watch: Watch<'_>,
     ) -> Result<Submitted, Failed> {
-        let mut body = source.body(watch).map_err(Final)?;
+        let mut body = source.body(watch)?;
         let agent = self.channel.agent()?;
         let mut request = agent
             .put(url)
@@ -310,7 +310,7 @@ impl Client {
         let response = request.send(SendBody::from_reader(&mut body));
         let (trouble, is_cut, sent) = (body.trouble(), body.is_cut(), body.sent());
         if retry::distrusted(&response) && self.channel.forget() {
-            return Err(Again::new("the aggregator rejected the certificate".into()).into());
+            return Err(Failed::again("the aggregator rejected the certificate".into()));
         }
         let outcome = match response {
             Ok(response) => {
@@ -319,14 +319,14 @@ impl Client {
                 let damaged =
                     sent.as_ref().zip(stored).is_some_and(|(sent, stored)| Source::differs(sent, stored));
                 if damaged && response.status().is_success() {
-                    return Err(Final(Error::Damaged { url: url.into() }).into());
+                    return Err(Error::Damaged { url: url.into() }.into());
                 }
-                let whole = Whole::new(url, answer(response, MAX_ANSWER_BYTES), is_cut)?;
-                retry::judge_answer(url, whole, advice, || source.changed())
+                let answer = answer(response, MAX_ANSWER_BYTES);
+                retry::judge_answer(url, answer, advice, is_cut, || source.changed())
             }
             Err(error) => Err(match trouble {
                 Some(why) => {
-                    Again { is_changed: true, ..Again::new(format!("`{}` {why}", source.name())) }.into()
+                    Failed::Again { why: format!("`{}` {why}", source.name()), after: None, is_changed: true }
                 }
                 None => retry::judge_error(url, error),
             }),

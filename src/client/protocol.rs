@@ -4,6 +4,7 @@
 //! together.
 
 use crate::{Error, env};
+use base::percent_encoded;
 use serde::{Deserialize, Serialize};
 
 /// The node name of a result for the whole cluster.
@@ -92,9 +93,9 @@ impl ResultId {
 
     fn path(&self, kind: &str) -> String {
         if self.is_global() {
-            format!("{API}/{kind}/global/{}", encode(&self.plugin))
+            format!("{API}/{kind}/global/{}", percent_encoded(&self.plugin))
         } else {
-            format!("{API}/{kind}/by-node/{}/{}", encode(&self.node), encode(&self.plugin))
+            format!("{API}/{kind}/by-node/{}/{}", percent_encoded(&self.node), percent_encoded(&self.plugin))
         }
     }
 }
@@ -164,6 +165,34 @@ pub enum FailureKind {
     TimedOut,
     /// No failure, but no process can send a result: the node is gone, or the plugin may not run there.
     Skipped,
+    /// The node of the pod, or the pod on it, was lost.
+    NodeLost,
+}
+
+/// The loss of a node, or of a plugin's pod on it, before the result arrived.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lost {
+    /// The node; empty if the pod had none yet.
+    pub node: String,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// The message of the node's condition; for a pod a whole sentence.
+    pub reason: String,
+    /// Whether only the pod was lost: evicted, preempted or deleted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub pod: bool,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { node, reason, .. } = self;
+        if self.pod {
+            return f.write_str(reason);
+        }
+        let time = self.since.get(11..19).unwrap_or(&self.since);
+        write!(f, "node `{node}` was lost at {time}: {reason}")
+    }
 }
 
 impl FailureKind {
@@ -201,6 +230,23 @@ impl Failure {
         Self { kind: FailureKind::TimedOut, ..Self::new(id, format!("{TIMEOUT}: {why}")) }
     }
 
+    /// A result that was lost with its node or pod.
+    pub fn lost(id: ResultId, lost: &Lost) -> Self {
+        let mut failure = Self { kind: FailureKind::NodeLost, ..Self::new(id, lost.to_string()) };
+        if let Ok(lost) = serde_json::to_value(lost) {
+            failure.report.insert("lost".into(), lost);
+        }
+        failure
+    }
+
+    /// The same failure, with an earlier cause first.
+    #[must_use]
+    pub fn because(mut self, cause: &str) -> Self {
+        let error = format!("{cause}; {}", self.error());
+        self.report.insert("error".into(), error.into());
+        self
+    }
+
     /// The message that describes it.
     pub fn error(&self) -> &str {
         self.report.get("error").and_then(serde_json::Value::as_str).unwrap_or_default()
@@ -216,6 +262,8 @@ pub enum Finding {
     Trouble(ResultId, Option<String>),
     /// A node has joined, and its result is now expected, too.
     Expect(ResultId),
+    /// What ran for a result was lost; a failure follows, or another pod.
+    Lost(ResultId, Lost),
 }
 
 impl Finding {
@@ -227,7 +275,7 @@ impl Finding {
                 failure.report.insert("error".into(), sentence.into());
             }
             Self::Trouble(_, Some(trouble)) => trouble.push_str(words),
-            Self::Trouble(_, None) | Self::Expect(_) => {}
+            Self::Trouble(_, None) | Self::Expect(_) | Self::Lost(..) => {}
         }
     }
 }
@@ -275,35 +323,9 @@ fn nullable<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D
     Ok(Option::<Vec<String>>::deserialize(input)?.unwrap_or_default())
 }
 
-/// Percent-encodes one path segment, except for RFC 3986's unreserved characters.
-fn encode(segment: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(segment.len());
-    for byte in segment.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte.into());
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
-}
-
 /// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or could be a path (`/`, `\`, NUL, only dots).
 fn decode(segment: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(segment.len());
-    let mut bytes = segment.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let digit = |b: Option<u8>| char::from(b?).to_digit(16);
-            let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
-            out.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            out.push(byte);
-        }
-    }
-    let text = String::from_utf8(out).ok()?;
+    let text = base::percent_decoded(segment)?;
     let harmless = !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\\', '\0']);
     harmless.then_some(text)
 }

@@ -42,64 +42,36 @@ impl Retry {
 
 /// A failed attempt.
 pub(super) enum Failed {
-    /// Retriable.
-    Again(Again),
-    /// Final.
-    Final(Final),
-}
-
-/// A temporary failure: an interrupted exchange, or a response that says so.
-pub(super) struct Again {
-    /// The cause.
-    pub(super) why: String,
-    /// The pause that the server requests.
-    pub(super) after: Option<Duration>,
-    /// Whether the file changed during the attempt.
-    pub(super) is_changed: bool,
-}
-
-/// A permanent failure: an unusable request, or a refusal of a [`Whole`] request.
-pub(super) struct Final(pub(super) Error);
-
-impl Again {
-    pub(super) fn new(why: String) -> Self {
-        Self { why, after: None, is_changed: false }
-    }
-}
-
-impl From<Again> for Failed {
-    fn from(again: Again) -> Self {
-        Self::Again(again)
-    }
-}
-
-impl From<Final> for Failed {
-    fn from(last: Final) -> Self {
-        Self::Final(last)
-    }
+    /// Temporary: an interrupted exchange, or a response that says so.
+    Again {
+        /// The cause.
+        why: String,
+        /// The pause that the server requests.
+        after: Option<Duration>,
+        /// Whether the file changed during the attempt.
+        is_changed: bool,
+    },
+    /// Permanent: an unusable request, or a refusal of a whole one.
+    Final(Error),
 }
 
 impl Failed {
+    pub(super) fn again(why: String) -> Self {
+        Self::Again { why, after: None, is_changed: false }
+    }
+
     /// The cause, for display.
     pub(super) fn why(&self) -> String {
         match self {
-            Self::Again(again) => again.why.clone(),
-            Self::Final(last) => last.0.to_string(),
+            Self::Again { why, .. } => why.clone(),
+            Self::Final(error) => error.to_string(),
         }
     }
 }
 
-/// The response to a whole request: to its head alone, if the aggregator refused the body, or to all of it.
-pub(super) struct Whole(Answer);
-
-impl Whole {
-    /// `is_cut` tells whether only a part of the body was sent.
-    pub(super) fn new(url: &str, answer: Answer, is_cut: bool) -> Result<Self, Again> {
-        let Answer { status, text } = &answer;
-        if is_cut && *status != 409 {
-            return Err(Again::new(format!("`{url}` answered {status} {text} before all was sent")));
-        }
-        Ok(Self(answer))
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Final(error)
     }
 }
 
@@ -126,23 +98,28 @@ impl RetryAdvice {
     }
 }
 
-/// Classifies a response. `changed` tells whether the body has changed since its digest was taken: then a refusal of the
-/// body is worth another attempt.
+/// Classifies a response. `is_cut` tells whether only a part of the body was sent: the response then says nothing about
+/// the whole. `changed` tells whether the body has changed since its digest was taken: then a refusal of the body is worth
+/// another attempt.
 pub(super) fn judge_answer(
     url: &str,
-    Whole(answer): Whole,
+    answer: Answer,
     advice: RetryAdvice,
+    is_cut: bool,
     changed: impl Fn() -> bool,
 ) -> Result<Submitted, Failed> {
     let after = advice.after;
     match answer.status {
-        200..=299 => Ok(Submitted::Accepted),
         409 => Ok(Submitted::AlreadyThere),
+        status if is_cut => {
+            Err(Failed::again(format!("`{url}` answered {status} {} before all was sent", answer.text)))
+        }
+        200..=299 => Ok(Submitted::Accepted),
         400 | 500..=599 if changed() => {
-            Err(Again { why: "the file changed while it was sent".into(), after, is_changed: true }.into())
+            Err(Failed::Again { why: "the file changed while it was sent".into(), after, is_changed: true })
         }
         408 | 425 | 429 | 500..=599 if !advice.never => Err(again(url, &answer, after)),
-        status => Err(refused("result", status, answer.text)),
+        _ => Err(refused("result", answer)),
     }
 }
 
@@ -150,16 +127,16 @@ pub(super) fn judge_answer(
 pub(super) fn judge_certificate(url: &str, answer: Answer, advice: RetryAdvice) -> Failed {
     match answer.status {
         401 | 408 | 425 | 429 | 500..=599 => again(url, &answer, advice.after),
-        status => refused("request for a certificate", status, answer.text),
+        _ => refused("request for a certificate", answer),
     }
 }
 
 fn again(url: &str, Answer { status, text }: &Answer, after: Option<Duration>) -> Failed {
-    Again { after, ..Again::new(format!("`{url}` answered {status} {text}")) }.into()
+    Failed::Again { why: format!("`{url}` answered {status} {text}"), after, is_changed: false }
 }
 
-fn refused(what: &str, status: u16, text: String) -> Failed {
-    Final(Error::Refused { what: what.into(), status, text }).into()
+fn refused(what: &str, Answer { status, text }: Answer) -> Failed {
+    Error::Refused { what: what.into(), status, text }.into()
 }
 
 /// Whether the aggregator rejected the client's certificate, in the handshake or afterwards.
@@ -175,13 +152,13 @@ pub(super) fn judge_error(url: &str, error: ureq::Error) -> Failed {
     if let Some(tls) = tls_error(&error)
         && lasting(tls)
     {
-        return Final(Error::Certificate { url: url.into(), why: tls.to_string() }).into();
+        return Error::Certificate { url: url.into(), why: tls.to_string() }.into();
     }
     match error {
         ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::RequireHttpsOnly(_) => {
-            Final(Error::Settings(format!("cannot send a request to `{url}`: {error}"))).into()
+            Error::Settings(format!("cannot send a request to `{url}`: {error}")).into()
         }
-        _ => Again::new(format!("`{url}`: {error}")).into(),
+        _ => Failed::again(format!("`{url}`: {error}")),
     }
 }
 
@@ -223,12 +200,10 @@ mod tests {
             for (is_cut, expected) in
                 [(false, expected), (true, if status == 409 { "there" } else { "again" })]
             {
-                let whole = Whole::new("https://a", answer.clone(), is_cut).map_err(Failed::from);
-                let seen = match whole.and_then(|whole| judge_answer("https://a", whole, advice, || changed))
-                {
+                let seen = match judge_answer("https://a", answer.clone(), advice, is_cut, || changed) {
                     Ok(Submitted::Accepted) => "accepted",
                     Ok(Submitted::AlreadyThere) => "there",
-                    Err(Failed::Again(_)) => "again",
+                    Err(Failed::Again { .. }) => "again",
                     Err(Failed::Final(_)) => "final",
                 };
                 assert_eq!(seen, expected, "{status} {is_cut}");
@@ -263,7 +238,7 @@ mod tests {
         let check = |error: rustls::Error, is_final| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
             let outcome = judge_error("https://a", ureq::Error::Io(error));
-            assert_eq!(matches!(outcome, Failed::Final(Final(Error::Certificate { .. }))), is_final);
+            assert_eq!(matches!(outcome, Failed::Final(Error::Certificate { .. })), is_final);
         };
         check(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), true);
         check(rustls::Error::InvalidCertificate(CertificateError::NotValidForName), true);
@@ -273,7 +248,7 @@ mod tests {
         check(rustls::Error::AlertReceived(AlertDescription::CertificateExpired), false);
         check(rustls::Error::AlertReceived(AlertDescription::InternalError), false);
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(matches!(judge_error("https://a", ureq::Error::Io(refused)), Failed::Again(_)));
+        assert!(matches!(judge_error("https://a", ureq::Error::Io(refused)), Failed::Again { .. }));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn load(environment: &Environment) -> Result<Run> {
         None => vec![PathBuf::from(LOCAL), PathBuf::from(SYSTEM)],
     };
     let (path, text) = first(&candidates)?;
-    let mut run = Run::empty();
+    let mut run = Run::default();
     run.overlay(&text).at("configuration", path)?;
     complete(&mut run, environment);
     Ok(run)
@@ -53,7 +53,7 @@ fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
 
 /// Fills in required values, and those that only this machine knows.
 fn complete(run: &mut Run, environment: &Environment) {
-    let default = Run::default();
+    let default = Run::standard();
     run.version = VERSION.into();
     if let Some(folder) = (environment.variable)(env::OLD_RESULTS_DIR) {
         run.results_dir = folder;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn absent_keys_are_zero_but_nothing_breaks() {
-        let mut run = Run::empty();
+        let mut run = Run::default();
         run.overlay(r#"{"Server": {"bindport": 443}, "Plugins": [{"name": "a"}], "Filters": {"Namespaces": "[^\\w-.]+"}}"#)
             .unwrap();
         let none = |_: &str| None;
@@ -167,7 +167,7 @@ mod tests {
             ("10.0.0.1", "10.0.0.1"),
             ("host:8080", "host:8080"),
         ] {
-            let mut run = Run::empty();
+            let mut run = Run::default();
             run.server.advertise_address = told.into();
             complete(&mut run, &environment(&none, "pod"));
             assert_eq!(run.server.advertise_address, expected);

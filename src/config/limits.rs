@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{PodLogs, grace, is_zero};
-use base::yaml::typed::Overlay;
+use super::{PodLogs, is_zero};
+use base::clock::span;
 
 /// All limits.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Limits {
     /// Of pod logs.
     pub pod_logs: PodLogs,
@@ -39,8 +39,8 @@ pub(crate) struct Limits {
 }
 
 /// Maximum data of one worker, and the reserved disk space.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "limit", rename_all = "PascalCase", default)]
 pub(crate) struct Results {
     /// Bytes of one result as sent. An end-to-end suite sends tens of MiB, the logs of a large node a few GiB.
     pub bytes: u64,
@@ -67,8 +67,8 @@ impl Default for Results {
 }
 
 /// Maximum disk usage of all results of a plugin. 0 means an equal share, plus space that no other plugin can need.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "limit", rename_all = "PascalCase", default)]
 pub(crate) struct Share {
     /// Bytes, unpacked.
     pub bytes: u64,
@@ -77,8 +77,8 @@ pub(crate) struct Share {
 }
 
 /// Maximum disk usage of a run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "limit", rename_all = "PascalCase", default)]
 pub(crate) struct Whole {
     /// Bytes of the volume: half for results, half for the archive made from them. 0 means unlimited.
     pub bytes: u64,
@@ -91,8 +91,8 @@ impl Default for Whole {
 }
 
 /// Maximum memory of the aggregator for progress updates.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "limit", rename_all = "PascalCase", default)]
 pub(crate) struct Progress {
     /// Bytes of one update; a suite with all of its 7,000 tests failed needs about 1 MiB.
     pub bytes: u64,
@@ -109,8 +109,8 @@ impl Default for Progress {
 }
 
 /// Connections to the aggregator.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "limit", rename_all = "PascalCase", default)]
 pub(crate) struct Connections {
     /// Threads, each of which serves one connection at a time; further connections wait.
     pub threads: u64,
@@ -122,15 +122,12 @@ impl Default for Connections {
     }
 }
 
-/// Former keys of `Connections`, accepted without effect.
-pub(super) const UNUSED_CONNECTIONS: [&str; 5] = ["strangers", "known", "small", "uploads", "waiting"];
-
 /// Limits for processing the results of one plugin.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "limit", rename_all = "PascalCase", default)]
 pub(crate) struct Processing {
     /// Timeout; a GiB of results takes a minute.
-    #[serde(serialize_with = "grace::span")]
+    #[serde(with = "span")]
     pub time: Duration,
 }
 
@@ -141,45 +138,17 @@ impl Default for Processing {
 }
 
 /// Time limit of the snapshot and the logs after the plugins have ended.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "limit", rename_all = "PascalCase", default)]
 pub(crate) struct Snapshot {
     /// After this long, stops querying nodes that have not responded; a tenth of the run's time limit later everything ends.
     /// 0 means unlimited.
-    #[serde(serialize_with = "grace::span")]
+    #[serde(with = "span")]
     pub time: Duration,
 }
 
 impl Default for Snapshot {
     fn default() -> Self {
         Self { time: Duration::from_secs(120) }
-    }
-}
-
-impl Limits {
-    /// The keys of a section, given in lower case; `None` for an unknown section.
-    pub(super) fn section(&mut self, name: &str) -> Option<Vec<(&'static str, &mut dyn Overlay)>> {
-        Some(match name {
-            "results" => vec![
-                ("Bytes", &mut self.results.bytes),
-                ("UnpackedBytes", &mut self.results.unpacked_bytes),
-                ("Entries", &mut self.results.entries),
-                ("FreeBytes", &mut self.results.free_bytes),
-                ("FreeInodes", &mut self.results.free_inodes),
-            ],
-            "plugin" => {
-                vec![("Bytes", &mut self.plugin.bytes), ("Inodes", &mut self.plugin.inodes)]
-            }
-            "run" => vec![("Bytes", &mut self.run.bytes)],
-            "progress" => vec![
-                ("Bytes", &mut self.progress.bytes),
-                ("ReadingBytes", &mut self.progress.reading_bytes),
-                ("KeptBytes", &mut self.progress.kept_bytes),
-            ],
-            "connections" => vec![("Threads", &mut self.connections.threads)],
-            "processing" => vec![("Time", &mut self.processing.time)],
-            "snapshot" => vec![("Time", &mut self.snapshot.time)],
-            _ => return None,
-        })
     }
 }

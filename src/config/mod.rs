@@ -6,35 +6,34 @@
 
 mod aggregator;
 mod grace;
-mod identity;
 mod limits;
 mod read;
 mod redaction;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::names;
+use crate::nodes::Choice;
+use base::clock::Span;
 use base::json;
 use base::sys;
 use base::yaml::Error;
 
 pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
-pub(crate) use grace::Grace;
-pub(crate) use identity::Identity;
+pub(crate) use grace::{Grace, Retries};
 pub(crate) use limits::{Connections, Limits, Results};
-pub(crate) use redaction::{Field, Redaction};
+pub(crate) use redaction::Redaction;
 
-/// One run's settings.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+/// One run's settings. The default is empty; [`Run::standard`] has the settings of a run without any flags.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Run {
     /// A free-text description.
     pub description: String,
     /// Identifies this run; the aggregator generates one if it is empty.
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "read::uuid")]
     pub uuid: String,
     /// The version of the program that wrote this.
     pub version: String,
@@ -82,7 +81,7 @@ pub(crate) struct Run {
     pub aggregator_permissions: String,
     /// Additional tolerations of the aggregator pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub aggregator_tolerations: Vec<BTreeMap<String, String>>,
+    pub aggregator_tolerations: Vec<Toleration>,
     /// The service account of the run.
     pub service_account_name: String,
     /// Whether that account already exists.
@@ -103,8 +102,8 @@ pub(crate) struct Run {
     #[serde(skip_serializing_if = "is_zero")]
     pub graces: Grace,
     /// Time limits of plugins by name, overriding their definition and `Server`; 0 means unlimited.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "grace::spans")]
-    pub plugin_timeouts: BTreeMap<String, Duration>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub plugin_timeouts: BTreeMap<String, Span>,
     /// Redaction of the snapshot.
     #[serde(skip_serializing_if = "is_zero")]
     pub redaction: Redaction,
@@ -112,8 +111,14 @@ pub(crate) struct Run {
     #[serde(skip_serializing_if = "is_zero")]
     pub identity: Identity,
     /// Maximum repetitions of a plugin's failed tests.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "read::attempts")]
     pub retry_failed: i64,
+    /// Repetitions of what was lost with a node.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retries: Retries,
+    /// The nodes of plugins with the driver Nodes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub nodes: Choice,
     /// The interrupted run whose remaining tests this one runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resumes: String,
@@ -126,20 +131,22 @@ pub(crate) struct Run {
 pub(crate) const MAX_ATTEMPTS: i64 = 10;
 
 /// Namespaces and objects to query.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Filters {
     /// A pattern that the name must match somewhere.
+    #[serde(deserialize_with = "read::pattern")]
     pub namespaces: String,
     /// A label selector.
     pub label_selector: String,
 }
 
 /// Selection of pod logs, and limits for each.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub(crate) struct PodLogs {
     /// A pattern that the namespace must match somewhere; empty means no namespace.
+    #[serde(deserialize_with = "read::pattern")]
     pub namespaces: String,
     /// Whether to include the run's own namespace.
     pub sonobuoy_namespace: Option<bool>,
@@ -152,6 +159,7 @@ pub(crate) struct PodLogs {
     /// Maximum age in seconds.
     pub since_seconds: Option<i64>,
     /// Earliest time, RFC 3339.
+    #[serde(deserialize_with = "read::time")]
     pub since_time: Option<String>,
     /// Whether to prefix each line with a timestamp.
     pub timestamps: bool,
@@ -162,13 +170,14 @@ pub(crate) struct PodLogs {
 }
 
 /// Addresses and ports of the aggregator.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Server {
     /// The address to listen on.
     #[serde(rename = "bindaddress")]
     pub bind_address: String,
     /// The port to listen on; 0 for any.
-    #[serde(rename = "bindport")]
+    #[serde(rename = "bindport", deserialize_with = "read::port")]
     pub bind_port: i64,
     /// The address for workers.
     #[serde(rename = "advertiseaddress")]
@@ -182,15 +191,39 @@ pub(crate) struct Server {
 }
 
 /// One of the plugins to run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Selection {
     /// Its name.
     pub name: String,
 }
 
-impl Default for Run {
-    /// The default settings of a run.
-    fn default() -> Self {
+/// A toleration of the aggregator pod; other keys than Kubernetes' are kept without effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<String, String>")]
+pub(crate) struct Toleration(pub BTreeMap<String, String>);
+
+/// Authentication of workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Identity {
+    /// Each worker with a separate certificate.
+    Node,
+    /// All workers of a plugin with one certificate.
+    Plugin,
+    /// Each worker with a separate certificate if possible, else with the plugin's.
+    #[default]
+    Auto,
+}
+
+impl Identity {
+    /// The values of the flag.
+    pub(crate) const WORDS: [&'static str; 3] = ["node", "plugin", "auto"];
+}
+
+impl Run {
+    /// The settings of a run without any flags.
+    pub(crate) fn standard() -> Self {
         let texts = |list: &[&str]| Some(list.iter().map(|text| (*text).to_owned()).collect());
         Self {
             description: "DEFAULT".into(),
@@ -224,50 +257,7 @@ impl Default for Run {
             namespace_psa_enforce_level: "privileged".into(),
             progress_updates_port: names::PROGRESS_PORT.to_string(),
             security_context_mode: "nonroot".into(),
-            ..Self::empty()
-        }
-    }
-}
-
-impl Run {
-    /// Empty settings, to which the aggregator's configuration is applied.
-    fn empty() -> Self {
-        Self {
-            description: String::new(),
-            uuid: String::new(),
-            version: String::new(),
-            results_dir: String::new(),
-            query_dir: String::new(),
-            resources: None,
-            filters: Filters::default(),
-            limits: Limits::default(),
-            qps: 0.0,
-            burst: 0,
-            server: Server::default(),
-            plugins: None,
-            plugin_search_path: None,
-            namespace: String::new(),
-            skip_plugins: false,
-            worker_image: String::new(),
-            image_pull_policy: String::new(),
-            force_image_pull_policy: false,
-            image_pull_secrets: String::new(),
-            custom_annotations: BTreeMap::new(),
-            aggregator_permissions: String::new(),
-            aggregator_tolerations: Vec::new(),
-            service_account_name: String::new(),
-            existing_service_account: false,
-            e2e_docker_config_file: String::new(),
-            namespace_psa_enforce_level: String::new(),
-            progress_updates_port: String::new(),
-            security_context_mode: String::new(),
-            graces: Grace::default(),
-            plugin_timeouts: BTreeMap::new(),
-            redaction: Redaction::default(),
-            identity: Identity::default(),
-            retry_failed: 0,
-            resumes: String::new(),
-            resumed_tests: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -285,7 +275,11 @@ impl Run {
 /// The default image of aggregator and workers: loaded into nodes, never pulled by accident.
 pub(crate) fn default_image() -> String {
     let registry = sys::variable("SONOBUOY_DEV_REPO");
-    format!("{}/sonobuoy:{}", registry.as_deref().unwrap_or("localhost"), names::VERSION)
+    format!(
+        "{}/sonobuoy:{}",
+        registry.as_deref().or(option_env!("SONOBUOY_REGISTRY")).unwrap_or("localhost"),
+        names::VERSION
+    )
 }
 
 fn is_zero<T: Default + PartialEq>(value: &T) -> bool {

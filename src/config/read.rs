@@ -1,305 +1,149 @@
-//! Applies configuration files to settings, as Go does: keys are case-insensitive, unknown keys are ignored, lists are
-//! replaced, maps are merged; null clears lists and optional values and leaves everything else alone.
+//! Applies configuration files to settings, as Go does, and checks values that have the right type.
 
 use std::collections::BTreeMap;
 
-use super::{Field, Grace, Identity, Limits, MAX_ATTEMPTS, PodLogs, Redaction, Run, Selection, Server};
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use super::{MAX_ATTEMPTS, Redaction, Run, Toleration};
 use base::clock;
 use base::pattern;
-use base::yaml::typed::{self, Overlay};
-use base::yaml::{self, Error, Node};
+use base::yaml::typed::{self, Rules};
+use base::yaml::{self, Error};
 
-/// Applies a file to settings.
+/// Keys of version 0.60.0, accepted without effect.
+const FORMER: &[&str] = &[
+    "limits.connections.strangers",
+    "limits.connections.known",
+    "limits.connections.small",
+    "limits.connections.uploads",
+    "limits.connections.waiting",
+    "limits.processing.memorybytes",
+];
+
+/// Applies a file to settings; case does not matter in keys, unknown keys are ignored.
 pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
     let whole = yaml::json(text)?;
-    each("", &whole, |key, path, node| match key {
-        "description" => run.description.overlay(path, node),
-        "uuid" => {
-            run.uuid.overlay(path, node)?;
-            if run.uuid.is_empty() || super::is_run(&run.uuid) {
-                return Ok(());
-            }
-            let words =
-                "may have letters, digits, `-`, `_` and `.`, at most 128, and does not begin with a dot";
-            Err(node.place.error(format!("`{path}` is `{}`; the ID of a run {words}", run.uuid)))
-        }
-        "version" => run.version.overlay(path, node),
-        "resultsdir" => run.results_dir.overlay(path, node),
-        "querydir" => run.query_dir.overlay(path, node),
-        "resources" => run.resources.overlay(path, node),
-        "filters" => each(path, node, |key, path, node| match key {
-            "namespaces" => set_pattern(&mut run.filters.namespaces, path, node),
-            "labelselector" => run.filters.label_selector.overlay(path, node),
-            _ => Ok(()),
-        }),
-        "limits" => each(path, node, |key, path, node| match key {
-            "podlogs" => pod_logs(&mut run.limits.pod_logs, path, node),
-            _ => limits(&mut run.limits, key, path, node),
-        }),
-        "qps" => run.qps.overlay(path, node),
-        "burst" => run.burst.overlay(path, node),
-        "server" => server(&mut run.server, path, node),
-        "plugins" => run.plugins.overlay(path, node),
-        "pluginsearchpath" => run.plugin_search_path.overlay(path, node),
-        "namespace" => run.namespace.overlay(path, node),
-        "skipplugins" => run.skip_plugins.overlay(path, node),
-        "workerimage" => run.worker_image.overlay(path, node),
-        "imagepullpolicy" => run.image_pull_policy.overlay(path, node),
-        "forceimagepullpolicy" => run.force_image_pull_policy.overlay(path, node),
-        "imagepullsecrets" => run.image_pull_secrets.overlay(path, node),
-        "customannotations" => run.custom_annotations.overlay(path, node),
-        "aggregatorpermissions" => run.aggregator_permissions.overlay(path, node),
-        "aggregatortolerations" => set_tolerations(&mut run.aggregator_tolerations, path, node),
-        "serviceaccountname" => run.service_account_name.overlay(path, node),
-        "existingserviceaccount" => run.existing_service_account.overlay(path, node),
-        "e2edockerconfigfile" => run.e2e_docker_config_file.overlay(path, node),
-        "namespacepsaenforcelevel" => run.namespace_psa_enforce_level.overlay(path, node),
-        "progressupdatesport" => run.progress_updates_port.overlay(path, node),
-        "securitycontextmode" => run.security_context_mode.overlay(path, node),
-        "graces" => graces(&mut run.graces, path, node),
-        "plugintimeouts" => run.plugin_timeouts.overlay(path, node),
-        "redaction" => redaction(&mut run.redaction, path, node),
-        "identity" => set_identity(&mut run.identity, path, node),
-        "resumes" => run.resumes.overlay(path, node),
-        "resumedtests" => run.resumed_tests.overlay(path, node),
-        "retryfailed" => {
-            run.retry_failed.overlay(path, node)?;
-            if (0..=MAX_ATTEMPTS).contains(&run.retry_failed) {
-                return Ok(());
-            }
-            Err(node.place.error(format!("`{path}` must be a number from 0 to {MAX_ATTEMPTS}")))
-        }
-        _ => Ok(()),
-    })?;
-    let logs = &run.limits.pod_logs;
+    let rules = Rules { any_case: true, former: FORMER, ..Rules::default() };
+    let read: Run = typed::read_over("", &whole, &serde_json::to_value(&*run).unwrap_or_default(), &rules)?;
+    let logs = &read.limits.pod_logs;
     if logs.since_seconds.is_some() && logs.since_time.is_some() {
         let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
         return Err(whole.place.error(words));
     }
+    for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, is_misspelt)| *is_misspelt) {
+        log::warn!("{unknown}; it is ignored");
+    }
+    *run = read;
     Ok(())
-}
-
-fn set_identity(slot: &mut Identity, path: &str, node: &Node) -> Result<(), Error> {
-    let mut text = String::new();
-    text.overlay(path, node)?;
-    if !text.is_empty() {
-        let words = || node.place.error(format!("`{path}` is `{text}`; write node, plugin or auto"));
-        *slot = Identity::parse(&text).ok_or_else(words)?;
-    }
-    Ok(())
-}
-
-fn pod_logs(logs: &mut PodLogs, path: &str, node: &Node) -> Result<(), Error> {
-    each(path, node, |key, path, node| match key {
-        "namespaces" => set_pattern(&mut logs.namespaces, path, node),
-        "sonobuoynamespace" => logs.sonobuoy_namespace.overlay(path, node),
-        "fieldselectors" => logs.field_selectors.overlay(path, node),
-        "labelselector" => logs.label_selector.overlay(path, node),
-        "previous" => logs.previous.overlay(path, node),
-        "sinceseconds" => logs.since_seconds.overlay(path, node),
-        "sincetime" => set_time(&mut logs.since_time, path, node),
-        "timestamps" => logs.timestamps.overlay(path, node),
-        "taillines" => logs.tail_lines.overlay(path, node),
-        "limitbytes" => logs.limit_bytes.overlay(path, node),
-        _ => Ok(()),
-    })
-}
-
-fn limits(limits: &mut Limits, section: &str, path: &str, node: &Node) -> Result<(), Error> {
-    if limits.section(section).is_none() {
-        return Ok(());
-    }
-    each(path, node, |key, path, node| {
-        let mut fields = limits.section(section).unwrap_or_default();
-        if section == "connections" && super::limits::UNUSED_CONNECTIONS.contains(&key) {
-            log::warn!("`{path}` no longer has an effect; use `Limits.Connections.Threads`");
-            return Ok(());
-        }
-        match fields.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case(key)) {
-            Some((_, limit)) => limit.overlay(path, node),
-            // A key of version 0.60.0; memory is now bounded without it.
-            None if path.eq_ignore_ascii_case("Limits.Processing.MemoryBytes") => Ok(()),
-            // Ignoring an unknown limit would mean having no limit.
-            None => {
-                let known: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-                Err(node.place.error(format!("`{path}` is not a limit; valid keys are {}", known.join(", "))))
-            }
-        }
-    })
-}
-
-fn server(server: &mut Server, path: &str, node: &Node) -> Result<(), Error> {
-    each(path, node, |key, path, node| match key {
-        "bindaddress" => server.bind_address.overlay(path, node),
-        "bindport" => {
-            server.bind_port.overlay(path, node)?;
-            if (0..=65535).contains(&server.bind_port) {
-                Ok(())
-            } else {
-                Err(node
-                    .place
-                    .error(format!("`{path}` is {}, but a port is at most 65535", server.bind_port)))
-            }
-        }
-        "advertiseaddress" => server.advertise_address.overlay(path, node),
-        "timeoutseconds" => server.timeout_seconds.overlay(path, node),
-        "statusport" => server.status_port.overlay(path, node),
-        _ => Ok(()),
-    })
-}
-
-fn graces(grace: &mut Grace, path: &str, node: &Node) -> Result<(), Error> {
-    each(path, node, |key, path, node| {
-        match key {
-        "unschedulable" => grace.unschedulable.overlay(path, node),
-        "imagepull" => grace.image_pull.overlay(path, node),
-        "creation" => grace.creation.overlay(path, node),
-        "terminated" => grace.terminated.overlay(path, node),
-        "restarts" => grace.restarts.overlay(path, node),
-        "ended" => grace.ended.overlay(path, node),
-        "nopod" => grace.no_pod.overlay(path, node),
-        "silence" => grace.silence.overlay(path, node),
-        "silent" => grace.silent.overlay(path, node),
-        "nodelost" => grace.node_lost.overlay(path, node),
-        // Ignoring an unknown key would mean ignoring a grace period.
-        _ => Err(node.place.error(format!(
-            "`{path}` is not a grace period; valid keys are Unschedulable, ImagePull, Creation, Terminated, Restarts, Ended, NoPod, Silence, Silent and NodeLost"
-        ))),
-    }
-    })
-}
-
-fn redaction(rules: &mut Redaction, path: &str, node: &Node) -> Result<(), Error> {
-    if node.is_null() {
-        *rules = Redaction::default();
-    }
-    each(path, node, |key, path, node| match key {
-        "off" => rules.off.overlay(path, node),
-        _ => rule(rules, key, path, node),
-    })
 }
 
 /// Reads a file of redaction rules, which can only hide more.
 pub(super) fn rules(text: &str) -> Result<Redaction, Error> {
     let whole = yaml::document(text)?;
-    typed::entries("the rules", &whole)?;
-    let mut rules = Redaction::default();
-    each("", &whole, |key, path, node| rule(&mut rules, key, path, node))?;
-    Ok(rules)
+    let entries = typed::entries("the rules", &whole)?;
+    if let Some((key, value)) = entries.iter().find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
+        return Err(value.place.error(format!("`{}` is not a rule for a file", key.text)));
+    }
+    let rules = Rules { any_case: true, ..Rules::default() };
+    typed::read_over("", &whole, &serde_json::Value::Null, &rules)
 }
 
-fn rule(rules: &mut Redaction, key: &str, path: &str, node: &Node) -> Result<(), Error> {
-    let patterns = || {
-        if node.is_null() {
-            return Ok(Vec::new());
-        }
-        typed::list(path, node, |path, item| {
-            let mut text = String::new();
-            set_pattern(&mut text, path, item)?;
-            if key == "text" && pattern::compile(&text).is_ok_and(|pattern| pattern.is_match("")) {
-                let words = format!("`{path}`: `{text}` matches the empty string, and so everything");
-                return Err(item.place.error(words));
-            }
-            Ok(text)
-        })
-    };
-    match key {
-        "env" => rules.env = patterns()?,
-        "text" => rules.text = patterns()?,
-        "fields" => rules.fields.overlay(path, node)?,
-        // Ignoring an unknown rule would mean hiding nothing.
-        _ => {
-            return Err(node
-                .place
-                .error(format!("`{path}` is not a rule; valid keys are env, text and fields")));
-        }
-    }
-    Ok(())
+/// Reads a value and checks it; `Err` continues the sentence that begins with its path.
+fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    value: D,
+    check: impl Fn(&T) -> Result<(), String>,
+) -> Result<T, D::Error> {
+    let value = T::deserialize(value)?;
+    check(&value).map_err(D::Error::custom)?;
+    Ok(value)
 }
 
-/// Calls `entry` with each key of a map, in lower case, its path as written, and its value; null has no entries.
-fn each(
-    path: &str,
-    node: &Node,
-    mut entry: impl FnMut(&str, &str, &Node) -> Result<(), Error>,
-) -> Result<(), Error> {
-    if node.is_null() {
-        return Ok(());
-    }
-    let whole = if path.is_empty() { "the configuration" } else { path };
-    typed::entries(whole, node)?.iter().try_for_each(|(key, value)| {
-        let path = if path.is_empty() { key.text.clone() } else { format!("{path}.{}", key.text) };
-        entry(&key.text.to_ascii_lowercase(), &path, value)
+pub(super) fn uuid<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    let words = "may have letters, digits, `-`, `_` and `.`, at most 128, and does not begin with a dot";
+    checked(value, |id: &String| match id.is_empty() || super::is_run(id) {
+        true => Ok(()),
+        false => Err(format!("is `{id}`; the ID of a run {words}")),
     })
 }
 
-fn set_pattern(field: &mut String, path: &str, node: &Node) -> Result<(), Error> {
-    field.overlay(path, node)?;
-    pattern::compile(field).map(drop).map_err(|error| node.place.error(format!("`{path}`: {error}")))
+pub(super) fn port<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
+    checked(value, |port| match (0..=65535).contains(port) {
+        true => Ok(()),
+        false => Err(format!("is {port}, but a port is at most 65535")),
+    })
 }
 
-fn set_time(field: &mut Option<String>, path: &str, node: &Node) -> Result<(), Error> {
-    field.overlay(path, node)?;
-    if let Some(text) = field {
-        let Some(time) = clock::parse_rfc3339(text) else {
-            let words = format!("`{path}` is not a time; write it as 2006-01-02T15:04:05Z");
-            return Err(node.place.error(words));
-        };
-        // Kubernetes writes and accepts whole seconds in UTC.
-        let whole = clock::rfc3339(time);
-        *text = format!("{}Z", whole.split('.').next().unwrap_or_default().trim_end_matches('Z'));
-    }
-    Ok(())
+pub(super) fn attempts<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
+    checked(value, |count| match (0..=MAX_ATTEMPTS).contains(count) {
+        true => Ok(()),
+        false => Err(format!("must be a number from 0 to {MAX_ATTEMPTS}")),
+    })
 }
 
-impl Overlay for Field {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        each(path, node, |key, path, node| match key {
-            "kind" => self.kind.overlay(path, node),
-            "path" => self.path.overlay(path, node),
-            _ => Ok(()),
-        })?;
-        if self.kind.is_empty() || self.path.is_empty() {
-            return Err(node.place.error(format!("`{path}` needs a kind and a path")));
+pub(super) fn pattern<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    checked(value, |text: &String| match pattern::compile(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!(": {error}")),
+    })
+}
+
+pub(super) fn text<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    checked(value, |text: &String| if text.is_empty() { Err("is empty".into()) } else { Ok(()) })
+}
+
+/// Patterns of a redaction rule.
+pub(super) fn patterns<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(transparent)]
+    struct Pattern(#[serde(deserialize_with = "pattern")] String);
+    Ok(Vec::<Pattern>::deserialize(value)?.into_iter().map(|pattern| pattern.0).collect())
+}
+
+/// Patterns for any text, which must not match everything.
+pub(super) fn text_patterns<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(transparent)]
+    struct Pattern(#[serde(deserialize_with = "narrow")] String);
+    fn narrow<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+        let text = pattern(value)?;
+        if pattern::compile(&text).is_ok_and(|pattern| pattern.is_match("")) {
+            return Err(D::Error::custom(format!(": `{text}` matches the empty string, and so everything")));
         }
-        Ok(())
+        Ok(text)
     }
+    Ok(Vec::<Pattern>::deserialize(value)?.into_iter().map(|pattern| pattern.0).collect())
 }
 
-impl Overlay for Selection {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        each(path, node, |key, path, node| if key == "name" { self.name.overlay(path, node) } else { Ok(()) })
-    }
+/// A time in the form that Kubernetes writes and accepts: whole seconds in UTC.
+pub(super) fn time<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(value)? else { return Ok(None) };
+    let time = clock::parse_rfc3339(&text)
+        .ok_or_else(|| D::Error::custom("is not a time; write it as 2006-01-02T15:04:05Z"))?;
+    let whole = clock::rfc3339(time);
+    Ok(Some(format!("{}Z", whole.split('.').next().unwrap_or_default().trim_end_matches('Z'))))
 }
 
-fn set_tolerations(field: &mut Vec<BTreeMap<String, String>>, path: &str, node: &Node) -> Result<(), Error> {
-    if node.is_null() {
-        field.clear();
-        return Ok(());
-    }
-    *field = typed::list(path, node, |path, item| {
-        let toleration: BTreeMap<String, String> = typed::read(path, item)?;
-        for (key, value) in &toleration {
+impl TryFrom<BTreeMap<String, String>> for Toleration {
+    type Error = String;
+
+    fn try_from(entries: BTreeMap<String, String>) -> Result<Self, String> {
+        for (key, value) in &entries {
             let known: &[&str] = match key.as_str() {
                 "key" | "value" => continue,
-                "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule", ""],
-                "operator" => &["Equal", "Exists", ""],
+                "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule"],
+                "operator" => &["Equal", "Exists"],
                 // The original keeps it and ignores it.
                 _ => {
-                    log::warn!("`{path}.{key}` has no effect; a toleration has key, value, effect, operator");
+                    log::warn!("`{key}` of a toleration has no effect; it has key, value, effect, operator");
                     continue;
                 }
             };
-            if !known.contains(&value.as_str()) {
-                let known = known.split_last().map_or(known, |(_, rest)| rest).join(", ");
-                return Err(item
-                    .place
-                    .error(format!("`{path}.{key}` is `{value}`, but must be one of {known}")));
+            if !value.is_empty() && !known.contains(&value.as_str()) {
+                return Err(format!("has the {key} `{value}`, but it must be one of {}", known.join(", ")));
             }
         }
-        Ok(toleration)
-    })?;
-    Ok(())
+        Ok(Self(entries))
+    }
 }
 
 #[cfg(test)]
@@ -307,13 +151,13 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Run, Error> {
-        let mut run = Run::default();
+        let mut run = Run::standard();
         run.overlay(text).map(|()| run)
     }
 
     #[test]
     fn defaults_are_written_in_the_order_and_form_of_the_original() {
-        let mut run = Run { version: "V".into(), worker_image: "I".into(), ..Run::default() };
+        let mut run = Run { version: "V".into(), worker_image: "I".into(), ..Run::standard() };
         let expected = concat!(
             r#"{"Description":"DEFAULT","UUID":"","Version":"V","ResultsDir":"/tmp/sonobuoy/results","Resources":null,"#,
             r#""Filters":{"Namespaces":".*","LabelSelector":""},"Limits":{"PodLogs":{"Namespaces":"kube-system","#,
@@ -363,12 +207,12 @@ mod tests {
             r#""AggregatorTolerations":[{"key":"k","operator":"Exists"}],"ServiceAccountName":"sonobuoy-serviceaccount","#,
             r#""ExistingServiceAccount":true,"E2EDockerConfigFile":"f","ProgressUpdatesPort":"1","SecurityContextMode":"nonroot","#,
             r#""Graces":{"Unschedulable":"5m0s","ImagePull":"10s","Creation":"1m0s","Terminated":"5m0s","Restarts":0,"#,
-            r#""Ended":"10s","NoPod":"1m0s","Silence":"3m0s","Silent":"5m0s","NodeLost":"5m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"},"#,
+            r#""Ended":"10s","NoPod":"1m0s","Silence":"3m0s","Silent":"5m0s","NodeNotReady":"2m0s"},"PluginTimeouts":{"e2e":"2h0m0s","p":"1m30s"},"#,
             r#""Redaction":{"Env":["_PIN$"],"Fields":[{"Kind":"Pod","Path":"spec.*"}]}}"#,
         );
         let run = read(text).unwrap();
         assert_eq!(run.to_json(), expected);
-        let mut again = Run::empty();
+        let mut again = Run::default();
         again.overlay(expected).unwrap();
         assert_eq!(again, run, "what is written is read back where absent means zero");
     }

@@ -1,22 +1,22 @@
 //! Redaction rules in addition to the built-in ones: from a run's configuration or a file of rules.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{is_zero, read};
 use base::yaml::Error;
 
 /// Additional rules, or no redaction at all.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "rule", rename_all = "PascalCase", default)]
 pub(crate) struct Redaction {
     /// Disables redaction.
     #[serde(skip_serializing_if = "is_zero")]
     pub off: bool,
     /// Patterns for names of environment variables.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "read::patterns")]
     pub env: Vec<String>,
     /// Patterns in logs and in any text of an object.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero", deserialize_with = "read::text_patterns")]
     pub text: Vec<String>,
     /// Whole values of objects.
     #[serde(skip_serializing_if = "is_zero")]
@@ -24,12 +24,14 @@ pub(crate) struct Redaction {
 }
 
 /// Values to hide entirely, in objects of one kind.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Field {
     /// The kind; case does not matter.
+    #[serde(deserialize_with = "read::text")]
     pub kind: String,
     /// Keys and indices separated by dots; `*` matches any.
+    #[serde(deserialize_with = "read::text")]
     pub path: String,
 }
 
@@ -60,13 +62,18 @@ mod tests {
             Redaction { off: false, env: vec!["A".into(), "^PIN$".into()], text, fields: vec![field] };
         assert_eq!(rules, expected);
         for (text, line, column, words) in [
-            ("env: []\nevn: []", 2, 6, "`evn` is not a rule; valid keys are env, text and fields"),
+            (
+                "env: []\nevn: []",
+                2,
+                6,
+                "`evn` is not a rule; did you mean `Env`?; valid keys are Off, Env, Text and Fields",
+            ),
             ("{\"off\": true}", 1, 9, "`off` is not a rule"),
             ("env: x", 1, 6, "`env` must be a list, not text"),
             ("text: [a, 5]", 1, 11, "`text[1]` must be text, not a number: quote it"),
-            ("text: ['(']", 1, 8, "`text[0]`: `(` is not a valid pattern: missing closing `)`"),
+            ("text: ['(']", 1, 8, "`text[0]`: `(` is not a valid pattern: unclosed group"),
             ("text: ['x*']", 1, 8, "`text[0]`: `x*` matches the empty string, and so everything"),
-            ("fields: [{kind: Pod}]", 1, 10, "`fields[0]` needs a kind and a path"),
+            ("fields: [{kind: Pod}]", 1, 10, "`fields[0]` has no `Path`"),
             ("fields: [data]", 1, 10, "`fields[0]` must be a map, not text"),
             ("[]", 1, 1, "`the rules` must be a map, not a list"),
             ("", 1, 1, "`the rules` must be a map, not null"),

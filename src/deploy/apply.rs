@@ -66,6 +66,14 @@ pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
     objects.iter().any(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace)
 }
 
+/// Checks `objects` as [`apply`] does before it creates the first.
+pub(crate) fn validate(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
+    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
+    let objects = resolve(&kinds, objects, namespace)?;
+    let is_alone = refuse_second_run(client, &objects)?;
+    Work { client, made: Vec::new(), home: namespace, is_alone }.check(&objects).map(drop)
+}
+
 /// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
 pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
@@ -160,8 +168,9 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn create(&mut self, objects: &[Object<'_>]) -> Result<()> {
-        let coming: BTreeSet<&str> = self.absent_namespaces(objects)?;
+    /// Rejects what the server would reject; returns the namespaces to create, whose objects it cannot judge yet.
+    fn check<'o>(&self, objects: &'o [Object<'_>]) -> Result<BTreeSet<&'o str>> {
+        let coming = self.absent_namespaces(objects)?;
         let later = |object: &Object<'_>| coming.contains(&*object.namespace);
         let mut refused = Vec::new();
         let mut asked = BTreeSet::new();
@@ -174,6 +183,12 @@ impl Work<'_> {
         }
         refused.extend(objects.iter().flat_map(|object| self.missing_claims(object, objects)));
         stop_at(&refused)?;
+        Ok(coming)
+    }
+
+    fn create(&mut self, objects: &[Object<'_>]) -> Result<()> {
+        let coming = self.check(objects)?;
+        let later = |object: &Object<'_>| coming.contains(&*object.namespace);
         self.clear()?;
         // First the missing namespaces and their accounts, which pods need in a dry run.
         let first = |object: &Object<'_>| {

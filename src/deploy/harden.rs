@@ -70,7 +70,7 @@ mod tests {
             (0, "own", json!({})),
             (5, ORIGINAL, json!({})),
         ] {
-            let mut run = config::Run { worker_image: image.into(), ..config::Run::default() };
+            let mut run = config::Run { worker_image: image.into(), ..config::Run::standard() };
             run.limits.run.bytes = bytes;
             let claim = json!({"persistentVolumeClaim": {}});
             let mut pod = json!({"spec": {"containers": [{}], "volumes": [{"emptyDir": {}}, claim]}});

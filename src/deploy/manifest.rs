@@ -130,7 +130,7 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
     let mut tolerations = vec![json!({"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"})];
     for toleration in &run.aggregator_tolerations {
         let known = |key: &str| ["key", "value", "effect", "operator"].contains(&key);
-        let given = toleration.iter().filter(|(key, value)| known(key) && !value.is_empty());
+        let given = toleration.0.iter().filter(|(key, value)| known(key) && !value.is_empty());
         tolerations.push(given.map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>().into());
     }
     let mut spec = json!({

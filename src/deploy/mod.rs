@@ -5,9 +5,11 @@
 
 mod apply;
 mod harden;
+pub(crate) mod load;
 mod manifest;
 mod preflight;
 mod prepare;
+mod recover;
 mod remedy;
 mod remove;
 mod rights;
@@ -23,8 +25,9 @@ use crate::plugin::{self, Definition};
 use crate::remote::service;
 use base::yaml;
 
-pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace};
+pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, validate};
 pub(crate) use preflight::{CHECKS, Preflight};
+pub(crate) use recover::recover;
 pub(crate) use remedy::remedy;
 pub(crate) use remove::Removal;
 pub(crate) use trial::{StandIn, Trial};
@@ -145,7 +148,7 @@ impl Plan {
     /// fail.
     pub(crate) fn check_selection(&self) -> Result<()> {
         let plugins = self.prepared()?;
-        let elsewhere = self.run.plugin_search_path != config::Run::default().plugin_search_path;
+        let elsewhere = self.run.plugin_search_path != config::Run::standard().plugin_search_path;
         let unknown = |selected: &&config::Selection| {
             !plugins.iter().any(|plugin| plugin::is_selected(&selected.name, plugin.name()))
         };

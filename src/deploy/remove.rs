@@ -39,7 +39,11 @@ pub(crate) struct Removal {
 
 /// Deleted objects that may still exist.
 #[derive(Debug)]
-pub(crate) struct Left(Vec<Target>);
+pub(crate) struct Left {
+    targets: Vec<Target>,
+    /// Whether namespaces of e2e tests are among them.
+    e2e: bool,
+}
 
 #[derive(Debug)]
 struct Target {
@@ -48,6 +52,8 @@ struct Target {
     selector: Selector,
     /// Name in messages.
     what: String,
+    /// The original's sentence once it is gone; empty for none.
+    epilogue: String,
 }
 
 /// Relation of a namespace to the run.
@@ -80,6 +86,7 @@ impl Removal {
             namespace: String::new(),
             selector: Selector::name(name),
             what: format!("namespace {name}"),
+            epilogue: format!("Namespace \"{name}\" has been deleted"),
         };
         match run.relation {
             Namespace::Foreign if !self.all => {
@@ -94,6 +101,7 @@ impl Removal {
                     namespace: self.namespace.clone(),
                     selector: Selector::labels(names::SELECTOR),
                     what: format!("pods in {}", self.namespace),
+                    epilogue: String::new(),
                 });
             }
             _ => {
@@ -109,7 +117,10 @@ impl Removal {
                 true if spared.is_empty() => names::SELECTOR.to_owned(),
                 true => format!("{},namespace notin ({spared})", names::SELECTOR),
             };
-            for resource in [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES] {
+            for (resource, epilogue) in [
+                (Resource::CLUSTER_ROLE_BINDINGS, ""),
+                (Resource::CLUSTER_ROLES, "Deleted all ClusterRoles and ClusterRoleBindings."),
+            ] {
                 self.many(client, &resource, "", &Selector::labels(&labels), &mut failures);
                 let what = format!("{} of {}", resource.plural, self.namespace);
                 // Roles of runs that start meanwhile are kept.
@@ -118,6 +129,7 @@ impl Removal {
                     namespace: String::new(),
                     selector: Selector::labels(&own),
                     what,
+                    epilogue: epilogue.into(),
                 });
             }
         }
@@ -128,10 +140,13 @@ impl Removal {
                 let name = name(&found);
                 let request = Request::delete(&Resource::NAMESPACES, "", &name);
                 self.one(client, request, NAMESPACE, &name, &mut failures);
-                left.push(namespace(&name));
+                left.push(Target { epilogue: String::new(), ..namespace(&name) });
             }
         }
-        if failures.is_empty() { Ok(Left(left)) } else { bail!("{}", failures.join("; ")) }
+        if !failures.is_empty() {
+            bail!("{}", failures.join("; "));
+        }
+        Ok(Left { targets: left, e2e: self.all && others.is_empty() })
     }
 
     /// Other namespaces with an aggregator.
@@ -239,7 +254,7 @@ fn complain(done: Result<bool, Error>, kind: &str, what: &str, failures: &mut Ve
 }
 
 impl Left {
-    /// Waits until everything is gone. `progress` receives what still exists and why, after each change.
+    /// Waits until everything is gone. `progress` receives what still exists and why, after each change, and what is gone.
     pub(crate) fn wait(
         &self,
         client: &Client,
@@ -248,11 +263,18 @@ impl Left {
     ) -> Result<()> {
         client.stop().within(limit, |over| {
             let narrow = client.under(over);
-            self.0.iter().try_for_each(|target| match target.gone(&narrow, progress)? {
-                None => Ok(()),
-                Some(_) if client.stop().stopped() => Err(anyhow!("stopped")),
-                Some(state) => Err(anyhow!("not gone within {}: {state}", clock::duration(limit))),
-            })
+            for target in &self.targets {
+                match target.gone(&narrow, progress)? {
+                    None if target.epilogue.is_empty() => {}
+                    None => progress(&target.epilogue),
+                    Some(_) if client.stop().stopped() => bail!("stopped"),
+                    Some(state) => bail!("not gone within {}: {state}", clock::duration(limit)),
+                }
+            }
+            if self.e2e {
+                progress("All E2E namespaces deleted");
+            }
+            Ok(())
         })?
     }
 }

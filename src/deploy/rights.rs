@@ -298,7 +298,7 @@ mod tests {
                 plugin
             })
             .collect();
-        let run = config::Run { aggregator_permissions: level.into(), ..config::Run::default() };
+        let run = config::Run { aggregator_permissions: level.into(), ..config::Run::standard() };
         let plan = Plan { run, harden: true, ..Plan::default() };
         let rights = Rights::new(&plan, &plugins).unwrap();
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();

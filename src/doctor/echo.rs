@@ -1,17 +1,17 @@
 //! Measures a real connection: an aggregator in a pod, and on some nodes a pod that connects to it as a worker does.
 //!
 //! Owns the pods, and the findings from their output or their silence. A pod writes its measurements to its
-//! termination message, which arrives even if the network drops everything. Starts a thread that ends the waiting.
+//! termination message, which arrives even if the network drops everything. Starts no thread of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::Subject;
-use super::finding::{Check, Severity};
-use super::place::Place;
+use super::finding::Check;
+use super::place::{Place, pin};
 use crate::backplane::{Authority, Identity};
 use crate::config::Grace;
 use crate::deploy;
@@ -19,8 +19,7 @@ use crate::driver::{self, Verdict};
 use crate::item::{self, Item};
 use crate::names::{self, env};
 use base::json::json;
-use base::kube::{Client, Error, Event, Resource, Selector};
-use base::stop::Stop;
+use base::kube::{Client, Error, Resource, Selector};
 
 /// Time for pod start, image pull and result.
 const POD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,27 +28,13 @@ const POD_SECONDS: u64 = 120;
 const CONTAINER: &str = "echo";
 /// Plugin name in the certificates.
 const PLUGIN: &str = "doctor";
-
-/// Networks of workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Network {
-    /// Pod network.
-    Pods,
-    /// Network of the node, the default for a DaemonSet's pods.
-    Node,
-}
-
-impl Network {
-    fn from(self) -> &'static str {
-        match self {
-            Self::Pods => "from pods",
-            Self::Node => "from the node's own network",
-        }
-    }
-}
+/// Networks of workers: that of the pods, and that of the node, the default for a DaemonSet's pods.
+const NETWORKS: [&str; 2] = ["pods", "node"];
+/// Parts of the measurements.
+const PARTS: [&str; 4] = ["dns", "api", "aggregator", "clock"];
 
 /// Node and network of each pod, by name.
-type Pods = BTreeMap<String, (String, Network)>;
+type Pods = BTreeMap<String, (String, &'static str)>;
 
 /// Measures from `nodes`. If no node accepts the aggregator, according to `placed`, it runs on the first one.
 pub(super) fn check(
@@ -60,9 +45,8 @@ pub(super) fn check(
     placed: bool,
 ) -> Check {
     let mut check = Check::new("echo");
-    let echo = Echo { client, subject, place };
-    if let Err(error) = echo.measure(nodes, placed, &mut check) {
-        check.add(Severity::Fails, format!("{error:#}"), None);
+    if let Err(error) = (Echo { client, subject, place }).measure(nodes, placed, &mut check) {
+        check.fail(format!("{error:#}"), None);
     }
     check
 }
@@ -76,93 +60,77 @@ struct Echo<'a> {
 impl Echo<'_> {
     fn measure(&self, nodes: &[String], placed: bool, check: &mut Check) -> Result<()> {
         let authority = Authority::new(Duration::from_secs(POD_SECONDS))?;
-        let mut server = self.server(&authority.to_pem());
+        let name = self.place.account_name();
+        let mut server = self.server(&name, &authority.to_pem());
         if !placed {
             pin(&mut server, &nodes[0]);
         }
-        let name = server["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        if let Err(error) = self.client.create(&Resource::PODS, &self.place.namespace, &server) {
-            let (why, remedy) = self.refused(&error);
-            check.add(Severity::Fails, format!("the aggregator does not start: {why}"), remedy.as_deref());
+        if let Err((why, remedy)) = self.create(&server) {
+            check.fail(format!("the aggregator does not start: {why}"), remedy.as_deref());
             return Ok(());
         }
         let address = match self.follow(&BTreeSet::from([name.clone()]), listens)?.remove(&name) {
             Some(Ok(address)) => address,
-            Some(Err(why)) => {
-                check.add(Severity::Fails, format!("the aggregator does not start: {why}"), None);
-                return Ok(());
-            }
-            None => return Ok(()),
+            why => bail!("the aggregator does not start: {}", why.and_then(Result::err).unwrap_or_default()),
         };
         let identity = authority.client(PLUGIN)?;
-        let mut pods = Pods::new();
-        let mut refused = Vec::new();
-        for network in self.networks() {
+        let (mut pods, mut refused) = (Pods::new(), Vec::new());
+        let used: BTreeSet<bool> =
+            self.subject.pods().map(|pod| pod["spec"]["hostNetwork"] == true).collect();
+        for network in if used.is_empty() { BTreeSet::from([false]) } else { used } {
+            let network = NETWORKS[usize::from(network)];
             for (number, node) in nodes.iter().enumerate() {
-                let name = format!("{name}-{}{number}", if network == Network::Pods { 'p' } else { 'n' });
+                let name = format!("{name}-{}{number}", &network[..1]);
                 let pod =
-                    self.worker(&name, node, network, (&authority.certificate_pem(), &identity, &address));
-                match self.client.create(&Resource::PODS, &self.place.namespace, &pod) {
-                    Ok(_) => drop(pods.insert(name, (node.clone(), network))),
-                    Err(error) => {
-                        let (why, remedy) = self.refused(&error);
-                        refused.push((node.clone(), why, remedy));
-                    }
+                    self.worker(&name, node, network, &authority.certificate_pem(), &identity, &address);
+                match self.create(&pod) {
+                    Ok(()) => drop(pods.insert(name, (node.clone(), network))),
+                    Err((why, remedy)) => refused.push((node.clone(), why, remedy)),
                 }
             }
         }
         let outcomes = self.follow(&pods.keys().cloned().collect(), findings_of)?;
-        check.add_all(Severity::Fails, ("nodes", nodes.len()), refused);
+        check.add_all(("nodes", nodes.len()), refused);
         report(check, &pods, outcomes, nodes.len());
         Ok(())
     }
 
-    /// Cause and remedy of a rejected pod, as for the run's own objects.
-    fn refused(&self, error: &Error) -> (String, Option<String>) {
-        let why = match error {
-            Error::Api(refusal) => refusal.message.clone(),
-            other => other.to_string(),
-        };
-        (why, deploy::remedy(error, &Resource::PODS, self.subject.namespace))
-    }
-
-    /// Networks of the run's workers.
-    fn networks(&self) -> BTreeSet<Network> {
-        let mut networks: BTreeSet<_> = self
-            .subject
-            .pods()
-            .map(|pod| if pod["spec"]["hostNetwork"] == true { Network::Node } else { Network::Pods })
-            .collect();
-        if networks.is_empty() {
-            networks.insert(Network::Pods);
-        }
-        networks
+    /// Creates a pod, or returns cause and remedy of the rejection, as for the run's own objects.
+    fn create(&self, pod: &Value) -> Result<(), (String, Option<String>)> {
+        self.client.create(&Resource::PODS, &self.place.namespace, pod).map(drop).map_err(|error| {
+            let remedy = deploy::remedy(&error, &Resource::PODS, self.subject.namespace);
+            let why = match error {
+                Error::Api(refusal) => refusal.message,
+                other => other.to_string(),
+            };
+            (why, remedy)
+        })
     }
 
     /// A pod like the run's aggregator: same placement, image and limits.
-    fn server(&self, authority: &str) -> Value {
-        let own = json!({"fieldRef": {"fieldPath": "status.podIP"}});
-        let mut pod = self.pod(&self.place.account_name());
-        let spec = &mut pod["spec"];
-        let given = self.subject.aggregator().map(|pod| &pod["spec"]);
-        for field in ["nodeSelector", "tolerations", "affinity"] {
-            if let Some(value) = given.map(|given| &given[field]).filter(|value| !value.is_null()) {
-                spec[field] = value.clone();
+    fn server(&self, name: &str, authority: &str) -> Value {
+        let mut pod = self.pod(
+            name,
+            json!({
+                "command": ["/sonobuoy", "aggregator", "--echo"],
+                "env": [
+                    {"name": env::ADVERTISE_IP, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                    // Signs only this connection, and is discarded with the pods.
+                    {"name": env::ECHO_AUTHORITY, "value": authority},
+                    {"name": env::ECHO_PORT, "value": self.port().to_string()},
+                ],
+            }),
+        );
+        if let Some(given) = self.subject.aggregator() {
+            for field in ["/nodeSelector", "/tolerations", "/affinity", "/containers/0/resources"] {
+                let (parent, key) = field.rsplit_once('/').unwrap_or_default();
+                if let (Some(value), Some(into)) =
+                    (given["spec"].pointer(field), pod["spec"].pointer_mut(parent))
+                {
+                    into[key] = value.clone();
+                }
             }
         }
-        let container = &mut spec["containers"][0];
-        if let Some(resources) =
-            given.map(|given| &given["containers"][0]["resources"]).filter(|r| !r.is_null())
-        {
-            container["resources"] = resources.clone();
-        }
-        container["command"] = json!(["/sonobuoy", "aggregator", "--echo"]);
-        container["env"] = json!([
-            {"name": env::ADVERTISE_IP, "valueFrom": own},
-            // Signs only this connection, and is discarded with the pods.
-            {"name": env::ECHO_AUTHORITY, "value": authority},
-            {"name": env::ECHO_PORT, "value": self.port().to_string()},
-        ]);
         pod
     }
 
@@ -175,67 +143,57 @@ impl Echo<'_> {
         &self,
         name: &str,
         node: &str,
-        network: Network,
-        (authority, identity, address): (&str, &Identity, &str),
+        network: &str,
+        authority: &str,
+        identity: &Identity,
+        address: &str,
     ) -> Value {
         use client::env as var;
-        let mut pod = self.pod(name);
-        let spec = &mut pod["spec"];
         let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-        let container = &mut spec["containers"][0];
-        container["command"] = json!(["/sonobuoy", "gather", "echo"]);
-        container["env"] = [
-            (var::AGGREGATOR_URL, format!("https://{host}:{}", self.port())),
-            (var::CA_CERT, authority.to_owned()),
-            (var::CLIENT_CERT, identity.cert_pem.clone()),
-            (var::CLIENT_KEY, identity.key_pem.clone()),
-            (var::NODE_NAME, node.to_owned()),
-        ]
-        .map(|(name, value)| json!({"name": name, "value": value}))
-        .into_iter()
-        .collect();
+        let url = format!("https://{host}:{}", self.port());
+        let env = [
+            (var::AGGREGATOR_URL, &*url),
+            (var::CA_CERT, authority),
+            (var::CLIENT_CERT, &identity.cert_pem),
+            (var::CLIENT_KEY, &identity.key_pem),
+            (var::NODE_NAME, node),
+        ];
+        let mut pod = self.pod(name, json!({
+            "command": ["/sonobuoy", "gather", "echo"],
+            "env": env.map(|(name, value)| json!({"name": name, "value": value})).to_vec(),
+            "volumeMounts": [
+                {"name": "cluster", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true},
+            ],
+        }));
         // The API server's authority, without a service account.
-        let account = "/var/run/secrets/kubernetes.io/serviceaccount";
-        container["volumeMounts"] = json!([{"name": "cluster", "mountPath": account, "readOnly": true}]);
-        let items = json!([{"key": "ca.crt", "path": "ca.crt"}]);
-        spec["volumes"] = json!([{
-            "name": "cluster", "configMap": {"name": "kube-root-ca.crt", "optional": true, "items": items},
-        }]);
-        if network == Network::Node {
-            spec["hostNetwork"] = json!(true);
-            spec["dnsPolicy"] = json!("ClusterFirstWithHostNet");
+        let map = json!({
+            "name": "kube-root-ca.crt", "optional": true, "items": [{"key": "ca.crt", "path": "ca.crt"}],
+        });
+        pod["spec"]["volumes"] = json!([{"name": "cluster", "configMap": map}]);
+        if network == NETWORKS[1] {
+            pod["spec"]["hostNetwork"] = json!(true);
+            pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
         }
         pin(&mut pod, node);
         pod
     }
 
-    /// Common fields of all pods, which pass the strictest level of Pod Security.
-    fn pod(&self, name: &str) -> Value {
+    /// A pod with this container, the run's image and its settings.
+    fn pod(&self, name: &str, mut container: Value) -> Value {
         let run = &self.subject.run;
-        let mut spec = json!({
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": POD_SECONDS,
-            "terminationGracePeriodSeconds": 1,
-            "automountServiceAccountToken": false,
-            "serviceAccountName": self.place.account_name(),
-            "containers": [{
-                "name": CONTAINER, "image": run.worker_image,
-                // A container that cannot start reports the cause nowhere else.
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-            }],
-        });
+        container["name"] = json!(CONTAINER);
+        container["image"] = json!(run.worker_image);
+        // A container that cannot start reports the cause nowhere else.
+        container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
         if !run.image_pull_policy.is_empty() {
-            spec["containers"][0]["imagePullPolicy"] = json!(run.image_pull_policy);
+            container["imagePullPolicy"] = json!(run.image_pull_policy);
         }
+        let mut pod = self.place.pod(name, vec![container], run.security_context_mode != "none");
+        pod["spec"]["activeDeadlineSeconds"] = json!(POD_SECONDS);
         if !run.image_pull_secrets.is_empty() {
-            spec["imagePullSecrets"] = json!([{"name": run.image_pull_secrets}]);
+            pod["spec"]["imagePullSecrets"] = json!([{"name": run.image_pull_secrets}]);
         }
-        if run.security_context_mode != "none" {
-            spec["securityContext"] = json!({"runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 3000, "seccompProfile": {"type": "RuntimeDefault"}});
-            spec["containers"][0]["securityContext"] =
-                json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
-        }
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": self.place.metadata(name), "spec": spec})
+        pod
     }
 
     /// Waits until `look` returns a value for each of these pods.
@@ -244,75 +202,39 @@ impl Echo<'_> {
         names: &BTreeSet<String>,
         look: fn(&Value) -> Option<T>,
     ) -> Result<BTreeMap<String, Result<T, String>>> {
-        let mut found = BTreeMap::new();
-        let mut last: BTreeMap<String, String> = BTreeMap::new();
-        self.client.stop().within(POD_TIMEOUT, |over| {
-            if !names.is_empty() {
-                self.watch(names, look, over, &mut found, &mut last);
-            }
-        })?;
-        if self.client.stop().stopped() {
-            anyhow::bail!("interrupted");
+        let (mut found, mut last) = (BTreeMap::new(), BTreeMap::new());
+        if names.is_empty() {
+            return Ok(found);
         }
-        for name in names.iter().filter(|name| !found.contains_key(*name)).cloned().collect::<Vec<_>>() {
-            let said = self.events(&name).or_else(|| last.remove(&name));
-            let why = said.map_or_else(String::new, |said| format!(": {said}"));
-            let why = format!("its pod did not get ready within {} s{why}", POD_TIMEOUT.as_secs());
-            found.insert(name, Err(why));
+        self.place.watch(self.client, POD_TIMEOUT, |pod| {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if names.contains(&name) && !found.contains_key(&name) {
+                let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
+                if let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err)) {
+                    found.insert(name, outcome);
+                } else if let Some(reason) = waiting.as_str() {
+                    last.insert(name, reason.to_owned());
+                }
+            }
+            found.len() < names.len()
+        })?;
+        for name in names {
+            found.entry(name.clone()).or_insert_with(|| {
+                let said = self.warning(name).or_else(|| last.remove(name));
+                let why = said.map(|said| format!(": {said}")).unwrap_or_default();
+                Err(format!("its pod did not get ready within {} s{why}", POD_TIMEOUT.as_secs()))
+            });
         }
         Ok(found)
     }
 
-    fn watch<T>(
-        &self,
-        names: &BTreeSet<String>,
-        look: fn(&Value) -> Option<T>,
-        over: &Stop,
-        found: &mut BTreeMap<String, Result<T, String>>,
-        last: &mut BTreeMap<String, String>,
-    ) {
-        let narrow = self.client.under(over);
-        for event in narrow.watch(&Resource::PODS, &self.place.namespace, &self.place.selector()) {
-            let pod = match event {
-                Ok(Event::Applied(pod)) => pod,
-                Ok(_) => continue,
-                Err(error) => {
-                    log::debug!("{error}");
-                    continue;
-                }
-            };
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if !names.contains(&name) || found.contains_key(&name) {
-                continue;
-            }
-            if let Some(told) = look(&pod) {
-                found.insert(name, Ok(told));
-            } else if let Some(why) = hopeless(&pod) {
-                found.insert(name, Err(why));
-            } else if let Some(reason) =
-                pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"].as_str()
-            {
-                last.insert(name, reason.to_owned());
-            }
-            if found.len() == names.len() {
-                return;
-            }
-        }
-    }
-
     /// Latest warning event of a pod.
-    fn events(&self, pod: &str) -> Option<String> {
+    fn warning(&self, pod: &str) -> Option<String> {
         let of = Selector::fields(format!("involvedObject.name={pod}"));
         let events = self.client.list(&Resource::EVENTS, &self.place.namespace, &of).ok()?;
         let warning = events.iter().rev().find(|event| event["type"] == "Warning")?;
         Some(format!("{}: {}", warning["reason"].as_str()?, warning["message"].as_str()?))
     }
-}
-
-/// Assigns a pod to a node, bypassing scheduler and taints.
-pub(super) fn pin(pod: &mut Value, node: &str) {
-    pod["spec"]["nodeName"] = json!(node);
-    pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
 }
 
 /// Address on which an aggregator listens.
@@ -340,54 +262,48 @@ fn hopeless(pod: &Value) -> Option<String> {
     }
 }
 
-/// Problem in one part of the measurements.
-struct Trouble {
-    why: String,
-    remedy: Option<String>,
-    networks: BTreeSet<Network>,
-}
+/// Cause, remedy and networks of a problem with one part of a node's measurements.
+type Problem = (String, Option<String>, BTreeSet<&'static str>);
 
 /// Derives findings from the pods' outcomes.
 fn report(check: &mut Check, pods: &Pods, outcomes: BTreeMap<String, Result<Item, String>>, total: usize) {
     let both = pods.values().map(|(_, network)| network).collect::<BTreeSet<_>>().len() > 1;
-    // By node and part.
-    let mut wrong: BTreeMap<(&str, &str), Trouble> = BTreeMap::new();
+    let mut wrong: BTreeMap<(&str, &str), Problem> = BTreeMap::new();
     let mut measured = BTreeSet::new();
-    let outcomes = outcomes.into_iter().filter_map(|(name, outcome)| Some((pods.get(&name)?, outcome)));
-    for ((node, network), outcome) in outcomes {
+    for (name, outcome) in outcomes {
+        let Some((node, network)) = pods.get(&name) else { continue };
         let mut add = |part, why, remedy| {
-            let networks = BTreeSet::new();
-            wrong.entry((node, part)).or_insert(Trouble { why, remedy, networks }).networks.insert(*network);
+            wrong.entry((node, part)).or_insert((why, remedy, BTreeSet::new())).2.insert(network);
         };
-        let found = match outcome {
-            Ok(found) => found,
+        let legs = match outcome {
+            Ok(found) => found.items,
             Err(why) => {
                 add("pod", why, None);
                 continue;
             }
         };
-        measured.insert(node.clone());
-        for leg in found.items {
-            let part = LEGS.iter().find(|known| **known == leg.name).copied().unwrap_or("other");
+        measured.insert(node);
+        for leg in legs {
+            let part = PARTS.into_iter().find(|part| *part == leg.name).unwrap_or("other");
             let text = |key: &str| leg.details.get(key).and_then(Value::as_str).map(str::to_owned);
             if leg.status == item::FAILED {
                 add(part, text("error").unwrap_or_else(|| format!("{part} failed")), text(item::REMEDY));
             }
-            let place = check.measured.entry(node.clone()).or_insert_with(|| json!({}));
-            place[if *network == Network::Node { "node" } else { "pods" }][part] = json!(leg.details);
+            let of_node = check.measured.entry(node.clone()).or_insert_with(|| json!({}));
+            of_node[network][part] = json!(leg.details);
         }
     }
-    let found = wrong.into_iter().map(|((node, _), Trouble { why, remedy, networks })| {
-        let from = networks.first().filter(|_| both && networks.len() == 1);
-        let from = from.map_or_else(String::new, |network| format!(" ({})", network.from()));
-        (node.to_owned(), format!("{why}{from}"), remedy)
+    let found = wrong.into_iter().map(|((node, _), (why, remedy, networks))| {
+        let from = match networks.first() {
+            Some(&"pods") if both && networks.len() == 1 => " (from pods)",
+            Some(_) if both && networks.len() == 1 => " (from the node's own network)",
+            _ => "",
+        };
+        (node.to_owned(), why + from, remedy)
     });
-    check.add_all(Severity::Fails, ("nodes", total), found);
+    check.add_all(("nodes", total), found);
     check.seen = format!("{} of {total} nodes measured{}", measured.len(), slowest(&check.measured));
 }
-
-/// Parts of the measurements.
-const LEGS: [&str; 4] = ["dns", "api", "aggregator", "clock"];
 
 /// The longest round trip and the smallest path MTU, for display.
 fn slowest(measured: &BTreeMap<String, Value>) -> String {
@@ -399,9 +315,4 @@ fn slowest(measured: &BTreeMap<String, Value>) -> String {
     let mtu = of("path_mtu").into_iter().reduce(f64::min);
     let trip = trip.map_or_else(String::new, |trip| format!(", round trip up to {trip:.1} ms"));
     trip + &mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"))
-}
-
-/// A name that is unique in a cluster.
-pub(super) fn new_id() -> String {
-    crate::config::new_uuid().chars().filter(char::is_ascii_alphanumeric).take(8).collect()
 }

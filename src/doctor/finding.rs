@@ -1,14 +1,19 @@
-//! Checks and their findings: one finding for each cause, with the names of the affected objects.
+//! Checks and their findings, one for each cause with the names of the affected objects; their formats.
 //!
-//! Pure. `causes` decides which texts are equivalent.
+//! Pure. `remedies` decides which texts are equivalent.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::causes::{self, Causes, Failure};
+use crate::remedies::{self, Causes, Failure};
+use base::json::json;
+use base::{visible, xml};
 
+/// Values of `--format`.
+pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];
 /// Maximum names listed per finding.
 const MAX_NAMES: usize = 3;
 
@@ -77,59 +82,88 @@ impl Check {
         Self { name, skipped: Some(why.into()), ..Self::default() }
     }
 
+    /// Adds a finding that makes a run fail.
+    pub(crate) fn fail(&mut self, cause: impl Into<String>, remedy: Option<&str>) {
+        self.add(Severity::Fails, cause, remedy);
+    }
+
     /// Adds a finding about the whole. The cause provides the default remedy.
     pub(crate) fn add(&mut self, severity: Severity, cause: impl Into<String>, remedy: Option<&str>) {
         let cause = cause.into();
-        let remedy = remedy.or_else(|| causes::remedy(&cause)).map(str::to_owned);
+        let remedy = remedy.or_else(|| remedies::remedy(&cause)).map(str::to_owned);
         self.findings.push(Finding { severity, cause, extent: None, remedy });
     }
 
-    /// Adds one finding for each cause among `found`: affected object, problem, and remedy; the cause provides the
-    /// default remedy.
+    /// Adds one finding that makes a run fail for each cause among `found`: affected object, problem, and remedy; the cause
+    /// provides the default remedy.
     pub(crate) fn add_all(
         &mut self,
-        severity: Severity,
         (unit, of): (&'static str, usize),
         found: impl IntoIterator<Item = (String, String, Option<String>)>,
     ) {
         let found: Vec<_> = found.into_iter().collect();
-        let masked = Causes::new(found.iter().map(|(name, ..)| name.as_str()));
+        let mut causes = Causes::new(found.iter().map(|(name, ..)| name.as_str()));
         let first = self.findings.len();
-        let mut places: Vec<(String, usize)> = Vec::new();
         for (name, text, remedy) in found {
-            let key = masked.name(&Failure { text: essence(&text), ..Failure::default() });
-            let known = places.iter().find(|(other, _)| *other == key).map(|(_, place)| *place);
-            let place = known.unwrap_or(self.findings.len());
-            if known.is_none() {
-                places.push((key, place));
-                let remedy = remedy.or_else(|| causes::remedy(&text).map(str::to_owned));
+            let at = first + causes.add(&Failure { text: essence(&text), ..Failure::default() });
+            if at == self.findings.len() {
+                self.fail(text, None);
                 let extent = Extent { count: 0, of, unit, names: Vec::new() };
-                self.findings.push(Finding { severity, cause: text, extent: Some(extent), remedy });
+                self.findings[at].extent = Some(extent);
+                self.findings[at].remedy = remedy.or_else(|| self.findings[at].remedy.take());
             }
-            if let Some(extent) = &mut self.findings[place].extent
-                && !extent.names.contains(&name)
+            if let Some(Extent { count, names, .. }) = &mut self.findings[at].extent
+                && !names.contains(&name)
             {
-                extent.count += 1;
-                extent.names.push(name);
+                *count += 1;
+                names.push(name);
             }
         }
-        for extent in self.findings[first..].iter_mut().filter_map(|finding| finding.extent.as_mut()) {
-            extent.names.truncate(MAX_NAMES);
+        let extents = self.findings[first..].iter_mut().filter_map(|finding| finding.extent.as_mut());
+        extents.for_each(|extent| extent.names.truncate(MAX_NAMES));
+    }
+
+    /// Removes findings that an earlier check has reported with the same remedy.
+    pub(crate) fn once(&mut self, earlier: &[Self]) {
+        let findings = earlier.iter().flat_map(|check| &check.findings);
+        let remedies: Vec<&String> = findings.filter_map(|one| one.remedy.as_ref()).collect();
+        let before = self.findings.len();
+        self.findings.retain(|Finding { remedy, cause, .. }| {
+            !remedies.iter().any(|told| remedy.as_ref() == Some(*told) || cause.contains(&**told))
+        });
+        if self.findings.is_empty() && before > 0 && self.seen.is_empty() {
+            self.skipped = Some("not possible, for a reason above".into());
         }
+    }
+
+    fn has(&self, severity: Severity) -> bool {
+        self.findings.iter().any(|finding| finding.severity == severity)
     }
 
     /// `passed`, `warned`, `failed` or `skipped`.
     pub(crate) fn status(&self) -> &'static str {
-        let any = |wanted| self.findings.iter().any(|finding| finding.severity == wanted);
-        if any(Severity::Fails) {
-            "failed"
-        } else if any(Severity::Warns) {
-            "warned"
-        } else if self.skipped.is_some() {
-            "skipped"
-        } else {
-            "passed"
+        match self.skipped {
+            _ if self.has(Severity::Fails) => "failed",
+            _ if self.has(Severity::Warns) => "warned",
+            Some(_) => "skipped",
+            None => "passed",
         }
+    }
+
+    /// Formats the check as text, a line for each cause.
+    pub(crate) fn lines(&self) -> String {
+        let word = |finding: &Finding| if finding.severity == Severity::Fails { "FAIL" } else { "warn" };
+        let mut lines: Vec<_> =
+            self.findings.iter().map(|finding| (word(finding), finding.sentence())).collect();
+        match &self.skipped {
+            Some(why) => lines.push(("skip", why.clone())),
+            None if lines.is_empty() => lines.push(("ok", self.seen.clone())),
+            None => {}
+        }
+        let line = |(word, text): (&str, String)| {
+            format!("{word:<4}  {:<9}  {}\n", self.name, visible::line(&visible::without_codes(&text)))
+        };
+        lines.into_iter().map(line).collect()
     }
 }
 
@@ -144,29 +178,80 @@ impl Finding {
             }
         }
     }
+
+    fn sentence(&self) -> String {
+        let remedy = self.remedy.as_ref().map(|remedy| format!("; {remedy}"));
+        self.line() + &remedy.unwrap_or_default()
+    }
 }
 
 /// Part of a text that identifies its cause: pods violate a level in different fields and containers.
 fn essence(text: &str) -> &str {
-    let level =
-        text.find("violates PodSecurity \"").and_then(|at| text[at..].find("\":").map(|end| at + end));
-    level.map_or(text, |end| &text[..end])
+    let level = text.split_once("violates PodSecurity \"").and_then(|(_, rest)| rest.split_once("\":"));
+    level.map_or(text, |(_, fields)| &text[..text.len() - fields.len()])
 }
 
-/// Removes findings that an earlier check has reported with the same remedy.
-pub(crate) fn once(earlier: &[Check], check: &mut Check) {
-    let remedies: Vec<&String> =
-        earlier.iter().flat_map(|check| &check.findings).filter_map(|one| one.remedy.as_ref()).collect();
-    let told = |finding: &Finding| {
-        remedies
-            .iter()
-            .any(|remedy| finding.remedy.as_ref() == Some(*remedy) || finding.cause.contains(&**remedy))
-    };
-    let before = check.findings.len();
-    check.findings.retain(|finding| !told(finding));
-    if check.findings.is_empty() && before > 0 && check.seen.is_empty() {
-        check.skipped = Some("not possible, for a reason above".into());
+/// Whether no finding prevents a run.
+pub(crate) fn is_ready(checks: &[Check]) -> bool {
+    !checks.iter().any(|check| check.has(Severity::Fails))
+}
+
+/// Last line of the text: the conclusion from all checks.
+pub(crate) fn verdict(checks: &[Check]) -> String {
+    let findings = || checks.iter().flat_map(|check| &check.findings);
+    let failures = findings().filter(|finding| finding.severity == Severity::Fails).count();
+    match (failures, findings().count()) {
+        (0, 0) => "ready\n".into(),
+        (0, warnings) => format!("ready; warnings: {warnings}\n"),
+        (1, _) => "not ready: 1 problem\n".into(),
+        _ => format!("not ready: {failures} problems\n"),
     }
+}
+
+/// Formats checks in one of [`FORMATS`].
+pub(crate) fn show(checks: &[Check], format: &str) -> String {
+    match format {
+        "json" => {
+            let with_status = checks.iter().map(|check| {
+                let mut shown = json!(check);
+                shown["status"] = json!(check.status());
+                shown
+            });
+            let document = json!({"fit": is_ready(checks), "checks": with_status.collect::<Vec<_>>()});
+            format!("{document:#}\n")
+        }
+        "junit" => junit(checks),
+        _ => checks.iter().map(Check::lines).collect::<String>() + &verdict(checks),
+    }
+}
+
+fn junit(checks: &[Check]) -> String {
+    let of = |status: &str| checks.iter().filter(|check| check.status() == status).count();
+    let counts = format!("tests=\"{}\" failures=\"{}\" errors=\"0\"", checks.len(), of("failed"));
+    let mut out =
+        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n");
+    let _ = writeln!(out, "<testsuite name=\"doctor\" {counts} skipped=\"{}\">", of("skipped"));
+    for check in checks {
+        let mut lines: Vec<String> = check.findings.iter().map(Finding::sentence).collect();
+        let attribute = |text: &str| xml::escape(text, true);
+        let inside = match check.status() {
+            "failed" => {
+                let first = check.findings.iter().find(|finding| finding.severity == Severity::Fails);
+                let message = attribute(&first.map(Finding::line).unwrap_or_default());
+                let text = xml::escape(&lines.join("\n"), false);
+                format!("<failure message=\"{message}\">{text}</failure>")
+            }
+            "skipped" => {
+                format!("<skipped message=\"{}\"/>", attribute(check.skipped.as_deref().unwrap_or_default()))
+            }
+            _ => {
+                lines.insert(0, check.seen.clone());
+                format!("<system-out>{}</system-out>", xml::escape(&lines.join("\n"), false))
+            }
+        };
+        let _ = writeln!(out, "<testcase name=\"{}\" classname=\"doctor\">{inside}</testcase>", check.name);
+    }
+    out + "</testsuite>\n</testsuites>\n"
 }
 
 #[cfg(test)]
@@ -183,7 +268,7 @@ mod tests {
             (format!("node-{node}"), text, None)
         };
         let odd = ("node-9".to_owned(), "odd".to_owned(), Some("look".to_owned()));
-        check.add_all(Severity::Fails, ("nodes", 40), (1..6).map(refused).chain([odd]));
+        check.add_all(("nodes", 40), (1..6).map(refused).chain([odd]));
         let lines: Vec<_> = check.findings.iter().map(Finding::line).collect();
         assert_eq!(
             lines,
@@ -204,7 +289,7 @@ mod tests {
         let refused = |pod: &str, field: &str| {
             (pod.to_owned(), format!("violates PodSecurity \"baseline:latest\": {field}"), None)
         };
-        check.add_all(Severity::Fails, ("objects", 9), [refused("a", "hostPID"), refused("b", "privileged")]);
+        check.add_all(("objects", 9), [refused("a", "hostPID"), refused("b", "privileged")]);
         let [only] = &check.findings[..] else { panic!("{check:?}") };
         assert_eq!(only.line(), "2 of 9 objects: violates PodSecurity \"baseline:latest\": hostPID (a, b)");
     }
@@ -212,17 +297,53 @@ mod tests {
     #[test]
     fn a_cause_is_told_where_it_was_met_first() {
         let mut first = Check::new("images");
-        first.add(Severity::Fails, "`x:1` is missing", Some("push it"));
+        first.fail("`x:1` is missing", Some("push it"));
         let mut second = Check::new("echo");
-        second.add(Severity::Fails, "ErrImagePull", Some("push it"));
-        second.add(Severity::Fails, "no image; push it", None);
+        second.fail("ErrImagePull", Some("push it"));
+        second.fail("no image; push it", None);
         second.add(Severity::Warns, "slow", None);
         let repeated = [first];
-        once(&repeated, &mut second);
+        second.once(&repeated);
         assert_eq!((second.findings.len(), second.status()), (1, "warned"));
         let mut third = Check::new("nodes");
-        third.add(Severity::Fails, "ErrImagePull", Some("push it"));
-        once(&repeated, &mut third);
+        third.fail("ErrImagePull", Some("push it"));
+        third.once(&repeated);
         assert_eq!(third.status(), "skipped");
+    }
+
+    fn diagnosis() -> Vec<Check> {
+        let mut nodes = Check::new("nodes");
+        nodes.add_all(("nodes", 2), [("a".to_owned(), "not <ready>".to_owned(), Some("look".to_owned()))]);
+        let mut server = Check::new("server");
+        server.seen = "v1.33.4".into();
+        vec![server, nodes, Check::skipped("echo", "no node")]
+    }
+
+    #[test]
+    fn people_get_a_line_for_each_cause() {
+        assert_eq!(
+            show(&diagnosis(), "text"),
+            "ok    server     v1.33.4\n\
+             FAIL  nodes      1 of 2 nodes: not <ready> (a); look\n\
+             skip  echo       no node\n\
+             not ready: 1 problem\n"
+        );
+    }
+
+    #[test]
+    fn programs_get_the_same() {
+        let json: serde_json::Value = serde_json::from_str(&show(&diagnosis(), "json")).unwrap();
+        assert_eq!(json["fit"], false);
+        assert_eq!(json["checks"][1]["status"], "failed");
+        assert_eq!(
+            json["checks"][1]["findings"][0]["extent"],
+            json!({"count": 1, "of": 2, "unit": "nodes", "names": ["a"]})
+        );
+        let junit = show(&diagnosis(), "junit");
+        assert!(
+            junit.contains(r#"<testsuite name="doctor" tests="3" failures="1" errors="0" skipped="1">"#),
+            "{junit}"
+        );
+        assert!(junit.contains(r#"<failure message="1 of 2 nodes: not &lt;ready&gt; (a)">"#), "{junit}");
     }
 }

@@ -1,7 +1,7 @@
 //! Checks whether a cluster, and the connection to it, is ready for a run: tries everything that a run needs, and
 //! cleans up.
 //!
-//! Owns the order of the checks and their input ([`Subject`]): the run's objects, as they would be created. `causes`
+//! Owns the order of the checks and their input ([`Subject`]): the run's objects, as they would be created. `remedies`
 //! suggests remedies. Threads: image queries and the echo run in parallel with the other checks.
 
 mod echo;
@@ -13,7 +13,6 @@ mod pull;
 mod rights;
 mod serve;
 mod server;
-mod show;
 
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
@@ -25,18 +24,17 @@ use crate::config;
 use crate::deploy::Preflight;
 use crate::driver;
 use crate::names;
-use crate::plugin::{self, Definition, Driver};
+use crate::plugin::{self, Definition};
 use base::kube::{Client, Resource};
 
-use finding::Severity;
 use place::Place;
 
-pub(crate) use finding::Check;
+pub(crate) use finding::{Check, FORMATS, is_ready, show, verdict};
 pub(crate) use images::credentials;
 pub(crate) use nodes::Nodes;
 pub(crate) use pull::{Pulled, pull};
 pub(crate) use serve::serve;
-pub(crate) use show::{FORMATS, lines, show, verdict};
+pub(crate) use server::reach;
 
 /// Rate limit, so that the checks do not load the cluster.
 pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
@@ -68,36 +66,35 @@ pub(crate) enum Sample {
     Named(Vec<String>),
 }
 
-/// Outcome of all checks.
-pub(crate) struct Diagnosis {
-    /// Checks in the order of display.
-    pub checks: Vec<Check>,
-}
-
 impl<'a> Subject<'a> {
     /// The run with these objects.
     pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
-        let data = |name: &str| {
-            let is = |object: &&Value| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name;
-            objects.iter().find(is).and_then(|map| map["data"].as_object())
-        };
-        let mut run = config::Run { namespace: namespace.to_owned(), ..config::Run::default() };
-        if let Some(text) = data(names::CONFIG_MAP).and_then(|data| data[names::CONFIG_KEY].as_str()) {
-            run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
+        let run = config::Run { namespace: namespace.to_owned(), ..config::Run::standard() };
+        let mut subject = Self { objects, namespace, plugins: Vec::new(), run };
+        let settings = subject.object("ConfigMap", names::CONFIG_MAP);
+        if let Some(text) = settings.and_then(|map| map["data"][names::CONFIG_KEY].as_str()) {
+            subject.run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
         }
-        let mut plugins = Vec::new();
-        for (key, text) in data(names::PLUGINS_MAP).into_iter().flatten() {
+        let definitions = subject.object("ConfigMap", names::PLUGINS_MAP);
+        for (key, text) in definitions.and_then(|map| map["data"].as_object()).into_iter().flatten() {
             let read = plugin::read_all(text.as_str().unwrap_or_default());
             let read = read
                 .map_err(anyhow::Error::msg)
                 .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
-            plugins.extend(read.into_iter().map(|loaded| loaded.definition));
+            subject.plugins.extend(read.into_iter().map(|loaded| loaded.definition));
         }
-        Ok(Self { objects, namespace, plugins, run })
+        Ok(subject)
+    }
+
+    fn object(&self, kind: &str, name: &str) -> Option<&'a Value> {
+        self.objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
     }
 
     fn aggregator(&self) -> Option<&'a Value> {
-        self.objects.iter().find(|object| rights::is_aggregator(object))
+        let is = |object: &&Value| {
+            object["kind"] == "Pod" && object["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
+        };
+        self.objects.iter().find(is)
     }
 
     /// One pod of each plugin.
@@ -112,7 +109,7 @@ impl<'a> Subject<'a> {
 
     /// Pods of the run on each node.
     fn pods_on_each_node(&self) -> u64 {
-        self.plugins.iter().filter(|plugin| plugin.config.driver == Driver::DaemonSet).count() as u64
+        self.plugins.iter().filter(|plugin| plugin.config.driver.is_per_node()).count() as u64
     }
 }
 
@@ -133,19 +130,6 @@ impl Sample {
     }
 }
 
-impl Diagnosis {
-    /// Whether no finding prevents a run.
-    pub(crate) fn is_fit(&self) -> bool {
-        self.checks.iter().all(|check| check.status() != "failed")
-    }
-}
-
-/// Checks the connection to the server; without a response, returns the final diagnosis.
-pub(crate) fn reach(client: &Client) -> Result<Check, Diagnosis> {
-    let (server, reached) = server::check(client);
-    if reached { Ok(server) } else { Err(Diagnosis { checks: vec![server] }) }
-}
-
 /// Makes all checks that need the server. Reports each one when it ends.
 pub(crate) fn examine(
     client: &Client,
@@ -154,10 +138,10 @@ pub(crate) fn examine(
     preflight: &Preflight<'_>,
     sample: &Sample,
     tell: &dyn Fn(&Check) -> Result<()>,
-) -> Result<Diagnosis> {
+) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     let mut take = |mut check: Check| -> Result<()> {
-        finding::once(&checks, &mut check);
+        check.once(&checks);
         tell(&check)?;
         checks.push(check);
         Ok(())
@@ -173,7 +157,7 @@ pub(crate) fn examine(
         Err(error) if error.is_forbidden() => (Nodes::default(), Check::skipped("nodes", error.to_string())),
         Err(error) => {
             let mut seen = Check::new("nodes");
-            seen.add(Severity::Fails, error.to_string(), None);
+            seen.fail(error.to_string(), None);
             (Nodes::default(), seen)
         }
     };
@@ -197,14 +181,14 @@ pub(crate) fn examine(
         take(ended(images))?;
         let mut echo = ended(echo);
         if let Some(unknown) = unknown {
-            echo.add(Severity::Fails, unknown, Some("name nodes as `kubectl get nodes` does"));
+            echo.fail(unknown, Some("name nodes as `kubectl get nodes` does"));
         }
         take(echo)
     })?;
     if let Ok(place) = place {
         place.clear();
     }
-    Ok(Diagnosis { checks })
+    Ok(checks)
 }
 
 fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
@@ -214,26 +198,20 @@ fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
 /// Place for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
 /// else a similar one.
 fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> Result<Place, String> {
-    let id = echo::new_id();
     let home = client.get(&Resource::NAMESPACES, "", subject.namespace);
     let used = !preflight.makes_namespace
         || preflight.pull_secret.is_some()
         || preflight.skip.iter().any(|check| check == "existingnamespace");
-    let made = match &home {
-        Ok(found) if used && found["metadata"]["deletionTimestamp"].is_null() => {
-            Place::existing(client, &id, subject.namespace)
-        }
-        _ if preflight.makes_namespace => {
-            let is = |object: &&Value| {
-                object["kind"] == "Namespace" && object["metadata"]["name"] == subject.namespace
-            };
-            Place::new(client, &id, &place::labels(subject.objects.iter().find(is)))
-        }
+    let existing = match &home {
+        Ok(found) if used && found["metadata"]["deletionTimestamp"].is_null() => Some(subject.namespace),
+        _ if preflight.makes_namespace => None,
         // An account that may not read a namespace may still use it.
-        Err(error) if error.is_forbidden() => Place::existing(client, &id, subject.namespace),
+        Err(error) if error.is_forbidden() => Some(subject.namespace),
         _ => return Err(format!("there is no namespace `{}` to try it in", subject.namespace)),
     };
-    made.map_err(|error| format!("there is no place to try it in: {error}"))
+    let labels = place::labels(subject.object("Namespace", subject.namespace));
+    Place::create(client, existing, labels)
+        .map_err(|error| format!("there is no place to try it in: {error}"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Subject;
-use super::finding::{Check, Severity};
+use super::finding::Check;
 use crate::driver;
 use crate::plugin::{Driver, pod::default_spec};
 use base::kube::{Client, Error, Resource, Selector};
@@ -23,16 +23,48 @@ const MAX_IMAGES_TOLD: usize = 50;
 /// Nodes and their load.
 #[derive(Default)]
 pub(crate) struct Nodes {
-    /// All nodes, as returned by the API.
-    all: Vec<Value>,
-    /// Number of pods on each node.
+    all: Vec<Node>,
+    /// Number of pods on each node; empty if unknown.
     pods: BTreeMap<String, u64>,
+}
+
+struct Node {
+    name: String,
+    architecture: String,
+    is_linux: bool,
+    /// Why it is not ready.
+    unready: Option<String>,
+    object: Value,
+}
+
+impl Node {
+    fn new(object: Value) -> Self {
+        let info = &object["status"]["nodeInfo"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let unready = (!is(&object, "Ready", "True")).then(|| {
+            let why = condition(&object, "Ready").map(|ready| text(&ready["message"])).unwrap_or_default();
+            format!("not ready{}{why}", if why.is_empty() { "" } else { ": " })
+        });
+        Self {
+            name: text(&object["metadata"]["name"]),
+            architecture: text(&info["architecture"]),
+            is_linux: info["operatingSystem"].is_null() || info["operatingSystem"] == "linux",
+            unready,
+            object,
+        }
+    }
+
+    /// Why it does not accept a pod.
+    fn refusal(&self, spec: &Value) -> Option<String> {
+        let cordoned = self.object["spec"]["unschedulable"] == true;
+        driver::refusal(spec, &self.object).or_else(|| cordoned.then(|| "it is cordoned".into()))
+    }
 }
 
 impl Nodes {
     /// Lists nodes and counts pods; without permission to list pods, counts none.
     pub(crate) fn read(client: &Client) -> Result<Self, Error> {
-        let all = client.list(&Resource::NODES, "", &Selector::all())?;
+        let all = client.list(&Resource::NODES, "", &Selector::all())?.into_iter().map(Node::new).collect();
         let mut pods = BTreeMap::new();
         let living = Selector::fields("status.phase!=Succeeded,status.phase!=Failed");
         let counted = client.each(&Resource::PODS, "", &living, &mut |pod| {
@@ -50,126 +82,106 @@ impl Nodes {
 
     /// Architectures of nodes that may run the run's pods.
     pub(crate) fn architectures(&self) -> BTreeSet<String> {
-        let of = |node: &Value| {
-            let info = &node["status"]["nodeInfo"];
-            Some((info["operatingSystem"].as_str()?.to_owned(), info["architecture"].as_str()?.to_owned()))
-        };
-        let all = self.all.iter().filter_map(of).filter(|(system, _)| system == "linux");
-        all.map(|(_, architecture)| architecture).collect()
+        let linux = self.all.iter().filter(|node| node.is_linux && !node.architecture.is_empty());
+        linux.map(|node| node.architecture.clone()).collect()
     }
 
     /// Whether no node has an image. False if a node may have more images than it reports.
     pub(super) fn lack(&self, image: &str) -> bool {
-        let known =
-            |node: &Value| node["status"]["images"].as_array().is_some_and(|all| all.len() < MAX_IMAGES_TOLD);
-        let names = |node: &Value| {
-            let images = node["status"]["images"].as_array().into_iter().flatten();
-            images.flat_map(|one| one["names"].as_array().into_iter().flatten()).any(|name| name == image)
+        let lacks = |images: &Vec<Value>| {
+            let names = images.iter().filter_map(|one| one["names"].as_array()).flatten();
+            images.len() < MAX_IMAGES_TOLD && !names.into_iter().any(|name| name == image)
         };
-        !self.all.is_empty() && self.all.iter().all(known) && !self.all.iter().any(names)
+        let images = |node: &Node| node.object["status"]["images"].as_array().is_some_and(lacks);
+        !self.all.is_empty() && self.all.iter().all(images)
     }
 
     /// Names of ready Linux nodes, ordered so that each architecture appears early.
     pub(super) fn usable(&self) -> Vec<&str> {
-        let mut found: Vec<(usize, &str)> = Vec::new();
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-        let fit = |node: &&Value| {
-            unready(node).is_none()
-                && node["status"]["nodeInfo"]["operatingSystem"].as_str().unwrap_or("linux") == "linux"
-        };
-        for node in self.all.iter().filter(fit) {
-            let architecture = node["status"]["nodeInfo"]["architecture"].as_str().unwrap_or_default();
-            let place = seen.entry(architecture).or_default();
-            found.extend(name(node).map(|name| (*place, name)));
-            *place += 1;
-        }
-        found.sort_unstable();
-        found.into_iter().map(|(_, name)| name).collect()
+        self.ranked().into_iter().map(|(_, node)| node.name.as_str()).collect()
     }
 
     /// A ready node of each architecture.
     pub(super) fn one_each(&self) -> BTreeMap<String, String> {
-        let usable = self.usable();
-        let of = |node: &Value| {
-            let name = name(node).filter(|name| usable.contains(name))?;
-            Some((node["status"]["nodeInfo"]["architecture"].as_str()?.to_owned(), name.to_owned()))
-        };
-        self.all.iter().rev().filter_map(of).collect()
+        let first = self.ranked().into_iter().filter(|(rank, _)| *rank == 0);
+        first.map(|(_, node)| (node.architecture.clone(), node.name.clone())).collect()
+    }
+
+    /// Ready Linux nodes, by their position among those of their architecture.
+    fn ranked(&self) -> Vec<(usize, &Node)> {
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut ranked = Vec::new();
+        for node in self.all.iter().filter(|node| node.unready.is_none() && node.is_linux) {
+            let next = seen.entry(&node.architecture).or_default();
+            ranked.push((*next, node));
+            *next += 1;
+        }
+        ranked.sort_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
+        ranked
     }
 
     /// Checks the nodes.
     pub(super) fn check(&self, subject: &Subject<'_>) -> Check {
         let mut check = Check::new("nodes");
-        let total = ("nodes", self.all.len());
-        let named = |node: &Value, text: String, remedy: Option<&str>| {
-            (name(node).unwrap_or_default().to_owned(), text, remedy.map(str::to_owned))
+        let mut find = |remedy: &str, problem: &dyn Fn(&Node) -> Option<String>| {
+            let found = |node: &Node| Some((node.name.clone(), problem(node)?, Some(remedy.to_owned())));
+            check.add_all(("nodes", self.all.len()), self.all.iter().filter_map(found));
         };
-        let unready = self.all.iter().filter_map(|node| Some((node, unready(node)?)));
-        let remedy = "look at the node and its kubelet, or remove the node from the cluster";
-        check.add_all(Severity::Fails, total, unready.map(|(node, why)| named(node, why, Some(remedy))));
+        find("look at the node and its kubelet, or remove the node from the cluster", &|node| {
+            node.unready.clone()
+        });
         for (condition, text, remedy) in PRESSURES {
-            let pressed = self.all.iter().filter(|node| is(node, condition, "True"));
-            check.add_all(Severity::Fails, total, pressed.map(|node| named(node, text.into(), Some(remedy))));
+            find(remedy, &|node| is(&node.object, condition, "True").then(|| text.to_owned()));
         }
         let needed = subject.pods_on_each_node();
-        let full = self.all.iter().filter_map(|node| Some((node, self.free(node)?)));
-        let full = full.filter(|(_, free)| *free < needed).map(|(node, free)| {
-            let text = format!("room for {free} more pods, but the run needs {needed}");
-            named(node, text, Some("remove pods from the node, or raise `maxPods` of its kubelet"))
+        find("remove pods from the node, or raise `maxPods` of its kubelet", &|node| {
+            let free = self.free(node).filter(|free| *free < needed)?;
+            Some(format!("room for {free} more pods, but the run needs {needed}"))
         });
-        check.add_all(Severity::Fails, total, full);
-        self.taken(subject, &mut check);
+        self.find_unplaced(subject, &mut check);
         let architectures: Vec<String> = self.architectures().into_iter().collect();
-        let ready = self.all.iter().filter(|node| self::unready(node).is_none()).count();
+        let ready = self.all.iter().filter(|node| node.unready.is_none()).count();
         check.seen = format!("{ready} of {} ready, {}", self.all.len(), architectures.join(" and "));
         check
     }
 
     /// Whether any node accepts the aggregator.
     pub(super) fn take_aggregator(&self, subject: &Subject<'_>) -> bool {
-        let takes = |pod: &Value| self.all.iter().any(|node| untaken(&pod["spec"], node).is_none());
-        subject.aggregator().is_none_or(takes)
+        subject.aggregator().is_none_or(|pod| self.take(&pod["spec"]))
     }
 
-    /// Whether any node accepts the aggregator, and the plugins that run once.
-    fn taken(&self, subject: &Subject<'_>, check: &mut Check) {
+    fn take(&self, spec: &Value) -> bool {
+        self.all.iter().any(|node| node.refusal(spec).is_none())
+    }
+
+    /// Checks whether any node accepts the aggregator, and the plugins that run once.
+    fn find_unplaced(&self, subject: &Subject<'_>, check: &mut Check) {
         let once = subject.plugins.iter().filter(|plugin| plugin.config.driver == Driver::Job);
         let once = once.map(|plugin| {
             let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(Driver::Job, ""));
             (format!("plugin `{}`", plugin.name()), spec)
         });
         let aggregator = subject.aggregator().map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
-        let mut refused: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-        for (what, spec) in aggregator.into_iter().chain(once) {
-            // One node is enough.
-            if self.all.iter().any(|node| untaken(&spec, node).is_none()) {
-                continue;
-            }
+        let mut refused: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
+        for (what, spec) in aggregator.into_iter().chain(once).filter(|(_, spec)| !self.take(spec)) {
             for node in &self.all {
-                let key =
-                    (name(node).unwrap_or_default().to_owned(), untaken(&spec, node).unwrap_or_default());
-                refused.entry(key).or_default().push(what.clone());
+                let why = node.refusal(&spec).unwrap_or_default();
+                refused.entry((&node.name, why)).or_default().push(what.clone());
             }
         }
         let remedy = "remove the taint or cordon from a node, add a node, or choose others with \
                       `--aggregator-node-selector`, a toleration or a node selector in the plugin's pod spec";
         let refused = refused.into_iter().map(|((node, why), whats)| {
-            (node, format!("no node for {}: {why}", whats.join(" and ")), Some(remedy.to_owned()))
+            (node.to_owned(), format!("no node for {}: {why}", whats.join(" and ")), Some(remedy.to_owned()))
         });
-        check.add_all(Severity::Fails, ("nodes", self.all.len()), refused);
+        check.add_all(("nodes", self.all.len()), refused);
     }
 
-    fn free(&self, node: &Value) -> Option<u64> {
-        if self.pods.is_empty() {
-            return None;
-        }
-        let most = node["status"]["allocatable"]["pods"].as_str()?.parse::<u64>().ok()?;
-        Some(most.saturating_sub(self.pods.get(name(node)?).copied().unwrap_or_default()))
+    fn free(&self, node: &Node) -> Option<u64> {
+        let max = node.object["status"]["allocatable"]["pods"].as_str()?.parse::<u64>().ok()?;
+        let used = self.pods.get(&node.name).copied().unwrap_or_default();
+        (!self.pods.is_empty()).then(|| max.saturating_sub(used))
     }
-}
-
-fn name(node: &Value) -> Option<&str> {
-    node["metadata"]["name"].as_str()
 }
 
 fn condition<'n>(node: &'n Value, kind: &str) -> Option<&'n Value> {
@@ -178,22 +190,6 @@ fn condition<'n>(node: &'n Value, kind: &str) -> Option<&'n Value> {
 
 fn is(node: &Value, kind: &str, status: &str) -> bool {
     condition(node, kind).is_some_and(|condition| condition["status"] == status)
-}
-
-/// Why a node does not accept a pod.
-fn untaken(spec: &Value, node: &Value) -> Option<String> {
-    let cordoned = node["spec"]["unschedulable"] == true;
-    driver::refusal(spec, node).or_else(|| cordoned.then(|| "it is cordoned".into()))
-}
-
-/// Why a node is not ready.
-fn unready(node: &Value) -> Option<String> {
-    if is(node, "Ready", "True") {
-        return None;
-    }
-    let why = condition(node, "Ready").and_then(|ready| ready["message"].as_str()).unwrap_or_default();
-    let colon = if why.is_empty() { "" } else { ": " };
-    Some(format!("not ready{colon}{why}"))
 }
 
 #[cfg(test)]
@@ -215,7 +211,10 @@ mod tests {
     #[test]
     fn a_sample_has_every_architecture_and_no_node_that_is_not_ready() {
         let all = [("a", "amd64", true), ("b", "amd64", true), ("c", "arm64", true), ("d", "amd64", false)];
-        let all = all.iter().map(|(name, architecture, ready)| node(name, architecture, *ready)).collect();
+        let all = all
+            .iter()
+            .map(|(name, architecture, ready)| Node::new(node(name, architecture, *ready)))
+            .collect();
         let nodes = Nodes { all, pods: BTreeMap::new() };
         assert_eq!(nodes.usable(), ["a", "c", "b"]);
         assert_eq!(nodes.architectures().into_iter().collect::<Vec<_>>(), ["amd64", "arm64"]);
@@ -230,7 +229,7 @@ mod tests {
         let mut other = node("c", "amd64", false);
         other["spec"]["taints"] = json!([{"key": "mine", "effect": "NoExecute"}]);
         let pods = BTreeMap::from([("b".to_owned(), 3), ("c".to_owned(), 1)]);
-        let nodes = Nodes { all: vec![tainted, other], pods };
+        let nodes = Nodes { all: [tainted, other].map(Node::new).into(), pods };
         let objects = [
             json!({"kind": "Pod", "metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "spec": {}}),
         ];

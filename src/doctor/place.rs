@@ -1,15 +1,15 @@
 //! A namespace for trial objects: a temporary one, or the run's if it exists; all objects are deleted afterwards.
 //!
-//! Ensures the cleanup on every path, errors and stops included. Starts no thread.
+//! Ensures the cleanup on every path, errors and stops included. Starts a thread that ends a watch.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::deploy::StandIn;
-use crate::names::{self, DOCTOR, LABEL_ALL, LABEL_PART, SONOBUOY};
+use crate::names::{DOCTOR, LABEL_ALL, LABEL_PART, SONOBUOY};
 use base::json::json;
-use base::kube::{Client, Error, Request, Resource, Selector};
+use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::stop::Stop;
 
 /// Time limit of a request during cleanup.
@@ -23,7 +23,7 @@ pub(super) struct Place {
     /// Name of the namespace.
     pub namespace: String,
     /// Label value of the trial objects.
-    pub id: String,
+    id: String,
     /// Whether the namespace is temporary.
     own: bool,
     client: Client,
@@ -31,48 +31,40 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Creates a temporary namespace with `labels`.
-    pub(super) fn new(client: &Client, id: &str, labels: &Value) -> Result<Self, Error> {
-        let namespace = format!("{DOCTOR}-{id}");
-        let mut labels = labels.clone();
+    /// Uses an existing namespace, or creates a temporary one with `labels`.
+    pub(super) fn create(client: &Client, existing: Option<&str>, labels: Value) -> Result<Self, Error> {
+        let id = crate::config::new_uuid().chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+        let own = existing.is_none();
+        let namespace = existing.map_or_else(|| format!("{DOCTOR}-{id}"), str::to_owned);
+        // Dropping the place deletes what may have been created, even after the stop of the command.
+        let client = client.under(&Stop::new()).within(CLEARING_TIMEOUT);
+        let mut place = Self { namespace, id, own, client, cleared: false };
+        let created = if own { place.create_namespace(labels) } else { place.create_account() };
+        if let Err(error) = created {
+            place.cleared = matches!(error, Error::Api(_)) && !error.is_passing();
+            return Err(error);
+        }
+        if own {
+            place.create_account()?;
+        }
+        Ok(place)
+    }
+
+    fn create_namespace(&self, mut labels: Value) -> Result<Value, Error> {
         labels[LABEL_ALL] = json!(SONOBUOY);
         labels[LABEL_PART] = json!(DOCTOR);
-        let object = json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels},
-        });
-        // Dropping the place deletes a namespace that may have been created.
-        let mut place = Self::within(client, id, &namespace, true);
-        if let Err(error) = client.create(&Resource::NAMESPACES, "", &object) {
-            place.cleared = matches!(error, Error::Api(_)) && !error.is_passing();
-            return Err(error);
-        }
-        place.account()?;
-        Ok(place)
-    }
-
-    /// Uses the existing namespace of the run.
-    pub(super) fn existing(client: &Client, id: &str, namespace: &str) -> Result<Self, Error> {
-        let mut place = Self::within(client, id, namespace, false);
-        if let Err(error) = place.account() {
-            place.cleared = matches!(error, Error::Api(_)) && !error.is_passing();
-            return Err(error);
-        }
-        Ok(place)
-    }
-
-    fn within(client: &Client, id: &str, namespace: &str, own: bool) -> Self {
-        // The stop of the command must not stop the cleanup.
-        let client = client.under(&Stop::new()).within(CLEARING_TIMEOUT);
-        Self { namespace: namespace.to_owned(), id: id.to_owned(), own, client, cleared: false }
+        let metadata = json!({"name": self.namespace, "labels": labels});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        self.client.create(&Resource::NAMESPACES, "", &namespace)
     }
 
     /// Creates an account without permissions, so that pods need not wait for the default one.
-    fn account(&self) -> Result<(), Error> {
+    fn create_account(&self) -> Result<Value, Error> {
         let account = json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.metadata(&self.account_name()),
             "automountServiceAccountToken": false,
         });
-        self.client.create(&Resource::SERVICE_ACCOUNTS, &self.namespace, &account).map(drop)
+        self.client.create(&Resource::SERVICE_ACCOUNTS, &self.namespace, &account)
     }
 
     /// Name of the account.
@@ -86,9 +78,47 @@ impl Place {
         json!({"name": name, "namespace": self.namespace, "labels": labels})
     }
 
-    /// Selects the trial pods.
-    pub(super) fn selector(&self) -> Selector {
+    /// A trial pod, which passes the strictest level of Pod Security if `is_restricted`.
+    pub(super) fn pod(&self, name: &str, mut containers: Vec<Value>, is_restricted: bool) -> Value {
+        let mut spec = json!({
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "serviceAccountName": self.account_name(),
+        });
+        if is_restricted {
+            spec["securityContext"] = json!({"runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 3000, "seccompProfile": {"type": "RuntimeDefault"}});
+            for container in &mut containers {
+                container["securityContext"] =
+                    json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+            }
+        }
+        spec["containers"] = json!(containers);
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": self.metadata(name), "spec": spec})
+    }
+
+    fn selector(&self) -> Selector {
         Selector::labels(format!("{DOCTOR}={}", self.id))
+    }
+
+    /// Watches the trial pods until `see` returns false, for at most `limit`.
+    pub(super) fn watch(
+        &self,
+        client: &Client,
+        limit: Duration,
+        mut see: impl FnMut(&Value) -> bool,
+    ) -> anyhow::Result<()> {
+        client.stop().within(limit, |over| {
+            for event in client.under(over).watch(&Resource::PODS, &self.namespace, &self.selector()) {
+                match event {
+                    Ok(Event::Applied(pod)) if !see(&pod) => break,
+                    Err(error) => log::debug!("{error}"),
+                    _ => {}
+                }
+            }
+        })?;
+        anyhow::ensure!(!client.stop().stopped(), "interrupted");
+        Ok(())
     }
 
     /// Replacement for the run's namespace, if this one is temporary.
@@ -111,10 +141,8 @@ impl Place {
 
     fn is_gone(&self) -> bool {
         if self.own {
-            return self
-                .client
-                .get(&Resource::NAMESPACES, "", &self.namespace)
-                .is_err_and(|error| error.is_not_found());
+            let found = self.client.get(&Resource::NAMESPACES, "", &self.namespace);
+            return found.is_err_and(|error| error.is_not_found());
         }
         // Without permission to list, there is nothing to wait for.
         let pods = self.client.list(&Resource::PODS, &self.namespace, &self.selector());
@@ -125,22 +153,23 @@ impl Place {
         if std::mem::replace(&mut self.cleared, true) {
             return;
         }
-        let failed = |what: &str, outcome: Result<Value, Error>| match outcome {
-            Err(error) if !error.is_not_found() => {
+        let (client, namespace, account) = (&self.client, &self.namespace, self.account_name());
+        let outcomes = if self.own {
+            vec![(format!("namespace `{namespace}`"), client.delete(&Resource::NAMESPACES, "", namespace))]
+        } else {
+            let pods = Request::delete_collection(&Resource::PODS, namespace, &self.selector());
+            let what = format!("pods with the label `{DOCTOR}={}` in namespace `{namespace}`", self.id);
+            let removed = client.delete(&Resource::SERVICE_ACCOUNTS, namespace, &account);
+            vec![
+                (what, client.send(&pods)),
+                (format!("account `{account}` in namespace `{namespace}`"), removed),
+            ]
+        };
+        for (what, outcome) in outcomes {
+            if let Some(error) = outcome.err().filter(|error| !error.is_not_found()) {
                 log::error!("{what} cannot be removed, remove it by hand: {error}");
             }
-            _ => {}
-        };
-        if self.own {
-            let outcome = self.client.delete(&Resource::NAMESPACES, "", &self.namespace);
-            return failed(&format!("namespace `{}`", self.namespace), outcome);
         }
-        let request = Request::delete_collection(&Resource::PODS, &self.namespace, &self.selector());
-        let what = format!("pods with the label `{DOCTOR}={}` in namespace `{}`", self.id, self.namespace);
-        failed(&what, self.client.send(&request));
-        let account = self.account_name();
-        let outcome = self.client.delete(&Resource::SERVICE_ACCOUNTS, &self.namespace, &account);
-        failed(&format!("account `{account}` in namespace `{}`", self.namespace), outcome);
     }
 }
 
@@ -152,12 +181,15 @@ impl Drop for Place {
 
 /// Labels, including the Pod Security level, of the namespace that a run creates or finds.
 pub(super) fn labels(namespace: Option<&Value>) -> Value {
-    let labels = namespace.and_then(|namespace| namespace["metadata"]["labels"].as_object());
-    let own = |key: &str| key != "kubernetes.io/metadata.name" && key != names::LABEL_PART;
+    let mut labels = namespace.map_or(Value::Null, |namespace| namespace["metadata"]["labels"].clone());
+    for own in ["kubernetes.io/metadata.name", LABEL_PART] {
+        labels.as_object_mut().and_then(|labels| labels.remove(own));
+    }
     labels
-        .into_iter()
-        .flatten()
-        .filter(|(key, _)| own(key))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect()
+}
+
+/// Assigns a pod to a node, bypassing scheduler and taints.
+pub(super) fn pin(pod: &mut Value, node: &str) {
+    pod["spec"]["nodeName"] = json!(node);
+    pod["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
 }

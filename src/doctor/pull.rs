@@ -6,15 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::echo::{new_id, pin};
 use super::nodes::Nodes;
-use super::place::Place;
+use super::place::{Place, pin};
 use crate::config;
 use base::json::json;
-use base::kube::{Client, Event, Resource};
+use base::kube::{Client, Resource};
 
 /// A command that exists in no image.
 const NO_COMMAND: &str = "/nothing-of-this-name";
@@ -34,8 +33,10 @@ pub(crate) enum Pulled {
     Waiting,
 }
 
-/// Pulls `images` on a node of each architecture, with the run's pull policy and pull secret; returns outcomes by
-/// architecture and node, and by image.
+/// Outcomes by architecture and node, and by image.
+type Pulls = BTreeMap<(String, String), BTreeMap<String, Pulled>>;
+
+/// Pulls `images` on a node of each architecture, with the run's pull policy and pull secret.
 pub(crate) fn pull(
     client: &Client,
     nodes: &Nodes,
@@ -43,90 +44,41 @@ pub(crate) fn pull(
     run: &config::Run,
     credentials: Option<&Value>,
     limit: Duration,
-) -> Result<BTreeMap<(String, String), BTreeMap<String, Pulled>>> {
+) -> Result<Pulls> {
     let targets = nodes.one_each();
-    if targets.is_empty() {
-        bail!("no node is ready to pull anything");
+    ensure!(!targets.is_empty(), "no node is ready to pull anything");
+    let place = Place::create(client, None, json!({})).context("cannot create a namespace to pull in")?;
+    if let Some(config) = credentials {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+            "metadata": place.metadata(&place.account_name()),
+            "stringData": {".dockerconfigjson": config.to_string()},
+        });
+        let created = client.create(&Resource::SECRETS, &place.namespace, &secret);
+        created.context("cannot create the pull secret")?;
     }
-    let place = Place::new(client, &new_id(), &json!({})).context("cannot create a namespace to pull in")?;
-    let secret = credentials.map(|config| secret(client, &place, config)).transpose()?;
+    let container = |(number, image): (usize, &String)| {
+        let name = format!("image-{number}");
+        json!({"name": name, "image": image, "imagePullPolicy": run.image_pull_policy, "command": [NO_COMMAND]})
+    };
     for (architecture, node) in &targets {
-        let mut pod = pod(&place, architecture, images, run, secret.as_deref());
+        let name = format!("{}-{architecture}", place.account_name());
+        let mut pod = place.pod(&name, images.iter().enumerate().map(container).collect(), true);
+        if credentials.is_some() {
+            pod["spec"]["imagePullSecrets"] = json!([{"name": place.account_name()}]);
+        }
         pin(&mut pod, node);
         client.create(&Resource::PODS, &place.namespace, &pod).context("cannot create a pod that pulls")?;
     }
-    let found = follow(client, &place, &targets, images, limit);
+    let waiting: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
+    let mut found: Pulls = targets.into_iter().map(|target| (target, waiting.clone())).collect();
+    let watched = place.watch(client, limit, |pod| {
+        let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
+        of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
+        found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
+    });
     place.clear();
-    found
-}
-
-fn secret(client: &Client, place: &Place, config: &Value) -> Result<String> {
-    let name = place.account_name();
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
-        "metadata": place.metadata(&name),
-        "stringData": {".dockerconfigjson": config.to_string()},
-    });
-    client.create(&Resource::SECRETS, &place.namespace, &secret).context("cannot create the pull secret")?;
-    Ok(name)
-}
-
-fn pod(
-    place: &Place,
-    architecture: &str,
-    images: &[String],
-    run: &config::Run,
-    secret: Option<&str>,
-) -> Value {
-    let container = |(number, image): (usize, &String)| {
-        json!({
-            "name": format!("image-{number}"),
-            "image": image,
-            "imagePullPolicy": run.image_pull_policy,
-            "command": [NO_COMMAND],
-            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-        })
-    };
-    let mut spec = json!({
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "automountServiceAccountToken": false,
-        "serviceAccountName": place.account_name(),
-        "securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": images.iter().enumerate().map(container).collect::<Vec<_>>(),
-    });
-    if let Some(secret) = secret {
-        spec["imagePullSecrets"] = json!([{"name": secret}]);
-    }
-    let name = format!("{}-{architecture}", place.account_name());
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": place.metadata(&name), "spec": spec})
-}
-
-fn follow(
-    client: &Client,
-    place: &Place,
-    targets: &BTreeMap<String, String>,
-    images: &[String],
-    limit: Duration,
-) -> Result<BTreeMap<(String, String), BTreeMap<String, Pulled>>> {
-    let waiting = || images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect::<BTreeMap<_, _>>();
-    let mut found: BTreeMap<_, _> = targets.clone().into_iter().map(|target| (target, waiting())).collect();
-    client.stop().within(limit, |over| {
-        for event in client.under(over).watch(&Resource::PODS, &place.namespace, &place.selector()) {
-            let Ok(Event::Applied(pod)) = event else { continue };
-            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-            if let Some((_, seen)) = found.iter_mut().find(|((_, known), _)| known == node) {
-                note_pulls(&pod, images, seen);
-            }
-            if found.values().flat_map(BTreeMap::values).all(|pulled| *pulled != Pulled::Waiting) {
-                break;
-            }
-        }
-    })?;
-    if client.stop().stopped() {
-        bail!("interrupted");
-    }
-    Ok(found)
+    watched.map(|()| found)
 }
 
 /// Records the state of each image in a pod. A failure may pass, as when a registry is busy.

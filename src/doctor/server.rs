@@ -13,19 +13,15 @@ const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 const MAX_SKEW_SECONDS: f64 = 5.0;
 
 /// Checks the server; returns whether it responds, without which other checks make no sense.
-pub(super) fn check(client: &Client) -> (Check, bool) {
+pub(crate) fn reach(client: &Client) -> (Check, bool) {
     let mut check = Check::new("server");
     let config = client.config();
     let version = match client.version() {
         Ok(version) => version,
         Err(error) => {
-            let remedy = match &error {
-                Error::Transport { stage, .. } if *stage != Stage::Distrusted => {
-                    Some("check the address in the kubeconfig, VPN, proxy and firewall")
-                }
-                _ => None,
-            };
-            check.add(Severity::Fails, format!("{error} ({})", config.source), remedy);
+            let is_silent = matches!(&error, Error::Transport { stage, .. } if *stage != Stage::Distrusted);
+            let remedy = is_silent.then_some("check the address in the kubeconfig, VPN, proxy and firewall");
+            check.fail(format!("{error} ({})", config.source), remedy);
             return (check, false);
         }
     };
@@ -34,10 +30,11 @@ pub(super) fn check(client: &Client) -> (Check, bool) {
         version["gitVersion"].as_str().unwrap_or("an unnamed version"),
         config.server
     )];
-    let whose = ["the server's certificate", "your certificate"];
-    let remedies = ["renew the certificates of the control plane", "renew the kubeconfig"];
-    let certificates = client.certificates().unwrap_or_default();
-    for ((certificate, whose), remedy) in certificates.iter().zip(whose).zip(remedies) {
+    let of = [
+        ("the server's certificate", "renew the certificates of the control plane"),
+        ("your certificate", "renew the kubeconfig"),
+    ];
+    for (certificate, (whose, remedy)) in client.certificates().unwrap_or_default().iter().zip(of) {
         let Some(end) = certificate.as_ref().and_then(not_after).map(|since| UNIX_EPOCH + since) else {
             continue;
         };
@@ -45,7 +42,7 @@ pub(super) fn check(client: &Client) -> (Check, bool) {
         match end.duration_since(SystemTime::now()) {
             Ok(left) if left > ENDS_SOON => seen.push(format!("{whose} until {day}")),
             Ok(_) => check.add(Severity::Warns, format!("{whose} ends on {day}"), Some(remedy)),
-            Err(_) => check.add(Severity::Fails, format!("{whose} ended on {day}"), Some(remedy)),
+            Err(_) => check.fail(format!("{whose} ended on {day}"), Some(remedy)),
         }
     }
     if let Ok(Some((offset, doubt))) = client.clock() {

@@ -4,9 +4,9 @@
 //! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Threads while
 //! following: one watch of the plugin's pods, one of the nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
@@ -14,10 +14,12 @@ use super::monitor::{Monitor, Seen};
 use super::node::refusal;
 use super::pod::Launch;
 pub(crate) use super::pod::object_name;
-use super::roster::Roster;
+use super::roster::{Roster, is_own};
+use super::waves::Waves;
 use super::{Driver, Plugin, Proof};
 use crate::config;
 use crate::names::WORKER_CONTAINER;
+use crate::nodes::{Choice, Order, zone};
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
 use base::json::json;
@@ -53,6 +55,10 @@ pub(crate) struct Cluster<'r> {
     pub heard: &'r (dyn Fn(&ResultId) -> bool + Sync),
     /// Whether a result is being received.
     pub receiving: &'r (dyn Fn(&ResultId) -> bool + Sync),
+    /// Whether a result has arrived or failed.
+    pub settled: &'r (dyn Fn(&ResultId) -> bool + Sync),
+    /// Keeps the logs of a pod that is about to be deleted.
+    pub keep_logs: &'r (dyn Fn(&Value) + Sync),
 }
 
 impl Driver for Cluster<'_> {
@@ -62,8 +68,11 @@ impl Driver for Cluster<'_> {
         if let Proof::Certificate(identity) = &plugin.proof {
             self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
         }
-        self.create(resource(&launch), &launch.object(), stop)?;
-        self.follow(&launch, &plugin.ids, launched, findings, stop);
+        let replaced = self.replaced(&launch)?;
+        if replaced.0 == 1 && plugin.definition.config.driver != plugin::Driver::Nodes {
+            self.create(resource(&launch), &launch.object(), stop)?;
+        }
+        self.follow(&launch, &plugin.ids, (launched, replaced), findings, stop);
         Ok(())
     }
 
@@ -71,7 +80,7 @@ impl Driver for Cluster<'_> {
         let launch = self.launch(plugin);
         let grace = match plugin.definition.config.driver {
             plugin::Driver::Job => JOB_GRACE,
-            plugin::Driver::DaemonSet => DAEMON_SET_GRACE,
+            plugin::Driver::DaemonSet | plugin::Driver::Nodes => DAEMON_SET_GRACE,
         };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
@@ -90,20 +99,37 @@ impl Driver for Cluster<'_> {
     }
 }
 
-/// Results expected from a plugin, given all `nodes` of the cluster.
-pub(crate) fn expected(definition: &Definition, service_account: &str, nodes: &[Value]) -> Vec<ResultId> {
+/// Results expected from a plugin, given all `nodes` of the cluster, and the reason for each node without one. The same
+/// `seed` chooses the same sample.
+pub(crate) fn expected(
+    definition: &Definition,
+    config: &config::Run,
+    nodes: &[Value],
+    seed: &str,
+) -> (Vec<ResultId>, BTreeMap<String, String>) {
     let plugin = definition.name();
-    match definition.config.driver {
-        plugin::Driver::Job => vec![ResultId::global(plugin)],
-        plugin::Driver::DaemonSet => {
-            let own = definition.pod_spec.clone();
-            let spec = own.unwrap_or_else(|| default_spec(definition.config.driver, service_account));
-            let fit = nodes.iter().filter(|node| refusal(&spec, node).is_none());
-            fit.filter_map(|node| node["metadata"]["name"].as_str())
-                .map(|node| ResultId::on_node(plugin, node))
-                .collect()
-        }
+    let driver = definition.config.driver;
+    if driver == plugin::Driver::Job {
+        return (vec![ResultId::global(plugin)], BTreeMap::new());
     }
+    let own = definition.pod_spec.clone();
+    let spec = own.unwrap_or_else(|| default_spec(driver, &config.service_account_name));
+    let name = |node: &Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut excluded = BTreeMap::new();
+    let fit = nodes.iter().filter(|node| {
+        let refusal = refusal(&spec, node);
+        refusal.is_none_or(|why| {
+            excluded.insert(name(node), why);
+            false
+        })
+    });
+    let choice = if driver == plugin::Driver::Nodes { config.nodes.clone() } else { Choice::default() };
+    let (mut chosen, others) = choice.choose(fit, seed);
+    if definition.config.waves.order == Order::Zone {
+        chosen.sort_by_key(|node| zone(node));
+    }
+    excluded.extend(others);
+    (chosen.into_iter().map(|node| ResultId::on_node(plugin, name(node))).collect(), excluded)
 }
 
 /// The pod that a plugin would get, for a dry run.
@@ -142,6 +168,81 @@ impl Cluster<'_> {
                 _ => None,
             },
         }
+    }
+
+    /// The number of a Job's current pod, and the uids of its predecessors, from before a restart of the aggregator.
+    fn replaced(&self, launch: &Launch<'_>) -> anyhow::Result<(u64, BTreeSet<String>)> {
+        if launch.definition.config.driver != plugin::Driver::Job || self.config.retries.node_lost == 0 {
+            return Ok((1, BTreeSet::new()));
+        }
+        let pods = Selector::labels(launch.selector());
+        let pods = self.client.list(&Resource::PODS, &self.config.namespace, &pods)?;
+        let text = |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let own = |pod: &&Value| is_own(&pod["metadata"]["ownerReferences"], "", &self.owner.1);
+        let pods = pods.iter().filter(own);
+        let pods: Vec<_> = pods.map(|pod| (launch.attempt(&text(pod, "name")), text(pod, "uid"))).collect();
+        let last = pods.iter().map(|(attempt, _)| *attempt).max().unwrap_or(1);
+        let before = pods.into_iter().filter(|(attempt, _)| *attempt < last);
+        Ok((last, before.map(|(_, uid)| uid).collect()))
+    }
+
+    /// Creates a Job's next pod, on another node if possible. The lost one ends if its node comes back.
+    fn start_again(
+        &self,
+        launch: &Launch<'_>,
+        (attempt, avoid): (u64, &[String]),
+        stop: &Stop,
+    ) -> anyhow::Result<()> {
+        let pod = launch.elsewhere(attempt, avoid);
+        log::info!("plugin `{}` is started again as {}", launch.definition.name(), pod["metadata"]["name"]);
+        let client = self.client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT);
+        match client.delete(&Resource::PODS, &self.config.namespace, &launch.pod_name(attempt - 1)) {
+            Err(error) if !error.is_not_found() => log::warn!("a lost pod cannot be deleted: {error}"),
+            _ => {}
+        }
+        self.create(&Resource::PODS, &pod, stop)
+    }
+
+    /// Deletes pods whose results are settled, and creates the next ones; returns those that cannot be created.
+    fn advance(
+        &self,
+        launch: &Launch<'_>,
+        waves: &mut Waves,
+        monitor: &mut Monitor,
+        stop: &Stop,
+    ) -> Vec<Failure> {
+        let plugin = launch.definition.name();
+        let id = |node: &str| ResultId::on_node(plugin, node);
+        waves.adopt(|| monitor.occupied().map(str::to_owned).collect());
+        let mut due = Vec::new();
+        for node in monitor.vacated() {
+            // A node that came back is not waited for.
+            if (self.settled)(&id(&node)) { due.push((node, 2)) } else { waves.again(node) }
+        }
+        let client = self.client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT);
+        for (node, number) in waves.finished(|node| (self.settled)(&id(node))) {
+            monitor.settle_on(&node);
+            let pod = launch.on_node(&node, number);
+            if monitor.is_ready(&node) && !launch.definition.config.skip_cleanup {
+                let mut ended = pod.clone();
+                ended["status"] = json!({"phase": "Succeeded"});
+                (self.keep_logs)(&ended);
+            }
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            match client.delete(&Resource::PODS, &self.config.namespace, name) {
+                Err(error) if !error.is_not_found() => log::debug!("`{name}` is deleted later: {error}"),
+                _ => {}
+            }
+        }
+        let mut failures = Vec::new();
+        due.extend(waves.due(|node| monitor.is_ready(node)));
+        for (node, number) in due {
+            if let Err(error) = self.create(&Resource::PODS, &launch.on_node(&node, number), stop) {
+                monitor.settle_on(&node);
+                failures.push(Failure::new(id(&node), format!("{error:#}")));
+            }
+        }
+        failures
     }
 
     /// Creates an object. Adopts an existing one of this aggregator pod, from before a restart; waits until one of an
@@ -184,19 +285,33 @@ impl Cluster<'_> {
         &self,
         launch: &Launch<'_>,
         expected: &[ResultId],
-        launched: SystemTime,
+        (launched, (attempt, replaced)): (SystemTime, (u64, BTreeSet<String>)),
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) {
         let plugin = launch.definition.name();
         let mut monitor = match launch.definition.config.driver {
-            plugin::Driver::Job => Monitor::once(plugin, self.config.graces.clone(), launched),
-            plugin::Driver::DaemonSet => {
+            plugin::Driver::Job => {
+                let retries = (self.config.retries.node_lost + 1).saturating_sub(attempt);
+                Monitor::once(plugin, self.config.graces.clone(), launched)
+                    .retrying(retries, attempt, replaced)
+            }
+            driver => {
                 let nodes = expected.iter().map(|id| id.node.clone()).collect();
-                Monitor::each_node(plugin, launch.pod_spec(), nodes, self.config.graces.clone(), launched)
+                let graces = self.config.graces.clone();
+                let monitor = Monitor::each_node(plugin, launch.pod_spec(), nodes, graces, launched);
+                if driver == plugin::Driver::Nodes {
+                    monitor.in_waves(self.config.nodes.clone())
+                } else {
+                    monitor
+                }
             }
         };
-        if launch.audience.is_some() && launch.definition.config.worker {
+        let size = launch.definition.config.waves.size(self.config.nodes.max_parallel, expected.len());
+        let mut waves = (launch.definition.config.driver == plugin::Driver::Nodes)
+            .then(|| Waves::new(expected.iter().map(|id| id.node.clone()), size));
+        let mut changed = Instant::now();
+        if launch.audience.is_some() && launch.definition.config.has_worker() {
             // The worker requests a certificate first, unless the run uses its own authority; the original's worker
             // does not.
             monitor = monitor.listening();
@@ -243,7 +358,29 @@ impl Cluster<'_> {
                         let why = why.get_or_insert_with(|| no_pod(client, launch));
                         finding.add(why);
                     }
+                    if let (Finding::Expect(id), Some(waves)) = (&finding, &mut waves) {
+                        waves.join(id.node.clone());
+                    }
                     if findings.send(finding).is_err() {
+                        return;
+                    }
+                }
+                if let Some(waves) = &mut waves
+                    && monitor.is_listed()
+                    && changed.elapsed() >= CHECK_INTERVAL
+                {
+                    changed = Instant::now();
+                    for failure in self.advance(launch, waves, &mut monitor, stop) {
+                        if findings.send(Finding::Failure(failure)).is_err() {
+                            return;
+                        }
+                    }
+                }
+                if let Some((attempt, avoid)) = monitor.again()
+                    && let Err(error) = self.start_again(launch, (attempt, &avoid), stop)
+                {
+                    let failure = monitor.cannot_start(&format!("{error:#}"));
+                    if findings.send(Finding::Failure(failure)).is_err() {
                         return;
                     }
                 }
@@ -256,7 +393,7 @@ impl Cluster<'_> {
 
 fn resource(launch: &Launch<'_>) -> &'static Resource {
     match launch.definition.config.driver {
-        plugin::Driver::Job => &Resource::PODS,
+        plugin::Driver::Job | plugin::Driver::Nodes => &Resource::PODS,
         plugin::Driver::DaemonSet => &Resource::DAEMON_SETS,
     }
 }
@@ -361,6 +498,8 @@ fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
     let Some(said) = last.and_then(|event| event["message"].as_str()).filter(|said| !said.is_empty()) else {
         return String::new();
     };
+    // Added by the API server to repeated events.
+    let said = said.trim_start_matches("(combined from similar events): ");
     let remedy = remedy(Obstacle::of(said)).map(|remedy| format!("; {remedy}"));
     format!(": {said}{}", remedy.unwrap_or_default())
 }

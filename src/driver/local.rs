@@ -241,7 +241,7 @@ impl<'a> Pod<'a> {
             plugin::Driver::Job => {
                 (local.node.as_str(), format!("sonobuoy-{}-job-{}", definition.name(), plugin.session))
             }
-            plugin::Driver::DaemonSet => (
+            plugin::Driver::DaemonSet | plugin::Driver::Nodes => (
                 id.node.as_str(),
                 format!("sonobuoy-{}-daemon-set-{}-{}", definition.name(), plugin.session, id.node),
             ),
@@ -288,7 +288,7 @@ impl<'a> Pod<'a> {
             Facts { node: self.node, pod: &self.name, namespace: &self.local.namespace, volumes: &volumes };
 
         // The worker inherits variables of the plugin, so they are resolved before its port is known.
-        let has_worker = self.plugin.definition.config.worker;
+        let has_worker = self.plugin.definition.config.has_worker();
         let given = if has_worker {
             let own = container::resolve(
                 plugin,
@@ -391,7 +391,7 @@ impl<'a> Pod<'a> {
         let mut command = Command::new(&self.local.program);
         let role = match self.plugin.definition.config.driver {
             plugin::Driver::Job => "global",
-            plugin::Driver::DaemonSet => "single-node",
+            plugin::Driver::DaemonSet | plugin::Driver::Nodes => "single-node",
         };
         let results = self.results();
         command

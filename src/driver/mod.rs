@@ -14,6 +14,7 @@ mod process;
 pub(crate) mod roster;
 mod silence;
 mod verdict;
+mod waves;
 
 pub(crate) use node::refusal;
 pub(crate) use verdict::{Verdict, judge};

@@ -11,11 +11,12 @@ use serde_json::Value;
 
 use super::node::refusal;
 use super::silence::{Complaint, Silences};
-use super::verdict::{FAILED_GRACE, Verdict, judge};
+use super::verdict::{FAILED_GRACE, Verdict, disruption, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
-use base::clock::passed;
-use client::protocol::{Failure, FailureKind, Finding, ResultId};
+use crate::nodes::Choice;
+use base::clock::{self, passed};
+use client::protocol::{Failure, FailureKind, Finding, Lost, ResultId};
 
 /// An event of a watch.
 #[derive(Debug)]
@@ -61,6 +62,21 @@ pub(crate) struct Monitor {
     troubles: BTreeMap<ResultId, String>,
     expected: BTreeSet<String>,
     silences: Silences,
+    /// Further pods for a single pod that was lost.
+    retries: u64,
+    /// What was lost so far, of a single pod.
+    lost: Vec<Lost>,
+    /// Pods that another one replaced; their state no longer matters.
+    replaced: BTreeSet<String>,
+    /// The number of the current pod.
+    attempt: u64,
+    /// Whether the next pod is missing.
+    again: bool,
+    /// Which nodes are taken when they join, if this run creates the pods itself, in waves.
+    waves: Option<Choice>,
+    /// Nodes that have had their second pod, and those that need it now.
+    retried: BTreeSet<String>,
+    vacated: Vec<String>,
 }
 
 struct Pod {
@@ -74,8 +90,8 @@ struct Pod {
 
 struct Node {
     refusal: Option<String>,
-    /// When the node became not ready.
-    silent: Option<SystemTime>,
+    /// Since when the node is not ready, and why.
+    down: Option<(SystemTime, String)>,
 }
 
 impl Monitor {
@@ -116,7 +132,83 @@ impl Monitor {
             troubles: BTreeMap::new(),
             expected,
             silences: Silences::new(None, progress),
+            retries: 0,
+            lost: Vec::new(),
+            replaced: BTreeSet::new(),
+            attempt: 1,
+            again: false,
+            waves: None,
+            retried: BTreeSet::new(),
+            vacated: Vec::new(),
         }
+    }
+
+    /// Has a single pod that is lost replaced, so many times. Pods that were `replaced` before are ignored.
+    pub(crate) fn retrying(mut self, retries: u64, attempt: u64, replaced: BTreeSet<String>) -> Self {
+        (self.retries, self.attempt, self.replaced) = (retries, attempt, replaced);
+        self
+    }
+
+    /// Creates no pod by itself: a missing one is no problem before its turn, and a lost one is replaced once.
+    pub(crate) fn in_waves(mut self, choice: Choice) -> Self {
+        self.waves = Some(choice);
+        self
+    }
+
+    /// Nodes that need another pod: theirs was lost, or they came back.
+    pub(crate) fn vacated(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.vacated)
+    }
+
+    /// Whether all existing pods are known.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Nodes with a pod.
+    pub(crate) fn occupied(&self) -> impl Iterator<Item = &str> {
+        self.pods.values().map(|pod| pod.id.node.as_str())
+    }
+
+    /// Whether a pod can start on a node.
+    pub(crate) fn is_ready(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.down.is_none())
+    }
+
+    /// Ignores what becomes of the pod of a node, whose result is settled.
+    pub(crate) fn settle_on(&mut self, node: &str) {
+        let id = ResultId::on_node(&self.plugin, node);
+        self.forget(&id);
+        self.settled.insert(id);
+    }
+
+    /// Ignores the pods of a result from now on.
+    fn forget(&mut self, id: &ResultId) {
+        let gone: Vec<_> =
+            self.pods.iter().filter(|(_, pod)| pod.id == *id).map(|(uid, _)| uid.clone()).collect();
+        for uid in gone {
+            self.pods.remove(&uid);
+            self.silences.lose(&uid);
+            self.replaced.insert(uid);
+        }
+    }
+
+    /// The number of the next pod, if that has to be created, and the nodes to avoid.
+    pub(crate) fn again(&mut self) -> Option<(u64, Vec<String>)> {
+        if !std::mem::take(&mut self.again) {
+            return None;
+        }
+        self.attempt += 1;
+        let nodes = self.lost.iter().map(|lost| lost.node.clone()).filter(|node| !node.is_empty());
+        Some((self.attempt, nodes.collect()))
+    }
+
+    /// The failure if that pod cannot be created.
+    pub(crate) fn cannot_start(&mut self, why: &str) -> Failure {
+        let id = ResultId::global(&self.plugin);
+        self.settled.insert(id.clone());
+        let failure = Failure::new(id, format!("it cannot be started again: {why}"));
+        self.lost.last().map_or(failure.clone(), |lost| failure.because(&lost.to_string()))
     }
 
     /// Expects each worker to contact the aggregator soon after its start.
@@ -154,14 +246,17 @@ impl Monitor {
                 for uid in gone {
                     self.lose_pod(&uid, None, now, &mut out);
                 }
+                // The list may be older than a replacement.
                 if let Scope::Once { .. } = self.scope
                     && self.pods.is_empty()
+                    && self.attempt == 1
+                    && !self.again
                 {
-                    self.fail(Failure::new(ResultId::global(&self.plugin), DELETED), None, &mut out);
+                    self.lose_once(DELETED.into(), None, now, &mut out);
                 }
             }
             Seen::Node(node) => self.see_node(&node, now, &mut out),
-            Seen::NodeGone(name) => self.lose_node(&name, &mut out),
+            Seen::NodeGone(name) => self.lose_node(&name, now, &mut out),
         }
         self.pending = out;
     }
@@ -184,7 +279,7 @@ impl Monitor {
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
         let mut out = std::mem::take(&mut self.pending);
         let mut troubles = BTreeMap::new();
-        let (mut failures, mut skipped) = (Vec::new(), Vec::new());
+        let (mut failures, mut lost, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
         let mut present = BTreeSet::new();
         // A pod that has no node yet belongs to no result.
         for pod in self.pods.values_mut().filter(|pod| !pod.id.node.is_empty()) {
@@ -199,36 +294,55 @@ impl Monitor {
                 Verdict::Trouble(reason, _) => {
                     troubles.insert(pod.id.clone(), reason.clone());
                 }
-                Verdict::Failed(reason) => failures.push((pod.id.clone(), reason.clone(), pod.object.take())),
+                Verdict::Failed(reason) => {
+                    failures.push((Failure::new(pod.id.clone(), reason), pod.object.take()));
+                }
+                Verdict::Lost(reason) => {
+                    let node = pod.id.node.clone();
+                    lost.push((pod.id.clone(), pod_lost(node, reason.clone(), now), pod.object.take()));
+                }
             }
         }
+        let limit = self.grace.node_not_ready;
         for (name, node) in &self.nodes {
             let id = match &self.scope {
                 Scope::Once { node: Some(own) } if own == name => ResultId::global(&self.plugin),
-                Scope::EachNode { .. } if present.contains(name) => ResultId::on_node(&self.plugin, name),
+                Scope::EachNode { .. } if self.expected.contains(name) => {
+                    ResultId::on_node(&self.plugin, name)
+                }
                 _ => continue,
             };
-            let Some(since) = node.silent else { continue };
-            let reason = format!("node `{name}` is not ready");
-            if passed(since, self.grace.node_lost, now) {
-                failures.push((id, format!("{reason} since {} s", self.grace.node_lost.as_secs()), None));
+            let Some((since, reason)) = &node.down else { continue };
+            let node_lost = Lost {
+                node: name.clone(),
+                since: clock::rfc3339(*since),
+                reason: reason.clone(),
+                pod: false,
+            };
+            if !limit.is_zero() && passed(*since, limit, now) {
+                lost.push((id, node_lost, None));
             } else {
-                troubles.entry(id).or_insert(reason);
+                let since = node_lost.since.get(11..19).unwrap_or_default();
+                // The node explains the state of its pods.
+                troubles.insert(id, format!("node `{name}` is not ready since {since}: {reason}"));
             }
         }
         for (id, complaint) in self.silences.complaints(now) {
             match complaint {
-                Complaint::Failure(reason) => failures.push((id, reason, None)),
+                Complaint::Failure(reason) => failures.push((Failure::new(id, reason), None)),
                 Complaint::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
             }
         }
         if let Scope::EachNode { .. } = self.scope {
-            let missing = self.expected.iter().filter(|name| !present.contains(*name));
+            let is_down = |name: &String| self.nodes.get(name).is_some_and(|node| node.down.is_some());
+            let missing = self.expected.iter().filter(|name| !present.contains(*name) && !is_down(name));
             for name in missing {
                 let id = ResultId::on_node(&self.plugin, name);
                 let refusal = self.nodes.get(name).and_then(|node| node.refusal.as_deref());
                 if let Some(refusal) = refusal {
                     skipped.push(Failure::skipped(id, refusal));
+                } else if self.waves.is_some() {
+                    // Its turn comes.
                 } else if self.listed && passed(self.progress, self.grace.no_pod, now) {
                     let waited = self.grace.no_pod.as_secs();
                     let reason = format!(
@@ -236,14 +350,21 @@ impl Monitor {
                          Check tolerations for plugin {}, and the events of its DaemonSet",
                         self.plugin
                     );
-                    failures.push((id, reason, None));
+                    failures.push((Failure::new(id, reason), None));
                 } else if passed(self.progress, self.grace.no_pod / 4, now) {
                     troubles.insert(id, "no pod on the node yet".into());
                 }
             }
         }
-        for (id, reason, object) in failures {
-            self.fail(Failure::new(id, reason), object, &mut out);
+        for (id, lost, object) in lost {
+            self.lose(id, lost, object, &mut out);
+        }
+        for (failure, object) in failures {
+            self.fail(failure, object, &mut out);
+        }
+        if let Some(lost) = self.lost.last() {
+            let id = ResultId::global(&self.plugin);
+            troubles.entry(id).or_insert_with(|| format!("{lost}; it is started again"));
         }
         for failure in skipped {
             self.fail(failure, None, &mut out);
@@ -265,9 +386,12 @@ impl Monitor {
     fn see_pod(&mut self, pod: Value, now: SystemTime) {
         let uid = uid(&pod);
         self.relisted.insert(uid.clone());
+        if self.replaced.contains(&uid) {
+            return;
+        }
         let id = match &mut self.scope {
             Scope::Once { node } => {
-                *node = pod["spec"]["nodeName"].as_str().map(ToOwned::to_owned);
+                *node = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
                 ResultId::global(&self.plugin)
             }
             Scope::EachNode { .. } => ResultId::on_node(&self.plugin, target(&pod)),
@@ -283,11 +407,21 @@ impl Monitor {
                 now + self.grace.ended,
             );
         }
-        if matches!(verdict, Verdict::Fine | Verdict::Quiet(..))
-            && !pod["metadata"]["deletionTimestamp"].is_null()
-        {
-            verdict = Verdict::Trouble("the pod is being deleted".into(), now + Duration::from_secs(86_400));
-        }
+        let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        let each_node = matches!(self.scope, Scope::EachNode { .. }) && self.waves.is_none();
+        verdict = match verdict {
+            // Whatever its containers do now, the deletion is the reason.
+            Verdict::Fine | Verdict::Quiet(..) => match deleted {
+                true => Verdict::Trouble(being_deleted(&pod), now + Duration::from_secs(86_400)),
+                false => verdict,
+            },
+            Verdict::Trouble(..) | Verdict::Failed(_) | Verdict::Lost(_) if deleted && !each_node => {
+                Verdict::Trouble(being_deleted(&pod), now + Duration::from_secs(86_400))
+            }
+            // The controller replaces it.
+            Verdict::Lost(reason) if each_node => Verdict::Trouble(reason, now + self.grace.no_pod),
+            other => other,
+        };
         let held = self.pods.get(&uid).and_then(|pod| pod.held).filter(|until| *until > now);
         if let (Verdict::Failed(reason), Some(until)) = (&verdict, held) {
             verdict = Verdict::Trouble(reason.clone(), until);
@@ -302,17 +436,20 @@ impl Monitor {
         let Some(pod) = self.pods.remove(uid) else { return };
         self.silences.lose(uid);
         match self.scope {
-            Scope::Once { .. } => {
-                let mut reason = DELETED.to_owned();
-                let said = object
-                    .and_then(|pod| pod["status"]["message"].as_str().or(pod["status"]["reason"].as_str()));
-                if let Some(said) = said {
-                    reason += &format!(": {said}");
-                }
-                self.fail(Failure::new(pod.id, reason), object.cloned(), out);
-            }
             // The controller creates another one, whose time starts now.
-            Scope::EachNode { .. } => self.progress = self.progress.max(now),
+            Scope::EachNode { .. } if self.waves.is_none() => self.progress = self.progress.max(now),
+            _ => {
+                let status = object.map(|pod| &pod["status"]);
+                let said = status.and_then(|status| {
+                    status["message"].as_str().or(disruption(status)).or(status["reason"].as_str())
+                });
+                let reason = said.map_or_else(|| DELETED.to_owned(), |said| format!("{DELETED}: {said}"));
+                if let Scope::Once { .. } = self.scope {
+                    self.lose_once(reason, object.cloned(), now, out);
+                } else {
+                    self.lose(pod.id.clone(), pod_lost(pod.id.node, reason, now), object.cloned(), out);
+                }
+            }
         }
     }
 
@@ -324,35 +461,89 @@ impl Monitor {
         };
         let ready =
             node["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
-        let silent = ready
-            .filter(|ready| ready["status"] != "True")
-            .map(|_| self.nodes.get(&name).and_then(|node| node.silent).unwrap_or(now));
+        let known = self.nodes.get(&name).and_then(|node| node.down.as_ref()).map(|(since, _)| *since);
+        let down = ready.filter(|ready| ready["status"] != "True").map(|ready| {
+            let told = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
+            let since = known.or(told.filter(|told| *told <= now)).unwrap_or(now);
+            let said = [&ready["message"], &ready["reason"]].map(|said| said.as_str().unwrap_or_default());
+            let said = said.into_iter().find(|said| !said.is_empty()).unwrap_or("the node is not ready");
+            (since, said.trim_end_matches('.').to_owned())
+        });
+        if down.is_none()
+            && known.is_some()
+            && self.waves.is_some()
+            && self.settled.contains(&ResultId::on_node(&self.plugin, &name))
+            && self.expected.contains(&name)
+            && self.retried.insert(name.clone())
+        {
+            // Its result, if it comes in time, replaces the failure.
+            self.vacated.push(name.clone());
+        }
         if let Scope::EachNode { .. } = self.scope
             && refusal.is_none()
+            && self.waves.as_ref().is_none_or(|choice| choice.takes_joined(node))
             && self.expected.insert(name.clone())
         {
             self.progress = self.progress.max(now);
             out.push(Finding::Expect(ResultId::on_node(&self.plugin, &name)));
         }
-        self.nodes.insert(name, Node { refusal, silent });
+        self.nodes.insert(name, Node { refusal, down });
     }
 
-    fn lose_node(&mut self, name: &str, out: &mut Vec<Finding>) {
-        self.nodes.remove(name);
+    fn lose_node(&mut self, name: &str, now: SystemTime, out: &mut Vec<Finding>) {
+        let down = self.nodes.remove(name).and_then(|node| node.down);
+        let (since, reason) =
+            down.unwrap_or_else(|| (now, "it was deleted with the plugin's pod on it".into()));
+        let lost = Lost { node: name.to_owned(), since: clock::rfc3339(since), reason, pod: false };
         match &self.scope {
             Scope::Once { node } if node.as_deref() == Some(name) => {
-                let reason = format!("node `{name}` was deleted with the plugin's pod on it");
-                self.fail(Failure::new(ResultId::global(&self.plugin), reason), None, out);
+                self.lose(ResultId::global(&self.plugin), lost, None, out);
             }
             Scope::Once { .. } => {}
             Scope::EachNode { .. } => {
                 if self.expected.remove(name) {
                     let id = ResultId::on_node(&self.plugin, name);
+                    let before = self.pods.len();
                     self.pods.retain(|_, pod| pod.id != id);
-                    self.fail(Failure::skipped(id, "node deleted"), None, out);
+                    match self.pods.len() < before {
+                        true => self.lose(id, lost, None, out),
+                        false => self.fail(Failure::skipped(id, "node deleted"), None, out),
+                    }
                 }
             }
         }
+    }
+
+    /// Handles the end of the only pod.
+    fn lose_once(&mut self, reason: String, pod: Option<Value>, now: SystemTime, out: &mut Vec<Finding>) {
+        let Scope::Once { node } = &self.scope else { return };
+        let lost = pod_lost(node.clone().unwrap_or_default(), reason, now);
+        self.lose(ResultId::global(&self.plugin), lost, pod, out);
+    }
+
+    /// Records a loss: another pod replaces a single one, while retries are left; else the result has failed.
+    fn lose(&mut self, id: ResultId, mut lost: Lost, pod: Option<Value>, out: &mut Vec<Finding>) {
+        if self.settled.contains(&id) || self.again {
+            return;
+        }
+        if let Scope::Once { node } = &mut self.scope {
+            lost.node = node.take().unwrap_or(lost.node);
+            self.lost.push(lost.clone());
+        }
+        out.push(Finding::Lost(id.clone(), lost.clone()));
+        if self.waves.is_some() && lost.pod && self.retried.insert(id.node.clone()) {
+            self.forget(&id);
+            self.vacated.push(id.node);
+            return;
+        }
+        if id.is_global() && self.retries > 0 {
+            self.retries -= 1;
+            self.forget(&id);
+            self.again = true;
+            return;
+        }
+        // Earlier losses are in the list of results.
+        self.settle(Failure::lost(id, &lost), pod, out);
     }
 
     /// Whether the finding is about a pod that the controller does not create.
@@ -365,7 +556,19 @@ impl Monitor {
         matches!(self.scope, Scope::EachNode { .. }) && !self.pods.values().any(|pod| pod.id == *id)
     }
 
-    fn fail(&mut self, mut failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
+    /// Records a failure, after the cause of an earlier loss.
+    fn fail(&mut self, failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
+        if self.again {
+            return;
+        }
+        let failure = match self.lost.last() {
+            Some(lost) => failure.because(&format!("{lost}; it was started again")),
+            None => failure,
+        };
+        self.settle(failure, pod, out);
+    }
+
+    fn settle(&mut self, mut failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
         if self.settled.insert(failure.id.clone()) {
             if let Some(pod) = pod {
                 failure.report.insert("pod".into(), pod);
@@ -373,6 +576,16 @@ impl Monitor {
             out.push(Finding::Failure(failure));
         }
     }
+}
+
+/// The loss of a pod alone.
+fn pod_lost(node: String, reason: String, now: SystemTime) -> Lost {
+    Lost { node, since: clock::rfc3339(now), reason, pod: true }
+}
+
+fn being_deleted(pod: &Value) -> String {
+    let why = disruption(&pod["status"]).map(|why| format!(": {why}"));
+    format!("the pod is being deleted{}", why.unwrap_or_default())
 }
 
 fn uid(pod: &Value) -> String {
@@ -396,6 +609,8 @@ fn target(pod: &Value) -> String {
 mod tests {
     use super::*;
     use base::json::json;
+
+    const NONE: [&str; 0] = [];
 
     fn at(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000 + seconds)
@@ -430,17 +645,19 @@ mod tests {
         monitor.check(at(seconds))
     }
 
-    fn check(findings: &[Finding], expected: &[&str]) {
+    fn check(findings: &[Finding], expected: &[impl AsRef<str>]) {
         let shown: Vec<_> = findings
             .iter()
             .map(|finding| match finding {
                 Finding::Failure(failure) => format!("{}: {}", failure.id, failure.error()),
                 Finding::Trouble(id, text) => format!("{id}? {}", text.as_deref().unwrap_or("passed")),
                 Finding::Expect(id) => format!("{id}+"),
+                Finding::Lost(id, lost) => format!("{id}! {}", lost.node),
             })
             .collect();
         assert_eq!(shown.len(), expected.len(), "{shown:?}");
         for (shown, expected) in shown.iter().zip(expected) {
+            let expected = expected.as_ref();
             assert!(shown.starts_with(expected), "{shown:?} does not begin with {expected:?}");
         }
     }
@@ -448,30 +665,37 @@ mod tests {
     #[test]
     fn a_job_pod_that_vanishes_fails_at_once() {
         let mut monitor = once();
-        check(&see(&mut monitor, Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), 1), &[]);
+        check(&see(&mut monitor, Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), 1), &NONE);
         check(
             &see(&mut monitor, Seen::PodGone(pod("u", "n", json!({}))), 2),
-            &["p/global: the plugin's pod was deleted"],
+            &["p/global! n", "p/global: the plugin's pod was deleted"],
         );
-        check(&monitor.check(at(9)), &[]);
+        check(&monitor.check(at(9)), &NONE);
     }
 
     #[test]
     fn a_job_pod_missing_from_a_new_list_is_gone() {
         let mut monitor = once();
         monitor.see(Seen::Pod(pod("u", "n", json!({}))), at(1));
-        check(&see(&mut monitor, Seen::PodsListed, 1), &[]);
+        check(&see(&mut monitor, Seen::PodsListed, 1), &NONE);
         monitor.see(Seen::PodsListing, at(2));
-        check(&see(&mut monitor, Seen::PodsListed, 2), &["p/global: the plugin's pod was deleted"]);
-        check(&see(&mut once(), Seen::PodsListed, 1), &["p/global: the plugin's pod was deleted"]);
+        let deleted = |node| [format!("p/global! {node}"), "p/global: the plugin's pod was deleted".into()];
+        check(&see(&mut monitor, Seen::PodsListed, 2), &deleted("n"));
+        check(&see(&mut once(), Seen::PodsListed, 1), &deleted(""));
     }
 
     #[test]
     fn a_job_fails_with_its_node() {
         let mut monitor = once();
         monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, Seen::NodeGone("other".into()), 2), &[]);
-        check(&see(&mut monitor, Seen::NodeGone("n".into()), 2), &["p/global: node `n` was deleted"]);
+        check(&see(&mut monitor, Seen::NodeGone("other".into()), 2), &NONE);
+        check(
+            &see(&mut monitor, Seen::NodeGone("n".into()), 2),
+            &[
+                "p/global! n",
+                "p/global: node `n` was lost at 13:46:42: it was deleted with the plugin's pod on it",
+            ],
+        );
     }
 
     #[test]
@@ -481,8 +705,138 @@ mod tests {
         check(&see(&mut monitor, node("n", "Unknown"), 10), &["p/global? node `n` is not ready"]);
         check(&see(&mut monitor, node("n", "True"), 20), &["p/global? passed"]);
         check(&see(&mut monitor, node("n", "False"), 30), &["p/global? node"]);
-        check(&monitor.check(at(329)), &[]);
-        check(&monitor.check(at(330)), &["p/global: node `n` is not ready since 300 s"]);
+        check(&monitor.check(at(149)), &NONE);
+        check(
+            &monitor.check(at(150)),
+            &["p/global! n", "p/global: node `n` was lost at 13:47:10: the node is not"],
+        );
+    }
+
+    fn down(name: &str, since: u64) -> Seen {
+        let condition = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": clock::rfc3339(at(since)),
+            "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."});
+        Seen::Node(json!({"metadata": {"name": name}, "status": {"conditions": [condition]}}))
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_is_lost_with_the_time_and_message_of_its_condition() {
+        let mut monitor = on_nodes(&["a", "b"]);
+        monitor.see(Seen::Pod(pod("u", "a", json!({"phase": "Running"}))), at(1));
+        let said = "13:46:50: Kubelet stopped posting node status";
+        // The node counts although it has no pod.
+        check(&see(&mut monitor, down("b", 10), 60), &[format!("p/b? node `b` is not ready since {said}")]);
+        check(&see(&mut monitor, down("a", 10), 60), &[format!("p/a? node `a` is not ready since {said}")]);
+        let findings = monitor.check(at(130));
+        let lost =
+            |node| [format!("p/{node}! {node}"), format!("p/{node}: node `{node}` was lost at {said}")];
+        check(&findings, &[lost("a"), lost("b")].concat());
+        let Finding::Failure(failure) = &findings[1] else { panic!("{findings:?}") };
+        assert_eq!((failure.kind, &failure.report["lost"]["node"]), (FailureKind::NodeLost, &json!("a")));
+        check(&monitor.check(at(9_999)), &NONE);
+    }
+
+    #[test]
+    fn a_grace_of_zero_never_gives_a_node_up() {
+        let grace = Grace { node_not_ready: Duration::ZERO, ..Grace::default() };
+        let mut monitor = Monitor::once("p", grace, at(0));
+        monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, down("n", 10), 20), &["p/global? node `n` is not ready since"]);
+        check(&monitor.check(at(99_999)), &NONE);
+    }
+
+    fn retried() -> Monitor {
+        let mut monitor = once().retrying(1, 1, BTreeSet::new());
+        monitor.see(Seen::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, Seen::PodsListed, 1), &NONE);
+        monitor
+    }
+
+    #[test]
+    fn a_single_pod_is_started_again_once_and_the_first_one_is_ignored() {
+        let mut monitor = retried();
+        let again = "p/global? node `n` was lost at 13:46:50: Kubelet stopped posting node status; it is started again";
+        check(&see(&mut monitor, down("n", 10), 130), &["p/global! n", again]);
+        assert_eq!(monitor.again(), Some((2, vec!["n".to_owned()])));
+        assert_eq!(monitor.again(), None);
+        let failed = json!({"phase": "Failed", "reason": "NodeLost"});
+        check(&see(&mut monitor, Seen::Pod(pod("u1", "n", failed)), 131), &NONE);
+        check(&see(&mut monitor, Seen::Pod(pod("u2", "m", json!({"phase": "Running"}))), 132), &NONE);
+        check(&see(&mut monitor, Seen::PodGone(pod("u1", "n", json!({}))), 133), &NONE);
+        let ended = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
+        check(
+            &see(&mut monitor, Seen::Pod(pod("u2", "m", ended)), 140),
+            &["p/global! m", "p/global: Pod failed: Evicted: low on disk"],
+        );
+        assert_eq!(monitor.again(), None);
+    }
+
+    #[test]
+    fn a_pod_that_fails_by_itself_after_a_loss_names_the_loss_first() {
+        let mut monitor = retried();
+        check(
+            &see(&mut monitor, Seen::PodGone(pod("u1", "n", json!({}))), 2),
+            &["p/global! n", "p/global? the plugin's"],
+        );
+        assert_eq!(monitor.again(), Some((2, vec!["n".to_owned()])));
+        let unscheduled = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": clock::rfc3339(at(0))}]});
+        check(
+            &see(&mut monitor, Seen::Pod(pod("u2", "", unscheduled)), 3),
+            &["p/global? Can't schedule pod"],
+        );
+        check(
+            &monitor.check(at(300)),
+            &[
+                "p/global: the plugin's pod was deleted before its result arrived; it was started again; Can't schedule pod",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_drained_pod_is_lost_whatever_its_containers_do_while_it_is_deleted() {
+        let mut monitor = retried();
+        let ended = json!({"terminated": {"exitCode": 143, "finishedAt": clock::rfc3339(at(2))}});
+        let status = json!({
+            "phase": "Failed", "containerStatuses": [{"name": WORKER_CONTAINER, "state": ended}],
+            "conditions": [{"type": "DisruptionTarget", "status": "True", "message": "Eviction API: evicting"}],
+        });
+        let mut drained = pod("u1", "n", status);
+        drained["metadata"]["deletionTimestamp"] = json!(clock::rfc3339(at(2)));
+        check(
+            &see(&mut monitor, Seen::Pod(drained.clone()), 3),
+            &["p/global? the pod is being deleted: Eviction API: evicting"],
+        );
+        let findings = see(&mut monitor, Seen::PodGone(drained), 32);
+        check(
+            &findings,
+            &[
+                "p/global! n",
+                "p/global? the plugin's pod was deleted before its result arrived: Eviction API",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_evicted_pod_of_a_daemon_set_has_time_to_be_replaced() {
+        let mut monitor = on_nodes(&["a"]);
+        let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
+        check(&see(&mut monitor, Seen::Pod(pod("u1", "a", evicted)), 10), &["p/a? Pod failed: Evicted"]);
+        check(&monitor.check(at(69)), &NONE);
+        monitor.see(Seen::PodGone(pod("u1", "a", json!({}))), at(70));
+        check(
+            &see(&mut monitor, Seen::Pod(pod("u2", "a", json!({"phase": "Running"}))), 70),
+            &["p/a? passed"],
+        );
+        check(&monitor.check(at(9_999)), &NONE);
+    }
+
+    #[test]
+    fn a_node_that_is_deleted_with_its_pod_and_recreated_is_lost_once() {
+        let mut monitor = on_nodes(&["a"]);
+        monitor.see(Seen::Pod(pod("u1", "a", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, Seen::NodeGone("a".into()), 2), &["p/a! a", "p/a: node `a` was lost"]);
+        check(&see(&mut monitor, node("a", "True"), 3), &["p/a+"]);
+        monitor.see(Seen::Pod(pod("u2", "a", json!({"phase": "Running"}))), at(4));
+        check(&see(&mut monitor, Seen::NodeGone("a".into()), 5), &NONE);
     }
 
     #[test]
@@ -490,7 +844,7 @@ mod tests {
         let mut monitor = once();
         let status = json!({"conditions": [{"reason": "Unschedulable", "message": "m", "lastTransitionTime": base::clock::rfc3339(at(0))}]});
         check(&see(&mut monitor, Seen::Pod(pod("u", "", status)), 1), &["p/global? Can't schedule"]);
-        check(&monitor.check(at(299)), &[]);
+        check(&monitor.check(at(299)), &NONE);
         let findings = monitor.check(at(300));
         check(&findings, &["p/global: Can't schedule"]);
         let Finding::Failure(failure) = &findings[0] else { panic!("{findings:?}") };
@@ -508,8 +862,8 @@ mod tests {
         };
         check(&see(&mut monitor, ended(0), 1), &["p/global? Container plugin is in a terminated state"]);
         monitor.hold(&|_| true, at(15));
-        check(&monitor.check(at(15)), &[]);
-        check(&see(&mut monitor, ended(0), 20), &[]);
+        check(&monitor.check(at(15)), &NONE);
+        check(&see(&mut monitor, ended(0), 20), &NONE);
         monitor.hold(&|_| false, at(30));
         check(&monitor.check(at(30)), &["p/global: Container plugin is in a terminated state (exit code 1)"]);
     }
@@ -517,13 +871,13 @@ mod tests {
     #[test]
     fn a_daemon_set_that_is_still_making_pods_is_no_failure() {
         let mut monitor = on_nodes(&["a", "b", "c"]);
-        check(&see(&mut monitor, Seen::PodsListed, 0), &[]);
+        check(&see(&mut monitor, Seen::PodsListed, 0), &NONE);
         monitor.see(Seen::Pod(pod("u1", "a", json!({}))), at(50));
-        check(&monitor.check(at(64)), &[]);
-        check(&see(&mut monitor, Seen::Pod(pod("u2", "b", json!({}))), 100), &[]);
+        check(&monitor.check(at(64)), &NONE);
+        check(&see(&mut monitor, Seen::Pod(pod("u2", "b", json!({}))), 100), &NONE);
         check(&monitor.check(at(120)), &["p/c? no pod on the node yet"]);
         check(&monitor.check(at(160)), &["p/c: No pod was scheduled on node c within 60 s"]);
-        check(&monitor.check(at(999)), &[]);
+        check(&monitor.check(at(999)), &NONE);
     }
 
     #[test]
@@ -531,7 +885,7 @@ mod tests {
         let mut monitor = on_nodes(&["a"]);
         check(&see(&mut monitor, node("b", "True"), 5), &["p/b+"]);
         check(&see(&mut monitor, Seen::NodeGone("a".into()), 6), &["p/a: skipped: node deleted"]);
-        check(&see(&mut monitor, Seen::NodeGone("zzz".into()), 6), &[]);
+        check(&see(&mut monitor, Seen::NodeGone("zzz".into()), 6), &NONE);
     }
 
     #[test]
@@ -563,8 +917,8 @@ mod tests {
         for name in &names {
             monitor.see(Seen::Pod(pod(name, name, json!({"phase": "Running"}))), at(1));
         }
-        check(&monitor.check(at(1)), &[]);
+        check(&monitor.check(at(1)), &NONE);
         assert!(monitor.pods.values().all(|pod| pod.object.is_none()));
-        check(&monitor.check(at(9_999)), &[]);
+        check(&monitor.check(at(9_999)), &NONE);
     }
 }

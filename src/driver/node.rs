@@ -6,17 +6,18 @@
 
 use serde_json::Value;
 
-/// Tolerations that the controller adds to every DaemonSet pod: key, effect.
-const ADDED: [(&str, &str); 6] = [
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
+/// Further tolerations that the controller adds to every DaemonSet pod: key, effect.
+pub(super) const ADDED: [(&str, &str); 4] = [
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
     ("node.kubernetes.io/memory-pressure", "NoSchedule"),
     ("node.kubernetes.io/pid-pressure", "NoSchedule"),
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
 ];
 
-/// Why a pod of `spec` (a PodSpec) will not run on `node`; `None` if it will.
+/// Taints of nodes that are not ready, which is judged by their condition.
+pub(super) const DOWN: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// Why a pod of `spec` (a PodSpec) will not run on `node`, once that is ready; `None` if it will.
 pub(crate) fn refusal(spec: &Value, node: &Value) -> Option<String> {
     let name = node["metadata"]["name"].as_str().unwrap_or_default();
     let labels = &node["metadata"]["labels"];
@@ -86,7 +87,8 @@ fn tolerated(spec: &Value, taint: &Value) -> bool {
     let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let (key, effect) = (text(taint, "key"), text(taint, "effect"));
     let on_host_network = spec["hostNetwork"] == true;
-    let added = ADDED.contains(&(key.as_str(), effect.as_str()))
+    let added = DOWN.contains(&key.as_str())
+        || ADDED.contains(&(key.as_str(), effect.as_str()))
         || (on_host_network && key == "node.kubernetes.io/network-unavailable" && effect == "NoSchedule");
     let tolerations = spec["tolerations"].as_array().map_or(&[][..], Vec::as_slice);
     added

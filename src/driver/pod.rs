@@ -4,7 +4,10 @@
 //! creating
 //! them. Overrides nothing in the pod spec of a definition.
 
+use ring::digest;
 use serde_json::{Map, Value};
+
+use super::node::{ADDED, DOWN};
 
 use crate::config;
 use crate::names::{
@@ -13,6 +16,7 @@ use crate::names::{
 };
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, Driver, Permissions};
+use base::hex;
 use base::json::json;
 use client::env as var;
 use client::protocol::ResultId;
@@ -54,6 +58,60 @@ impl Launch<'_> {
         object_name(self.definition, self.session)
     }
 
+    /// Name of a Job's pod: the first, or one that replaces a lost one.
+    pub(crate) fn pod_name(&self, attempt: u64) -> String {
+        match attempt {
+            ..=1 => self.object_name(),
+            _ => format!("{}-{attempt}", self.object_name()),
+        }
+    }
+
+    /// The number of a Job's pod.
+    pub(crate) fn attempt(&self, pod: &str) -> u64 {
+        let number = pod.strip_prefix(&self.object_name()).and_then(|rest| rest.strip_prefix('-'));
+        number.and_then(|number| number.parse().ok()).unwrap_or(1)
+    }
+
+    /// A Job's pod, not on these nodes if there is room elsewhere.
+    pub(crate) fn elsewhere(&self, attempt: u64, avoid: &[String]) -> Value {
+        let mut pod = self.object();
+        pod["metadata"]["name"] = json!(self.pod_name(attempt));
+        // This field takes a single value.
+        let away = |node: &String| {
+            let fields = json!([{"key": "metadata.name", "operator": "NotIn", "values": [node]}]);
+            json!({"weight": 100, "preference": {"matchFields": fields}})
+        };
+        if !avoid.is_empty() {
+            let affinity = &mut pod["spec"]["affinity"]["nodeAffinity"];
+            push(affinity, "preferredDuringSchedulingIgnoredDuringExecution", avoid.iter().map(away));
+        }
+        pod
+    }
+
+    /// The pod of a node, placed as a controller of DaemonSets would.
+    pub(crate) fn on_node(&self, node: &str, attempt: u64) -> Value {
+        let mut pod = self.object();
+        pod["metadata"]["name"] = json!(self.name_on(node, attempt));
+        let fields = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
+        let spec = &mut pod["spec"];
+        // The node was chosen by the required affinity of the definition.
+        spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!({"nodeSelectorTerms": [{"matchFields": fields}]});
+        spec["restartPolicy"] = json!("Never");
+        let tolerations =
+            ADDED.iter().map(|(key, effect)| json!({"key": key, "operator": "Exists", "effect": effect}));
+        let down = DOWN.map(|key| json!({"key": key, "operator": "Exists", "effect": "NoExecute"}));
+        push(spec, "tolerations", tolerations.chain(down));
+        pod
+    }
+
+    /// Name of a node's pod; names of nodes may be as long as those of pods.
+    pub(crate) fn name_on(&self, node: &str, attempt: u64) -> String {
+        let hash = digest::digest(&digest::SHA256, node.as_bytes());
+        let name = format!("{}-{}", self.object_name(), hex(&hash.as_ref()[..5]));
+        if attempt > 1 { format!("{name}-{attempt}") } else { name }
+    }
+
     /// Selects the objects of this launch.
     pub(crate) fn selector(&self) -> String {
         format!("{LABEL_SESSION}={}", self.session)
@@ -84,7 +142,7 @@ impl Launch<'_> {
             "ownerReferences": self.owners(),
         });
         match self.definition.config.driver {
-            Driver::Job => {
+            Driver::Job | Driver::Nodes => {
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self.pod_spec()})
             }
             Driver::DaemonSet => {
@@ -125,7 +183,7 @@ impl Launch<'_> {
                 container["env"] = std::iter::once(port.clone()).chain(others).collect();
             }
         }
-        if self.definition.config.worker {
+        if self.definition.config.has_worker() {
             push(&mut spec, "containers", [self.worker()]);
         }
         if !self.config.image_pull_secrets.is_empty() {
@@ -179,7 +237,7 @@ impl Launch<'_> {
             let mount = json!({"name": CLUSTER_VOLUME, "mountPath": ACCOUNT_DIR, "readOnly": true});
             push(&mut plugin, "volumeMounts", [mount]);
         }
-        if !self.definition.config.worker {
+        if !self.definition.config.has_worker() {
             // The plugin uploads by itself. Variables that refer to others come after them.
             let own = self.channel_env();
             if let Value::Array(env) = &mut plugin["env"] {
@@ -196,12 +254,12 @@ impl Launch<'_> {
         let name = self.definition.name();
         let id = match self.definition.config.driver {
             Driver::Job => ResultId::global(name),
-            Driver::DaemonSet => ResultId::on_node(name, var::NODE_NAME),
+            Driver::DaemonSet | Driver::Nodes => ResultId::on_node(name, var::NODE_NAME),
         };
         // The node is unknown before scheduling.
         let path = |path: String| match self.definition.config.driver {
             Driver::Job => path,
-            Driver::DaemonSet => path.replacen(var::NODE_NAME, "$(NODE_NAME)", 1),
+            Driver::DaemonSet | Driver::Nodes => path.replacen(var::NODE_NAME, "$(NODE_NAME)", 1),
         };
         let secret =
             |key: &str| json!({"valueFrom": {"secretKeyRef": {"name": self.secret_name(), "key": key}}});
@@ -245,6 +303,11 @@ impl Launch<'_> {
             Driver::Job => {
                 (json!(["/sonobuoy"]), json!(["worker", "global", "--level=trace", "-v=6", "--logtostderr"]))
             }
+            // The pod ends with its result.
+            Driver::Nodes => (
+                json!(["/sonobuoy", "worker", "single-node", "--level=trace", "-v=6", "--logtostderr"]),
+                Value::Null,
+            ),
             Driver::DaemonSet => (
                 json!([
                     "/sonobuoy",
@@ -368,6 +431,7 @@ pub(crate) fn object_name(definition: &Definition, session: &str) -> String {
     let kind = match definition.config.driver {
         Driver::Job => "job",
         Driver::DaemonSet => "daemon-set",
+        Driver::Nodes => "node",
     };
     format!("sonobuoy-{}-{kind}-{session}", definition.name())
 }

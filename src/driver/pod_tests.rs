@@ -13,7 +13,7 @@ fn with_launch(definition: &Definition, check: impl Fn(Launch<'_>)) {
         custom_annotations: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
         service_account_name: "account".into(),
         server: config::Server { advertise_address: "10.0.0.1:8080".into(), ..config::Server::default() },
-        ..config::Run::default()
+        ..config::Run::standard()
     };
     check(Launch {
         definition,

@@ -19,8 +19,10 @@ pub(crate) struct Seat {
     pub name: String,
     /// Node; empty before scheduling.
     pub node: String,
-    /// Addresses of the pod and of its node.
+    /// Addresses of the pod.
     pub addresses: Vec<String>,
+    /// Addresses of its node, which connections from all its pods may have.
+    pub host_addresses: Vec<String>,
 }
 
 /// Pods by uid.
@@ -32,14 +34,19 @@ impl Seat {
     pub(crate) fn of(pod: &Value) -> Option<(String, Self)> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let meta = &pod["metadata"];
-        let lists = ["podIPs", "hostIPs"].map(|key| pod["status"][key].as_array());
-        let listed = lists.into_iter().flatten().flatten().filter_map(|entry| text(&entry["ip"]));
-        let single = ["podIP", "hostIP"].map(|key| text(&pod["status"][key]));
+        let addresses = |single: &str, list: &str| {
+            let listed = pod["status"][list].as_array().into_iter().flatten();
+            text(&pod["status"][single])
+                .into_iter()
+                .chain(listed.filter_map(|entry| text(&entry["ip"])))
+                .collect()
+        };
         let seat = Self {
             session: text(&meta["labels"][LABEL_SESSION])?,
             name: text(&meta["name"])?,
             node: text(&pod["spec"]["nodeName"]).unwrap_or_default(),
-            addresses: single.into_iter().flatten().chain(listed).collect(),
+            addresses: addresses("podIP", "podIPs"),
+            host_addresses: addresses("hostIP", "hostIPs"),
         };
         Some((text(&meta["uid"])?, seat))
     }
@@ -61,10 +68,17 @@ impl Roster {
         self.lock().get(uid).cloned()
     }
 
-    /// Whether the address belongs to another pod than `uid`, and not to this one.
+    /// Whether the address belongs to another pod than `uid` or to another node, and not to this pod.
     pub(crate) fn is_elsewhere(&self, uid: &str, own: &Seat, address: &str) -> bool {
-        let has = |seat: &Seat| seat.addresses.iter().any(|known| known == address);
-        !has(own) && self.lock().iter().any(|(other, seat)| other != uid && has(seat))
+        let has = |addresses: &[String]| addresses.iter().any(|known| known == address);
+        // A pod connects before its own status has any address.
+        let elsewhere = |seat: &Seat| match has(&seat.host_addresses) {
+            true => seat.node != own.node,
+            false => has(&seat.addresses),
+        };
+        !has(&own.addresses)
+            && !has(&own.host_addresses)
+            && self.lock().iter().any(|(other, seat)| other != uid && elsewhere(seat))
     }
 
     pub(super) fn enter(&self, launch: &Launch<'_>, pod: &Value) {
@@ -84,5 +98,38 @@ impl Roster {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Seat>> {
         // Each change is one insertion or removal.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn address_of_the_own_node_is_not_that_of_another_pod() {
+        let seat = |uid: &str, node: &str, status: Value| {
+            let meta = json!({"uid": uid, "name": uid, "labels": {LABEL_SESSION: "s"}});
+            Seat::of(&json!({"metadata": meta, "spec": {"nodeName": node}, "status": status})).unwrap()
+        };
+        let roster = Roster::default();
+        roster.lock().extend([
+            seat("beside", "a", json!({"podIPs": [{"ip": "10.0.0.1"}], "hostIP": "1.1.1.1"})),
+            seat("in-host-network", "a", json!({"podIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.1"}]})),
+            seat("away", "b", json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"})),
+        ]);
+        let (uid, fresh) = seat("own", "a", json!({}));
+        for (address, expected) in [
+            ("1.1.1.1", false),
+            ("10.0.0.1", true),
+            ("10.0.0.2", true),
+            ("2.2.2.2", true),
+            ("192.0.2.1", false),
+        ] {
+            assert_eq!(roster.is_elsewhere(&uid, &fresh, address), expected, "{address}");
+        }
+        let (uid, known) = seat("away", "b", json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"}));
+        assert!(["10.0.0.2", "2.2.2.2"].iter().all(|address| !roster.is_elsewhere(&uid, &known, address)));
     }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::causes;
 use crate::names::WORKER_CONTAINER;
+use crate::remedies;
 use base::clock::{self, passed};
 use client::protocol::ResultId;
 
@@ -104,7 +104,7 @@ impl Silences {
     /// Records a worker's log.
     pub(super) fn explain(&mut self, uid: &str, log: &str) {
         if let Some(worker) = self.workers.get_mut(uid) {
-            worker.cause = causes::why_unreached(log).or(worker.cause.take());
+            worker.cause = remedies::why_unreached(log).or(worker.cause.take());
         }
     }
 
@@ -115,7 +115,7 @@ impl Silences {
             let cause = worker
                 .cause
                 .as_ref()
-                .map(|cause| format!("its worker {}", causes::advised(&causes::unreached(cause))));
+                .map(|cause| format!("its worker {}", remedies::advised(&remedies::unreached(cause))));
             if passed(worker.since, limit, now) && passed(self.progress, limit / 4, now) {
                 let cause = cause.unwrap_or_else(|| "its worker does not say why in its log".into());
                 let said = format!("nothing was heard from it in {}: {cause}", clock::duration(limit));

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::causes;
 use crate::config::Grace;
 use crate::plugin::pod::MAX_FAILURES;
+use crate::remedies;
 use base::clock;
 
 /// Time for a node to pull a missing image: two attempts, as kubelets do.
@@ -21,6 +21,11 @@ pub(crate) const FAILED_GRACE: Duration = Duration::from_secs(15);
 
 /// Reasons that runtimes give for a command that could not be started.
 const NEVER_BEGAN: [&str; 2] = ["StartError", "ContainerCannotRun"];
+
+/// Reasons that kubelets and controllers give for pods that they end.
+const LOST_PODS: [&str; 6] = ["Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"];
+/// Reasons that kubelets give for containers that ended with the node's power or its runtime.
+const LOST_CONTAINERS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
 
 /// Maximum bytes of a container's last output in a message.
 const MAX_SAID: usize = 500;
@@ -37,6 +42,8 @@ pub(crate) enum Verdict {
     Trouble(String, SystemTime),
     /// No result is expected any more.
     Failed(String),
+    /// The same, through no fault of the plugin: its node ended the pod, or it was evicted or preempted.
+    Lost(String),
 }
 
 /// Judges `pod`, whose container `worker` submits results, at the time `now`.
@@ -56,7 +63,7 @@ pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -
 
 fn worse(left: Verdict, right: Verdict) -> Verdict {
     match (&left, &right) {
-        (Verdict::Failed(_), _) | (_, Verdict::Fine) => left,
+        (Verdict::Failed(_) | Verdict::Lost(_), _) | (_, Verdict::Fine) => left,
         (Verdict::Trouble(..), Verdict::Quiet(..)) => left,
         (Verdict::Trouble(_, first), Verdict::Trouble(_, second))
         | (Verdict::Quiet(_, first), Verdict::Quiet(_, second))
@@ -70,6 +77,7 @@ fn worse(left: Verdict, right: Verdict) -> Verdict {
 
 fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     let status = &pod["status"];
+    let failed = if is_lost(status) { Verdict::Lost } else { Verdict::Failed };
     let mut out = Vec::new();
     for condition in list(&status["conditions"]) {
         if condition["reason"] == "Unschedulable" {
@@ -99,7 +107,7 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
         match text(&waiting["reason"]) {
             "ImagePullBackOff" | "ErrImagePull" => {
                 let image = text(&container["image"]);
-                out.push(match causes::missing_image(image, &said()) {
+                out.push(match remedies::missing_image(image, &said()) {
                     Some(remedy) => {
                         let reason = format!(
                             "Failed to pull image `{image}` for container {name}; {remedy}{}",
@@ -135,20 +143,20 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
         if kind == "containerStatuses"
             && let Some(how) = terminated(ended)
         {
-            let failed = ended["exitCode"].as_i64().unwrap_or_default() != 0;
+            let unwell = ended["exitCode"].as_i64().unwrap_or_default() != 0;
             let reason = format!("Container {name} is in a terminated state{how}");
             // A pod that is never restarted cannot send anything without its worker.
             let never_again = pod["spec"]["restartPolicy"] == "Never";
-            let hopeless = never_again && (name == worker && failed || has_none_that_began(status, worker));
-            let grace = match never_again && name != worker && failed && all_ended(status, worker) {
+            let hopeless = never_again && (name == worker && unwell || has_none_that_began(status, worker));
+            let grace = match never_again && name != worker && unwell && all_ended(status, worker) {
                 true => grace.terminated.min(FAILED_GRACE),
                 false => grace.terminated,
             };
             let verdict = after(time(&ended["finishedAt"]), grace, reason);
             out.push(match verdict {
-                Verdict::Trouble(reason, _) if hopeless => Verdict::Failed(reason),
+                Verdict::Trouble(reason, _) if hopeless => failed(reason),
                 // A plugin's container may end when done; the worker then sends its results.
-                Verdict::Trouble(reason, fatal) if !failed => Verdict::Quiet(reason, fatal),
+                Verdict::Trouble(reason, fatal) if !unwell => Verdict::Quiet(reason, fatal),
                 other => other,
             });
         }
@@ -167,9 +175,26 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
             }
         }
         // First, since it says most: evicted, killed with its node, or every container ended.
-        out.insert(0, Verdict::Failed(reason));
+        out.insert(0, failed(reason));
     }
     out
+}
+
+/// Why the control plane ends a pod: drained, preempted, tainted.
+pub(super) fn disruption(status: &Value) -> Option<&str> {
+    let conditions = list(&status["conditions"]).iter();
+    let mut disruptions = conditions
+        .filter(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True");
+    disruptions.next().map(|condition| text(&condition["message"]))
+}
+
+/// Whether a pod failed because of its node, rather than by itself.
+fn is_lost(status: &Value) -> bool {
+    let containers = list(&status["containerStatuses"]).iter();
+    let mut ended = containers.map(|container| text(&container["state"]["terminated"]["reason"]));
+    LOST_PODS.contains(&text(&status["reason"]))
+        || disruption(status).is_some()
+        || ended.any(|reason| LOST_CONTAINERS.contains(&reason))
 }
 
 /// Whether all containers of the plugin have ended, so that its result exists or never will.
@@ -270,6 +295,7 @@ mod tests {
             Verdict::Quiet(reason, _) => format!("quiet: {reason}"),
             Verdict::Trouble(reason, _) => format!("trouble: {reason}"),
             Verdict::Failed(reason) => format!("failed: {reason}"),
+            Verdict::Lost(reason) => format!("lost: {reason}"),
         };
         assert_eq!(verdict, expected);
     }
@@ -339,7 +365,7 @@ mod tests {
                 json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
             json!({"startTime": START, "containerStatuses": [container]})
         };
-        let remedy = causes::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
+        let remedy = remedies::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
         let reason = format!(
             "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: ErrImagePull: lookup r: no such host"
         );
@@ -463,11 +489,11 @@ mod tests {
     }
 
     #[test]
-    fn an_evicted_pod_fails_at_once() {
+    fn an_evicted_pod_is_lost_at_once() {
         check(
             json!({"phase": "Failed", "reason": "Evicted", "message": "disk"}),
             0,
-            "failed: Pod failed: Evicted: disk",
+            "lost: Pod failed: Evicted: disk",
         );
     }
 }

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Facts, Node, Source};
+use super::{Facts, Node};
 use base::json::json;
-
-pub(crate) struct Devices;
 
 /// Kinds of links by device name, as in `/dev/disk`.
 type Links = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
@@ -15,17 +13,15 @@ type Links = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
 /// Bytes per sector in the sizes that the kernel reports, independent of the device's sector size.
 const SECTOR: u64 = 512;
 
-impl Source for Devices {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        let links = links(node);
-        let mut devices = Map::new();
-        for name in node.list("/sys/block") {
-            devices.insert(name.clone(), device(node, &name, &links));
-        }
-        if !devices.is_empty() {
-            facts.set("devices", devices);
-            facts.set("device_links", json!(links));
-        }
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    let links = links(node);
+    let mut devices = Map::new();
+    for name in node.list("/sys/block") {
+        devices.insert(name.clone(), device(node, &name, &links));
+    }
+    if !devices.is_empty() {
+        facts.set("devices", devices);
+        facts.set("device_links", json!(links));
     }
 }
 
@@ -52,9 +48,6 @@ fn device(node: &Node, name: &str, links: &Links) -> Value {
     let folder = format!("/sys/block/{name}");
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
     let sectors = read("size");
-    let scheduler = read("queue/scheduler").unwrap_or_default();
-    let chosen =
-        scheduler.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or("", |(name, _)| name);
     let mut partitions = Map::new();
     for part in node.list(&folder).into_iter().filter(|entry| is_partition(name, entry)) {
         let value = partition(node, &format!("{folder}/{part}"), &part, links);
@@ -71,7 +64,7 @@ fn device(node: &Node, name: &str, links: &Links) -> Value {
         "removable": read("removable"),
         "support_discard": read("queue/discard_granularity"),
         "rotational": read("queue/rotational"),
-        "scheduler_mode": chosen,
+        "scheduler_mode": node.chosen(&format!("{folder}/queue/scheduler")).unwrap_or_default(),
         "sectorsize": size,
         "size": human(&sectors),
         "sectors": count(&sectors, &size),
@@ -166,7 +159,7 @@ mod tests {
         std::fs::create_dir_all(scratch.0.join("dev/disk/by-uuid")).unwrap();
         std::os::unix::fs::symlink("../../sda1", scratch.0.join("dev/disk/by-uuid/AB-CD")).unwrap();
         let mut facts = Facts::default();
-        Devices.gather(&node, &mut facts);
+        gather(&node, &mut facts);
         let sda = &facts.get("devices").unwrap()["sda"];
         assert_eq!((&sda["size"], &sda["scheduler_mode"]), (&json!("256.00 GB"), &json!("mq-deadline")));
         assert_eq!(sda["partitions"].as_object().unwrap().len(), 1);

@@ -7,10 +7,10 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Stream};
 
-use super::netlink;
 use base::clock;
 use base::kube::{Identity, Trust, client_config};
 
@@ -22,9 +22,13 @@ pub(crate) struct Dialled {
     stream: TcpStream,
     tls: ClientConnection,
     host: String,
-    /// Duration of the TCP connect.
+    pub timings: Timings,
+}
+
+/// Durations of the TCP connect and the TLS handshake.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Timings {
     pub connect: Duration,
-    /// Duration of the TLS handshake.
     pub handshake: Duration,
 }
 
@@ -38,28 +42,23 @@ pub(crate) struct Answer {
     pub between: (SystemTime, SystemTime),
     /// The body.
     pub body: Vec<u8>,
+    /// Those of its connection.
+    pub timings: Timings,
 }
 
-/// Connects to `host:port` and does a TLS handshake, each within `limit`.
-pub(crate) fn dial(host: &str, port: u16, trust: &Trust, limit: Duration) -> Result<Dialled> {
-    dial_as(&Identity::default(), host, port, trust, limit)
-}
-
-/// Like [`dial`], and presents a certificate if the server requests one.
-pub(crate) fn dial_as(
-    identity: &Identity,
+/// Connects to `host:port` and does a TLS handshake, each within `limit`; presents a certificate if the server requests
+/// one.
+pub(crate) fn dial(
+    (trust, identity): &(Trust, Identity),
     host: &str,
     port: u16,
-    trust: &Trust,
     limit: Duration,
 ) -> Result<Dialled> {
-    let address = look_up(host, port)?;
+    let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("cannot look up `{host}`"))?;
+    let address = addresses.next().with_context(|| format!("`{host}` has no address"))?;
     let started = Instant::now();
-    let stream =
-        TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
+    let stream = connect(address, limit)?;
     let connect = started.elapsed();
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(host.to_owned())
         .with_context(|| format!("`{host}` is not the name of a server"))?;
@@ -75,13 +74,16 @@ pub(crate) fn dial_as(
             _ => anyhow!(error).context(format!("{address} accepts connections but does not agree on TLS")),
         })?;
     }
-    let handshake = started.elapsed();
-    Ok(Dialled { stream, tls, host: host.to_owned(), connect, handshake })
+    let timings = Timings { connect, handshake: started.elapsed() };
+    Ok(Dialled { stream, tls, host: host.to_owned(), timings })
 }
 
-fn look_up(host: &str, port: u16) -> Result<SocketAddr> {
-    let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("cannot look up `{host}`"))?;
-    addresses.next().with_context(|| format!("`{host}` has no address"))
+fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream> {
+    let stream =
+        TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
+    stream.set_read_timeout(Some(limit))?;
+    stream.set_write_timeout(Some(limit))?;
+    Ok(stream)
 }
 
 impl Dialled {
@@ -93,7 +95,8 @@ impl Dialled {
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n{authority}\r\n",
             self.host
         );
-        exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request.as_bytes())
+        let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request.as_bytes())?;
+        Ok(Answer { timings: self.timings, ..answer })
     }
 
     /// Sends `bytes` bytes to a server that echoes them; returns the path MTU that the kernel has learned.
@@ -104,18 +107,17 @@ impl Dialled {
         let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), &request)?;
         ensure!(answer.status == 200, "the answer is {}", answer.status);
         ensure!(answer.body.len() == bytes, "{} of {bytes} bytes came back", answer.body.len());
-        let (own, peer) = (self.stream.local_addr()?, self.stream.peer_addr()?);
-        Ok(netlink::path_mtu(own, peer).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
+        let mtu = if self.stream.peer_addr()?.is_ipv4() { sockopt::ip_mtu } else { sockopt::ipv6_mtu };
+        Ok(mtu(&self.stream).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
     }
 }
 
 /// Requests `path` from `address` without TLS, for servers on this machine.
 pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Answer> {
-    let mut stream =
-        TcpStream::connect_timeout(&address, limit).with_context(|| format!("no connection to {address}"))?;
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
-    exchange(&mut stream, format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())
+    exchange(
+        &mut connect(address, limit)?,
+        format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes(),
+    )
 }
 
 fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Answer> {
@@ -149,7 +151,8 @@ fn parse(bytes: &[u8], between: (SystemTime, SystemTime)) -> Result<Answer> {
     };
     let date = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("date"));
     let date = date.and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
-    Ok(Answer { status: head.code.unwrap_or(0), date, between, body: bytes[end..].to_vec() })
+    let (status, body) = (head.code.unwrap_or(0), bytes[end..].to_vec());
+    Ok(Answer { status, date, between, body, timings: Timings::default() })
 }
 
 #[cfg(test)]
@@ -172,7 +175,9 @@ mod tests {
     #[test]
     fn nobody_there_is_told() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let error = dial("127.0.0.1", free, &Trust::Anybody, Duration::from_secs(1)).err().unwrap();
+        let error = dial(&(Trust::Anybody, Identity::default()), "127.0.0.1", free, Duration::from_secs(1))
+            .err()
+            .unwrap();
         assert!(format!("{error:#}").contains("no connection to 127.0.0.1"), "{error:#}");
     }
 }

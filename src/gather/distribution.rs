@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Facts, Node, Source};
+use super::{Facts, Node, between, pairs};
 use base::json::json;
-
-pub(crate) struct Distribution;
 
 /// Ansible's families and its names of their distributions; any other distribution is its own family.
 const FAMILIES: &[(&str, &[&str])] = &[
@@ -58,19 +56,6 @@ const RELEASE_FILES: &[(&str, &str)] = &[
     ("/etc/redhat-release", "RedHat"),
 ];
 
-/// The first words of release files, and Ansible's names for them.
-const RELEASE_NAMES: &[(&str, &str)] = &[
-    ("Red Hat", "RedHat"),
-    ("CentOS", "CentOS"),
-    ("Rocky", "Rocky"),
-    ("AlmaLinux", "AlmaLinux"),
-    ("Fedora", "Fedora"),
-    ("Oracle", "OracleLinux"),
-    ("Scientific", "Scientific"),
-    ("EuroLinux", "EuroLinux"),
-    ("CloudLinux", "CloudLinux"),
-];
-
 /// Distributions known only from os-release: its ID, Ansible's name, variety.
 const BY_ID: &[(&str, &str, &str)] = &[
     ("debian", "Debian", "Debian"),
@@ -100,35 +85,33 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     ("/usr/bin/swupd", "swupd"),
 ];
 
-impl Source for Distribution {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        let (path, release) = os_release(node);
-        let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
-        let family = FAMILIES
-            .iter()
-            .find(|(_, members)| members.contains(&found.name.as_str()))
-            .map(|(family, _)| *family);
-        let version = if found.version.is_empty() { "NA" } else { &found.version };
-        let mut numbers = version.split('.');
-        facts.set("distribution_major_version", numbers.next().unwrap_or("NA"));
-        match (found.variety, numbers.next()) {
-            ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => {
-                facts.set("distribution_minor_version", minor);
-            }
-            ("Amazon", None) => facts.set("distribution_minor_version", "NA"),
-            _ => {}
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    let (path, release) = os_release(node);
+    let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
+    let family = FAMILIES
+        .iter()
+        .find(|(_, members)| members.contains(&found.name.as_str()))
+        .map(|(family, _)| *family);
+    let version = if found.version.is_empty() { "NA" } else { &found.version };
+    let mut numbers = version.split('.');
+    facts.set("distribution_major_version", numbers.next().unwrap_or("NA"));
+    match (found.variety, numbers.next()) {
+        ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => {
+            facts.set("distribution_minor_version", minor);
         }
-        facts.set("os_family", family.unwrap_or(&found.name));
-        facts.set("distribution_version", version);
-        facts.set("distribution_release", if found.release.is_empty() { "NA" } else { &found.release });
-        facts.set("distribution_file_path", found.path);
-        facts.set("distribution_file_variety", found.variety);
-        facts.set("distribution_file_parsed", true);
-        facts.set("lsb", lsb(node, &release));
-        facts.set("pkg_mgr", package_manager(node, family));
-        facts.set("distribution", found.name);
-        facts.set_own("os_release", json!(release));
+        ("Amazon", None) => facts.set("distribution_minor_version", "NA"),
+        _ => {}
     }
+    facts.set("os_family", family.unwrap_or(&found.name));
+    facts.set("distribution_version", version);
+    facts.set("distribution_release", if found.release.is_empty() { "NA" } else { &found.release });
+    facts.set("distribution_file_path", found.path);
+    facts.set("distribution_file_variety", found.variety);
+    facts.set("distribution_file_parsed", true);
+    facts.set("lsb", lsb(node, &release));
+    facts.set("pkg_mgr", package_manager(node, family));
+    facts.set("distribution", found.name);
+    facts.set_own("os_release", json!(release));
 }
 
 struct Found {
@@ -141,20 +124,14 @@ struct Found {
 
 /// `/etc/os-release` as a map, and its path.
 fn os_release(node: &Node) -> (&'static str, BTreeMap<String, String>) {
-    for path in ["/etc/os-release", "/usr/lib/os-release"] {
-        if let Some(text) = node.some(path) {
-            return (path, assignments(&text));
-        }
-    }
-    ("/etc/os-release", BTreeMap::new())
+    let paths = ["/etc/os-release", "/usr/lib/os-release"];
+    let found = paths.into_iter().find_map(|path| Some((path, assignments(&node.some(path)?))));
+    found.unwrap_or((paths[0], BTreeMap::new()))
 }
 
 fn assignments(text: &str) -> BTreeMap<String, String> {
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs
-        .map(|(key, value)| (key.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned()))
-        .collect()
+    let pairs = pairs(text, '=').filter(|(key, _)| !key.starts_with('#'));
+    pairs.map(|(key, value)| (key.to_owned(), value.trim_matches(['"', '\'']).to_owned())).collect()
 }
 
 /// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
@@ -165,27 +142,22 @@ fn release_file(node: &Node) -> Option<Found> {
     }
     let (path, variety, text) =
         RELEASE_FILES.iter().find_map(|(path, variety)| Some((*path, *variety, node.some(path)?)))?;
-    let name = RELEASE_NAMES.iter().find(|(start, _)| text.starts_with(start)).map(|(_, name)| *name);
-    let name = name.or_else(|| text.split_whitespace().next())?.to_owned();
-    let version = text
-        .split_whitespace()
-        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()))
-        .unwrap_or_default();
+    let name = match text.split_whitespace().next()? {
+        "Red" => "RedHat",
+        "Oracle" => "OracleLinux",
+        name => name,
+    };
+    let version = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     // 7.9.2009 is known as 7.9.
-    let version: Vec<&str> = version.split('.').take(2).collect();
-    let release =
-        text.split_once('(').and_then(|(_, rest)| rest.split_once(')')).map_or("", |(release, _)| release);
-    Some(Found { name, version: version.join("."), release: release.into(), path, variety })
+    let version: Vec<&str> = version.unwrap_or_default().split('.').take(2).collect();
+    let release = between(&text, '(', ')').unwrap_or_default().into();
+    Some(Found { name: name.into(), version: version.join("."), release, path, variety })
 }
 
 fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, String>) -> Found {
     let field = |key: &str| release.get(key).cloned().unwrap_or_default();
     let (id, version) = (field("ID"), field("VERSION_ID"));
-    let suse = id.contains("suse")
-        || id.starts_with("sles")
-        || id.starts_with("sled")
-        || field("ID_LIKE").contains("suse");
-    if suse {
+    if ["suse", "sles", "sled"].iter().any(|name| id.contains(name)) || field("ID_LIKE").contains("suse") {
         let minor = version
             .split_once('.')
             .map_or(if id.contains("opensuse") { "" } else { "0" }, |(_, minor)| minor);
@@ -204,7 +176,7 @@ fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, Str
 }
 
 fn flatcar_group(node: &Node) -> String {
-    let text = node.text("/etc/flatcar/update.conf").or_else(|| node.text("/usr/share/flatcar/update.conf"));
+    let text = node.first(&["/etc/flatcar/update.conf", "/usr/share/flatcar/update.conf"]);
     assignments(&text.unwrap_or_default()).remove("GROUP").unwrap_or_default()
 }
 
@@ -220,11 +192,11 @@ fn lsb(node: &Node, release: &BTreeMap<String, String>) -> serde_json::Value {
     let program = node.exists("/usr/bin/lsb_release");
     let mut facts: BTreeMap<&str, String> = BTreeMap::new();
     for (name, key, fallback) in names {
-        let value = own.get(key).or_else(|| release.get(fallback).filter(|_| program && own.is_empty()));
-        if let Some(value) = value {
-            let first_word = name == "id" && own.is_empty();
-            let value = if first_word { value.split_whitespace().next().unwrap_or(value) } else { value };
-            facts.insert(name, value.to_owned());
+        if let Some(value) = own.get(key) {
+            facts.insert(name, value.clone());
+        } else if let Some(value) = release.get(fallback).filter(|_| program && own.is_empty()) {
+            let id = value.split_whitespace().next().filter(|_| name == "id");
+            facts.insert(name, id.unwrap_or(value).to_owned());
         }
     }
     if let Some(release) = facts.get("release") {
@@ -238,14 +210,12 @@ fn package_manager(node: &Node, family: Option<&str>) -> &'static str {
     if node.exists("/run/ostree-booted") {
         return "atomic_container";
     }
-    let found = PACKAGE_MANAGERS.iter().filter(|(program, _)| node.exists(program)).map(|(_, name)| *name);
-    let found: Vec<&str> = found.collect();
     // Debian may have dnf as a package, but uses apt all the same.
-    if family == Some("Debian") && found.contains(&"apt") {
-        "apt"
-    } else {
-        found.last().copied().unwrap_or("unknown")
+    if family == Some("Debian") && node.exists("/usr/bin/apt-get") {
+        return "apt";
     }
+    let found = PACKAGE_MANAGERS.iter().rfind(|(program, _)| node.exists(program));
+    found.map_or("unknown", |(_, name)| name)
 }
 
 #[cfg(test)]
@@ -256,7 +226,7 @@ mod tests {
     fn check(name: &str, files: &[(&str, &str)], expected: [&str; 6]) {
         let (_scratch, node) = Scratch::node(files);
         let mut facts = Facts::default();
-        Distribution.gather(&node, &mut facts);
+        gather(&node, &mut facts);
         let keys = [
             "distribution",
             "distribution_version",

@@ -1,25 +1,28 @@
 //! The node's log, line by line: the journal, read by the node's `journalctl`, else /var/log and the kernel's ring buffer.
 //!
 //! Owns the sources of lines and streams them: memory is a few buffers, whatever the size of the journal. Does not interpret
-//! lines. While reading, starts the threads `journal`, which allows a timeout for a journal that hangs, and `stderr`.
+//! lines. Starts no thread.
 
-use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, Read, Seek as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::MemfdFlags;
 
 use super::Node;
 use base::json::json;
 
-/// A journal that is silent for this long has hung.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
+/// A journal that is silent for so many seconds has hung.
+const SILENCE_SECONDS: i64 = 120;
+
+/// Maximum bytes kept of what `journalctl` writes to its stderr.
+const MAX_STDERR_BYTES: u64 = 4_096;
 
 /// Bytes per read.
 const CHUNK: usize = 64 << 10;
@@ -102,19 +105,29 @@ pub(crate) fn read(
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
 ) -> Result<Origin> {
     let why = match journalctl(node, wanted) {
-        Ok(mut child) => {
-            // No exit status: the program was killed because `take` returned false.
-            let Some(end) = drain(&mut child, take)? else { return Ok(Origin::Journal) };
-            let well = end.status.success();
-            if end.bytes > 0 && !well {
+        Ok((mut child, mut messages)) => {
+            let drained = drain(&mut child, take);
+            if !matches!(drained, Ok((true, _))) {
+                let _ = child.kill();
+            }
+            let status = child.wait().context("cannot tell how `journalctl` ended")?;
+            let (is_whole, last) = drained?;
+            if !is_whole {
+                return Ok(Origin::Journal);
+            }
+            let mut stderr = Vec::new();
+            messages.rewind().and_then(|()| messages.take(MAX_STDERR_BYTES).read_to_end(&mut stderr))?;
+            let stderr = String::from_utf8_lossy(&stderr);
+            let line = stderr.lines().find(|line| !line.trim().is_empty());
+            let end = line.map_or_else(|| status.to_string(), |line| format!("{status}: {line}"));
+            if let (Some(last), false) = (last, status.success()) {
                 let note = format!("`journalctl` broke off ({end}); entries after this point are missing");
                 log::warn!("{note}");
-                let entry = json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "3", "MESSAGE": note });
-                let begin = if end.last == b'\n' { "" } else { "\n" };
-                take(format!("{begin}{entry}\n").as_bytes())?;
+                let begin = if last == b'\n' { "" } else { "\n" };
+                take(format!("{begin}{}\n", note_entry(3, &note)).as_bytes())?;
             }
             // A journal without any matching entry still exists.
-            if end.bytes > 0 || well && end.complaint.is_empty() && has_journal(node) {
+            if last.is_some() || status.success() && stderr.is_empty() && has_journal(node) {
                 return Ok(Origin::Journal);
             }
             format!("`journalctl` printed nothing ({end})")
@@ -126,7 +139,8 @@ pub(crate) fn read(
     Ok(Origin::Files)
 }
 
-fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
+/// Starts the program; its stderr is a file in memory.
+fn journalctl(node: &Node, wanted: &Wanted) -> Result<(Child, File)> {
     let program = PROGRAMS
         .iter()
         .find(|path| node.exists(path))
@@ -139,8 +153,9 @@ fn journalctl(node: &Node, wanted: &Wanted) -> Result<Child> {
     if let Some(priority) = &wanted.priority {
         command.arg(format!("--priority={priority}"));
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().with_context(|| format!("cannot start `{program}`"))
+    let messages = File::from(rustix::fs::memfd_create("stderr", MemfdFlags::CLOEXEC)?);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(messages.try_clone()?);
+    Ok((command.spawn().with_context(|| format!("cannot start `{program}`"))?, messages))
 }
 
 /// Prepares a command that runs a program of the node with an empty environment.
@@ -175,86 +190,30 @@ fn has_journal(node: &Node) -> bool {
         .any(|root| node.list(root).iter().any(|machine| kept(format!("{root}/{machine}"))))
 }
 
-/// Exit of a program whose output was read to the end.
-struct End {
-    bytes: u64,
-    last: u8,
-    status: ExitStatus,
-    complaint: String,
+/// A journal entry of this program.
+pub(super) fn note_entry(priority: u8, message: &str) -> serde_json::Value {
+    json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": priority.to_string(), "MESSAGE": message })
 }
 
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let line = self.complaint.lines().find(|line| !line.trim().is_empty());
-        write!(f, "{}", self.status)?;
-        line.map_or(Ok(()), |line| write!(f, ": {line}"))
-    }
-}
-
-/// Passes on the child's output. Reads its stderr concurrently, so that the child never blocks on it.
-fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<Option<End>> {
-    let stdout = child.stdout.take().context("the journal has no output")?;
-    let mut stderr = child.stderr.take().context("the journal has no complaints")?;
-    let (sender, receiver) = mpsc::sync_channel(2);
-    std::thread::scope(|scope| {
-        let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        // Dropping this sender signals the end of stderr.
-        let until = sender.clone();
-        let complaints = named("complaints").spawn_scoped(scope, move || {
-            let mut text = Vec::new();
-            let _ = stderr.by_ref().take(4_096).read_to_end(&mut text);
-            let _ = io::copy(&mut stderr, &mut io::sink());
-            drop(until);
-            String::from_utf8_lossy(&text).into_owned()
-        })?;
-        named("journal").spawn_scoped(scope, move || pump(stdout, &sender))?;
-        let (mut bytes, mut last) = (0, b'\n');
-        let outcome = loop {
-            match receiver.recv_timeout(SILENCE_TIMEOUT) {
-                Ok(Ok(chunk)) => {
-                    bytes += chunk.len() as u64;
-                    last = chunk.last().copied().unwrap_or(last);
-                    match take(&chunk) {
-                        Ok(true) => {}
-                        Ok(false) => break Ok(None),
-                        Err(error) => break Err(error),
-                    }
-                }
-                Ok(Err(error)) => break Err(error).context("cannot read the journal"),
-                Err(RecvTimeoutError::Disconnected) => {
-                    let complaint = complaints.join().unwrap_or_default();
-                    let status = child.wait().context("cannot tell how `journalctl` ended");
-                    return status.map(|status| Some(End { bytes, last, status, complaint }));
-                }
-                Err(RecvTimeoutError::Timeout) => {
-                    break Err(anyhow!(
-                        "`journalctl` printed nothing for {} s and was stopped",
-                        SILENCE_TIMEOUT.as_secs()
-                    ));
-                }
-            }
-        };
-        // Ends both the reader and the program, even with output pending.
-        drop(receiver);
-        let _ = child.kill().and_then(|()| child.wait());
-        outcome
-    })
-}
-
-fn pump(mut from: ChildStdout, to: &SyncSender<io::Result<Vec<u8>>>) {
+/// Passes on the child's output: whether `take` wanted all of it, and its last byte, if any.
+fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<(bool, Option<u8>)> {
+    let mut stdout = child.stdout.take().context("the journal has no output")?;
+    let (mut last, mut chunk) = (None, vec![0; CHUNK]);
+    let silence = Timespec { tv_sec: SILENCE_SECONDS, tv_nsec: 0 };
     loop {
-        let mut chunk = vec![0; CHUNK];
-        let message = match from.read(&mut chunk) {
-            Ok(0) => return,
-            Ok(length) => {
-                chunk.truncate(length);
-                Ok(chunk)
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => Err(error),
-        };
-        if to.send(message).is_err() {
-            return;
+        let mut pipe = [PollFd::new(&stdout, PollFlags::IN)];
+        let ready = rustix::io::retry_on_intr(|| poll(&mut pipe, Some(&silence)));
+        ensure!(
+            ready.context("cannot read the journal")? > 0,
+            "`journalctl` printed nothing for {SILENCE_SECONDS} s and was stopped"
+        );
+        let length = stdout.read(&mut chunk).context("cannot read the journal")?;
+        if length == 0 {
+            return Ok((true, last));
+        }
+        last = Some(chunk[length - 1]);
+        if !take(&chunk[..length])? {
+            return Ok((false, last));
         }
     }
 }
@@ -272,7 +231,7 @@ fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) ->
         );
     }
     let note = format!("{why}; lines of /var/log and the kernel's messages follow");
-    let mut more = entry(json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "4", "MESSAGE": note }))?;
+    let mut more = entry(note_entry(4, &note))?;
     for name in logs {
         let path = format!("/var/log/{name}");
         let Ok(file) = node.resolve(&path, true).and_then(File::open) else { continue };
@@ -283,14 +242,14 @@ fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) ->
     }
     if let Some(mut ring) = ring {
         let booted = booted(node);
-        while more && let Some(record) = next_record(&mut ring) {
-            let micros = booted + record.micros;
+        while more && let Some((priority, micros, message)) = next_record(&mut ring) {
+            let micros = booted + micros;
             if u128::from(micros) < since.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() {
                 continue;
             }
             more = entry(json!({
-                "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": record.priority.to_string(),
-                "__REALTIME_TIMESTAMP": micros.to_string(), "MESSAGE": record.message,
+                "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),
+                "__REALTIME_TIMESTAMP": micros.to_string(), "MESSAGE": message,
             }))?;
         }
     }
@@ -321,11 +280,8 @@ fn ring(node: &Node) -> Option<File> {
     options.read(true).custom_flags(i32::try_from(flags).ok()?).open(path).ok()
 }
 
-struct Record {
-    priority: u64,
-    micros: u64,
-    message: String,
-}
+/// Priority, microseconds since the boot, and message of a record of the kernel.
+type Record = (u64, u64, String);
 
 fn next_record(ring: &mut File) -> Option<Record> {
     // One read returns one record, whatever the buffer size.
@@ -348,14 +304,10 @@ fn next_record(ring: &mut File) -> Option<Record> {
 /// `6,339,5140900,-;message`
 fn record(text: &str) -> Option<Record> {
     let (head, message) = text.split_once(';')?;
-    let mut fields = head.split(',');
-    let level: u64 = fields.next()?.parse().ok()?;
-    let micros = fields.nth(1)?.parse().ok()?;
-    Some(Record {
-        priority: level & 7,
-        micros,
-        message: message.lines().next().unwrap_or_default().to_owned(),
-    })
+    let fields: Vec<&str> = head.split(',').collect();
+    let [level, _, micros, ..] = fields[..] else { return None };
+    let message = message.lines().next().unwrap_or_default().to_owned();
+    Some((level.parse::<u64>().ok()? & 7, micros.parse().ok()?, message))
 }
 
 /// When the node booted, in microseconds since 1970.
@@ -427,7 +379,7 @@ mod tests {
     #[test]
     fn records_of_the_kernel() {
         let found = record("30,339,5140900,-;eth0: link down\n SUBSYSTEM=net\n").unwrap();
-        assert_eq!((found.priority, found.micros, found.message.as_str()), (6, 5_140_900, "eth0: link down"));
+        assert_eq!(found, (6, 5_140_900, "eth0: link down".to_owned()));
         assert!(record("nonsense").is_none());
     }
 }

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Facts, Node, Source, mounts, pairs};
+use super::{Facts, Node, field, mounts};
 use base::json::json;
-
-pub(crate) struct Kubernetes;
 
 /// Kernel settings that matter to the kubelet, network plugins and busy nodes.
 const SYSCTLS: &[&str] = &[
@@ -92,35 +90,32 @@ const FOLDERS: &[&str] = &[
     "/run",
 ];
 
-impl Source for Kubernetes {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        let sysctls = SYSCTLS.iter().filter_map(|name| {
-            let value = node.some(&format!("/proc/sys/{}", name.replace('.', "/")))?;
-            Some(((*name).to_owned(), Value::from(value.replace('\t', " "))))
-        });
-        facts.set_own("sysctl", sysctls.collect::<Map<_, _>>());
-        facts.set_own("cgroup", cgroup(node));
-        facts
-            .set_own("entropy_available", json!(node.number::<u64>("/proc/sys/kernel/random/entropy_avail")));
-        let processes = processes(node);
-        facts.set_own("limits", limits(node, &processes));
-        facts.set_own("processes", processes);
-        facts.set_own("packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
-        let sockets = SOCKETS.iter().filter(|path| node.exists(path));
-        facts.set_own("runtime_sockets", sockets.map(|path| Value::from(*path)).collect::<Vec<_>>());
-        facts.set_own("folders", folders(node));
-        facts.set_own("boot_id", json!(node.some("/proc/sys/kernel/random/boot_id")));
-        let pressure = ["cpu", "io", "memory"].iter().filter_map(|kind| {
-            let text = node.some(&format!("/proc/pressure/{kind}"))?;
-            Some(((*kind).to_owned(), json!(pressure(&text))))
-        });
-        facts.set_own("pressure", pressure.collect::<Map<_, _>>());
-        let files = node.text("/proc/sys/fs/file-nr").unwrap_or_default();
-        facts.set_own(
-            "open_files",
-            json!(files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok())),
-        );
-    }
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    let sysctls = SYSCTLS.iter().filter_map(|name| {
+        let value = node.some(&format!("/proc/sys/{}", name.replace('.', "/")))?;
+        Some(((*name).to_owned(), Value::from(value.replace('\t', " "))))
+    });
+    facts.set_own("sysctl", sysctls.collect::<Map<_, _>>());
+    facts.set_own("cgroup", cgroup(node));
+    facts.set_own("entropy_available", json!(node.number::<u64>("/proc/sys/kernel/random/entropy_avail")));
+    let processes = processes(node);
+    facts.set_own("limits", limits(node, &processes));
+    facts.set_own("processes", processes);
+    facts.set_own("packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
+    let sockets = SOCKETS.iter().filter(|path| node.exists(path));
+    facts.set_own("runtime_sockets", sockets.map(|path| Value::from(*path)).collect::<Vec<_>>());
+    facts.set_own("folders", folders(node));
+    facts.set_own("boot_id", json!(node.some("/proc/sys/kernel/random/boot_id")));
+    let pressure = ["cpu", "io", "memory"].iter().filter_map(|kind| {
+        let text = node.some(&format!("/proc/pressure/{kind}"))?;
+        Some(((*kind).to_owned(), json!(pressure(&text))))
+    });
+    facts.set_own("pressure", pressure.collect::<Map<_, _>>());
+    let files = node.text("/proc/sys/fs/file-nr").unwrap_or_default();
+    facts.set_own(
+        "open_files",
+        json!(files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok())),
+    );
 }
 
 fn cgroup(node: &Node) -> Value {
@@ -183,7 +178,7 @@ fn limit_lines(text: &str) -> BTreeMap<String, Value> {
 fn packages(status: &str) -> Value {
     let mut found = Map::new();
     for block in status.split("\n\n") {
-        let field = |name: &str| pairs(block, ':').find(|(key, _)| *key == name).map(|(_, value)| value);
+        let field = |name| field(block, ':', name);
         let Some(name) = field("Package").filter(|name| PACKAGES.contains(name)) else { continue };
         if field("Status").is_some_and(|status| status.ends_with(" installed")) {
             found.insert(name.to_owned(), json!(field("Version")));
@@ -258,7 +253,7 @@ mod tests {
         ];
         let (_scratch, node) = Scratch::node(&files);
         let mut facts = Facts::default();
-        Kubernetes.gather(&node, &mut facts);
+        gather(&node, &mut facts);
         let facts = Value::Object(facts.0);
         assert_eq!(facts["sonobuoy_processes"]["kubelet"]["pid"], 700);
         assert_eq!(facts["sonobuoy_limits"]["kubelet"]["processes"]["hard"], 200);

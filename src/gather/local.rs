@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use super::{Facts, Node, Source, journal};
+use super::{Facts, Node, journal};
 use crate::names::env;
 use base::{small, sys};
 
@@ -26,77 +26,64 @@ const MAX_FILES: usize = 100;
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Local;
-
-impl Source for Local {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        let mut local = Map::new();
-        let programs = Programs { node, end: Instant::now() + PROGRAMS_TIMEOUT };
-        for name in node.list(FOLDER).iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES) {
-            let path = format!("{FOLDER}/{name}");
-            let text = node.text(&path).unwrap_or_default();
-            let found = node.resolve(&path, true).unwrap_or_default();
-            if programs.is_one(&found, &text) {
-                let refused = [FOLDER, &path].iter().find_map(|path| open_to_others(node, path));
-                programs.run(&path, refused, journal::command(node, &path), &mut local);
-            } else {
-                local.insert(key(name), read(&path, &text));
-            }
-        }
-        let own = sys::variable(env::CONFIG_DIR);
-        for (name, path, text) in own.iter().flat_map(|folder| files(Path::new(folder))) {
-            if programs.is_one(Path::new(&path), &text) {
-                let mut command = Command::new(&path);
-                command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-                programs.run(&path, None, command, &mut local);
-            } else {
-                local.insert(key(&name), read(&path, &text));
-            }
-        }
-        facts.set("local", local);
-    }
-}
-
-/// Runs the executable files among the facts.
-struct Programs<'a> {
-    node: &'a Node,
-    end: Instant,
-}
-
-impl Programs<'_> {
-    /// Whether a file is a program, as opposed to text with the executable bit.
-    fn is_one(&self, path: &Path, text: &str) -> bool {
-        text.starts_with("#!")
-            || text.starts_with("\u{7f}ELF")
-            || self.node.runs_programs() && sys::is_runnable(path)
-    }
-
-    /// Runs a program and merges its output, unless it was refused.
-    fn run(&self, path: &str, refused: Option<String>, mut command: Command, local: &mut Map<String, Value>) {
-        let left = self.end.saturating_duration_since(Instant::now()).min(PROGRAM_TIMEOUT);
-        let why = match refused {
-            _ if !self.node.runs_programs() => "it is a program, and is run only with `--run-facts`".into(),
-            Some(why) => why,
-            None if left.is_zero() => {
-                format!("the {} s for all programs were used up", PROGRAMS_TIMEOUT.as_secs())
-            }
-            None => {
-                // Orphans of the program must not hold its output open.
-                let _ = sys::adopt_strays();
-                let said = sys::ask(&mut command, None, MAX_FACT_BYTES, left, &sys::end_strays);
-                sys::end_strays();
-                match said {
-                    Ok((text, status)) if status.success() => {
-                        let name = path.rsplit('/').next().unwrap_or(path);
-                        local.insert(key(name), read(path, &String::from_utf8_lossy(&text)));
-                        return;
-                    }
-                    Ok((_, status)) => format!("it ended with {status}"),
-                    Err(error) => error.to_string(),
-                }
-            }
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    let mut local = Map::new();
+    let end = Instant::now() + PROGRAMS_TIMEOUT;
+    let mut add = |path: &str, found: Result<Value, String>| match found {
+        Ok(value) => drop(local.insert(path.rsplit('/').next().unwrap_or(path).replace(ENDING, ""), value)),
+        Err(why) => node.note(path, why),
+    };
+    for name in node.list(FOLDER).iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES) {
+        let path = format!("{FOLDER}/{name}");
+        let file = node.resolve(&path, true).unwrap_or_default();
+        let program = || match [FOLDER, &path].iter().find_map(|path| open_to_others(node, path)) {
+            Some(why) => Err(why),
+            None => Ok(journal::command(node, &path)),
         };
-        self.node.note(path, why);
+        add(&path, fact(node, end, &path, &file, &node.text(&path).unwrap_or_default(), program));
+    }
+    let own = sys::variable(env::CONFIG_DIR);
+    for (path, text) in own.iter().flat_map(|folder| files(Path::new(folder))) {
+        let program = || {
+            let mut command = Command::new(&path);
+            command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+            Ok(command)
+        };
+        add(&path, fact(node, end, &path, Path::new(&path), &text, program));
+    }
+    facts.set("local", local);
+}
+
+/// The fact of a file, or of the output of a program if these are enabled; else why there is none.
+fn fact(
+    node: &Node,
+    end: Instant,
+    path: &str,
+    file: &Path,
+    text: &str,
+    program: impl Fn() -> Result<Command, String>,
+) -> Result<Value, String> {
+    // Text may have the executable bit, too.
+    let is_program = text.starts_with("#!") || text.starts_with("\u{7f}ELF");
+    if !(is_program || node.runs_programs() && sys::is_runnable(file)) {
+        return Ok(read(path, text));
+    }
+    if !node.runs_programs() {
+        return Err("it is a program, and is run only with `--run-facts`".into());
+    }
+    let mut command = program()?;
+    let left = end.saturating_duration_since(Instant::now()).min(PROGRAM_TIMEOUT);
+    if left.is_zero() {
+        return Err(format!("the {} s for all programs were used up", PROGRAMS_TIMEOUT.as_secs()));
+    }
+    // Orphans of the program must not hold its output open.
+    let _ = sys::adopt_strays();
+    let said = sys::ask(&mut command, None, MAX_FACT_BYTES, left, &sys::end_strays);
+    sys::end_strays();
+    match said {
+        Ok((text, status)) if status.success() => Ok(read(path, &String::from_utf8_lossy(&text))),
+        Ok((_, status)) => Err(format!("it ended with {status}")),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -108,8 +95,8 @@ fn open_to_others(node: &Node, path: &str) -> Option<String> {
     others.then(|| format!("it is not run, since others than root may write to `{path}`"))
 }
 
-/// The `*.fact` files of a folder of this container, sorted.
-fn files(folder: &Path) -> Vec<(String, String, String)> {
+/// The `*.fact` files of a folder of this container, sorted: path and text.
+fn files(folder: &Path) -> Vec<(String, String)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.ends_with(ENDING)).take(MAX_FILES).collect();
@@ -117,13 +104,9 @@ fn files(folder: &Path) -> Vec<(String, String, String)> {
     let text = |name: String| {
         let path = folder.join(&name);
         let bytes = small::read(&path, MAX_FACT_BYTES).ok()?;
-        Some((name, path.display().to_string(), String::from_utf8(bytes).ok()?))
+        Some((path.display().to_string(), String::from_utf8(bytes).ok()?))
     };
     names.into_iter().filter_map(text).collect()
-}
-
-fn key(name: &str) -> String {
-    name.replace(ENDING, "")
 }
 
 /// Parses a file as JSON, else INI; yields an error text if it is neither, as Ansible does.
@@ -181,7 +164,7 @@ mod tests {
             ("etc/ansible/facts.d/e.txt", "{}"),
         ]);
         let mut facts = Facts::default();
-        Local.gather(&node, &mut facts);
+        gather(&node, &mut facts);
         let local = facts.get("local").unwrap();
         assert_eq!(local["a"], json!({"rack": [1, "b"]}));
         assert_eq!(local["b"], json!({"General": {"owner": "me", "long": "one\ntwo"}, "empty": {}}));
@@ -196,7 +179,8 @@ mod tests {
         std::fs::write(folder.join("rack.fact"), "[place]\nrow=7\n").unwrap();
         std::fs::write(folder.join("other.yaml"), "a: b").unwrap();
         let found = files(&folder);
-        let [(name, _, text)] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((key(name), read("x", text)), ("rack".into(), json!({"place": {"row": "7"}})));
+        let [(path, text)] = &found[..] else { panic!("{found:?}") };
+        assert!(path.ends_with("/rack.fact"), "{path}");
+        assert_eq!(read("x", text), json!({"place": {"row": "7"}}));
     }
 }

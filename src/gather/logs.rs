@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -58,8 +58,7 @@ pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Ou
         Err(error) => Some(summary::no_log(&format!("{error:#}"))),
     };
     if let (Err(error), false) = (&kept, form.summary) {
-        let line =
-            json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": "3", "MESSAGE": format!("{error:#}") });
+        let line = journal::note_entry(3, &format!("{error:#}"));
         let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
         outbox.put(&place, format!("{line}\n").as_bytes())?;
     }
@@ -127,36 +126,49 @@ fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
 
 /// Streams the log into a file; returns a summary if requested.
 fn write(node: &Node, wanted: &Wanted, form: &Form, path: &Path) -> Result<Option<Item>> {
-    let shown = || format!("cannot write `{}`", path.display());
-    let mut sink = Sink::open(path, form.gzip).with_context(shown)?;
+    let file = NewFile::create(path, 0o666).at("cannot write", path)?;
+    // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
+    let mut sink = match form.gzip {
+        true => Sink::Gzip(GzEncoder::new(file, Compression::fast())),
+        false => Sink::Plain(BufWriter::new(file)),
+    };
     let mut summary = if form.summary { Some(Summary::new()?) } else { None };
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
-    let origin = journal::read(node, wanted, &mut |chunk| {
+    let origin = journal::read(node, wanted, &mut |mut chunk| {
         let fits = usize::try_from(left).unwrap_or(usize::MAX);
-        let chunk = if chunk.len() > fits {
+        if chunk.len() > fits {
             truncated = true;
             let end = chunk[..fits].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            &chunk[..end]
-        } else {
-            chunk
-        };
+            chunk = &chunk[..end];
+        }
         left -= chunk.len() as u64;
         if let Some(summary) = &mut summary {
             summary.add(chunk);
         }
-        sink.0.write_all(chunk).with_context(shown)?;
+        let written = match &mut sink {
+            Sink::Gzip(sink) => sink.write_all(chunk),
+            Sink::Plain(sink) => sink.write_all(chunk),
+        };
+        written.at("cannot write", path)?;
         Ok(!truncated)
     })?;
-    sink.close().with_context(shown)?;
-    if truncated {
-        log::warn!("the log is longer than --max-size and was cut; the newest entries are missing");
-    }
+    let file = match sink {
+        Sink::Gzip(sink) => sink.finish(),
+        Sink::Plain(sink) => sink.into_inner().map_err(io::Error::from),
+    };
+    file.and_then(|file| file.commit(true)).at("cannot write", path)?;
     let mut details = details(origin);
     if truncated {
+        log::warn!("the log is longer than --max-size and was cut; the newest entries are missing");
         details.insert("truncated".into(), json!(true));
     }
     Ok(summary.map(|summary| summary.item(details)))
+}
+
+enum Sink {
+    Gzip(GzEncoder<NewFile>),
+    Plain(BufWriter<NewFile>),
 }
 
 fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
@@ -165,41 +177,6 @@ fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
         Origin::Files => "/var/log and the kernel's messages, since there is no journal",
     };
     BTreeMap::from([("origin".to_owned(), json!(origin))])
-}
-
-/// A file that may be compressed while it is written.
-struct Sink(Box<dyn Close>);
-
-trait Close: Write {
-    fn close(self: Box<Self>) -> io::Result<NewFile>;
-}
-
-impl Close for BufWriter<NewFile> {
-    fn close(self: Box<Self>) -> io::Result<NewFile> {
-        Ok(self.into_inner()?)
-    }
-}
-
-impl Close for GzEncoder<NewFile> {
-    fn close(self: Box<Self>) -> io::Result<NewFile> {
-        self.finish()
-    }
-}
-
-impl Sink {
-    fn open(path: &Path, gzip: bool) -> io::Result<Self> {
-        let file = NewFile::create(path, 0o666)?;
-        Ok(Self(if gzip {
-            // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
-            Box::new(GzEncoder::new(file, Compression::fast()))
-        } else {
-            Box::new(BufWriter::new(file))
-        }))
-    }
-
-    fn close(self) -> io::Result<()> {
-        self.0.close()?.commit(true)
-    }
 }
 
 /// Parses `500M`, `2Gi`, `1000000` as bytes, with powers of 1024.

@@ -1,6 +1,6 @@
 //! Gathers a node's facts, logs and connectivity.
 //!
-//! Owns the list of sources and the format of the facts. Each source is a small file that implements [`Source`]; adding one
+//! Owns the list of sources and the format of the facts. Each source is a function in a small file; adding one
 //! takes a line in [`SOURCES`]. No source runs a program, except [`local`] on request, and none blocks: unreadable files are
 //! listed in `sonobuoy_unread`. Does not know how results are submitted.
 
@@ -8,57 +8,44 @@ mod devices;
 mod dial;
 mod distribution;
 mod dns;
-mod firmware;
+mod hardware;
 pub(crate) mod journal;
 mod kubernetes;
 mod local;
 pub(crate) mod logs;
-mod memory;
 mod mounts;
 mod netlink;
 mod network;
 pub(crate) mod node;
 pub(crate) mod outbox;
 mod platform;
-mod processor;
 pub(crate) mod reach;
-mod security;
 mod summary;
 mod time;
 mod virtualization;
-mod zone;
 
 use serde_json::{Map, Value};
 
-use crate::causes;
 use crate::item;
 use crate::names::VERSION;
+use crate::remedies;
 use base::json::json;
 
 pub(crate) use node::Node;
 pub(crate) use outbox::Outbox;
 
-/// One source of facts.
-trait Source: Sync {
-    /// Adds the facts that exist; omits the rest.
-    fn gather(&self, node: &Node, facts: &mut Facts);
-}
-
-/// All sources. Later ones may use facts of earlier ones.
-const SOURCES: &[&dyn Source] = &[
-    &platform::Platform,
-    &distribution::Distribution,
-    &time::Time,
-    &processor::Processor,
-    &memory::Memory,
-    &firmware::Firmware,
-    &virtualization::Virtualization,
-    &security::Security,
-    &devices::Devices,
-    &mounts::Mounts,
-    &network::Network,
-    &kubernetes::Kubernetes,
-    &local::Local,
+/// All sources of facts. Each adds those that exist and omits the rest; later ones may use facts of earlier ones.
+const SOURCES: &[fn(&Node, &mut Facts)] = &[
+    platform::gather,
+    distribution::gather,
+    time::gather,
+    hardware::gather,
+    virtualization::gather,
+    devices::gather,
+    mounts::gather,
+    network::gather,
+    kubernetes::gather,
+    local::gather,
 ];
 
 /// Facts by name: those of Ansible's setup module begin with `ansible_`, additional ones with `sonobuoy_`.
@@ -100,7 +87,7 @@ const ANSWER: std::time::Duration = std::time::Duration::from_secs(2);
 pub(crate) fn host_facts(node: &Node) -> Value {
     let mut facts = Facts::default();
     for source in SOURCES {
-        source.gather(node, &mut facts);
+        source(node, &mut facts);
     }
     let mut unread = node.unread();
     for folder in ["/proc", "/sys"] {
@@ -110,20 +97,16 @@ pub(crate) fn host_facts(node: &Node) -> Value {
     }
     if node.live() {
         let around = reach::Surroundings::read();
-        match around.skew(ANSWER) {
-            Some(Ok(skew)) => {
-                let (offset, doubt) = (skew.offset, skew.doubt);
-                let facts_of =
-                    json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": skew.against });
-                facts.set_own("clock_offset", facts_of);
+        let skew = around.skew(ANSWER).map(|skew| {
+            let reach::Skew { offset, doubt, against } = skew?;
+            Ok(json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": against }))
+        });
+        for (name, answer) in [("clock_offset", skew), ("node_info", around.node_info(ANSWER))] {
+            match answer {
+                Some(Ok(fact)) => facts.set_own(name, fact),
+                Some(Err(error)) => drop(unread.insert(name.replace('_', " "), format!("{error:#}"))),
+                None => {}
             }
-            Some(Err(error)) => drop(unread.insert("clock offset".into(), format!("{error:#}"))),
-            None => {}
-        }
-        match around.node_info(ANSWER) {
-            Some(Ok(info)) => facts.set_own("node_info", info),
-            Some(Err(error)) => drop(unread.insert("node info".into(), format!("{error:#}"))),
-            None => {}
         }
     }
     facts.set_own("unread", json!(unread));
@@ -139,13 +122,17 @@ pub(crate) fn host_facts(node: &Node) -> Value {
 
 /// The document without facts, in the same format.
 pub(crate) fn no_facts(why: &str) -> Value {
-    let remedy = causes::remedy(why).unwrap_or(
-        "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
-    );
     json!({
         "ansible_facts": {}, "changed": false, "failed": true, "msg": why,
-        "name": "host-facts", "status": item::FAILED, "details": { "error": why, "remedy": remedy },
+        "name": "host-facts", "status": item::FAILED, "details": { "error": why, "remedy": remedy(why) },
     })
+}
+
+/// The remedy for a node that cannot be read.
+fn remedy(why: &str) -> &'static str {
+    remedies::remedy(why).unwrap_or(
+        "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
+    )
 }
 
 /// Splits `key: value` lines, as in many files of /proc.
@@ -154,4 +141,13 @@ fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
         let (key, value) = line.split_once(separator)?;
         Some((key.trim(), value.trim()))
     })
+}
+
+/// The first value of a key in such lines.
+fn field<'t>(text: &'t str, separator: char, name: &str) -> Option<&'t str> {
+    pairs(text, separator).find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+fn between(text: &str, open: char, close: char) -> Option<&str> {
+    Some(text.split_once(open)?.1.split_once(close)?.0)
 }

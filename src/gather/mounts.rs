@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Facts, Node, Source};
+use super::{Facts, Node};
 use base::json::json;
-
-pub(crate) struct Mounts;
 
 /// Timeout for the server of a network file system.
 const STAT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -19,16 +17,13 @@ const STAT_TIMEOUT: Duration = Duration::from_millis(200);
 const REMOTE: &[&str] =
     &["nfs", "cifs", "smb", "fuse", "ceph", "glusterfs", "9p", "lustre", "afs", "gpfs", "beegfs", "virtiofs"];
 
-impl Source for Mounts {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        // A container's own mounts are not the node's; those of the first process are.
-        let table =
-            ["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"].iter().find_map(|path| node.some(path));
-        let Some(table) = table else { return };
-        let bound = bind_mounts(&node.text("/proc/1/mountinfo").unwrap_or_default());
-        let mounts: Vec<Value> = table.lines().filter_map(|line| mount(node, line, &bound)).collect();
-        facts.set("mounts", mounts);
-    }
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    // A container's own mounts are not the node's; those of the first process are.
+    let table = node.first(&["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"]);
+    let Some(table) = table else { return };
+    let bound = bind_mounts(&node.text("/proc/1/mountinfo").unwrap_or_default());
+    let mounts: Vec<Value> = table.lines().filter_map(|line| mount(node, line, &bound)).collect();
+    facts.set("mounts", mounts);
 }
 
 fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
@@ -145,7 +140,7 @@ mod tests {
         let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw shared:1 - ext4 /dev/sda1 rw\n";
         let (_scratch, node) = Scratch::node(&[("proc/1/mounts", mounts), ("proc/1/mountinfo", info)]);
         let mut facts = Facts::default();
-        Mounts.gather(&node, &mut facts);
+        gather(&node, &mut facts);
         let found = facts.get("mounts").unwrap().as_array().unwrap().clone();
         let points: Vec<&Value> = found.iter().map(|mount| &mount["mount"]).collect();
         assert_eq!(points, ["/", "/mnt/with blank", "/absent"]);

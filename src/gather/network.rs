@@ -1,204 +1,223 @@
 //! Interfaces with their addresses, default routes, and name resolution.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use super::netlink::{self, Address};
-use super::{Facts, Node, Source};
+use super::{Facts, Node};
 use base::json::json;
 
-pub(crate) struct Network;
-
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
-const PROBE_ADDRESSES: [(&str, [u16; 8]); 2] = [
-    ("ipv4", [0, 0, 0, 0, 0, 0xffff, 0x0808, 0x0808]),
-    ("ipv6", [0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012]),
+const PROBE_ADDRESSES: [(&str, &str, IpAddr); 2] = [
+    ("default_ipv4", "0.0.0.0:0", IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8))),
+    ("default_ipv6", "[::]:0", IpAddr::V6(Ipv6Addr::new(0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012))),
 ];
 
 /// Ansible's names for numbers in /sys/class/net/*/type.
 const KINDS: &[(&str, &str)] =
     &[("1", "ether"), ("32", "infiniband"), ("512", "ppp"), ("772", "loopback"), ("65534", "tunnel")];
 
-impl Source for Network {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
-        // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
-        // node's may belong to another namespace, such as that of the host around the node.
-        let ours = if node.live() { Node::open(Path::new("/")).ok() } else { None };
-        let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
-        let names: Vec<String> = seen
-            .list("/sys/class/net")
-            .into_iter()
-            .filter(|name| seen.is_dir(&format!("/sys/class/net/{name}")))
-            .collect();
-        let addresses = if node.live() { netlink::addresses() } else { Ok(Vec::new()) };
-        let addresses = addresses.unwrap_or_else(|error| {
-            node.note("addresses", error.to_string());
-            Vec::new()
-        });
-        if !node.live() {
-            node.note("addresses", "the node is not the running system, so its addresses are unknown");
+/// Facts that are the text of a file of an interface.
+const TEXTS: &[(&str, &str)] = &[
+    ("id", "bridge/bridge_id"),
+    ("mode", "bonding/mode"),
+    ("miimon", "bonding/miimon"),
+    ("lacp_rate", "bonding/lacp_rate"),
+    ("primary", "bonding/primary"),
+    ("perm_macaddress", "bonding_slave/perm_hwaddr"),
+];
+
+/// Ansible's names for the kernel's scopes of IPv6 addresses.
+const SCOPES: &[(u8, &str)] = &[(0, "global"), (200, "site"), (253, "link"), (254, "host")];
+
+type Interfaces = BTreeMap<String, (Option<u32>, Map<String, Value>)>;
+
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
+    // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
+    // node's may belong to another namespace, such as that of the host around the node.
+    let ours = if node.live() { Node::open(Path::new("/")).ok() } else { None };
+    let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
+    let addresses = match &ours {
+        Some(_) => netlink::addresses().map_err(|error| error.to_string()),
+        None => Err("the node is not the running system, so its addresses are unknown".into()),
+    };
+    let addresses = addresses.unwrap_or_else(|why| {
+        node.note("addresses", why);
+        Vec::new()
+    });
+    let mut interfaces = Interfaces::new();
+    for name in seen.list("/sys/class/net") {
+        if !seen.is_dir(&format!("/sys/class/net/{name}")) {
+            continue;
         }
-        let mut interfaces: BTreeMap<String, (Option<u32>, Map<String, Value>)> = BTreeMap::new();
-        for name in &names {
-            let index: Option<u32> = seen.number(&format!("/sys/class/net/{name}/ifindex"));
-            let mut interface = interface(seen, name);
-            let own: Vec<&Address> =
-                addresses.iter().filter(|address| Some(address.index) == index).collect();
-            give_addresses(&mut interface, name, &own);
-            interfaces.insert(name.clone(), (index, interface));
-        }
-        for (name, far) in PROBE_ADDRESSES {
-            let default = if node.live() { default_way(far, &interfaces, &addresses) } else { Map::new() };
-            facts.set(&format!("default_{name}"), default);
-        }
-        let all = |four: bool| -> Vec<String> {
-            let wanted = addresses
-                .iter()
-                .filter(|found| found.address.is_ipv4() == four && !found.address.is_loopback());
-            wanted.map(|found| found.address.to_string()).collect()
+        let index = seen.number(&format!("/sys/class/net/{name}/ifindex"));
+        let own = addresses.iter().filter(|address| Some(address.index) == index);
+        let interface = interface(seen, &name, own);
+        interfaces.insert(name, (index, interface));
+    }
+    for (name, any, far) in PROBE_ADDRESSES {
+        // Connecting a datagram socket chooses a route and sends nothing.
+        let source = || {
+            let socket = UdpSocket::bind(any).ok()?;
+            socket.connect((far, 53)).ok()?;
+            Some(socket.local_addr().ok()?.ip())
         };
-        if node.live() {
-            let reached = |four| netlink::local_networks(four).unwrap_or_default();
-            facts.set("locally_reachable_ips", json!({"ipv4": reached(true), "ipv6": reached(false)}));
-        }
-        facts.set("all_ipv4_addresses", all(true));
-        facts.set("all_ipv6_addresses", all(false));
-        facts.set("interfaces", interfaces.keys().map(|name| name.replace(':', "_")).collect::<Vec<_>>());
-        for (name, (_, interface)) in interfaces {
-            facts.set(&name.replace(':', "_"), interface);
-        }
+        let source = ours.as_ref().and_then(|ours| Some((ours, source()?)));
+        let default = source.and_then(|(ours, source)| default_route(ours, source, &interfaces, &addresses));
+        facts.set(name, default.unwrap_or_default());
+    }
+    let list = |wanted: &dyn Fn(&IpAddr) -> bool| {
+        let chosen = addresses.iter().map(|found| found.address).filter(wanted);
+        chosen.map(|address| address.to_string()).collect::<Vec<_>>()
+    };
+    if let Some(ours) = &ours {
+        let four = local_networks(&ours.text("/proc/net/fib_trie").unwrap_or_default());
+        let mut six: Vec<IpAddr> = addresses.iter().map(|found| found.address).collect();
+        six.retain(IpAddr::is_ipv6);
+        six.sort_unstable();
+        six.dedup();
+        facts.set("locally_reachable_ips", json!({ "ipv4": four, "ipv6": six }));
+    }
+    facts.set("all_ipv4_addresses", list(&|address| address.is_ipv4() && !address.is_loopback()));
+    facts.set("all_ipv6_addresses", list(&|address| address.is_ipv6() && !address.is_loopback()));
+    facts.set("interfaces", interfaces.keys().map(|name| name.replace(':', "_")).collect::<Vec<_>>());
+    for (name, (_, interface)) in interfaces {
+        facts.set(&name.replace(':', "_"), interface);
     }
 }
 
-fn interface(node: &Node, name: &str) -> Map<String, Value> {
+fn interface<'a>(
+    node: &Node,
+    name: &str,
+    addresses: impl Iterator<Item = &'a Address>,
+) -> Map<String, Value> {
     let folder = format!("/sys/class/net/{name}");
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
-    let mut found = Map::new();
-    let mut set = |key: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            found.insert(key.into(), value);
-        }
-    };
-    set("device", Some(name.into()));
-    set("macaddress", read("address").filter(|mac| mac != "00:00:00:00:00:00").map(Value::from));
-    set("mtu", node.number::<i64>(&format!("{folder}/mtu")).map(Value::from));
-    set("active", read("operstate").map(|state| (state != "down").into()));
-    set("module", node.link_name(&format!("{folder}/device/driver/module")).map(Value::from));
-    let number = read("type");
-    let kind = number
-        .map(|number| KINDS.iter().find(|(known, _)| *known == number).map_or("unknown", |(_, kind)| kind));
-    set("type", kind.map(Value::from));
-    set("pciid", node.link_name(&format!("{folder}/device")).map(Value::from));
-    set("speed", node.number::<i64>(&format!("{folder}/speed")).map(Value::from));
+    let number = |file: &str| node.number::<i64>(&format!("{folder}/{file}"));
+    let is_dir = |file: &str| node.is_dir(&format!("{folder}/{file}"));
+    let kind = read("type").map(|number| named(KINDS, &*number).unwrap_or("unknown"));
     let flags = read("flags").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
-    set("promisc", flags.map(|flags| (flags & 0x100 != 0).into()));
-    if node.is_dir(&format!("{folder}/bridge")) {
-        set("type", Some("bridge".into()));
-        set("interfaces", Some(node.list(&format!("{folder}/brif")).into()));
-        set("id", read("bridge/bridge_id").map(Value::from));
-        set("stp", read("bridge/stp_state").map(|state| (state == "1").into()));
+    let mut found = json!({
+        "device": name,
+        "macaddress": read("address").filter(|mac| mac != "00:00:00:00:00:00"),
+        "mtu": number("mtu"),
+        "active": read("operstate").map(|state| state != "down"),
+        "module": node.link_name(&format!("{folder}/device/driver/module")),
+        "type": kind,
+        "pciid": node.link_name(&format!("{folder}/device")),
+        "speed": number("speed"),
+        "promisc": flags.map(|flags| flags & 0x100 != 0),
+    });
+    for (key, file) in TEXTS {
+        // `active-backup 1`: the number repeats the word.
+        found[key] = read(file).and_then(|text| text.split_whitespace().next().map(Value::from)).into();
     }
-    if node.is_dir(&format!("{folder}/bonding")) {
-        let word = |file: &str| read(file).and_then(|text| text.split_whitespace().next().map(Value::from));
-        set("type", Some("bonding".into()));
+    if is_dir("bridge") {
+        found["type"] = "bridge".into();
+        found["interfaces"] = node.list(&format!("{folder}/brif")).into();
+        found["stp"] = read("bridge/stp_state").map(|state| state == "1").into();
+    }
+    if is_dir("bonding") {
+        found["type"] = "bonding".into();
         let slaves = read("bonding/slaves").unwrap_or_default();
-        set("slaves", Some(slaves.split_whitespace().collect::<Vec<_>>().into()));
-        set("mode", word("bonding/mode"));
-        set("miimon", word("bonding/miimon"));
-        set("lacp_rate", word("bonding/lacp_rate"));
-        set("primary", word("bonding/primary"));
+        found["slaves"] = slaves.split_whitespace().collect::<Vec<_>>().into();
     }
-    if node.is_dir(&format!("{folder}/bonding_slave")) {
-        set("perm_macaddress", read("bonding_slave/perm_hwaddr").map(Value::from));
+    let (four, six): (Vec<_>, Vec<_>) = addresses.partition(|address| address.address.is_ipv4());
+    // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
+    let first = four.iter().position(|address| address.label.as_deref().is_none_or(|label| label == name));
+    let (mut four, six): (Vec<Value>, Vec<Value>) =
+        (four.into_iter().map(address).collect(), six.into_iter().map(address).collect());
+    if let Some(first) = first {
+        found["ipv4"] = four.remove(first);
     }
+    for (key, list) in [("ipv4_secondaries", four), ("ipv6", six)] {
+        if !list.is_empty() {
+            found[key] = list.into();
+        }
+    }
+    let Value::Object(mut found) = found else { return Map::new() };
+    found.retain(|_, value| !value.is_null());
     found
 }
 
-fn give_addresses(interface: &mut Map<String, Value>, name: &str, own: &[&Address]) {
-    let mut secondaries = Vec::new();
-    let mut six = Vec::new();
-    for address in own {
-        match address.address {
-            IpAddr::V4(four) => {
-                // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
-                let alias = address.label.as_deref().is_some_and(|label| label != name);
-                let value = four_facts(four, address);
-                if address.secondary || alias || interface.contains_key("ipv4") {
-                    secondaries.push(value);
-                } else {
-                    interface.insert("ipv4".into(), value);
-                }
-            }
-            IpAddr::V6(_) => six.push(six_facts(address)),
+fn named<'n, K: PartialEq + ?Sized>(
+    names: &'n [(impl std::borrow::Borrow<K>, &'n str)],
+    key: &K,
+) -> Option<&'n str> {
+    names.iter().find(|(known, _)| known.borrow() == key).map(|(_, name)| *name)
+}
+
+fn address(found: &Address) -> Value {
+    let prefix = found.prefix;
+    match found.address {
+        IpAddr::V4(four) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+            json!({
+                "address": four.to_string(),
+                "broadcast": found.broadcast.map(|broadcast| broadcast.to_string()).unwrap_or_default(),
+                "netmask": Ipv4Addr::from(mask).to_string(),
+                "network": Ipv4Addr::from(u32::from(four) & mask).to_string(),
+                "prefix": prefix.to_string(),
+            })
         }
-    }
-    if !secondaries.is_empty() {
-        interface.insert("ipv4_secondaries".into(), secondaries.into());
-    }
-    if !six.is_empty() {
-        interface.insert("ipv6".into(), six.into());
+        IpAddr::V6(six) => {
+            let scope = named(SCOPES, &found.scope).map_or_else(|| found.scope.to_string(), str::to_owned);
+            json!({ "address": six.to_string(), "prefix": prefix.to_string(), "scope": scope })
+        }
     }
 }
 
-fn four_facts(four: Ipv4Addr, address: &Address) -> Value {
-    let mask = u32::MAX.checked_shl(32 - u32::from(address.prefix.min(32))).unwrap_or(0);
-    json!({
-        "address": four.to_string(),
-        "broadcast": address.broadcast.map(|broadcast| broadcast.to_string()).unwrap_or_default(),
-        "netmask": Ipv4Addr::from(mask).to_string(),
-        "network": Ipv4Addr::from(u32::from(four) & mask).to_string(),
-        "prefix": address.prefix.to_string(),
+fn default_route(
+    node: &Node,
+    source: IpAddr,
+    interfaces: &Interfaces,
+    addresses: &[Address],
+) -> Option<Map<String, Value>> {
+    let found = addresses.iter().find(|address| address.address == source)?;
+    let (name, (_, interface)) = interfaces.iter().find(|(_, (index, _))| *index == Some(found.index))?;
+    let Value::Object(mut route) = address(found) else { return None };
+    route.insert("interface".into(), name.as_str().into());
+    route.extend(gateway(node, name, source.is_ipv4()).map(|gateway| ("gateway".into(), gateway.into())));
+    for key in ["macaddress", "mtu", "type"] {
+        route.extend(interface.get(key).map(|value| (key.to_owned(), value.clone())));
+    }
+    if source.is_ipv4() {
+        route.insert("alias".into(), found.label.as_ref().unwrap_or(name).as_str().into());
+    }
+    Some(route)
+}
+
+/// The gateway of the default route through an interface.
+fn gateway(node: &Node, interface: &str, four: bool) -> Option<String> {
+    let table = node.text(if four { "/proc/net/route" } else { "/proc/net/ipv6_route" })?;
+    table.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [name, "00000000", gateway, ..] if four && name == interface && gateway != "00000000" => {
+            Some(Ipv4Addr::from(u32::from_str_radix(gateway, 16).ok()?.to_ne_bytes()).to_string())
+        }
+        [_, "00", _, _, gateway, .., name] if !four && name == interface => {
+            let gateway = Ipv6Addr::from(u128::from_str_radix(gateway, 16).ok()?);
+            (!gateway.is_unspecified()).then(|| gateway.to_string())
+        }
+        _ => None,
     })
 }
 
-fn six_facts(address: &Address) -> Value {
-    json!({ "address": address.address.to_string(), "prefix": address.prefix.to_string(), "scope": scope(address.scope) })
-}
-
-fn scope(number: u8) -> String {
-    match number {
-        0 => "global".into(),
-        200 => "site".into(),
-        253 => "link".into(),
-        254 => "host".into(),
-        other => other.to_string(),
-    }
-}
-
-fn default_way(
-    far: [u16; 8],
-    interfaces: &BTreeMap<String, (Option<u32>, Map<String, Value>)>,
-    addresses: &[Address],
-) -> Map<String, Value> {
-    let far = IpAddr::from(far);
-    let Ok(route) = netlink::route(far.to_canonical()) else { return Map::new() };
-    let mut found = Map::new();
-    if let Some(gateway) = route.gateway {
-        found.insert("gateway".into(), gateway.to_string().into());
-    }
-    let Some((name, (_, interface))) = interfaces.iter().find(|(_, (index, _))| *index == route.index) else {
-        return found;
-    };
-    found.insert("interface".into(), name.as_str().into());
-    let Some(source) = route.source else { return found };
-    found.insert("address".into(), source.to_string().into());
-    let Some(address) = addresses.iter().find(|address| address.address == source) else { return found };
-    let details = match source {
-        IpAddr::V4(four) => four_facts(four, address),
-        IpAddr::V6(_) => six_facts(address),
-    };
-    if let Value::Object(details) = details {
-        found.extend(details);
-    }
-    for key in ["macaddress", "mtu", "type"] {
-        found.extend(interface.get(key).map(|value| (key.to_owned(), value.clone())));
-    }
-    if source.is_ipv4() {
-        found.insert("alias".into(), address.label.clone().unwrap_or_else(|| name.clone()).into());
+/// IPv4 destinations on this machine, addresses and networks such as `127.0.0.0/8`, in the kernel's order.
+fn local_networks(trie: &str) -> Vec<String> {
+    let (mut found, mut address) = (Vec::new(), "");
+    for line in
+        trie.lines().skip_while(|line| *line != "Local:").skip(1).take_while(|line| line.starts_with(' '))
+    {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            ["|--", next] => address = next,
+            ["/32", "host", "LOCAL"] => found.push(address.to_owned()),
+            [prefix, "host", "LOCAL"] => found.push(format!("{address}{prefix}")),
+            _ => {}
+        }
     }
     found
 }
@@ -206,33 +225,37 @@ fn default_way(
 /// `/etc/resolv.conf` in Ansible's form.
 fn resolver(text: &str) -> Value {
     let mut found = Map::new();
-    let list = |words: &[&str]| Value::from(words.iter().map(|word| Value::from(*word)).collect::<Vec<_>>());
+    let mut servers: Vec<&str> = Vec::new();
     for line in text.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            ["nameserver", ref servers @ ..] => {
-                if let Value::Array(known) = found.entry("nameservers").or_insert_with(|| json!([])) {
-                    known.extend(servers.iter().map(|server| Value::from(*server)));
-                }
+        let (key, words) = line.trim().split_once(char::is_whitespace).unwrap_or_default();
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let value = match key {
+            "nameserver" => {
+                servers.extend(words);
+                continue;
             }
-            ["domain", domain, ..] => drop(found.insert("domain".into(), domain.into())),
-            ["search", ref domains @ ..] => drop(found.insert("search".into(), list(domains))),
-            ["sortlist", ref pairs @ ..] => drop(found.insert("sortlist".into(), list(pairs))),
-            ["options", ref options @ ..] => {
-                let pairs = options.iter().map(|option| match option.split_once(':') {
+            "domain" => words.first().copied().into(),
+            "search" | "sortlist" => words.into(),
+            "options" => words
+                .iter()
+                .map(|option| match option.split_once(':') {
                     Some((name, value)) => (name.to_owned(), Value::from(value)),
                     None => ((*option).to_owned(), Value::Bool(true)),
-                });
-                found.insert("options".into(), Value::Object(pairs.collect()));
-            }
-            _ => {}
-        }
+                })
+                .collect(),
+            _ => continue,
+        };
+        found.insert(key.to_owned(), value);
+    }
+    if !servers.is_empty() {
+        found.insert("nameservers".into(), servers.into());
     }
     Value::Object(found)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::node::tests::Scratch;
     use super::*;
 
     #[test]
@@ -246,37 +269,53 @@ mod tests {
         assert_eq!(resolver(text), expected);
     }
 
-    #[test]
-    fn an_alias_and_a_second_address_are_secondaries() {
-        let address = |last: u8, secondary: bool, label: &str| Address {
+    fn four(last: u8, prefix: u8, label: &str) -> Address {
+        Address {
             index: 2,
             address: [10, 1, 2, last].into(),
-            prefix: 20,
+            prefix,
             broadcast: Some([10, 1, 15, 255].into()),
             scope: 0,
-            secondary,
             label: Some(label.into()),
-        };
-        let own = [address(3, false, "eth0"), address(4, true, "eth0"), address(5, false, "eth0:1")];
-        let mut interface = Map::new();
-        give_addresses(&mut interface, "eth0", &own.iter().collect::<Vec<_>>());
-        assert_eq!(interface["ipv4"]["network"], "10.1.0.0");
+        }
+    }
+
+    #[test]
+    fn an_alias_and_a_second_address_are_secondaries() {
+        let own = [four(5, 20, "eth0:1"), four(3, 20, "eth0"), four(4, 20, "eth0")];
+        let (_scratch, node) = Scratch::node(&[("sys/class/net/eth0/mtu", "1500")]);
+        let interface = interface(&node, "eth0", own.iter());
+        assert_eq!((&interface["ipv4"]["network"], &interface["mtu"]), (&json!("10.1.0.0"), &json!(1500)));
         assert_eq!(interface["ipv4"]["netmask"], "255.255.240.0");
+        assert_eq!(interface["ipv4"]["address"], "10.1.2.3");
         assert_eq!(interface["ipv4_secondaries"].as_array().unwrap().len(), 2);
     }
 
     #[test]
     fn the_widest_and_the_narrowest_masks() {
-        let address = |prefix| Address {
-            index: 1,
-            address: [10, 0, 0, 1].into(),
-            prefix,
-            broadcast: None,
-            scope: 0,
-            secondary: false,
-            label: None,
-        };
-        assert_eq!(four_facts([10, 0, 0, 1].into(), &address(0))["netmask"], "0.0.0.0");
-        assert_eq!(four_facts([10, 0, 0, 1].into(), &address(32))["network"], "10.0.0.1");
+        assert_eq!(address(&four(1, 0, "eth0"))["netmask"], "0.0.0.0");
+        assert_eq!(address(&four(1, 32, "eth0"))["network"], "10.1.2.1");
+    }
+
+    #[test]
+    fn local_networks_are_those_of_the_local_table() {
+        let (_scratch, node) = Scratch::node(&[
+            (
+                "proc/net/route",
+                "Iface Destination\neth0 000200C0 00000000 0001\neth0 00000000 010200C0 0003\n",
+            ),
+            (
+                "proc/net/ipv6_route",
+                "00000000000000000000000000000000 00 00000000000000000000000000000000 00 fd000000000000000000000000000001 00000400 3 0 3 eth0\n",
+            ),
+        ]);
+        if cfg!(target_endian = "little") {
+            assert_eq!(gateway(&node, "eth0", true).as_deref(), Some("192.0.2.1"));
+        }
+        assert_eq!(gateway(&node, "eth0", false).as_deref(), Some("fd00::1"));
+        assert_eq!(gateway(&node, "eth1", false), None);
+        let trie = "Main:\n  |-- 9.9.9.9\n     /32 host LOCAL\nLocal:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 127.0.0.0\n        /8 host LOCAL\n     |-- 127.0.0.1\n        \
+                    /32 host LOCAL\n     |-- 127.255.255.255\n        /32 link BROADCAST\nId 100:\n  |-- 0.0.0.0\n     /0 host LOCAL\n";
+        assert_eq!(local_networks(trie), ["127.0.0.0/8", "127.0.0.1"]);
     }
 }

@@ -11,6 +11,9 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+
+use super::between;
 
 /// Maximum bytes read of a file, which covers libraries with facts; the rest is ignored.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -70,15 +73,23 @@ impl Node {
 
     /// The trimmed text of a file; `None` if it does not exist. Records a file that exists but cannot be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
-        let text = String::from_utf8_lossy(&self.bytes(path)?)
-            .trim_matches(['\0', ' ', '\n', '\t', '\r'])
-            .to_owned();
-        Some(text)
+        let text = String::from_utf8_lossy(&self.bytes(path)?).into_owned();
+        Some(text.trim_matches(['\0', ' ', '\n', '\t', '\r']).to_owned())
     }
 
     /// The text of a file, if it is not empty.
     pub(crate) fn some(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
+    }
+
+    /// The text of the first of several files that is not empty.
+    pub(crate) fn first(&self, paths: &[&str]) -> Option<String> {
+        paths.iter().find_map(|path| self.some(path))
+    }
+
+    /// The word in brackets, by which the kernel marks the chosen one of several.
+    pub(crate) fn chosen(&self, path: &str) -> Option<String> {
+        between(&self.text(path)?, '[', ']').map(str::to_owned)
     }
 
     /// The text of a file as a number.
@@ -88,25 +99,15 @@ impl Node {
 
     /// The content of a file, up to a limit.
     pub(crate) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
-        match self.read(path) {
-            Ok(bytes) => Some(bytes),
-            Err(error) => {
-                self.note_error(path, &error);
-                None
-            }
-        }
+        self.read(path).map_err(|error| self.note_error(path, &error)).ok()
     }
 
     /// The names in a folder, sorted; empty if it does not exist.
     pub(crate) fn list(&self, path: &str) -> Vec<String> {
         let entries = self.resolve(path, true).and_then(fs::read_dir);
-        let mut names: Vec<String> = match entries {
-            Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect(),
-            Err(error) => {
-                self.note_error(path, &error);
-                Vec::new()
-            }
-        };
+        let entries = entries.map_err(|error| self.note_error(path, &error)).into_iter().flatten();
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort();
         names
     }
@@ -156,12 +157,8 @@ impl Node {
                 continue;
             }
             let next = here.join(&name);
-            let target = if left.is_empty() && !follow_last {
-                None
-            } else {
-                fs::read_link(self.root.join(&next)).ok()
-            };
-            let Some(target) = target else {
+            let is_kept = left.is_empty() && !follow_last;
+            let Some(target) = fs::read_link(self.root.join(&next)).ok().filter(|_| !is_kept) else {
                 here = next;
                 continue;
             };
@@ -192,29 +189,18 @@ impl Node {
 
     fn note_error(&self, path: &str, error: &io::Error) {
         // Absence is not an error, nor are the codes of drivers for attributes that a device does not support.
-        let answer = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-            || [
-                rustix::io::Errno::INVAL,
-                rustix::io::Errno::NODEV,
-                rustix::io::Errno::OPNOTSUPP,
-                rustix::io::Errno::SRCH,
-            ]
-            .iter()
-            .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
-        if !answer {
-            self.note(path, error.to_string());
+        match Errno::from_io_error(error) {
+            Some(
+                Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::NODEV | Errno::OPNOTSUPP | Errno::SRCH,
+            ) => {}
+            _ => self.note(path, error.to_string()),
         }
     }
 }
 
 fn names(path: &Path) -> VecDeque<OsString> {
-    path.components()
-        .filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_owned()),
-            Component::ParentDir => Some("..".into()),
-            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-        })
-        .collect()
+    let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    parts.map(|part| part.as_os_str().to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -1,57 +1,68 @@
-//! The running system: names, kernel, command line, uptime, load, init.
+//! The running system: names, kernel, command line, uptime, load, init, and its security features.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Map, Value};
 
-use super::{Facts, Node, Source};
+use super::{Facts, Node, field};
 use base::json::json;
 
-pub(crate) struct Platform;
+/// What process 1 is by its name, and by the first of these paths that exists: an empty name stands for a shell or `init`,
+/// an empty path for any system.
+const SERVICE_MANAGERS: &[(&[&str], &str, &str)] = &[
+    (&["runit-init"], "", "runit"),
+    (&["svscan"], "", "svc"),
+    (&["openrc-init"], "", "openrc"),
+    (&["systemd"], "", "systemd"),
+    (&["init", "bash", "sh"], "/run/systemd/system", "systemd"),
+    (&["init", "bash", "sh"], "/dev/.run/systemd", "systemd"),
+    (&["init", "bash", "sh"], "/dev/.systemd", "systemd"),
+    (&["init", "bash", "sh"], "/sbin/openrc", "openrc"),
+    (&["init", "bash", "sh"], "/etc/init.d", "sysvinit"),
+    (&["bash", "sh"], "", "service"),
+];
 
-impl Source for Platform {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        facts.set("system", "Linux");
-        facts.set_some("kernel", node.text("/proc/sys/kernel/osrelease"));
-        facts.set_some("kernel_version", node.text("/proc/sys/kernel/version"));
-        names(node, facts);
-        machine(node, facts);
-        facts.set_some(
-            "machine_id",
-            node.some("/etc/machine-id").or_else(|| node.some("/var/lib/dbus/machine-id")),
-        );
-        if let Some(line) = node.text("/proc/cmdline") {
-            facts.set("cmdline", command_line(&line, false));
-            facts.set("proc_cmdline", command_line(&line, true));
-        }
-        let uptime = node.text("/proc/uptime");
-        facts.set_some(
-            "uptime_seconds",
-            uptime.as_deref().and_then(|text| text.split('.').next()?.parse::<u64>().ok()),
-        );
-        loadavg(node, facts);
-        facts.set("is_chroot", is_chroot(node));
-        facts.set_some("service_mgr", service_manager(node));
-        if facts.text("service_mgr") == "systemd" {
-            facts.set_some("systemd", systemd(node));
-        }
-        facts.set("iscsi_iqn", initiator(node));
-        facts.set("hostnqn", node.text("/etc/nvme/hostnqn").unwrap_or_default());
-        let ports = node.list("/sys/class/fc_host");
-        let names =
-            ports.iter().filter_map(|host| node.some(&format!("/sys/class/fc_host/{host}/port_name")));
-        let names: Vec<String> = names.map(|name| name.trim_start_matches("0x").to_owned()).collect();
-        facts.set("fibre_channel_wwn", names);
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    facts.set("system", "Linux");
+    facts.set_some("kernel", node.text("/proc/sys/kernel/osrelease"));
+    facts.set_some("kernel_version", node.text("/proc/sys/kernel/version"));
+    facts.set_some("machine_id", node.first(&["/etc/machine-id", "/var/lib/dbus/machine-id"]));
+    names(node, facts);
+    machine(node, facts);
+    if let Some(line) = node.text("/proc/cmdline") {
+        facts.set("cmdline", command_line(&line, false));
+        facts.set("proc_cmdline", command_line(&line, true));
     }
+    let uptime = node.text("/proc/uptime").unwrap_or_default();
+    facts.set_some("uptime_seconds", uptime.split('.').next().and_then(|text| text.parse::<u64>().ok()));
+    loadavg(node, facts);
+    // A node seen through a folder is no chroot.
+    let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let first = place("/proc/1/root/.");
+    facts.set("is_chroot", node.root().parent().is_none() && first.is_some() && place("/") != first);
+    if let Some(first) = node.text("/proc/1/comm") {
+        let manager = SERVICE_MANAGERS.iter().find(|(names, path, _)| {
+            names.contains(&first.as_str()) && (path.is_empty() || node.exists(path))
+        });
+        let manager = manager.map_or(first.as_str(), |(.., manager)| manager);
+        facts.set("service_mgr", manager);
+        facts.set_some("systemd", systemd(node).filter(|_| manager == "systemd"));
+    }
+    let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
+    facts.set("iscsi_iqn", field(&initiator, '=', "InitiatorName").unwrap_or_default());
+    facts.set("hostnqn", node.text("/etc/nvme/hostnqn").unwrap_or_default());
+    let ports = node.list("/sys/class/fc_host").into_iter();
+    let ports = ports.filter_map(|host| node.some(&format!("/sys/class/fc_host/{host}/port_name")));
+    let ports = ports.map(|name| name.trim_start_matches("0x").to_owned());
+    facts.set("fibre_channel_wwn", ports.collect::<Vec<_>>());
+    security(node, facts);
 }
 
 fn names(node: &Node, facts: &mut Facts) {
-    let Some(name) = node.some("/proc/sys/kernel/hostname").or_else(|| node.some("/etc/hostname")) else {
-        return;
-    };
-    let hosts = node.text("/etc/hosts").unwrap_or_default();
-    let full = full_name(&name, &hosts);
-    facts.set("hostname", name.split('.').next().unwrap_or(&name));
+    let Some(name) = node.first(&["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return };
+    let full = full_name(&name, &node.text("/etc/hosts").unwrap_or_default());
+    facts.set("hostname", name.split('.').next());
     facts.set("domain", full.split_once('.').map_or("", |(_, domain)| domain));
     facts.set("fqdn", full);
     facts.set("nodename", name);
@@ -59,120 +70,69 @@ fn names(node: &Node, facts: &mut Facts) {
 
 /// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
-    let lines: Vec<Vec<&str>> = hosts
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().split_whitespace().collect())
-        .filter(|words: &Vec<&str>| words.len() > 1)
-        .collect();
-    let address = lines.iter().find(|words| words[1..].contains(&name)).map(|words| words[0]);
-    let named: Vec<&str> = lines
-        .iter()
-        .filter(|words| Some(words[0]) == address)
-        .flat_map(|words| words[1..].iter().copied())
-        .collect();
+    let words = |line| str::split(line, '#').next().unwrap_or_default().split_whitespace();
+    let address = hosts.lines().find(|line| words(line).skip(1).any(|word| word == name));
+    let address = address.and_then(|line| words(line).next());
+    let same = hosts.lines().filter(|line| address.is_some() && words(line).next() == address);
+    let named: Vec<&str> = same.flat_map(|line| words(line).skip(1)).collect();
     let dotted = named.iter().find(|name| name.contains('.'));
-    (*dotted.or_else(|| named.first()).unwrap_or(&name)).to_owned()
+    (*dotted.or(named.first()).unwrap_or(&name)).to_owned()
 }
 
 fn machine(node: &Node, facts: &mut Facts) {
-    let running = rustix::system::uname().machine().to_string_lossy().into_owned();
-    let machine = node.some("/proc/sys/kernel/arch").or_else(|| node.live().then_some(running));
-    let bits = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"]
-        .iter()
-        .find_map(|path| elf_bits(node, path));
-    let bits = bits.or_else(|| machine.as_ref().map(|name| if name.contains("64") { 64 } else { 32 }));
-    if let (Some(machine), Some(bits)) = (&machine, bits) {
-        let user = if machine == "x86_64" && bits == 32 { "i386" } else { machine };
-        facts.set("userspace_architecture", user);
-        facts.set("userspace_bits", bits.to_string());
-    }
-    let plain = |name: &str| {
-        if matches!(name, "i486" | "i586" | "i686") { "i386".to_owned() } else { name.to_owned() }
-    };
-    facts.set_some("architecture", machine.as_deref().map(plain));
-    facts.set_some("machine", machine);
-}
-
-fn elf_bits(node: &Node, path: &str) -> Option<u32> {
-    use std::io::Read;
-    let mut head = [0; 5];
-    let path = node.resolve(path, true).ok().filter(|path| path.is_file())?;
-    fs::File::open(path).ok()?.read_exact(&mut head).ok()?;
-    match (&head[..4], head[4]) {
-        (b"\x7fELF", 1) => Some(32),
-        (b"\x7fELF", 2) => Some(64),
+    let running = || node.live().then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
+    let Some(machine) = node.some("/proc/sys/kernel/arch").or_else(running) else { return };
+    let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
+    let bits = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
+        b"\x7fELF\x01" => Some("32"),
+        b"\x7fELF\x02" => Some("64"),
         _ => None,
-    }
+    });
+    let bits = bits.unwrap_or(if machine.contains("64") { "64" } else { "32" });
+    facts.set("userspace_bits", bits);
+    let is_mixed = machine == "x86_64" && bits == "32";
+    facts.set("userspace_architecture", if is_mixed { "i386" } else { &machine });
+    let is_old = matches!(machine.as_str(), "i486" | "i586" | "i686");
+    facts.set("architecture", if is_old { "i386" } else { &machine });
+    facts.set("machine", machine);
 }
 
 /// Words of the kernel's command line; a word without `=` is `true`. Repeated words yield the last value or, with `all`, a
 /// list.
 fn command_line(line: &str, all: bool) -> Value {
     let mut words = Map::new();
-    for word in split_quoted(line) {
+    let mut quoted = false;
+    // Blanks between double quotes belong to the word.
+    let mut ends = |c: char| {
+        quoted ^= c == '"';
+        !quoted && c.is_whitespace()
+    };
+    for word in line.split(&mut ends).filter(|word| !word.is_empty()) {
         let (key, value) = match word.split_once('=') {
-            Some((key, value)) => (key.to_owned(), Value::from(value)),
+            Some((key, value)) => (key, Value::from(value)),
             None => (word, Value::Bool(true)),
         };
-        match words.get_mut(&key) {
+        match words.get_mut(key) {
             Some(Value::Array(values)) if all => values.push(value),
             Some(before) if all => *before = json!([before.take(), value]),
-            _ => drop(words.insert(key, value)),
+            _ => drop(words.insert(key.to_owned(), value)),
         }
     }
     Value::Object(words)
 }
 
-/// Splits at blanks outside double quotes; keeps the quotes.
-fn split_quoted(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
-    let mut quoted = false;
-    for c in line.chars() {
-        quoted ^= c == '"';
-        match words.last_mut() {
-            Some(word) if quoted || !c.is_whitespace() => word.push(c),
-            _ => words.push(String::new()),
-        }
-    }
-    words.retain(|word| !word.is_empty());
-    words
-}
-
 fn loadavg(node: &Node, facts: &mut Facts) {
     // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
-    let fine = rustix::system::sysinfo()
-        .loads
-        .map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0);
-    let text = node.text("/proc/loadavg").unwrap_or_default();
-    let told: Vec<f64> = text.split_whitespace().take(3).filter_map(|word| word.parse().ok()).collect();
-    let loads = if node.live() { fine.to_vec() } else { told };
+    let loads = if node.live() {
+        let loads = rustix::system::sysinfo().loads;
+        loads.map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0).to_vec()
+    } else {
+        let text = node.text("/proc/loadavg").unwrap_or_default();
+        text.split_whitespace().take(3).filter_map(|word| word.parse().ok()).collect()
+    };
     if let [one, five, fifteen] = loads[..] {
         facts.set("loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
     }
-}
-
-/// Whether the root differs from that of the first process. False for a node seen through a folder.
-fn is_chroot(node: &Node) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let first = place("/proc/1/root/.");
-    node.root() == std::path::Path::new("/") && first.is_some() && place("/") != first
-}
-
-fn service_manager(node: &Node) -> Option<String> {
-    let first = node.text("/proc/1/comm")?;
-    let runs_systemd =
-        ["/run/systemd/system", "/dev/.run/systemd", "/dev/.systemd"].iter().any(|path| node.exists(path));
-    Some(match first.as_str() {
-        "runit-init" => "runit".into(),
-        "svscan" => "svc".into(),
-        "openrc-init" => "openrc".into(),
-        "init" | "systemd" | "bash" | "sh" if runs_systemd || first == "systemd" => "systemd".into(),
-        "init" | "bash" | "sh" if node.exists("/sbin/openrc") => "openrc".into(),
-        "init" | "bash" | "sh" if node.is_dir("/etc/init.d") => "sysvinit".into(),
-        "bash" | "sh" => "service".into(),
-        _ => first,
-    })
 }
 
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
@@ -186,8 +146,7 @@ fn systemd(node: &Node) -> Option<Value> {
     });
     libraries.find_map(|(folder, name)| {
         let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
-        let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
-        let version: u64 = version[..end].parse().ok()?;
+        let version: u64 = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
         let bytes = node.bytes(&format!("{folder}/{name}"))?;
         let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
         let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
@@ -195,10 +154,38 @@ fn systemd(node: &Node) -> Option<Value> {
     })
 }
 
-fn initiator(node: &Node) -> String {
-    let text = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
-    let mut names = text.lines().filter_map(|line| line.trim().strip_prefix("InitiatorName="));
-    names.next().unwrap_or_default().to_owned()
+fn security(node: &Node, facts: &mut Facts) {
+    facts.set("fips", node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"));
+    let apparmor = if node.is_dir("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
+    facts.set("apparmor", json!({ "status": apparmor }));
+    facts.set("selinux", selinux(node));
+    for kind in ["dsa", "rsa", "ecdsa", "ed25519"] {
+        let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
+        let text = node.first(&files.each_ref().map(String::as_str)).unwrap_or_default();
+        if let [keytype, key, ..] = text.split_whitespace().collect::<Vec<_>>()[..] {
+            facts.set(&format!("ssh_host_key_{kind}_public"), key);
+            facts.set(&format!("ssh_host_key_{kind}_public_keytype"), keytype);
+        }
+    }
+    let lockdown = node.chosen("/sys/kernel/security/lockdown");
+    let modules = node.text("/sys/kernel/security/lsm");
+    facts.set_own("security", json!({ "lockdown": lockdown, "modules": modules }));
+}
+
+fn selinux(node: &Node) -> Value {
+    let Some(enforcing) = node.text("/sys/fs/selinux/enforce") else {
+        return json!({ "status": "disabled" });
+    };
+    let config = node.text("/etc/selinux/config").unwrap_or_default();
+    let field = |name| field(&config, '=', name).map_or_else(|| "unknown".into(), str::to_lowercase);
+    let version = node.number::<u64>("/sys/fs/selinux/policyvers");
+    json!({
+        "status": "enabled",
+        "mode": if enforcing == "1" { "enforcing" } else { "permissive" },
+        "config_mode": field("SELINUX"),
+        "type": field("SELINUXTYPE"),
+        "policyvers": version.map_or_else(|| "unknown".into(), Value::from),
+    })
 }
 
 #[cfg(test)]
@@ -241,5 +228,17 @@ mod tests {
         ] {
             assert_eq!(full_name("n7", hosts), expected, "{hosts:?}");
         }
+    }
+
+    #[test]
+    fn selinux_is_read_from_the_kernel_and_its_config() {
+        let files = [
+            ("sys/fs/selinux/enforce", "0"),
+            ("sys/fs/selinux/policyvers", "33"),
+            ("etc/selinux/config", "# mode\nSELINUX=enforcing\nSELINUXTYPE=targeted\n"),
+        ];
+        let (_scratch, node) = Scratch::node(&files);
+        let expected = json!({"status": "enabled", "mode": "permissive", "config_mode": "enforcing", "type": "targeted", "policyvers": 33});
+        assert_eq!(selinux(&node), expected);
     }
 }

@@ -1,25 +1,23 @@
 //! Connectivity of a node in its cluster: DNS, API server, aggregator, and clock skew.
 //!
 //! Owns the legs and their destinations. A failing leg names the step that failed; a leg without a destination, as outside a
-//! cluster, is skipped with a reason. Starts no thread; every step has a timeout.
+//! cluster, is skipped with a reason. Starts a thread per leg; every step has a timeout.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
+use std::thread;
 
 use crate::names::{AGGREGATOR, AGGREGATOR_PORT, AGGREGATOR_SERVICE, LABEL_PART, env};
 use base::json::json;
-#[cfg(test)]
-use std::time::SystemTime;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::dial::{self, Answer};
+use super::dial::{self, Answer, Timings};
 use super::dns;
-use crate::causes;
 use crate::item::{self, Item};
+use crate::remedies;
 use base::clock;
 use base::kube::{Identity, Trust};
 use base::stop::Stop;
@@ -77,7 +75,7 @@ pub(crate) struct Skew {
 
 impl Skew {
     fn of_answer(answer: &Answer, against: &'static str) -> Result<Self> {
-        let date = answer.date.ok_or_else(|| anyhow!("the answer has no date"))?;
+        let date = answer.date.context("the answer has no date")?;
         let (offset, doubt) = clock::offset(date, answer.between.0, answer.between.1);
         Ok(Self { offset, doubt, against })
     }
@@ -117,7 +115,7 @@ impl Surroundings {
             return Some(Ok(skew));
         }
         self.api.as_ref()?;
-        Some(self.ask_api("/version", limit).and_then(|(answer, _)| Skew::of_answer(&answer, "API server")))
+        Some(self.ask_api("/version", limit).and_then(|answer| Skew::of_answer(&answer, "API server")))
     }
 
     /// Waits for a worker that is not listening or responding yet; a response other than a clock means that it has none.
@@ -141,7 +139,7 @@ impl Surroundings {
     /// The cluster's record of this node's kubelet, container runtime and system versions, if a service account is mounted.
     pub(crate) fn node_info(&self, limit: Duration) -> Option<Result<Value>> {
         let node = self.node.as_ref().filter(|_| self.api.is_some() && self.token.is_some())?;
-        Some(self.ask_api(&format!("/api/v1/nodes/{node}"), limit).and_then(|(answer, _)| {
+        Some(self.ask_api(&format!("/api/v1/nodes/{node}"), limit).and_then(|answer| {
             ensure!(
                 answer.status == 200,
                 "the API server answers {} when asked for this node",
@@ -152,14 +150,12 @@ impl Surroundings {
         }))
     }
 
-    fn ask_api(&self, path: &str, limit: Duration) -> Result<(Answer, BTreeMap<String, Value>)> {
+    fn ask_api(&self, path: &str, limit: Duration) -> Result<Answer> {
         let (host, port) = self.api.as_ref().context("no API server is known here")?;
         let authority =
             self.authority.clone().with_context(|| format!("no authority in `{ACCOUNT}/ca.crt`"))?;
-        let dialled = dial::dial(host, *port, &Trust::Authorities(authority), limit)?;
-        let mut details = timings(&dialled);
-        details.insert("address".into(), json!(format!("{host}:{port}")));
-        Ok((dialled.get(path, self.token.as_deref())?, details))
+        let trust = (Trust::Authorities(authority), Identity::default());
+        dial::dial(&trust, host, *port, limit)?.get(path, self.token.as_deref())
     }
 
     /// The aggregator's address: first the one passed to workers.
@@ -170,8 +166,8 @@ impl Surroundings {
         let namespace =
             self.namespace.as_deref().context("neither an aggregator nor a namespace is known here")?;
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={LABEL_PART}%3D{AGGREGATOR}");
-        let listed = self.ask_api(&path, STEP_TIMEOUT).ok().filter(|(answer, _)| answer.status == 200);
-        let pods: Option<Value> = listed.and_then(|(answer, _)| serde_json::from_slice(&answer.body).ok());
+        let listed = self.ask_api(&path, STEP_TIMEOUT).ok().filter(|answer| answer.status == 200);
+        let pods: Option<Value> = listed.and_then(|answer| serde_json::from_slice(&answer.body).ok());
         let address = pods.as_ref().and_then(|pods| pods["items"][0]["status"]["podIP"].as_str());
         let by_name = || format!("{AGGREGATOR_SERVICE}.{namespace}.svc");
         Ok((address.map_or_else(by_name, ToOwned::to_owned), AGGREGATOR_PORT))
@@ -187,87 +183,95 @@ fn proof(variable: &dyn Fn(&str) -> Option<String>) -> Option<(Trust, Identity)>
     Some((Trust::Authorities(variable(client::env::CA_CERT)?.into_bytes()), identity))
 }
 
+/// Outcome of a leg, and what it learned about the clock.
+type Leg = (Item, Option<Result<Skew>>);
+type Probe = fn(&Surroundings) -> Leg;
+
 /// Tries all legs concurrently, so that blocked ones cost a single timeout.
 pub(crate) fn network(around: &Surroundings) -> Item {
-    let ((dns, (aggregator, skew)), (api, api_skew)) = std::thread::scope(|scope| {
-        let thread = |name: &str| std::thread::Builder::new().name(name.into());
-        let api = thread("api").spawn_scoped(scope, || api_leg(around));
-        let dns = thread("dns").spawn_scoped(scope, || dns_leg(around));
-        let aggregator = aggregator(around);
-        let dns = dns.map_or_else(|_| dns_leg(around), ended);
-        ((dns, aggregator), api.map_or_else(|_| api_leg(around), ended))
+    let legs: [(&str, Probe); 3] = [("dns", dns_leg), ("api", api_leg), ("aggregator", aggregator)];
+    let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
+        let threads = legs.map(|(name, leg)| {
+            let thread = thread::Builder::new().name(name.into());
+            (leg, thread.spawn_scoped(scope, move || leg(around)))
+        });
+        threads.map(|(leg, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => leg(around),
+        })
     });
     let clock = match skew.or_else(|| around.ask_relay(STEP_TIMEOUT).map(Ok)).or(api_skew) {
         None => skipped("clock", "neither the aggregator nor an API server tells the time here"),
-        Some(Err(error)) => failed("clock", &error),
+        Some(Err(error)) => failed(passed("clock"), format!("{error:#}")),
         Some(Ok(skew)) => clock_leg(&skew),
     };
-    let mut items = vec![dns, api, aggregator, clock];
-    items.iter_mut().for_each(advise);
+    let items = vec![dns, api, aggregator, clock];
     let failed = items.iter().any(|leg| leg.status == item::FAILED);
-    let status = if failed { item::FAILED } else { item::PASSED };
-    Item { name: "network".into(), status: status.into(), items, ..Item::default() }
+    Item { items, ..Item::new("network", if failed { item::FAILED } else { item::PASSED }) }
 }
 
-fn ended<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+fn passed(name: &str) -> Item {
+    Item::new(name, item::PASSED)
 }
 
-fn api_leg(around: &Surroundings) -> (Item, Option<Result<Skew>>) {
-    if around.api.is_none() {
+fn skipped(name: &str, why: &str) -> Item {
+    Item::new(name, item::SKIPPED).with("reason", why)
+}
+
+/// A leg that failed, with a remedy if the cause is known.
+fn failed(leg: Item, error: String) -> Item {
+    let remedy = remedies::remedy(&error);
+    let mut leg = Item { status: item::FAILED.into(), ..leg }.with("error", error);
+    leg.details.extend(remedy.map(|remedy| (item::REMEDY.to_owned(), remedy.into())));
+    leg
+}
+
+fn timed(leg: Item, Timings { connect, handshake }: Timings) -> Item {
+    leg.with("connect_ms", millis(connect)).with("handshake_ms", millis(handshake))
+}
+
+fn api_leg(around: &Surroundings) -> Leg {
+    let Some((host, port)) = &around.api else {
         return (skipped("api", "no API server is known here"), None);
-    }
-    match retry(|| around.ask_api("/version", STEP_TIMEOUT)) {
-        Err(error) => (failed("api", &error), None),
-        Ok((answer, details)) => (api(&answer, details), Some(Skew::of_answer(&answer, "API server"))),
-    }
+    };
+    let answer = match retry(|| around.ask_api("/version", STEP_TIMEOUT)) {
+        Ok(answer) => answer,
+        Err(error) => return (failed(passed("api"), format!("{error:#}")), None),
+    };
+    let leg = timed(passed("api"), answer.timings).with("address", format!("{host}:{port}"));
+    let leg = leg.with("code", answer.status);
+    // A refusal also proves that the server is reachable.
+    let leg = match answer.status {
+        200..=299 | 401 | 403 => leg,
+        status => failed(leg, format!("the API server answers {status} to `/version`")),
+    };
+    (leg, Some(Skew::of_answer(&answer, "API server")))
 }
 
-/// Adds a remedy if the cause is known.
-fn advise(leg: &mut Item) {
-    let error = leg.details.get("error").and_then(Value::as_str);
-    let text = error.unwrap_or(if leg.name == "clock" { "clock offset" } else { "" });
-    if leg.status == item::FAILED
-        && let Some(remedy) = causes::remedy(text)
-    {
-        leg.details.insert(item::REMEDY.into(), json!(remedy));
-    }
-}
-
-fn dns_leg(around: &Surroundings) -> Item {
-    let servers: Vec<IpAddr> = around
-        .resolver
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok())
-        .collect();
+fn dns_leg(around: &Surroundings) -> Leg {
+    let lines = around.resolver.lines();
+    let servers: Vec<IpAddr> =
+        lines.filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok()).collect();
     if servers.is_empty() {
-        return leaf("dns", item::FAILED, [("error", json!("`/etc/resolv.conf` names no name server"))]);
+        return (failed(passed("dns"), "`/etc/resolv.conf` names no name server".into()), None);
     }
-    let in_cluster = around.api.is_some();
     let name = service_name(&around.resolver);
-    let mut told = Vec::new();
-    let mut trouble = None;
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
     for server in servers {
         match retry(|| dns::ask(server, &name, STEP_TIMEOUT)) {
             Ok(reply) => {
                 // Outside a cluster the name does not exist, but the response proves that the server is reachable.
-                if in_cluster && reply.addresses.is_empty() {
-                    trouble.get_or_insert(format!(
-                        "name server {server} does not know `{name}` (code {})",
-                        reply.code
-                    ));
+                if around.api.is_some() && reply.addresses.is_empty() {
+                    errors.push(format!("name server {server} does not know `{name}` (code {})", reply.code));
                 }
-                told.push(json!({ "server": server.to_string(), "latency_ms": millis(reply.took), "code": reply.code }));
+                answers
+                    .push(json!({ "server": server, "latency_ms": millis(reply.took), "code": reply.code }));
             }
-            Err(error) => {
-                trouble.get_or_insert(format!("{error:#}"));
-            }
+            Err(error) => errors.push(format!("{error:#}")),
         }
     }
-    let mut details = vec![("name", json!(name)), ("servers", json!(told))];
-    let status = if trouble.is_some() { item::FAILED } else { item::PASSED };
-    details.extend(trouble.map(|trouble| ("error", json!(trouble))));
-    leaf("dns", status, details)
+    let leg = passed("dns").with("name", name).with("servers", answers);
+    (errors.into_iter().next().map_or(leg.clone(), |error| failed(leg, error)), None)
 }
 
 /// The API server's name in the cluster; its domain is one of the search domains.
@@ -277,118 +281,70 @@ fn service_name(resolver: &str) -> String {
     format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
 }
 
-fn api(answer: &Answer, mut details: BTreeMap<String, Value>) -> Item {
-    details.insert("code".into(), json!(answer.status));
-    // A refusal also proves that the server is reachable.
-    let status = if matches!(answer.status, 200..=299 | 401 | 403) { item::PASSED } else { item::FAILED };
-    if status == item::FAILED {
-        details
-            .insert("error".into(), json!(format!("the API server answers {} to `/version`", answer.status)));
-    }
-    Item { name: "api".into(), status: status.into(), details, ..Item::default() }
-}
-
-fn aggregator(around: &Surroundings) -> (Item, Option<Result<Skew>>) {
-    let (host, port) = match around.find_aggregator() {
-        Ok(found) => found,
-        Err(error) => return (skipped("aggregator", &format!("{error:#}")), None),
-    };
-    let address = json!(format!("{host}:{port}"));
-    let reached = match &around.proof {
-        // The aggregator requires certificates that only workers have, so the check ends at the handshake.
-        None => retry(|| dial::dial(&host, port, &Trust::Anybody, STEP_TIMEOUT))
-            .map(|dialled| (timings(&dialled), None)),
-        Some(proof) => speak(proof, &host, port),
-    };
-    match reached {
-        Ok((mut details, skew)) => {
-            details.insert("address".into(), address);
-            let leg =
-                Item { name: "aggregator".into(), status: item::PASSED.into(), details, ..Item::default() };
-            (leg, skew)
-        }
-        Err(error) => {
-            let error = json!(causes::unreached(&format!("{error:#}")));
-            (leaf("aggregator", item::FAILED, [("error", error), ("address", address)]), None)
+fn aggregator(around: &Surroundings) -> Leg {
+    match around.find_aggregator() {
+        Err(error) => (skipped("aggregator", &format!("{error:#}")), None),
+        Ok((host, port)) => {
+            let leg = passed("aggregator").with("address", format!("{host}:{port}"));
+            let error = match speak(around, &host, port, leg.clone()) {
+                Ok(leg) => return leg,
+                Err(error) => remedies::unreached(&format!("{error:#}")),
+            };
+            (failed(leg, error), None)
         }
     }
 }
-
-/// Findings about a connection to a server, and about its clock.
-type Spoken = (BTreeMap<String, Value>, Option<Result<Skew>>);
 
 /// Connects to the aggregator as a worker does: a small request, whose response carries the time, then enough data in both
 /// directions to fill many packets.
-fn speak((trust, identity): &(Trust, Identity), host: &str, port: u16) -> Result<Spoken> {
-    let dial = || dial::dial_as(identity, host, port, trust, STEP_TIMEOUT);
-    let (mut details, answer) = retry(|| {
-        let dialled = dial()?;
-        Ok((timings(&dialled), dialled.get("/", None)?))
-    })?;
+fn speak(around: &Surroundings, host: &str, port: u16, leg: Item) -> Result<Leg> {
+    let Some(proof) = &around.proof else {
+        // The aggregator requires certificates that only workers have, so the check ends at the handshake.
+        let anyone = (Trust::Anybody, Identity::default());
+        let dialled = retry(|| dial::dial(&anyone, host, port, STEP_TIMEOUT))?;
+        return Ok((timed(leg, dialled.timings), None));
+    };
+    let dial = || dial::dial(proof, host, port, STEP_TIMEOUT);
+    let answer = retry(|| dial()?.get("/", None))?;
     ensure!(answer.status == 200, "the aggregator answers {}", answer.status);
     let (sent, came) = answer.between;
-    details.insert("round_trip_ms".into(), millis(came.duration_since(sent).unwrap_or_default()));
+    let leg = timed(leg, answer.timings)
+        .with("round_trip_ms", millis(came.duration_since(sent).unwrap_or_default()));
     let mtu = retry(|| dial()?.echo(ECHO_BYTES))
         .with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
-    details.extend(mtu.map(|mtu| ("path_mtu".to_owned(), json!(mtu))));
-    Ok((details, Some(Skew::of_answer(&answer, "aggregator"))))
+    let leg = mtu.map_or(leg.clone(), |mtu| leg.with("path_mtu", mtu));
+    Ok((leg, Some(Skew::of_answer(&answer, "aggregator"))))
 }
 
 fn clock_leg(skew: &Skew) -> Item {
-    let wrong = skew.offset.abs() - skew.doubt > SKEW;
-    let mut details = vec![
-        ("against", json!(skew.against)),
-        ("offset_seconds", json!(rounded(skew.offset))),
-        ("uncertainty_seconds", json!(rounded(skew.doubt))),
-    ];
-    if wrong {
-        let way = if skew.offset > 0.0 { "ahead of" } else { "behind" };
-        let error = format!("the clock is {:.1} s {way} that of the {}", skew.offset.abs(), skew.against);
-        details.push(("error", json!(error)));
+    let leg = passed("clock")
+        .with("against", skew.against)
+        .with("offset_seconds", rounded(skew.offset))
+        .with("uncertainty_seconds", rounded(skew.doubt));
+    if skew.offset.abs() - skew.doubt <= SKEW {
+        return leg;
     }
-    leaf("clock", if wrong { item::FAILED } else { item::PASSED }, details)
+    let way = if skew.offset > 0.0 { "ahead of" } else { "behind" };
+    failed(leg, format!("the clock is {:.1} s {way} that of the {}", skew.offset.abs(), skew.against))
 }
 
 fn retry<T>(mut step: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut last = None;
-    for attempt in 0..TRIES {
-        if attempt > 0 {
-            Stop::new().wait(RETRY_INTERVAL);
+    for _ in 1..TRIES {
+        if let Ok(done) = step() {
+            return Ok(done);
         }
-        match step() {
-            Ok(done) => return Ok(done),
-            Err(error) => last = Some(error),
-        }
+        Stop::new().wait(RETRY_INTERVAL);
     }
-    let Some(error) = last else { bail!("nothing was tried") };
-    Err(error)
+    step()
 }
 
-fn timings(dialled: &dial::Dialled) -> BTreeMap<String, Value> {
-    let connect = ("connect_ms".to_owned(), millis(dialled.connect));
-    [connect, ("handshake_ms".to_owned(), millis(dialled.handshake))].into()
-}
-
-fn millis(span: Duration) -> Value {
-    json!(rounded(span.as_secs_f64() * 1_000.0))
+fn millis(span: Duration) -> f64 {
+    rounded(span.as_secs_f64() * 1_000.0)
 }
 
 /// Rounds to three decimals.
 fn rounded(number: f64) -> f64 {
     (number * 1_000.0).round() / 1_000.0
-}
-
-fn leaf(name: &str, status: &str, details: impl IntoIterator<Item = (&'static str, Value)>) -> Item {
-    let details = details.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    Item { name: name.into(), status: status.into(), details, ..Item::default() }
-}
-
-fn skipped(name: &str, why: &str) -> Item {
-    leaf(name, item::SKIPPED, [("reason", json!(why))])
-}
-
-fn failed(name: &str, error: &anyhow::Error) -> Item {
-    leaf(name, item::FAILED, [("error", json!(format!("{error:#}")))])
 }
 
 /// Splits `https://[::1]:8080/path` into host and port.
@@ -401,10 +357,17 @@ fn host_and_port(url: &str) -> Option<(String, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::SystemTime;
 
     fn answer(date: u64, sent: f64, came: f64) -> Answer {
         let at = |seconds: f64| SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds);
-        Answer { status: 200, date: Some(at(date as f64)), between: (at(sent), at(came)), body: Vec::new() }
+        Answer {
+            status: 200,
+            date: Some(at(date as f64)),
+            between: (at(sent), at(came)),
+            body: Vec::new(),
+            timings: Timings::default(),
+        }
     }
 
     #[test]

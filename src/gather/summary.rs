@@ -3,47 +3,35 @@
 //! Owns the words that indicate problems. An item fails if its problem occurred at all; errors of units are counted but not
 //! judged, since many units log harmless errors. Starts no thread.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
 use aho_corasick::AhoCorasick;
 use anyhow::{Context, Result};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::causes;
 use crate::item::{self, Item};
 use base::clock;
 use base::json::json;
 
-/// One kind of problem.
-struct Trouble {
-    name: &'static str,
-    meaning: &'static str,
-    /// Remedy, with a pointer to further documentation.
-    remedy: &'static str,
-    link: Option<&'static str>,
-    /// Words that indicate the problem, ignoring case. Each event logs exactly one line with them, so that events are
-    /// counted.
-    words: &'static [&'static str],
-}
+/// A kind of problem: its name, its meaning, its remedy, a link to more, which may be empty, and the words that indicate it,
+/// ignoring case. Each event logs exactly one line with them, so that events are counted.
+type Problem = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
-const TROUBLES: &[Trouble] = &[
-    Trouble {
-        name: "oom-kill",
-        meaning: "a process was killed for lack of memory",
-        remedy: "raise the memory limit of the pod that was killed, or move work off the node",
-        link: Some("https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/"),
-        words: &["out of memory: kill"],
-    },
-    Trouble {
-        name: "disk-error",
-        meaning: "a disk or its file system is failing",
-        remedy: "back the disk up and replace it; `smartctl -a` says how bad it is",
-        link: None,
-        words: &[
+const PROBLEMS: &[Problem] = &[
+    (
+        "oom-kill",
+        "a process was killed for lack of memory",
+        "raise the memory limit of the pod that was killed, or move work off the node",
+        "https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
+        &["out of memory: kill"],
+    ),
+    (
+        "disk-error",
+        "a disk or its file system is failing",
+        "back the disk up and replace it; `smartctl -a` says how bad it is",
+        "",
+        &[
             "i/o error",
             "critical medium error",
             "unrecovered read error",
@@ -54,34 +42,34 @@ const TROUBLES: &[Trouble] = &[
             "timeout, aborting",
             "timeout, reset controller",
         ],
-    },
-    Trouble {
-        name: "read-only-remount",
-        meaning: "a file system was made read-only after an error",
-        remedy: "find the disk error before it in the log, check the file system with `fsck`, then restart the node",
-        link: None,
-        words: &["remounting filesystem read-only", "forced shutdown of filesystem", "forced readonly"],
-    },
-    Trouble {
-        name: "disk-full",
-        meaning: "there was no space left to write",
-        remedy: "free space on the file system that is full, or enlarge it",
-        link: Some("https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/"),
-        words: &["no space left on device", "disk quota exceeded"],
-    },
-    Trouble {
-        name: "hardware-error",
-        meaning: "processor or memory reports errors",
-        remedy: "drain the node and have its memory and processor tested",
-        link: None,
-        words: &["[hardware error]: machine check", "machine check events logged", "edac mc"],
-    },
-    Trouble {
-        name: "kernel-fault",
-        meaning: "the kernel faulted or was stuck",
-        remedy: "update the kernel; the trace in the node's log names the driver",
-        link: Some("https://docs.kernel.org/admin-guide/bug-hunting.html"),
-        words: &[
+    ),
+    (
+        "read-only-remount",
+        "a file system was made read-only after an error",
+        "find the disk error before it in the log, check the file system with `fsck`, then restart the node",
+        "",
+        &["remounting filesystem read-only", "forced shutdown of filesystem", "forced readonly"],
+    ),
+    (
+        "disk-full",
+        "there was no space left to write",
+        "free space on the file system that is full, or enlarge it",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/",
+        &["no space left on device", "disk quota exceeded"],
+    ),
+    (
+        "hardware-error",
+        "processor or memory reports errors",
+        "drain the node and have its memory and processor tested",
+        "",
+        &["[hardware error]: machine check", "machine check events logged", "edac mc"],
+    ),
+    (
+        "kernel-fault",
+        "the kernel faulted or was stuck",
+        "update the kernel; the trace in the node's log names the driver",
+        "https://docs.kernel.org/admin-guide/bug-hunting.html",
+        &[
             "kernel panic - not syncing",
             "bug: unable to handle",
             "bug: kernel null pointer",
@@ -91,80 +79,71 @@ const TROUBLES: &[Trouble] = &[
             "detected stalls on cpu",
             "self-detected stall on cpu",
         ],
-    },
-    Trouble {
-        name: "hung-task",
-        meaning: "a task waited for minutes, mostly for a disk",
-        remedy: "look at the disks and network file systems that the tasks wait for",
-        link: None,
-        words: &["blocked for more than"],
-    },
-    Trouble {
-        name: "link-flap",
-        meaning: "a network link went away",
-        remedy: "check cable, switch port and driver of the interface",
-        link: None,
-        words: &["link is down", "lost carrier", "link becomes down"],
-    },
-    Trouble {
-        name: "conntrack-full",
-        meaning: "connections were dropped because too many were open",
-        remedy: "raise `net.netfilter.nf_conntrack_max`, or find what opens so many connections",
-        link: Some("https://docs.kernel.org/networking/nf_conntrack-sysctl.html"),
-        words: &["nf_conntrack: table full"],
-    },
-    Trouble {
-        name: "kubelet-restart",
-        meaning: "the kubelet ended and was started again",
-        remedy: "look at what the kubelet logged last before it ended",
-        link: Some("https://kubernetes.io/docs/tasks/debug/debug-cluster/"),
-        words: &["kubelet.service: scheduled restart job", "k3s.service: scheduled restart job"],
-    },
-    Trouble {
-        name: "runtime-restart",
-        meaning: "the container runtime ended and was started again",
-        remedy: "look at what the container runtime logged last before it ended",
-        link: Some("https://kubernetes.io/docs/tasks/debug/debug-cluster/"),
-        words: &[
+    ),
+    (
+        "hung-task",
+        "a task waited for minutes, mostly for a disk",
+        "look at the disks and network file systems that the tasks wait for",
+        "",
+        &["blocked for more than"],
+    ),
+    (
+        "link-flap",
+        "a network link went away",
+        "check cable, switch port and driver of the interface",
+        "",
+        &["link is down", "lost carrier", "link becomes down"],
+    ),
+    (
+        "conntrack-full",
+        "connections were dropped because too many were open",
+        "raise `net.netfilter.nf_conntrack_max`, or find what opens so many connections",
+        "https://docs.kernel.org/networking/nf_conntrack-sysctl.html",
+        &["nf_conntrack: table full"],
+    ),
+    (
+        "kubelet-restart",
+        "the kubelet ended and was started again",
+        "look at what the kubelet logged last before it ended",
+        "https://kubernetes.io/docs/tasks/debug/debug-cluster/",
+        &["kubelet.service: scheduled restart job", "k3s.service: scheduled restart job"],
+    ),
+    (
+        "runtime-restart",
+        "the container runtime ended and was started again",
+        "look at what the container runtime logged last before it ended",
+        "https://kubernetes.io/docs/tasks/debug/debug-cluster/",
+        &[
             "containerd.service: scheduled restart job",
             "crio.service: scheduled restart job",
             "docker.service: scheduled restart job",
         ],
-    },
-    Trouble {
-        name: "runtime-unhealthy",
-        meaning: "the kubelet found the runtime not ready",
-        remedy: "look at the container runtime's log and the load of the node",
-        link: Some("https://kubernetes.io/docs/tasks/debug/debug-cluster/"),
-        words: &["pleg is not healthy", "container runtime is down", "container runtime network not ready"],
-    },
-    Trouble {
-        name: "eviction",
-        meaning: "the kubelet ran short of something and evicted pods",
-        remedy: "give the node more of what it ran short of, or set requests that say what pods need",
-        link: Some("https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/"),
-        words: &["eviction manager: attempting to reclaim", "eviction manager: must evict pod"],
-    },
-    Trouble {
-        name: "clock-step",
-        meaning: "the clock was set in a jump",
-        remedy: "let one time service keep the clock, and find out why it was off",
-        link: None,
-        words: &["time has been changed", "clock was stepped", "time jump detected"],
-    },
+    ),
+    (
+        "runtime-unhealthy",
+        "the kubelet found the runtime not ready",
+        "look at the container runtime's log and the load of the node",
+        "https://kubernetes.io/docs/tasks/debug/debug-cluster/",
+        &["pleg is not healthy", "container runtime is down", "container runtime network not ready"],
+    ),
+    (
+        "eviction",
+        "the kubelet ran short of something and evicted pods",
+        "give the node more of what it ran short of, or set requests that say what pods need",
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/",
+        &["eviction manager: attempting to reclaim", "eviction manager: must evict pod"],
+    ),
+    (
+        "clock-step",
+        "the clock was set in a jump",
+        "let one time service keep the clock, and find out why it was off",
+        "",
+        &["time has been changed", "clock was stepped", "time jump detected"],
+    ),
 ];
 
-/// The priorities of syslog, and their form in journal entries.
-const PRIORITIES: [(&str, &str); 8] = [
-    ("emerg", r#""priority":"0""#),
-    ("alert", r#""priority":"1""#),
-    ("crit", r#""priority":"2""#),
-    ("err", r#""priority":"3""#),
-    ("warning", r#""priority":"4""#),
-    ("notice", r#""priority":"5""#),
-    ("info", r#""priority":"6""#),
-    ("debug", r#""priority":"7""#),
-];
+/// The priorities of syslog, from number 0.
+const PRIORITIES: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
 /// Least severe priority that counts as an error.
 const ERROR: usize = 3;
@@ -185,7 +164,7 @@ pub(crate) struct Summary {
     /// The problem that each word indicates.
     troubles: Vec<usize>,
     seen: Vec<Seen>,
-    units: BTreeMap<String, Unit>,
+    units: BTreeMap<String, Seen>,
     /// Number of entries per priority.
     priorities: [u64; PRIORITIES.len()],
     entries: u64,
@@ -201,39 +180,12 @@ struct Seen {
     example: String,
 }
 
-#[derive(Default)]
-struct Unit {
-    errors: u64,
-    example: String,
-}
-
-/// The relevant fields of a journal entry. A message that is not text is an array of bytes.
-#[derive(Deserialize)]
-struct Entry<'a> {
-    #[serde(rename = "MESSAGE", borrow, default)]
-    message: Option<Text<'a>>,
-    #[serde(rename = "PRIORITY", borrow, default)]
-    priority: Option<Text<'a>>,
-    #[serde(rename = "_SYSTEMD_UNIT", borrow, default)]
-    unit: Option<Text<'a>>,
-    #[serde(rename = "SYSLOG_IDENTIFIER", borrow, default)]
-    identifier: Option<Text<'a>>,
-    #[serde(rename = "__REALTIME_TIMESTAMP", borrow, default)]
-    time: Option<Text<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Text<'a> {
-    Plain(#[serde(borrow)] Cow<'a, str>),
-    Other(IgnoredAny),
-}
-
-impl Text<'_> {
-    fn str(text: Option<&Text>) -> String {
-        match text {
-            Some(Text::Plain(text)) => text.clone().into_owned(),
-            _ => String::new(),
+impl Seen {
+    fn add(&mut self, message: &str) {
+        self.count += 1;
+        if self.count == 1 {
+            let visible = message.chars().map(|c| if c.is_control() { ' ' } else { c });
+            self.example = visible.take(EXAMPLE).collect();
         }
     }
 }
@@ -241,17 +193,17 @@ impl Text<'_> {
 impl Summary {
     /// An empty summary.
     pub(crate) fn new() -> Result<Self> {
-        let words = TROUBLES.iter().enumerate();
-        let words = words.flat_map(|(index, trouble)| trouble.words.iter().map(move |word| (index, *word)));
+        let words = PROBLEMS.iter().enumerate();
+        let words = words.flat_map(|(index, (.., words))| words.iter().map(move |word| (index, *word)));
         let (troubles, words): (Vec<usize>, Vec<&str>) = words.unzip();
-        let all = words.into_iter().chain(PRIORITIES.map(|(_, look)| look));
-        let words =
-            AhoCorasick::builder().ascii_case_insensitive(true).build(all).context("words are broken")?;
-        let seen = vec![Seen::default(); TROUBLES.len()];
+        let priorities = (0..PRIORITIES.len()).map(|number| format!(r#""priority":"{number}""#));
+        let all = words.into_iter().map(str::to_owned).chain(priorities);
+        let words = AhoCorasick::builder().ascii_case_insensitive(true).build(all);
+        let words = words.context("words are broken")?;
         Ok(Self {
             words,
             troubles,
-            seen,
+            seen: vec![Seen::default(); PROBLEMS.len()],
             units: BTreeMap::new(),
             priorities: [0; PRIORITIES.len()],
             entries: 0,
@@ -300,39 +252,31 @@ impl Summary {
         if whole && !told && priority.is_none_or(|level| level > ERROR) {
             return;
         }
-        let Ok(entry) = serde_json::from_slice::<Entry>(line) else {
+        let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(line) else {
             self.unreadable += 1;
             return;
         };
-        let message = Text::str(entry.message.as_ref());
+        // A message that is not text is an array of bytes.
+        let field = |name| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+        let message = field("MESSAGE");
         let told =
-            self.words.find_iter(&*message).filter_map(|found| self.troubles.get(found.pattern().as_usize()));
+            self.words.find_iter(message).filter_map(|found| self.troubles.get(found.pattern().as_usize()));
         for index in told.copied().collect::<BTreeSet<usize>>() {
+            let time = time(field("__REALTIME_TIMESTAMP"));
             let seen = &mut self.seen[index];
-            let time = time(&Text::str(entry.time.as_ref()));
-            seen.count += 1;
+            seen.add(message);
             if seen.count == 1 {
-                seen.example = short(&message);
                 seen.first.clone_from(&time);
             }
             seen.last = time.or(seen.last.take());
         }
-        let priority = Text::str(entry.priority.as_ref()).parse::<usize>();
-        if priority.is_ok_and(|priority| priority <= ERROR) {
-            let unit = Text::str(entry.unit.as_ref());
-            let name = if unit.is_empty() { Text::str(entry.identifier.as_ref()) } else { unit };
-            let name = if name.is_empty() { "unnamed".to_owned() } else { name };
+        if field("PRIORITY").parse::<usize>().is_ok_and(|priority| priority <= ERROR) {
+            let names = [field("_SYSTEMD_UNIT"), field("SYSLOG_IDENTIFIER"), "unnamed"];
+            let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
             // Any process can choose its identifier, so their number is unbounded.
-            let name = if self.units.len() < MAX_UNITS || self.units.contains_key(&name) {
-                name
-            } else {
-                "others".to_owned()
-            };
-            let unit = self.units.entry(name).or_default();
-            unit.errors += 1;
-            if unit.errors == 1 {
-                unit.example = short(&message);
-            }
+            let is_listed = self.units.len() < MAX_UNITS || self.units.contains_key(name);
+            let name = if is_listed { name } else { "others" };
+            self.units.entry(name.to_owned()).or_default().add(message);
         }
     }
 
@@ -340,73 +284,55 @@ impl Summary {
     pub(crate) fn item(mut self, details: BTreeMap<String, Value>) -> Item {
         let rest = std::mem::take(&mut self.carry);
         self.line(&rest);
-        let patterns = TROUBLES.iter().zip(&self.seen).map(|(trouble, seen)| {
-            let mut details = BTreeMap::from([("count".to_owned(), json!(seen.count))]);
-            if seen.count > 0 {
-                // The cause is derived from what failures have in common.
-                let failure = format!("{}\n{}", trouble.meaning, seen.example);
-                details.insert(item::FAILURE.into(), json!(failure));
-                details.insert(item::REMEDY.into(), json!(trouble.remedy));
-                details.extend(trouble.link.map(|link| (item::LINK.to_owned(), json!(link))));
-                details.extend(seen.first.iter().map(|time| ("first".to_owned(), json!(time))));
-                details.extend(seen.last.iter().map(|time| ("last".to_owned(), json!(time))));
+        let troubles = PROBLEMS.iter().zip(&self.seen).map(|((name, meaning, remedy, link, _), seen)| {
+            let item = Item::new(*name, item::PASSED).with("count", seen.count);
+            if seen.count == 0 {
+                return item;
             }
-            leaf(trouble.name, if seen.count > 0 { item::FAILED } else { item::PASSED }, details)
+            let mut item = Item { status: item::FAILED.into(), ..item }
+                // The cause is derived from what failures have in common.
+                .with(item::FAILURE, format!("{meaning}\n{}", seen.example))
+                .with(item::REMEDY, *remedy);
+            let link = Some(*link).filter(|link| !link.is_empty());
+            for (key, text) in
+                [("first", seen.first.as_deref()), ("last", seen.last.as_deref()), (item::LINK, link)]
+            {
+                item.details.extend(text.map(|text| (key.to_owned(), text.into())));
+            }
+            item
         });
-        let troubles: Vec<Item> = patterns.collect();
+        let troubles: Vec<Item> = troubles.collect();
         let units = self.units.into_iter().map(|(name, unit)| {
-            let details = BTreeMap::from([
-                ("errors".to_owned(), json!(unit.errors)),
-                ("example".to_owned(), json!(unit.example)),
-            ]);
-            leaf(&name, item::PASSED, details)
+            Item::new(name, item::PASSED).with("errors", unit.count).with("example", unit.example)
         });
         let units: Vec<Item> = units.collect();
         let failed = troubles.iter().any(|trouble| trouble.status == item::FAILED);
         let status = if failed { item::FAILED } else { item::PASSED };
-        let mut all = details;
-        all.insert("entries".into(), json!(self.entries));
-        let counted = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
-        let counts = counted.map(|((name, _), count)| ((*name).to_owned(), json!(count)));
-        all.insert("priorities".into(), Value::Object(counts.collect()));
+        let counts = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
+        let counts: BTreeMap<_, _> = counts.collect();
+        let mut all =
+            Item::new("log-summary", status).with("entries", self.entries).with("priorities", json!(counts));
+        all.details.extend(details);
         if self.unreadable > 0 {
-            all.insert("unreadable".into(), json!(self.unreadable));
+            all = all.with("unreadable", self.unreadable);
         }
-        let mut items =
-            vec![Item { name: "trouble".into(), status: status.into(), items: troubles, ..Item::default() }];
+        all.items.push(Item { items: troubles, ..Item::new("trouble", status) });
         if !units.is_empty() {
-            items.push(Item {
-                name: "units-with-errors".into(),
-                status: item::PASSED.into(),
-                items: units,
-                ..Item::default()
-            });
+            all.items.push(Item { items: units, ..Item::new("units-with-errors", item::PASSED) });
         }
-        Item { name: "log-summary".into(), status: status.into(), details: all, items, ..Item::default() }
+        all
     }
 }
 
 /// The result without any log.
 pub(crate) fn no_log(why: &str) -> Item {
-    let remedy = causes::remedy(why).unwrap_or(
-        "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
-    );
-    let details = [("error".to_owned(), json!(why)), (item::REMEDY.to_owned(), json!(remedy))];
-    leaf("log-summary", item::FAILED, details.into())
-}
-
-fn leaf(name: &str, status: &str, details: BTreeMap<String, Value>) -> Item {
-    Item { name: name.into(), status: status.into(), details, ..Item::default() }
+    Item::new("log-summary", item::FAILED).with("error", why).with(item::REMEDY, super::remedy(why))
 }
 
 /// Formats microseconds since 1970 as RFC 3339.
 fn time(micros: &str) -> Option<String> {
     let span = Duration::from_micros(micros.parse().ok()?);
     Some(clock::rfc3339(UNIX_EPOCH.checked_add(span)?))
-}
-
-fn short(message: &str) -> String {
-    message.chars().take(EXAMPLE).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

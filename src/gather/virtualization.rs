@@ -2,124 +2,98 @@
 
 use std::collections::BTreeSet;
 
-use super::{Facts, Node, Source};
+use regex::Regex;
+
+use super::{Facts, Node};
 use base::json::json;
 
-pub(crate) struct Virtualization;
-
-/// Firmware texts that identify hypervisors: Ansible's fact, a text in it, technology.
-const FIRMWARE: &[(&str, &[&str], &str)] = &[
-    ("product_name", &["KVM", "KVM Server", "Bochs", "AHV"], "kvm"),
-    ("system_vendor", &["oVirt"], "oVirt"),
-    ("product_name", &["VMware Virtual Platform", "VMware7,1", "VMware20,1"], "VMware"),
-    ("product_name", &["OpenStack Compute", "OpenStack Nova"], "openstack"),
-    ("bios_vendor", &["Xen"], "xen"),
-    ("bios_vendor", &["innotek GmbH"], "virtualbox"),
-    ("bios_vendor", &["Amazon EC2", "DigitalOcean", "Hetzner"], "kvm"),
-    ("system_vendor", &["QEMU", "Amazon EC2", "DigitalOcean", "Google", "Scaleway", "Nutanix"], "kvm"),
-    ("system_vendor", &["KubeVirt"], "KubeVirt"),
-    ("system_vendor", &["Microsoft Corporation"], "VirtualPC"),
-    ("system_vendor", &["Parallels Software International Inc."], "parallels"),
-    ("system_vendor", &["OpenStack Foundation"], "openstack"),
+/// A file, a pattern in it, empty if its existence suffices, and the technology, empty if it is the text found; whether the
+/// node has it for its guests, and the role that follows. The first match is the node's type.
+const SIGNS: &[(&str, &str, &str, bool, &str)] = &[
+    ("/proc/1/cgroup", "/docker[/-]", "docker", false, "guest"),
+    ("/proc/1/cgroup", r"/lxc/|/machine\.slice/machine-lxc", "lxc", false, "guest"),
+    ("/proc/1/cgroup", r"/system\.slice/containerd\.service", "containerd", false, "guest"),
+    ("/proc/1/environ", r"(^|\x00)container=lxc($|\x00)", "lxc", false, "guest"),
+    ("/proc/1/environ", r"(^|\x00)container=podman($|\x00)", "podman", false, "guest"),
+    ("/proc/1/environ", r"(^|\x00)container=[^\x00]", "container", false, "guest"),
+    ("/proc/bc", "", "openvz", true, "host"),
+    ("/proc/vz", "", "openvz", false, "guest"),
+    ("/run/systemd/container", "^.+", "", false, "guest"),
+    ("/.dockerenv", "", "docker", false, "guest"),
+    ("/.dockerinit", "", "docker", false, "guest"),
+    ("/run/.containerenv", "", "podman", false, "guest"),
+    ("/proc/xen/capabilities", "control_d", "xen", true, "host"),
+    ("/proc/xen", "", "xen", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/product_name", "^(KVM|KVM Server|Bochs|AHV)$", "kvm", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^oVirt$", "oVirt", false, "guest"),
+    (
+        "/sys/devices/virtual/dmi/id/product_name",
+        "^(VMware Virtual Platform|VMware7,1|VMware20,1)$",
+        "VMware",
+        false,
+        "guest",
+    ),
+    ("/sys/devices/virtual/dmi/id/product_name", "^OpenStack (Compute|Nova)$", "openstack", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^Xen$", "xen", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^innotek GmbH$", "virtualbox", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^(Amazon EC2|DigitalOcean|Hetzner)$", "kvm", false, "guest"),
+    (
+        "/sys/devices/virtual/dmi/id/sys_vendor",
+        "^(QEMU|Amazon EC2|DigitalOcean|Google|Scaleway|Nutanix)$",
+        "kvm",
+        false,
+        "guest",
+    ),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^KubeVirt$", "KubeVirt", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^Microsoft Corporation$", "VirtualPC", false, "guest"),
+    (
+        "/sys/devices/virtual/dmi/id/sys_vendor",
+        r"^Parallels Software International Inc\.$",
+        "parallels",
+        false,
+        "guest",
+    ),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^OpenStack Foundation$", "openstack", false, "guest"),
+    ("/proc/cpuinfo", "(?m)^model name.*QEMU Virtual CPU", "kvm", false, "guest"),
+    ("/proc/modules", "(?m)^kvm ", "kvm", true, "host"),
+    ("/proc/modules", "(?m)^vboxdrv ", "virtualbox", true, "host"),
+    ("/proc/modules", "(?m)^virtio ", "kvm", true, "guest"),
+    ("/dev/kvm", "", "kvm", true, "host"),
 ];
 
 /// Technologies that are also reported as containers.
 const CONTAINERS: &[&str] = &["docker", "lxc", "podman", "openvz", "containerd"];
 
-/// Kernel modules, their technology, and whether they indicate a host rather than a guest.
-const MODULES: &[(&str, &str, bool)] =
-    &[("kvm", "kvm", true), ("vboxdrv", "virtualbox", true), ("virtio", "kvm", false)];
-
-impl Source for Virtualization {
-    fn gather(&self, node: &Node, facts: &mut Facts) {
-        let mut found = Found::default();
-        containers(node, &mut found);
-        for (fact, texts, technology) in FIRMWARE {
-            if texts.contains(&facts.text(fact)) {
-                found.guest(technology);
-            }
+pub(super) fn gather(node: &Node, facts: &mut Facts) {
+    let mut first = None;
+    let (mut guests, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+    for (file, pattern, technology, for_guests, role) in SIGNS {
+        let found = if pattern.is_empty() {
+            node.exists(file).then(String::new)
+        } else {
+            let pattern = Regex::new(pattern).ok();
+            node.text(file).and_then(|text| Some(pattern?.find(&text)?.as_str().to_owned()))
+        };
+        let Some(found) = found else { continue };
+        let technology = if technology.is_empty() { found } else { (*technology).to_owned() };
+        // CloudLinux has the files of OpenVZ, and a host of a technology those of its guests.
+        if technology == "openvz" && node.exists("/proc/lve") || !for_guests && hosts.contains(&technology) {
+            continue;
         }
-        let cpus = node.text("/proc/cpuinfo").unwrap_or_default();
-        if cpus.lines().any(|line| line.starts_with("model name") && line.contains("QEMU Virtual CPU")) {
-            found.guest("kvm");
-        }
-        let loaded = node.text("/proc/modules").unwrap_or_default();
-        let loaded: BTreeSet<&str> = loaded.lines().filter_map(|line| line.split(' ').next()).collect();
-        for (module, technology, host) in MODULES {
-            if loaded.contains(module) {
-                found.host(technology, *host);
-            }
-        }
-        if node.exists("/dev/kvm") {
-            found.host("kvm", true);
-        }
-        let (kind, role) = found.first.unwrap_or(("NA".into(), "NA"));
-        facts.set("virtualization_type", kind);
-        facts.set("virtualization_role", role);
-        facts.set("virtualization_tech_guest", json!(found.guests));
-        facts.set("virtualization_tech_host", json!(found.hosts));
-        facts.set_own("kernel_modules", json!(loaded));
+        first.get_or_insert((technology.clone(), *role));
+        if *for_guests { &mut hosts } else { &mut guests }.insert(technology);
     }
-}
-
-/// Findings; the first one determines the node's type and role.
-#[derive(Default)]
-struct Found {
-    first: Option<(String, &'static str)>,
-    guests: BTreeSet<String>,
-    hosts: BTreeSet<String>,
-}
-
-impl Found {
-    fn guest(&mut self, technology: &str) {
-        self.guests.insert(technology.to_owned());
-        self.first.get_or_insert((technology.to_owned(), "guest"));
+    if CONTAINERS.iter().any(|kind| guests.contains(*kind)) {
+        guests.insert("container".into());
     }
-
-    fn host(&mut self, technology: &str, host: bool) {
-        self.hosts.insert(technology.to_owned());
-        self.first.get_or_insert((technology.to_owned(), if host { "host" } else { "guest" }));
-    }
-}
-
-fn containers(node: &Node, found: &mut Found) {
-    for line in node.text("/proc/1/cgroup").unwrap_or_default().lines() {
-        if line.contains("/docker/") || line.contains("/docker-") {
-            found.guest("docker");
-        } else if line.contains("/lxc/") || line.contains("/machine.slice/machine-lxc") {
-            found.guest("lxc");
-        } else if line.contains("/system.slice/containerd.service") {
-            found.guest("containerd");
-        }
-    }
-    let environment = node.bytes("/proc/1/environ").unwrap_or_default();
-    for variable in environment.split(|byte| *byte == 0).map(String::from_utf8_lossy) {
-        match variable.strip_prefix("container=") {
-            Some("lxc") => found.guest("lxc"),
-            Some("podman") => found.guest("podman"),
-            Some(kind) if !kind.is_empty() => found.guest("container"),
-            _ => {}
-        }
-    }
-    if node.exists("/proc/vz") && !node.exists("/proc/lve") {
-        if node.exists("/proc/bc") { found.host("openvz", true) } else { found.guest("openvz") }
-    }
-    if let Some(kind) = node.some("/run/systemd/container") {
-        found.guest(&kind);
-    }
-    if node.exists("/.dockerenv") || node.exists("/.dockerinit") {
-        found.guest("docker");
-    }
-    if node.exists("/run/.containerenv") {
-        found.guest("podman");
-    }
-    if CONTAINERS.iter().any(|kind| found.guests.contains(*kind)) {
-        found.guests.insert("container".into());
-    }
-    if node.exists("/proc/xen") {
-        let control = node.text("/proc/xen/capabilities").is_some_and(|text| text.contains("control_d"));
-        if control { found.host("xen", true) } else { found.guest("xen") }
-    }
+    let (kind, role) = first.unwrap_or(("NA".into(), "NA"));
+    facts.set("virtualization_type", kind);
+    facts.set("virtualization_role", role);
+    facts.set("virtualization_tech_guest", json!(guests));
+    facts.set("virtualization_tech_host", json!(hosts));
+    let modules = node.text("/proc/modules").unwrap_or_default();
+    let modules: BTreeSet<&str> = modules.lines().filter_map(|line| line.split(' ').next()).collect();
+    facts.set_own("kernel_modules", json!(modules));
 }
 
 #[cfg(test)]
@@ -128,10 +102,10 @@ mod tests {
     use super::*;
 
     fn check(name: &str, files: &[(&str, &str)], product: &str, expected: (&str, &str)) {
-        let (_scratch, node) = Scratch::node(files);
+        let product = [("sys/devices/virtual/dmi/id/product_name", product)];
+        let (_scratch, node) = Scratch::node(&[files, &product].concat());
         let mut facts = Facts::default();
-        facts.set("product_name", product);
-        Virtualization.gather(&node, &mut facts);
+        gather(&node, &mut facts);
         assert_eq!(
             (facts.text("virtualization_type"), facts.text("virtualization_role")),
             expected,
@@ -157,5 +131,13 @@ mod tests {
         );
         check("podman", &[("proc/1/environ", "A=b\0container=podman\0")], "", ("podman", "guest"));
         check("vmware", &[], "VMware7,1", ("VMware", "guest"));
+        check("xen host", &[("proc/xen/capabilities", "control_d\n")], "", ("xen", "host"));
+        check("xen guest", &[("proc/xen/capabilities", "\n")], "", ("xen", "guest"));
+        check("nspawn", &[("run/systemd/container", "systemd-nspawn\n")], "", ("systemd-nspawn", "guest"));
+    }
+
+    #[test]
+    fn every_pattern_is_one() {
+        assert!(SIGNS.iter().all(|(_, pattern, ..)| Regex::new(pattern).is_ok()));
     }
 }

@@ -13,4 +13,4 @@ pub(crate) mod verify;
 mod wanted;
 
 pub(crate) use translation::{Translation, registries};
-pub(crate) use wanted::{CONFORMANCE, CONFORMANCE_LATEST, Wanted, images_of, is_conformance};
+pub(crate) use wanted::{CONFORMANCE, CONFORMANCE_LATEST, PluginImages, images_of, is_conformance};

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use base::oci::{self, Look, Reference};
+use base::oci::{self, ImageInfo, Reference};
 
 /// Availability of an image.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Found {
+pub(crate) enum Availability {
     /// Available.
-    Here(Look),
+    Here(ImageInfo),
     /// Missing.
     Missing,
     /// The registry denies access.
@@ -20,16 +20,16 @@ pub(crate) enum Found {
 }
 
 /// Queries the registry of an image.
-pub(crate) fn ask(client: &oci::Client, image: &str) -> Found {
+pub(crate) fn ask(client: &oci::Client, image: &str) -> Availability {
     match Reference::parse(image).and_then(|name| client.look(&name)) {
-        Ok(Some(look)) => Found::Here(look),
-        Ok(None) => Found::Missing,
-        Err(error) if oci::is_unreached(&error) => Found::Unknown(format!("{error:#}")),
-        Err(error) => Found::Refused(format!("{error:#}")),
+        Ok(Some(look)) => Availability::Here(look),
+        Ok(None) => Availability::Missing,
+        Err(error) if oci::is_unreached(&error) => Availability::Unknown(format!("{error:#}")),
+        Err(error) => Availability::Refused(format!("{error:#}")),
     }
 }
 
-impl Found {
+impl Availability {
     /// The reason why nodes of these architectures cannot run it, if any.
     pub(crate) fn trouble(&self, image: &str, architectures: &BTreeSet<String>) -> Option<String> {
         match self {
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn an_image_has_to_be_there_for_each_architecture() {
         let here = |platforms: &[&str]| {
-            Found::Here(Look {
+            Availability::Here(ImageInfo {
                 digest: "sha256:0".into(),
                 platforms: platforms.iter().map(|platform| (*platform).to_owned()).collect(),
             })
@@ -72,9 +72,9 @@ mod tests {
                 here(&["linux/amd64"]),
                 Some("no match for platform: `i` is built for linux/amd64 and not for nodes with arm64"),
             ),
-            (Found::Missing, Some("manifest unknown: the registry does not have `i`")),
-            (Found::Refused("no".into()), Some("pull access denied: no")),
-            (Found::Unknown("away".into()), None),
+            (Availability::Missing, Some("manifest unknown: the registry does not have `i`")),
+            (Availability::Refused("no".into()), Some("pull access denied: no")),
+            (Availability::Unknown("away".into()), None),
         ] {
             assert_eq!(found.trouble("i", &nodes).as_deref(), expected, "{found:?}");
         }

@@ -15,14 +15,14 @@ pub(crate) const CONFORMANCE: &str = "registry.k8s.io/conformance";
 pub(crate) const CONFORMANCE_LATEST: &str = "gcr.io/k8s-staging-ci-images/conformance";
 
 /// The images of a set of plugins.
-pub(crate) struct Wanted {
+pub(crate) struct PluginImages {
     images: BTreeSet<String>,
     conformance: Option<String>,
     /// The Kubernetes version, if an image depends on it.
     pub version: Option<String>,
 }
 
-impl Wanted {
+impl PluginImages {
     /// Only the image of this program.
     pub(crate) fn new(own: &str) -> Self {
         Self { images: BTreeSet::from([own.to_owned()]), conformance: None, version: None }

@@ -81,6 +81,17 @@ pub(crate) struct Item {
 }
 
 impl Item {
+    /// An item without details and children.
+    pub(crate) fn new(name: impl Into<String>, status: &str) -> Self {
+        Self { name: name.into(), status: status.into(), ..Self::default() }
+    }
+
+    /// The same item with one more detail.
+    pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(key.to_owned(), value.into());
+        self
+    }
+
     /// Duration according to the details: a number of seconds, or a duration in Go's notation.
     pub(crate) fn duration(&self) -> Option<f64> {
         let seconds = match self.details.get(DURATION)? {

@@ -4,37 +4,40 @@
 //! meaning in YAML 1.1. Unknown keys are ignored, and the last of duplicate keys counts.
 
 use std::cell::Cell;
-use std::io::{self, BufRead, Read, Seek};
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, Read};
 use std::rc::Rc;
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use libyaml_safer::{EventData, ScalarStyle};
 use serde_json::{Map, Value};
 
 use super::tree::DEPTH;
 use super::utf16::Utf16;
 use crate::item::Item;
-use base::yaml::{self, Quick, Unusual};
+use base::json::weight;
+use base::yaml::{self, Content};
 
 /// Maximum text of one item.
 const ITEM_LIMIT: u64 = 32 << 20;
 /// Maximum size of children buffered for fields that may follow them.
 const HELD_LIMIT: usize = 512 << 10;
 
-/// Receives a tree, depth first. An item with children is entered and left; one without is a leaf.
-pub(crate) trait Visit {
-    /// A group starts; its fields are those that precede its children.
-    fn enter(&mut self, _: Item) -> anyhow::Result<()> {
-        Ok(())
-    }
+/// The key that merges other maps.
+const MERGE: &str = "<<";
 
-    /// The innermost group ends.
-    fn leave(&mut self) -> anyhow::Result<()> {
-        Ok(())
-    }
-
+/// A step of the walk through a tree, depth first.
+pub(crate) enum Step {
+    /// An item with children starts; its fields are those that precede its children.
+    Enter(Item),
+    /// The innermost such item ends.
+    Leave,
     /// An item without children.
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()>;
+    Item(Item),
 }
+
+/// Receives a tree.
+pub(crate) type Visit<'v> = dyn FnMut(Step) -> Result<()> + 'v;
 
 /// The author of a tree, which determines the meaning of its plain scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,71 +48,16 @@ pub(crate) enum Writer {
     Aggregator,
 }
 
-/// Passes the tree in the first document of `input`, which is at its start, to `visitor`.
-///
-/// Machine-written files are read by a fast path. Any other text is read again from the start by the full parser,
-/// skipping what the visitor has already received.
-pub(crate) fn read(
-    mut input: impl Read + Seek,
-    writer: Writer,
-    visitor: &mut impl Visit,
-) -> anyhow::Result<()> {
-    let mut teller = Teller { visitor, told: 0, skip: 0 };
-    let taken = Rc::new(Cell::new(0));
-    let metered = Metered { input: &mut input, taken: taken.clone() };
-    let source = Quick::new(io::BufReader::with_capacity(32 << 10, metered));
-    match (Reader { source, taken, writer }).document(&mut teller) {
-        Err(error) if error.is::<Unusual>() => {}
-        other => return other,
-    }
-    input.rewind()?;
-    (teller.skip, teller.told) = (teller.told, 0);
-    read_any(input, writer, &mut teller)
-}
-
-/// Passes on what the visitor has not received yet.
-struct Teller<'v, V> {
-    visitor: &'v mut V,
-    told: u64,
-    skip: u64,
-}
-
-impl<V> Teller<'_, V> {
-    fn is_new(&mut self) -> bool {
-        self.told += 1;
-        self.told > self.skip
-    }
-}
-
-impl<V: Visit> Visit for Teller<'_, V> {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        if self.is_new() { self.visitor.enter(item) } else { Ok(()) }
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        if self.is_new() { self.visitor.leave() } else { Ok(()) }
-    }
-
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        if self.is_new() { self.visitor.leaf(item) } else { Ok(()) }
-    }
-}
-
-/// Reads with the full parser.
-fn read_any(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyhow::Result<()> {
+/// Passes the tree in the first document of `input` to `visit`.
+pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> Result<()> {
     let taken = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
-    let big_endian = match input.fill_buf()? {
-        [0xff, 0xfe, ..] => Some(false),
-        [0xfe, 0xff, ..] => Some(true),
-        _ => None,
-    };
-    let input: Box<dyn BufRead> = match big_endian {
-        None => Box::new(input),
-        Some(big_endian) => {
+    let input: Box<dyn BufRead> = match *input.fill_buf()? {
+        [first @ (0xff | 0xfe), second, ..] if first ^ second == 1 => {
             input.consume(2);
-            Box::new(io::BufReader::new(Utf16::new(input, big_endian)))
+            Box::new(io::BufReader::new(Utf16::new(input, first == 0xfe)))
         }
+        _ => Box::new(input),
     };
     // The parser fails on a block of text that ends without a line feed.
     let mut input = input.chain(&b"\n"[..]);
@@ -117,33 +65,15 @@ fn read_any(input: impl Read, writer: Writer, visitor: &mut impl Visit) -> anyho
     reader.source.set_input(&mut input);
     loop {
         match reader.event()? {
-            EventData::StreamEnd => anyhow::bail!("EOF"),
+            EventData::StreamEnd => bail!("EOF"),
             EventData::DocumentStart { .. } => break,
             _ => {}
         }
     }
-    reader.document(visitor)
-}
-
-/// A source of events.
-trait Source {
-    fn event(&mut self) -> anyhow::Result<EventData>;
-}
-
-impl<R: BufRead> Source for Quick<R> {
-    fn event(&mut self) -> anyhow::Result<EventData> {
-        Ok(Quick::event(self)?)
-    }
-}
-
-impl Source for yaml::Events<'_> {
-    fn event(&mut self) -> anyhow::Result<EventData> {
-        match yaml::next_event(self) {
-            // The cause has the same text.
-            Ok(Some(event)) => Ok(event.map_err(|error| anyhow::anyhow!("{error}"))?.data),
-            Ok(None) => Ok(EventData::StreamEnd),
-            Err(yaml::Unreadable) => anyhow::bail!("not a result: it cannot be read as YAML"),
-        }
+    match reader.event()? {
+        EventData::MappingStart { .. } => reader.item(visit, 0),
+        event if is_null(&event) => visit(Step::Item(Item::default())),
+        _ => bail!("not a result: the document is not a map"),
     }
 }
 
@@ -166,232 +96,149 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-struct Reader<S> {
-    source: S,
+/// Buffers an item's children, since its fields may follow them in hand-written files, until there are too many.
+struct Children<'v, 'i> {
+    visit: &'v mut Visit<'i>,
+    /// The fields of the item so far.
+    item: Item,
+    held: Vec<Step>,
+    held_size: usize,
+    released: bool,
+}
+
+impl Children<'_, '_> {
+    fn take(&mut self, step: Step) -> Result<()> {
+        if self.released {
+            return (self.visit)(step);
+        }
+        self.held_size += size_of::<Step>();
+        if let Step::Enter(item) | Step::Item(item) = &step {
+            self.held_size += item.name.len() + item.details.values().map(weight).sum::<usize>();
+        }
+        self.held.push(step);
+        if self.held_size > HELD_LIMIT { self.release() } else { Ok(()) }
+    }
+
+    fn release(&mut self) -> Result<()> {
+        self.released = true;
+        (self.visit)(Step::Enter(std::mem::take(&mut self.item)))?;
+        std::mem::take(&mut self.held).into_iter().try_for_each(&mut self.visit)
+    }
+
+    fn finish(mut self) -> Result<()> {
+        if !self.released {
+            if self.held.is_empty() {
+                return (self.visit)(Step::Item(self.item));
+            }
+            self.release()?;
+        }
+        (self.visit)(Step::Leave)
+    }
+}
+
+struct Reader<'i> {
+    source: yaml::Events<'i>,
     taken: Rc<Cell<u64>>,
     writer: Writer,
 }
 
-/// The destination of an item's children: buffered, since an item's fields may follow them in hand-written files,
-/// until there are too many; then the visitor.
-struct Children<'v> {
-    /// The fields of the item so far.
-    item: Item,
-    visitor: &'v mut dyn Visit,
-    held: Vec<Step>,
-    held_size: usize,
-    through: bool,
-}
-
-enum Step {
-    Enter(Item),
-    Leave,
-    Leaf(Item),
-}
-
-impl Visit for Children<'_> {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        self.step(Step::Enter(item))
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        self.step(Step::Leave)
-    }
-
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        self.step(Step::Leaf(item))
-    }
-}
-
-impl Children<'_> {
-    fn step(&mut self, step: Step) -> anyhow::Result<()> {
-        if self.through {
-            return tell(step, self.visitor);
-        }
-        self.held_size += size_of::<Step>();
-        if let Step::Enter(item) | Step::Leaf(item) = &step {
-            self.held_size += item.name.len();
-            self.held_size += item.details.values().map(size).sum::<usize>();
-        }
-        self.held.push(step);
-        if self.held_size > HELD_LIMIT { self.let_go() } else { Ok(()) }
-    }
-
-    /// Drops buffered children when another list of children replaces them.
-    fn forget(&mut self) {
-        self.held.clear();
-        self.held_size = 0;
-    }
-
-    fn let_go(&mut self) -> anyhow::Result<()> {
-        self.through = true;
-        self.visitor.enter(std::mem::take(&mut self.item))?;
-        std::mem::take(&mut self.held).into_iter().try_for_each(|step| tell(step, self.visitor))
-    }
-
-    fn finish(mut self) -> anyhow::Result<()> {
-        if !self.through && self.held.is_empty() {
-            return self.visitor.leaf(self.item);
-        }
-        if !self.through {
-            self.let_go()?;
-        }
-        self.visitor.leave()
-    }
-}
-
-/// Approximate memory of a value.
-fn size(value: &Value) -> usize {
-    let below = match value {
-        Value::String(text) => text.len(),
-        Value::Array(list) => list.iter().map(size).sum(),
-        Value::Object(map) => map.iter().map(|(key, value)| key.len() + size(value)).sum(),
-        _ => 0,
-    };
-    size_of::<Value>() + below
-}
-
-fn tell(step: Step, visitor: &mut dyn Visit) -> anyhow::Result<()> {
-    match step {
-        Step::Enter(item) => visitor.enter(item),
-        Step::Leave => visitor.leave(),
-        Step::Leaf(item) => visitor.leaf(item),
-    }
-}
-
-impl<S: Source> Reader<S> {
-    /// The document, followed by its root.
-    fn document(&mut self, visitor: &mut impl Visit) -> anyhow::Result<()> {
-        match self.event()? {
-            EventData::MappingStart { .. } => self.item(visitor, 0),
-            EventData::Scalar { value, .. } if matches!(yaml::resolve(&value), Ok(yaml::Content::Null)) => {
-                visitor.leaf(Item::default())
-            }
-            _ => anyhow::bail!("not a result: the document is not a map"),
-        }
-    }
-
+impl Reader<'_> {
     /// The rest of an item whose map has just started.
-    fn item(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
-        anyhow::ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
+    fn item(&mut self, visit: &mut Visit<'_>, depth: usize) -> Result<()> {
+        ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
         let mut all =
-            Children { item: Item::default(), visitor, held: Vec::new(), held_size: 0, through: false };
+            Children { visit, item: Item::default(), held: Vec::new(), held_size: 0, released: false };
         loop {
             self.taken.set(0);
             let Some(key) = self.key()? else { return all.finish() };
             match key.as_str() {
-                "name" => all.item.name = self.text("name")?.unwrap_or_default(),
-                "status" => all.item.status = self.text("status")?.unwrap_or_default(),
-                "meta" => all.item.meta = self.meta()?,
-                "details" => all.item.details = self.details()?,
-                "items" => {
-                    all.forget();
-                    self.items(&mut all, depth)?;
+                "name" => all.item.name = self.text("name")?,
+                "status" => all.item.status = self.text("status")?,
+                "meta" => all.item.meta = self.map("meta", |reader| reader.text("meta"))?,
+                "details" => {
+                    all.item.details = self.map("details", |reader| {
+                        let event = reader.event()?;
+                        reader.value(event, 0)
+                    })?;
                 }
-                _ => self.skip_value()?,
+                "items" => {
+                    // Another list of children replaces the buffered one.
+                    all.held.clear();
+                    all.held_size = 0;
+                    self.items(&mut |step| all.take(step), depth)?;
+                }
+                _ => {
+                    let event = self.event()?;
+                    self.value(event, 0)?;
+                }
             }
         }
     }
 
-    fn items(&mut self, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
+    fn items(&mut self, visit: &mut Visit<'_>, depth: usize) -> Result<()> {
         match self.event()? {
             EventData::SequenceStart { .. } => {}
-            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => return Ok(()),
-            EventData::Alias { .. } => return Err(Reference.into()),
-            _ => anyhow::bail!("not a result: `items` is not a list"),
+            event if is_null(&event) => return Ok(()),
+            _ => bail!("not a result: `items` is not a list"),
         }
         loop {
             match self.event()? {
                 EventData::SequenceEnd => return Ok(()),
-                EventData::MappingStart { .. } => self.item(visitor, depth + 1)?,
-                EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => {
-                    visitor.leaf(Item::default())?;
-                }
-                EventData::Alias { .. } => return Err(Reference.into()),
-                _ => anyhow::bail!("not a result: one of `items` is not a map"),
+                EventData::MappingStart { .. } => self.item(visit, depth + 1)?,
+                event if is_null(&event) => visit(Step::Item(Item::default()))?,
+                _ => bail!("not a result: one of `items` is not a map"),
             }
         }
     }
 
-    /// The next key, or `None` at the end of the map.
-    fn key(&mut self) -> anyhow::Result<Option<String>> {
+    /// The entries of a map with their values; none if it is null.
+    fn map<T>(
+        &mut self,
+        name: &str,
+        mut value: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<BTreeMap<String, T>> {
+        let mut map = BTreeMap::new();
         match self.event()? {
-            EventData::MappingEnd => Ok(None),
-            EventData::Scalar { value, .. } if value == "<<" => Err(Reference.into()),
-            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => {
-                Ok(Some(String::new()))
-            }
-            EventData::Scalar { value, .. } => Ok(Some(value)),
-            _ => anyhow::bail!("not a result: a key is not text"),
+            EventData::MappingStart { .. } => {}
+            event if is_null(&event) => return Ok(map),
+            _ => bail!("not a result: `{name}` is not a map"),
         }
+        while let Some(key) = self.key()? {
+            map.insert(key, value(self)?);
+        }
+        Ok(map)
     }
 
-    /// The next key within details, where keys have their meaning: `0x1f: x` has the key `31`.
-    fn key_of_value(&mut self) -> anyhow::Result<Option<String>> {
-        match self.event()? {
-            EventData::MappingEnd => Ok(None),
-            EventData::Scalar { value, .. } if value == "<<" => Err(Reference.into()),
-            EventData::Scalar { value, style, tag, .. } => match self.scalar(value, style, tag.as_deref())? {
-                Value::String(text) => Ok(Some(text)),
-                other => Ok(Some(other.to_string())),
-            },
-            _ => anyhow::bail!("not a result: a key is not text"),
-        }
+    /// The source text of the next key, or `None` at the end of the map.
+    fn key(&mut self) -> Result<Option<String>> {
+        Ok(match self.event()? {
+            EventData::MappingEnd => None,
+            event if is_null(&event) => Some(String::new()),
+            EventData::Scalar { value, .. } if value == MERGE => return Err(Reference.into()),
+            EventData::Scalar { value, .. } => Some(value),
+            _ => bail!("not a result: a key is not text"),
+        })
     }
 
-    /// A string: the source text of any scalar; `None` for null.
-    fn text(&mut self, key: &str) -> anyhow::Result<Option<String>> {
-        match self.event()? {
-            EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. } if is_null(&value) => {
-                Ok(None)
-            }
-            EventData::Scalar { value, tag: None, .. } => Ok(Some(value)),
+    /// A string: the source text of any scalar; empty for null.
+    fn text(&mut self, key: &str) -> Result<String> {
+        let event = self.event()?;
+        Ok(match event {
+            event if is_null(&event) => String::new(),
+            EventData::Scalar { value, tag: None, .. } => value,
             EventData::Scalar { value, style, tag, .. } => {
                 match self.scalar(value.clone(), style, tag.as_deref())? {
-                    Value::Null => Ok(None),
-                    Value::String(text) => Ok(Some(text)),
-                    _ => Ok(Some(value)),
+                    Value::Null => String::new(),
+                    Value::String(text) => text,
+                    _ => value,
                 }
             }
-            EventData::Alias { .. } => Err(Reference.into()),
-            _ => anyhow::bail!("not a result: `{key}` is not text"),
-        }
+            _ => bail!("not a result: `{key}` is not text"),
+        })
     }
 
-    fn meta(&mut self) -> anyhow::Result<std::collections::BTreeMap<String, String>> {
-        let mut meta = std::collections::BTreeMap::new();
-        if self.begin_map("meta")? {
-            while let Some(key) = self.key()? {
-                let value = self.text("meta")?.unwrap_or_default();
-                meta.insert(key, value);
-            }
-        }
-        Ok(meta)
-    }
-
-    fn details(&mut self) -> anyhow::Result<std::collections::BTreeMap<String, Value>> {
-        let mut details = std::collections::BTreeMap::new();
-        if self.begin_map("details")? {
-            while let Some(key) = self.key()? {
-                let event = self.event()?;
-                details.insert(key, self.value(event, 0)?);
-            }
-        }
-        Ok(details)
-    }
-
-    /// Starts a map; false if it is null instead.
-    fn begin_map(&mut self, key: &str) -> anyhow::Result<bool> {
-        match self.event()? {
-            EventData::MappingStart { .. } => Ok(true),
-            EventData::Scalar { value, style: ScalarStyle::Plain, .. } if is_null(&value) => Ok(false),
-            EventData::Alias { .. } => Err(Reference.into()),
-            _ => anyhow::bail!("not a result: `{key}` is not a map"),
-        }
-    }
-
-    fn value(&mut self, event: EventData, depth: usize) -> anyhow::Result<Value> {
-        anyhow::ensure!(depth < DEPTH, "details are nested deeper than {DEPTH}");
+    fn value(&mut self, event: EventData, depth: usize) -> Result<Value> {
+        ensure!(depth < DEPTH, "details are nested deeper than {DEPTH}");
         Ok(match event {
             EventData::Scalar { value, style, tag, .. } => self.scalar(value, style, tag.as_deref())?,
             EventData::SequenceStart { .. } => {
@@ -405,56 +252,61 @@ impl<S: Source> Reader<S> {
             }
             EventData::MappingStart { .. } => {
                 let mut map = Map::new();
-                while let Some(key) = self.key_of_value()? {
+                loop {
+                    // Keys have their meaning here: `0x1f: x` has the key `31`.
+                    let key = match self.event()? {
+                        EventData::MappingEnd => break Value::Object(map),
+                        EventData::Scalar { value, .. } if value == MERGE => return Err(Reference.into()),
+                        key @ EventData::Scalar { .. } => self.value(key, depth)?,
+                        _ => bail!("not a result: a key is not text"),
+                    };
                     let event = self.event()?;
+                    let key = key.as_str().map_or_else(|| key.to_string(), str::to_owned);
                     map.insert(key, self.value(event, depth + 1)?);
                 }
-                Value::Object(map)
             }
-            EventData::Alias { .. } => return Err(Reference.into()),
-            _ => anyhow::bail!("not a result: the text ends within an item"),
+            _ => bail!("not a result: the text ends within an item"),
         })
     }
 
     /// The meaning of a scalar in details.
-    fn scalar(&self, value: String, style: ScalarStyle, tag: Option<&str>) -> anyhow::Result<Value> {
+    fn scalar(&self, value: String, style: ScalarStyle, tag: Option<&str>) -> Result<Value> {
         if tag == Some(yaml::BINARY) {
             // The original's form of text that is not UTF-8.
-            use base64::Engine as _;
-            let packed: String = value.split_whitespace().collect();
-            let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
-            let bytes = bytes.map_err(|_| anyhow::anyhow!("not a result: `!!binary` is not base64"))?;
+            let bytes = yaml::binary(&value).context("not a result: `!!binary` is not base64")?;
             return Ok(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         }
         let plain = style == ScalarStyle::Plain;
-        let is_true_or_false = || value.eq_ignore_ascii_case("true") || value.eq_ignore_ascii_case("false");
         let content = match tag {
-            Some(_) => yaml::meaning(tag, value.clone(), plain)
-                .map_err(|reason| anyhow::anyhow!("not a result: {reason}"))?,
-            // Infinity, which JSON cannot express, is text too.
-            None if plain => yaml::resolve(&value).unwrap_or(yaml::Content::Text(String::new())),
-            None => yaml::Content::Text(String::new()),
-        };
-        Ok(match content {
-            yaml::Content::Null => Value::Null,
-            yaml::Content::Bool(_)
-                if tag.is_none() && self.writer == Writer::Aggregator && !is_true_or_false() =>
-            {
-                Value::String(value)
+            Some(_) => {
+                let meaning = yaml::meaning(tag, value.clone(), plain);
+                Some(meaning.map_err(|reason| anyhow!("not a result: {reason}"))?)
             }
-            yaml::Content::Bool(flag) => Value::Bool(flag),
-            yaml::Content::Number(number) => Value::Number(number),
+            // Infinity, which JSON cannot express, is text too.
+            None => Some(&value).filter(|_| plain).and_then(|word| yaml::resolve(word).ok()),
+        };
+        let is_written = || ["true", "false"].iter().any(|word| value.eq_ignore_ascii_case(word));
+        Ok(match content {
+            Some(Content::Null) => Value::Null,
+            Some(Content::Bool(flag)) if tag.is_some() || self.writer == Writer::Plugin || is_written() => {
+                Value::Bool(flag)
+            }
+            Some(Content::Number(number)) => Value::Number(number),
             _ => Value::String(value),
         })
     }
 
-    fn skip_value(&mut self) -> anyhow::Result<()> {
-        let event = self.event()?;
-        self.value(event, 0).map(drop)
-    }
-
-    fn event(&mut self) -> anyhow::Result<EventData> {
-        self.source.event()
+    fn event(&mut self) -> Result<EventData> {
+        let event = match yaml::next_event(&mut self.source) {
+            Ok(event) => event.map_or(EventData::StreamEnd, |event| event.data),
+            // The cause has the same text.
+            Err(Some(error)) => bail!("{error}"),
+            Err(None) => bail!("not a result: it cannot be read as YAML"),
+        };
+        match &event {
+            EventData::Alias { .. } => Err(Reference.into()),
+            _ => Ok(event),
+        }
     }
 }
 
@@ -471,23 +323,24 @@ impl std::fmt::Display for Reference {
 
 impl std::error::Error for Reference {}
 
-fn is_null(word: &str) -> bool {
-    matches!(word, "" | "~" | "null" | "Null" | "NULL")
+fn is_null(event: &EventData) -> bool {
+    matches!(event, EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. }
+        if matches!(value.as_str(), "" | "~" | "null" | "Null" | "NULL"))
 }
 
 /// Passes on a tree with the anchors and merge keys that [`read`] refuses; the text is held in memory and its
 /// expansion is bounded.
-pub(crate) fn read_expanded(text: &str, visitor: &mut dyn Visit) -> anyhow::Result<()> {
-    value_item(&yaml::parse(text)?, visitor, 0)
+pub(crate) fn read_expanded(text: &str, visit: &mut Visit<'_>) -> Result<()> {
+    value_item(&yaml::parse(text)?, visit, 0)
 }
 
-fn value_item(value: &Value, visitor: &mut dyn Visit, depth: usize) -> anyhow::Result<()> {
-    anyhow::ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
+fn value_item(value: &Value, visit: &mut Visit<'_>, depth: usize) -> Result<()> {
+    ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
     let none = Map::new();
     let map = match value {
         Value::Object(map) => map,
         Value::Null => &none,
-        _ => anyhow::bail!("not a result: an item is not a map"),
+        _ => bail!("not a result: an item is not a map"),
     };
     let text = |value: Option<&Value>| match value {
         None | Some(Value::Null) => String::new(),
@@ -503,11 +356,11 @@ fn value_item(value: &Value, visitor: &mut dyn Visit, depth: usize) -> anyhow::R
         items: Vec::new(),
     };
     match map.get("items").and_then(Value::as_array).filter(|items| !items.is_empty()) {
-        None => visitor.leaf(item),
+        None => visit(Step::Item(item)),
         Some(items) => {
-            visitor.enter(item)?;
-            items.iter().try_for_each(|item| value_item(item, visitor, depth + 1))?;
-            visitor.leave()
+            visit(Step::Enter(item))?;
+            items.iter().try_for_each(|item| value_item(item, visit, depth + 1))?;
+            visit(Step::Leave)
         }
     }
 }

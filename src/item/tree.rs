@@ -1,8 +1,9 @@
 //! Writes `sonobuoy_results.yaml` as its leaves become known, in constant memory.
 //!
 //! The status of a group precedes its children in the file but depends on them. So the text goes to a temporary file
-//! with *holes*, which are filled when it is copied to the final file. A hole costs eight bytes, a leaf none.
+//! with *holes*, which are filled when it is copied to the final file. A hole costs a few bytes, a leaf none.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::read::Step;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, Tally, UNKNOWN};
 use base::at::At as _;
 use base::temp::NewFile;
@@ -21,11 +23,11 @@ const BLOCK_LIMIT: usize = 64 << 10;
 pub(crate) const DEPTH: usize = 100;
 /// Maximum memory of holes and their texts; a group has up to two.
 const MAX_HELD_BYTES: usize = 64 << 20;
-const HOLE_BYTES: usize = size_of::<u64>();
-/// Fillings of a hole other than the known statuses.
-const NOTHING: u8 = 5;
-const TEXT: u8 = 6;
+const HOLE_BYTES: usize = size_of::<Hole>();
 const WORDS: [&str; 5] = [PASSED, FAILED, SKIPPED, UNKNOWN, TIMEOUT];
+
+/// An offset in the text, and what is inserted there.
+type Hole = (u64, Cow<'static, str>);
 
 /// A tree being written, depth first.
 pub(crate) struct Tree {
@@ -34,9 +36,7 @@ pub(crate) struct Tree {
     written: u64,
     /// Maximum size of the file.
     limit: u64,
-    /// Offset in the low 56 bits, filling in the high eight.
-    holes: Vec<u64>,
-    texts: BTreeMap<usize, String>,
+    holes: Vec<Hole>,
     held: usize,
     open: Vec<Group>,
     /// Whether groups are written as counts, because some leaf of the tree has a custom status.
@@ -79,11 +79,22 @@ impl Tree {
             written: 0,
             limit: u64::MAX,
             holes: Vec::new(),
-            texts: BTreeMap::new(),
             held: 0,
             open: Vec::new(),
             custom,
         })
+    }
+
+    /// Copies a step of another tree; an item that remains without children keeps its status.
+    pub(crate) fn step(&mut self, step: Step) -> io::Result<()> {
+        match step {
+            Step::Enter(item) => self.enter(&item, &item.status),
+            Step::Leave => {
+                self.leave(None);
+                Ok(())
+            }
+            Step::Item(item) => self.leaf(&item),
+        }
     }
 
     /// Opens a group inside the open one. `own_status` counts only if it remains without children.
@@ -139,7 +150,7 @@ impl Tree {
         let Some(group) = self.open.pop() else { return Default::default() };
         let indent = self.open.len() * 2 + 2;
         if let (Some(hole), Some(error)) = (group.late_hole, error) {
-            self.fill_text(hole, format!("{:indent$}error: {}\n", "", yaml::key_text(error)));
+            self.fill(hole, format!("{:indent$}error: {}\n", "", yaml::key_text(error)).into());
         }
         let is_leaf = group.tally.children() == 0;
         let status = match (is_leaf, error) {
@@ -151,10 +162,8 @@ impl Tree {
         };
         // Statuses that sum to nothing are unknown.
         let status = if status.is_empty() && !self.open.is_empty() { UNKNOWN.into() } else { status };
-        match WORDS.iter().position(|word| *word == status) {
-            Some(code) => self.fill(group.status_hole, code),
-            None => self.fill_text(group.status_hole, yaml::key_text(&status)),
-        }
+        let word = WORDS.into_iter().find(|word| *word == status);
+        self.fill(group.status_hole, word.map_or_else(|| yaml::key_text(&status).into(), Cow::Borrowed));
         if let Some(parent) = self.open.last_mut() {
             if is_leaf { parent.tally.leaf(&status) } else { parent.tally.group(&group.tally) }
         }
@@ -187,9 +196,8 @@ impl Tree {
         self.out.get_ref().set_len(mark.written)?;
         self.out.seek(SeekFrom::Start(mark.written))?;
         self.written = mark.written;
-        self.held -= (self.holes.len() - mark.holes) * HOLE_BYTES;
-        self.holes.truncate(mark.holes);
-        self.held -= self.texts.split_off(&mark.holes).values().map(String::len).sum::<usize>();
+        let dropped = self.holes.split_off(mark.holes);
+        self.held -= dropped.iter().map(|(_, text)| HOLE_BYTES + text.len()).sum::<usize>();
         self.open = mark.open;
         Ok(())
     }
@@ -212,16 +220,10 @@ impl Tree {
         let mut text = BufReader::with_capacity(64 << 10, self.out.get_ref());
         let mut out = BufWriter::with_capacity(64 << 10, NewFile::create(path, 0o666)?);
         let mut place = 0;
-        for (at, hole) in self.holes.iter().enumerate() {
-            let next = hole & (u64::MAX >> 8);
+        for (next, inserted) in &self.holes {
             copy(&mut text, &mut out, next - place)?;
-            place = next;
-            let code = hole.to_be_bytes()[0];
-            match code {
-                NOTHING => {}
-                TEXT => out.write_all(self.texts.get(&at).map_or("", String::as_str).as_bytes())?,
-                word => out.write_all(WORDS[usize::from(word)].as_bytes())?,
-            }
+            place = *next;
+            out.write_all(inserted.as_bytes())?;
         }
         io::copy(&mut text, &mut out)?;
         out.into_inner()?.commit(true)
@@ -244,32 +246,24 @@ impl Tree {
         if !item.meta.is_empty() {
             self.write(&format!("{:indent$}meta:\n", ""))?;
         }
-        for (key, value) in &item.meta {
-            self.entry(key, &Value::String(value.clone()), indent + 2)?;
-        }
-        Ok(())
+        item.meta.iter().try_for_each(|(key, value)| self.entry(key, &value.as_str().into(), indent + 2))
     }
 
     fn details(&mut self, item: &Item, indent: usize) -> io::Result<()> {
         if !item.details.is_empty() {
             self.write(&format!("{:indent$}details:\n", ""))?;
         }
-        for (key, value) in &item.details {
-            match value {
-                Value::String(text) if text.len() > BLOCK_LIMIT => {
-                    self.write(&format!("{:indent$}  {}: \"", "", yaml::key_text(key)))?;
-                    for piece in pieces(text) {
-                        self.write(&yaml::escaped(piece))?;
-                    }
-                    self.write("\"\n")?;
-                }
-                value => self.entry(key, value, indent + 2)?,
-            }
-        }
-        Ok(())
+        item.details.iter().try_for_each(|(key, value)| self.entry(key, value, indent + 2))
     }
 
     fn entry(&mut self, key: &str, value: &Value, indent: usize) -> io::Result<()> {
+        if let Value::String(text) = value
+            && text.len() > BLOCK_LIMIT
+        {
+            self.write(&format!("{:indent$}{}: \"", "", yaml::key_text(key)))?;
+            pieces(text).try_for_each(|piece| self.write(&yaml::escaped(piece)))?;
+            return self.write("\"\n");
+        }
         let mut map = serde_json::Map::new();
         map.insert(key.to_owned(), value.clone());
         for line in yaml::write(&Value::Object(map)).split_inclusive('\n') {
@@ -291,18 +285,13 @@ impl Tree {
 
     fn hole(&mut self) -> usize {
         self.held += HOLE_BYTES;
-        self.holes.push(self.written | u64::from(NOTHING) << 56);
+        self.holes.push((self.written, Cow::Borrowed("")));
         self.holes.len() - 1
     }
 
-    fn fill(&mut self, hole: usize, code: usize) {
-        self.holes[hole] = self.holes[hole] & (u64::MAX >> 8) | (code as u64) << 56;
-    }
-
-    fn fill_text(&mut self, hole: usize, text: String) {
-        self.fill(hole, TEXT.into());
+    fn fill(&mut self, hole: usize, text: Cow<'static, str>) {
         self.held += text.len();
-        self.texts.insert(hole, text);
+        self.holes[hole].1 = text;
     }
 }
 

@@ -1,61 +1,47 @@
 //! Converts UTF-16, the default of Windows scripts, to UTF-8 while reading.
 
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 
-/// Bytes decoded at a time.
-const PIECE: usize = 8 << 10;
+/// Bytes decoded at a time; an even number.
+const PIECE: u64 = 8 << 10;
 
 /// Text after its byte order mark.
 pub(crate) struct Utf16<R> {
     input: R,
-    big_endian: bool,
-    /// Bytes of an incomplete character.
-    rest: Vec<u8>,
-    ready: Vec<u8>,
-    taken: usize,
+    unit: fn([u8; 2]) -> u16,
+    ready: Cursor<Vec<u8>>,
 }
 
 impl<R: Read> Utf16<R> {
     /// Reads `input` in the byte order of its mark.
     pub(crate) fn new(input: R, big_endian: bool) -> Self {
-        Self { input, big_endian, rest: Vec::new(), ready: Vec::new(), taken: 0 }
+        let unit = if big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
+        Self { input, unit, ready: Cursor::default() }
     }
 
-    /// Decodes another piece; false at the end.
-    fn fill(&mut self) -> io::Result<bool> {
-        let mut bytes = std::mem::take(&mut self.rest);
-        let before = bytes.len();
-        bytes.resize(before + PIECE, 0);
-        let count = self.input.read(&mut bytes[before..])?;
-        bytes.truncate(before + count);
-        let unit = |pair: &[u8]| {
-            let pair = [pair[0], pair[1]];
-            if self.big_endian { u16::from_be_bytes(pair) } else { u16::from_le_bytes(pair) }
-        };
-        let mut end = bytes.len() & !1;
-        // The second half of the last character may be in the next piece.
-        if end > 0 && (0xd800..0xdc00).contains(&unit(&bytes[end - 2..end])) {
-            end -= 2;
+    fn fill(&mut self) -> io::Result<()> {
+        let (input, unit) = (&mut self.input, self.unit);
+        let mut bytes = Vec::new();
+        input.take(PIECE).read_to_end(&mut bytes)?;
+        // The last character may have a second half.
+        if bytes.last_chunk().is_some_and(|last| (0xd800..0xdc00).contains(&unit(*last))) {
+            input.take(2).read_to_end(&mut bytes)?;
         }
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-16");
-        if count == 0 && end < bytes.len() {
-            return Err(bad());
-        }
-        let text: Result<String, _> = char::decode_utf16(bytes[..end].chunks_exact(2).map(unit)).collect();
-        self.ready = text.map_err(|_| bad())?.into_bytes();
-        self.taken = 0;
-        self.rest = bytes.split_off(end);
-        Ok(count > 0)
+        let (pairs, rest) = bytes.as_chunks();
+        let text = char::decode_utf16(pairs.iter().map(|pair| unit(*pair))).collect::<Result<String, _>>();
+        let text = text.ok().filter(|_| rest.is_empty());
+        let text = text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-16"))?;
+        self.ready = Cursor::new(text.into_bytes());
+        Ok(())
     }
 }
 
 impl<R: Read> Read for Utf16<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.taken == self.ready.len() && self.fill()? {}
-        let count = buffer.len().min(self.ready.len() - self.taken);
-        buffer[..count].copy_from_slice(&self.ready[self.taken..self.taken + count]);
-        self.taken += count;
-        Ok(count)
+        if self.ready.position() == self.ready.get_ref().len() as u64 {
+            self.fill()?;
+        }
+        self.ready.read(buffer)
     }
 }
 

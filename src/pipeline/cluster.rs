@@ -5,13 +5,13 @@
 //! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried
 //! long enough for the run to survive an outage of the API server. Starts no thread.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
-use ring::digest;
 use serde_json::Value;
 
 use super::conduct::{self, ReadyRun};
@@ -27,13 +27,13 @@ use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
 use crate::{config, layout, status};
 use base::at::At as _;
-use base::hex;
 use base::http::Server;
 use base::json::json;
 use base::kube::{self, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
 use base::temp;
+use base::{hex, sha256};
 use client::protocol::{Failure, ResultId};
 
 /// Validity of certificates beyond the time limit, for the steps before and after the plugins.
@@ -144,7 +144,7 @@ impl Cluster<'_> {
     ) -> anyhow::Result<Outcome> {
         let started = SystemTime::now();
         let mut errors = 0;
-        let (expected, unseen) = self.expected(rights)?;
+        let (expected, failures) = self.expected(run_dir, rights)?;
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
         let limits = self.config.limits.clone();
@@ -153,11 +153,8 @@ impl Cluster<'_> {
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         aggregator.identify(identity)?;
         // If launched, they would send results that are no longer awaited.
-        for id in unseen.iter().flat_map(|_| expected.iter().flatten()).filter(|id| self.on_each_node(id)) {
-            let why = unseen.as_deref().unwrap_or_default();
-            aggregator.record(&Failure::skipped(id.clone(), why));
-        }
-        self.tell_authority(&aggregator.authority().certificate_pem());
+        failures.iter().for_each(|failure| aggregator.record(failure));
+        self.tell_authority(&aggregator.authority().certificate_pem(), pod.as_ref());
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
         let connections = connections(&self.config.limits.connections);
@@ -196,6 +193,8 @@ impl Cluster<'_> {
         let server = server.tls(tls(&authority.certificate_pem(), &identity)?);
         let heard = |id: &ResultId| aggregator.heard(id);
         let receiving = |id: &ResultId| aggregator.receiving(id);
+        let settled = |id: &ResultId| aggregator.settled(id);
+        let keep_logs = |pod: &Value| self.keep_logs(run_dir, pod, stop);
         let driver = driver::cluster::Cluster {
             client: self.client.clone(),
             config: &self.config,
@@ -204,6 +203,8 @@ impl Cluster<'_> {
             roster,
             heard: &heard,
             receiving: &receiving,
+            settled: &settled,
+            keep_logs: &keep_logs,
         };
         let plugin = |(definition, ids): (_, Vec<ResultId>)| {
             let definition: &Definition = definition;
@@ -288,8 +289,13 @@ impl Cluster<'_> {
 
     /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without
     /// permission, the run continues, since it does not need it itself.
-    fn tell_authority(&self, certificate: &str) {
-        let data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
+    fn tell_authority(&self, certificate: &str, pod: Option<&(String, String)>) {
+        let mut data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
+        let pod = pod.map(|(name, _)| self.client.get(&Resource::PODS, &self.config.namespace, name));
+        if let Some(pod) = pod.and_then(Result::ok).filter(|pod| names::claim(pod).is_some()) {
+            // Another pod can continue the run if this one is lost.
+            data[names::POD_KEY] = json!(names::bare(&pod).to_string());
+        }
         let map = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -310,9 +316,13 @@ impl Cluster<'_> {
         }
     }
 
-    /// Expected results of each plugin, in the order of the definitions. If the nodes are unknown, returns why; each
-    /// plugin that runs on every node then has a single result for all nodes.
-    fn expected(&self, rights: &Rights<'_>) -> anyhow::Result<(Vec<Vec<ResultId>>, Option<String>)> {
+    /// Expected results of each plugin, in the order of the definitions. A plugin that runs on nodes has a single result,
+    /// which this returns as a failure, if the nodes are unknown or none was chosen.
+    fn expected(
+        &self,
+        run_dir: &Path,
+        rights: &Rights<'_>,
+    ) -> anyhow::Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
         let mut nodes = Vec::new();
         let mut list = || {
             nodes.clear();
@@ -322,7 +332,7 @@ impl Cluster<'_> {
                 Ok(())
             })
         };
-        let per_node = |definition: &Definition| definition.config.driver == plugin::Driver::DaemonSet;
+        let per_node = |definition: &Definition| definition.config.driver.is_per_node();
         let mut unseen = None;
         if self.definitions.iter().any(per_node) {
             match rights.ask(&mut list, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden)) {
@@ -332,24 +342,46 @@ impl Cluster<'_> {
                         "it runs on each node, but the run may not list the nodes: allow more with \
                          `--aggregator-permissions` ({error})"
                     );
-                    log::warn!("plugins of the driver DaemonSet are skipped: {why}");
+                    log::warn!("plugins that run on each node are skipped: {why}");
                     unseen = Some(why);
                 }
                 Err(error) => return Err(error).context("listing the nodes"),
             }
         }
-        let account = &self.config.service_account_name;
-        let expected = self.definitions.iter().map(|definition| match &unseen {
-            Some(_) if per_node(definition) => vec![ResultId::global(definition.name())],
-            _ => driver::cluster::expected(definition, account, &nodes),
-        });
-        Ok((expected.collect(), unseen))
-    }
-
-    fn on_each_node(&self, id: &ResultId) -> bool {
-        let own = |definition: &&Definition| definition.name() == id.plugin;
-        let found = self.definitions.iter().find(own);
-        found.is_some_and(|definition| definition.config.driver == plugin::Driver::DaemonSet)
+        let (mut expected, mut failures, mut excluded) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for definition in &self.definitions {
+            let (name, global) = (definition.name(), ResultId::global(definition.name()));
+            if let Some(why) = unseen.as_ref().filter(|_| per_node(definition)) {
+                failures.push(Failure::skipped(global.clone(), why));
+                expected.push(vec![global]);
+                continue;
+            }
+            let (mut ids, others) =
+                driver::cluster::expected(definition, &self.config, &nodes, &self.config.uuid);
+            if definition.config.driver == plugin::Driver::Nodes {
+                if ids.is_empty() {
+                    let why = others.first_key_value().map(|(node, why)| format!(": on `{node}`, {why}"));
+                    let why = format!("no node was chosen{}", why.unwrap_or_default());
+                    failures.push(Failure::new(global.clone(), why));
+                    ids.push(global);
+                }
+                if !others.is_empty() {
+                    log::info!(
+                        "plugin `{name}`: {} of {} nodes are excluded, listed in `{}`",
+                        others.len(),
+                        nodes.len(),
+                        layout::EXCLUDED
+                    );
+                    excluded.insert(name, others);
+                }
+            }
+            expected.push(ids);
+        }
+        if !excluded.is_empty() {
+            let path = run_dir.join(layout::EXCLUDED);
+            fs::write(&path, json!(excluded).to_string()).at("cannot write", &path)?;
+        }
+        Ok((expected, failures))
     }
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
@@ -398,7 +430,7 @@ impl Cluster<'_> {
             object: driver::cluster::object_name(definition, &session),
             session,
             plugin: definition.name().to_owned(),
-            once: definition.config.driver == plugin::Driver::Job,
+            once: !definition.config.driver.is_per_node(),
         }
     }
 
@@ -438,6 +470,18 @@ impl Cluster<'_> {
                 log::error!("the cluster could not be queried: {error:#}");
                 1
             }
+        }
+    }
+
+    /// Keeps the logs of a pod, as the snapshot does of those that still exist at the end.
+    fn keep_logs(&self, run_dir: &Path, pod: &Value, stop: &Stop) {
+        let kept = Redactor::new(&self.config.redaction).and_then(|redactor| {
+            let redactor = redactor.as_ref();
+            let (client, config) = (&self.client, &self.config);
+            Query { client, config, redactor, folder: run_dir, workers: 1 }.keep_logs(pod, stop)
+        });
+        if let Err(error) = kept {
+            log::warn!("the logs of {} are lost: {error:#}", pod["metadata"]["name"]);
         }
     }
 
@@ -519,8 +563,7 @@ impl Rights<'_> {
 
 /// Distinguishes the objects of this launch from those of others; the same after a restart.
 fn session(uuid: &str, plugin: &str) -> String {
-    let hash = digest::digest(&digest::SHA256, format!("{uuid}/{plugin}").as_bytes());
-    hex(&hash.as_ref()[..8])
+    hex(&sha256(format!("{uuid}/{plugin}")).as_ref()[..8])
 }
 
 /// An IPv6 address needs brackets before a port.

@@ -21,7 +21,12 @@ use client::protocol::{Failure, Finding, ResultId};
 
 /// How long a plugin may take: according to the run's settings, else its definition, else the general limit.
 pub(super) fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
-    let own = config.plugin_timeouts.get(definition.name()).copied().or(definition.config.timeout);
+    let own = config
+        .plugin_timeouts
+        .get(definition.name())
+        .copied()
+        .or(definition.config.timeout)
+        .map(|span| span.0);
     own.or_else(|| u64::try_from(config.server.timeout_seconds).ok().map(Duration::from_secs))
         .filter(|limit| !limit.is_zero())
 }
@@ -106,8 +111,8 @@ pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
     if stop.stopped() {
         let reason = stop.reason().unwrap_or_else(|| "it was stopped".into());
         for id in aggregator.outstanding() {
-            aggregator
-                .record(&Failure::new(id, format!("the run ended before the result arrived: {reason}")));
+            let why = format!("the run ended before the result arrived: {reason}");
+            aggregator.record_end(&Failure::new(id, why));
         }
     }
 }
@@ -149,7 +154,7 @@ fn launch_one(
             let why = format!("no result within the time limit of {}", clock::duration(limit));
             let why =
                 running(aggregator, name).map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
-            aggregator.record(&Failure::timed_out(ResultId::global(name), &why));
+            aggregator.record_end(&Failure::timed_out(ResultId::global(name), &why));
         }
     });
 }

@@ -189,7 +189,7 @@ fn nodes(count: usize) -> Vec<String> {
 fn expected(definition: &Definition, nodes: &[String]) -> Vec<ResultId> {
     match definition.config.driver {
         Driver::Job => vec![ResultId::global(definition.name())],
-        Driver::DaemonSet => {
+        Driver::DaemonSet | Driver::Nodes => {
             nodes.iter().map(|node| ResultId::on_node(definition.name(), node.as_str())).collect()
         }
     }

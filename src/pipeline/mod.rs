@@ -4,11 +4,13 @@
 //! step is a file and works the same in a cluster and on this machine; the differences are in [`cluster`] and [`local`].
 
 mod aggregate;
+mod annotation;
 mod cluster;
 mod conduct;
 mod definition;
 mod launch;
 mod local;
+mod metrics;
 mod pack;
 mod process;
 mod redact;
@@ -20,6 +22,7 @@ mod volume;
 mod why;
 
 pub(crate) use aggregate::aggregate;
+pub(crate) use annotation::shorten;
 use cluster::{Cluster, Outcome};
 pub(crate) use local::Local;
 use status_service::StatusService;

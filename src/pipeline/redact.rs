@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::layout;
 use crate::query::Redactor;
 use base::at::At as _;
-use base::{json, small};
+use base::{json, logger, small};
 
 /// Maximum size of the run's own files.
 const MAX_JSON_BYTES: u64 = 16 << 20;
@@ -43,13 +43,17 @@ fn document(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
 }
 
 fn log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
-    let Ok(file) = File::open(path) else { return Ok(()) };
     let part = path.with_extension("part");
-    let mut out = BufWriter::new(File::create(&part).at("cannot write", &part)?);
-    let (mut input, mut lines, mut line) = (BufReader::new(file), redactor.lines(), Vec::new());
-    while input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
-        out.write_all(lines.line(&String::from_utf8_lossy(&line)).as_bytes())?;
-        line.clear();
-    }
-    out.flush().and_then(|()| fs::rename(&part, path)).at("cannot write", path)
+    let edit = || {
+        let (mut input, mut out) = (BufReader::new(File::open(path)?), BufWriter::new(File::create(&part)?));
+        let (mut lines, mut line) = (redactor.lines(), Vec::new());
+        while input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+            out.write_all(lines.line(&String::from_utf8_lossy(&line)).as_bytes())?;
+            line.clear();
+        }
+        out.into_inner()?;
+        drop(input);
+        fs::rename(&part, path)
+    };
+    logger::edit(path, edit).at("cannot write", path)
 }

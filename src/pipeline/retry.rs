@@ -145,12 +145,12 @@ mod tests {
         each_node.config.driver = Driver::DaemonSet;
         let part = attempt(&plugin("junit", FOCUS), 1);
         let all = [plugin("junit", FOCUS), plugin("raw", FOCUS), plugin("junit", "FOCUS"), each_node, part];
-        let config = config::Run { retry_failed: 2, ..config::Run::default() };
+        let config = config::Run { retry_failed: 2, ..config::Run::standard() };
         let attempts = attempts(&config, &all);
         let names: Vec<_> = attempts.iter().map(|one| (one.name(), one.whole())).collect();
         assert_eq!(names, [("p-retry-1", "p"), ("p-retry-2", "p")]);
         assert!(attempts.iter().all(|one| layout::is_attempt(one.name(), "p")));
-        assert_eq!(super::attempts(&config::Run::default(), &all), []);
+        assert_eq!(super::attempts(&config::Run::standard(), &all), []);
     }
 
     #[test]

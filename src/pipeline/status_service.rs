@@ -1,7 +1,7 @@
 //! Publication of the status: in the annotation of the aggregator's pod, and by a second server, which gives status and
 //! archive to any client with the run's status credentials.
 //!
-//! The server computes the status document for each request, so that it depends neither on the annotation nor on the API server. Serves `GET /status`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
+//! The server computes the status document for each request, so that it depends neither on the annotation nor on the API server. Serves `GET /status`, `GET /metrics`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
 //! workers: they have another authority, so certificates of one server do not work with the other. Runs on its caller's
 //! thread.
 
@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::aggregator;
+use super::annotation::shorten;
+use super::metrics;
 use crate::backplane::{Identity, server_config};
 use crate::names::ANNOTATION_STATUS;
 use crate::{layout, status};
@@ -20,6 +21,7 @@ use base::at::At as _;
 use base::http::{Request, Response, Server};
 use base::json::json;
 use base::kube::{self, Resource};
+use base::openmetrics;
 use base::stop::Stop;
 use client::protocol::GZIP;
 
@@ -59,8 +61,8 @@ impl StatusService {
 
     fn answer(&self, request: &Request<'_>) -> Response {
         let seal = layout::SEAL.iter().find(|ending| request.path.strip_prefix("/results") == Some(ending));
-        if !["/status", "/results"].contains(&&*request.path) && seal.is_none() {
-            return Response::text(404, "no such path; there are /status and /results");
+        if !["/status", "/metrics", "/results"].contains(&&*request.path) && seal.is_none() {
+            return Response::text(404, "no such path; there are /status, /metrics and /results");
         }
         if !["GET", "HEAD"].contains(&&*request.method) {
             return Response::empty(405).header("allow", "GET, HEAD");
@@ -69,6 +71,9 @@ impl StatusService {
         let status = source();
         if request.path == "/status" {
             return Response::json(200, &document(&status)).header("cache-control", "no-store");
+        }
+        if request.path == "/metrics" {
+            return Response::bytes(200, openmetrics::CONTENT_TYPE, metrics::text(&status));
         }
         let archive = status.archive;
         if status.status != status::COMPLETE || archive.name.is_empty() {
@@ -110,8 +115,9 @@ impl StatusPublisher<'_> {
     /// Writes the status into the annotation of the pod.
     pub(super) fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
         let Some(pod) = &self.pod else { return Ok(()) };
-        let fit = aggregator::fit(announced(status.clone(), self.uploads), aggregator::ANNOTATION_BYTES);
-        let patch = json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&fit)?}}});
+        let short = shorten(announced(status.clone(), self.uploads));
+        let patch =
+            json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
         self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
         Ok(())
     }
@@ -214,6 +220,9 @@ mod tests {
             let get = |path: &str| kube::Request::raw(Method::Get, path);
             let text = |request: &kube::Request| own.text(request, 100).map_err(|error| error.code());
             assert_eq!(own.send(&get("/status")).unwrap()["status"], "running");
+            let metrics = own.text(&get("/metrics"), 10_000).unwrap();
+            assert!(metrics.contains("sonobuoy_run_state{state=\"running\"} 1\n"), "{metrics}");
+            assert!(metrics.ends_with("# EOF\n"), "{metrics}");
             assert_eq!(text(&get("/results")), Err(Some(404)), "there is no archive yet");
             assert_eq!(text(&get("/else")), Err(Some(404)));
             assert_eq!(text(&kube::Request::raw(Method::Delete, "/status")), Err(Some(405)));

@@ -22,8 +22,8 @@ pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
 }
 
 fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
-    let digest = digest(path).at("cannot read", path)?;
-    let digest = format!("sha-256=:{digest}:");
+    let digest = base::file_sha256(path).at("cannot read", path)?;
+    let digest = format!("sha-256=:{}:", BASE64.encode(digest));
     fetch::put(url, path, &[("content-type", "application/gzip"), ("repr-digest", &digest)], stop)?;
     log::info!("the archive `{}` was uploaded to `{}`", name(path), fetch::origin(url));
     let seal: Vec<_> =
@@ -42,17 +42,4 @@ fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
 
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// SHA-256 in base64.
-fn digest(path: &Path) -> std::io::Result<String> {
-    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
-    let mut file = std::fs::File::open(path)?;
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        match std::io::Read::read(&mut file, &mut buffer)? {
-            0 => return Ok(BASE64.encode(context.finish())),
-            length => context.update(&buffer[..length]),
-        }
-    }
 }

@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::definition::write_json;
-use crate::causes::{Event, Why};
 use crate::layout;
+use crate::remedies::{Event, Why};
 use base::json::json;
 use base::small;
 

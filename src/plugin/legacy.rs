@@ -286,7 +286,7 @@ spec:
     fn what_cannot_be_converted_is_refused_with_its_place() {
         for (text, line, words) in [
             ("name: a\ndriver: Job\n", 1, "`spec` is missing"),
-            ("name: a\ndriver: Pod\nspec: {containers: [{name: x}]}\n", 2, "write Job or DaemonSet"),
+            ("name: a\ndriver: Pod\nspec: {containers: [{name: x}]}\n", 2, "write Job, DaemonSet or Nodes"),
             (
                 "name: a\ndriver: Job\nspec: {containers: [{command: [/sonobuoy, worker, job]}]}\n",
                 3,

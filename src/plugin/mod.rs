@@ -20,11 +20,12 @@ mod shape;
 mod source;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use base::clock;
+use crate::nodes::Waves;
+use base::clock::Span;
 use base::json::json;
 use base::yaml;
 
@@ -41,17 +42,22 @@ pub(crate) use {
 pub(crate) const RESERVED: &str = "sonobuoy";
 
 /// A plugin: its containers and the format of its results.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) struct Definition {
     /// The `sonobuoy-config` section.
+    #[serde(rename = "sonobuoy-config")]
     pub config: Config,
     /// The plugin's container, a core/v1 Container.
     pub spec: Value,
     /// The surrounding pod, a core/v1 PodSpec whose containers are sidecars; the driver has a default.
+    #[serde(rename = "podSpec", skip_serializing_if = "Option::is_none")]
     pub pod_spec: Option<Value>,
     /// Additional volumes of the pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra_volumes: Vec<Value>,
     /// Files by name, for the containers' config directory.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub config_map: BTreeMap<String, String>,
 }
 
@@ -64,36 +70,65 @@ pub(crate) fn is_junit(format: &str) -> bool {
 }
 
 /// `sonobuoy-config` of a definition.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Config {
     /// Whether it runs once per cluster or on each node.
+    #[serde(skip)]
     pub driver: Driver,
     /// The driver as the definition spells it; case does not matter.
+    #[serde(rename = "driver")]
     pub driver_spelling: String,
     /// Name of the plugin and of its results.
     pub plugin_name: String,
     /// Format of the results: junit, e2e, gojson, manual; any other is raw.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub result_format: String,
     /// Base names of the files to read; if empty, the format decides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub result_files: Vec<String>,
     /// Keeps the pods after the run.
+    #[serde(skip_serializing_if = "is_default")]
     pub skip_cleanup: bool,
     /// Lets the done file name paths outside the results directory.
+    #[serde(skip_serializing_if = "is_default")]
     pub results_anywhere: bool,
     /// Human-readable description.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// URL of the definition.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub source_url: String,
     /// Launch group; lower ones start first.
+    #[serde(skip_serializing_if = "is_default")]
     pub order: i64,
     /// Time limit, unless the run's settings override it; 0 means none.
-    pub timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Span>,
     /// Permissions in the cluster; if not given, those of the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Permissions>,
-    /// Whether a worker submits its results; if not, the plugin does so itself.
-    pub worker: bool,
+    /// The worker that submits its results, unless the plugin does so itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub worker: Worker,
     /// Plugin whose results include this one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub part_of: Option<String>,
+    /// How many nodes at once, with the driver Nodes.
+    #[serde(skip_serializing_if = "is_default")]
+    pub waves: Waves,
+}
+
+/// Whether a worker submits the results of a plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Worker {
+    /// A container beside the plugin.
+    #[default]
+    #[serde(skip)]
+    Beside,
+    /// No worker.
+    None,
 }
 
 /// Permissions of a plugin in the cluster.
@@ -109,6 +144,17 @@ pub(crate) enum Permissions {
     Rules(Vec<Value>),
 }
 
+impl Config {
+    /// Whether a worker submits the plugin's results.
+    pub(crate) fn has_worker(&self) -> bool {
+        self.worker == Worker::Beside
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// A definition, with notes from reading it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Loaded {
@@ -121,47 +167,36 @@ pub(crate) struct Loaded {
 }
 
 /// How the pods of a plugin are created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Driver {
     /// One pod for the cluster.
+    #[default]
     Job,
-    /// A pod on each node.
+    /// A pod on each node, created by a controller.
     DaemonSet,
+    /// A pod on each node that ends with its result, so many at once.
+    Nodes,
 }
 
 impl Driver {
     /// Parses it, ignoring case.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::Job, Self::DaemonSet].into_iter().find(|driver| driver.name().eq_ignore_ascii_case(text))
+        [Self::Job, Self::DaemonSet, Self::Nodes]
+            .into_iter()
+            .find(|driver| driver.name().eq_ignore_ascii_case(text))
     }
 
-    /// `Job` or `DaemonSet`.
+    /// Whether each node has a result.
+    pub(crate) fn is_per_node(self) -> bool {
+        self != Self::Job
+    }
+
+    /// `Job`, `DaemonSet` or `Nodes`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Job => "Job",
             Self::DaemonSet => "DaemonSet",
-        }
-    }
-}
-
-impl Config {
-    /// A configuration with defaults.
-    fn new(plugin_name: String, driver: Driver) -> Self {
-        Self {
-            driver,
-            driver_spelling: driver.name().to_owned(),
-            plugin_name,
-            result_format: String::new(),
-            result_files: Vec::new(),
-            skip_cleanup: false,
-            results_anywhere: false,
-            description: String::new(),
-            source_url: String::new(),
-            order: 0,
-            timeout: None,
-            permissions: None,
-            worker: true,
-            part_of: None,
+            Self::Nodes => "Nodes",
         }
     }
 }
@@ -169,8 +204,9 @@ impl Config {
 impl Definition {
     /// A minimal definition.
     pub(crate) fn new(name: impl Into<String>, driver: Driver, spec: Value) -> Self {
+        let driver_spelling = driver.name().to_owned();
         Self {
-            config: Config::new(name.into(), driver),
+            config: Config { driver, driver_spelling, plugin_name: name.into(), ..Config::default() },
             spec,
             pod_spec: None,
             extra_volumes: Vec::new(),
@@ -198,19 +234,7 @@ impl Definition {
 
     /// The definition as a value, without empty parts.
     pub(crate) fn to_value(&self) -> Value {
-        let mut whole = Map::new();
-        if !self.config_map.is_empty() {
-            whole.insert("config-map".into(), json!(self.config_map));
-        }
-        if !self.extra_volumes.is_empty() {
-            whole.insert("extra-volumes".into(), json!(self.extra_volumes));
-        }
-        if let Some(pod) = &self.pod_spec {
-            whole.insert("podSpec".into(), pod.clone());
-        }
-        whole.insert("sonobuoy-config".into(), self.config.to_value());
-        whole.insert("spec".into(), self.spec.clone());
-        Value::Object(whole)
+        serde_json::to_value(self).unwrap_or_default()
     }
 
     /// The definition as YAML with sorted keys.
@@ -248,65 +272,4 @@ pub(crate) fn relocated(image: &str, registry: &str) -> String {
     }
     let last = image.rsplit('/').next().unwrap_or(image);
     format!("{registry}/{last}")
-}
-
-impl Permissions {
-    /// Parses the short form of permissions.
-    fn parse(word: &str) -> Option<Self> {
-        [("none", Self::None), ("read", Self::Read), ("admin", Self::Admin)]
-            .into_iter()
-            .find_map(|(known, permissions)| (known == word).then_some(permissions))
-    }
-
-    fn to_value(&self) -> Value {
-        match self {
-            Self::None => json!("none"),
-            Self::Read => json!("read"),
-            Self::Admin => json!("admin"),
-            Self::Rules(rules) => json!(rules),
-        }
-    }
-}
-
-impl Config {
-    fn to_value(&self) -> Value {
-        let mut config = Map::new();
-        let mut put = |key: &str, value: Value| config.insert(key.into(), value);
-        put("driver", json!(self.driver_spelling));
-        put("plugin-name", json!(self.plugin_name));
-        for (key, text) in [
-            ("result-format", &self.result_format),
-            ("description", &self.description),
-            ("source-url", &self.source_url),
-        ] {
-            if !text.is_empty() {
-                put(key, json!(text));
-            }
-        }
-        if !self.result_files.is_empty() {
-            put("result-files", json!(self.result_files));
-        }
-        for (key, flag) in [("skip-cleanup", self.skip_cleanup), ("results-anywhere", self.results_anywhere)]
-        {
-            if flag {
-                put(key, json!(true));
-            }
-        }
-        if self.order != 0 {
-            put("order", json!(self.order));
-        }
-        if let Some(timeout) = self.timeout {
-            put("timeout", json!(clock::duration(timeout)));
-        }
-        if let Some(permissions) = &self.permissions {
-            put("permissions", permissions.to_value());
-        }
-        if !self.worker {
-            put("worker", json!("none"));
-        }
-        if let Some(whole) = &self.part_of {
-            put("part-of", json!(whole));
-        }
-        Value::Object(config)
-    }
 }

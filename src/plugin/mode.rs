@@ -76,11 +76,6 @@ impl Mode {
         MODES.iter().find(|mode| mode.name.eq_ignore_ascii_case(name))
     }
 
-    /// Whether a flag selects the mode required for certification.
-    pub(crate) fn is_certified(name: Option<&String>) -> bool {
-        name.is_some_and(|name| name.eq_ignore_ascii_case(CERTIFIED))
-    }
-
     /// `E2E_SKIP`; if empty, the variable must be unset.
     pub(crate) fn skip(&self) -> String {
         match self.skip {

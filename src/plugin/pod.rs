@@ -30,6 +30,11 @@ pub(crate) fn default_spec(driver: Driver, service_account: &str) -> Value {
                 {"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"},
             ],
         }),
+        Driver::Nodes => {
+            let mut spec = default_spec(Driver::DaemonSet, service_account);
+            spec["restartPolicy"] = "Never".into();
+            spec
+        }
         Driver::DaemonSet => json!({
             "containers": [],
             "dnsPolicy": "ClusterFirstWithHostNet",

@@ -1,11 +1,14 @@
 //! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8.
 
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
 use super::shape::driver;
 use super::{Config, Definition, Loaded, Permissions, legacy, shape};
 use crate::names;
-use base::near;
-use base::yaml::typed::{self, Overlay};
-use base::yaml::{self, Content, Error, Key, Node};
+use base::yaml::typed::{self, Rules};
+use base::yaml::{self, Content, Error, Node};
 
 /// Reads a text with a single definition.
 pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
@@ -128,23 +131,17 @@ fn one(node: &Node) -> Result<Loaded, Error> {
     if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
         return legacy::convert(node);
     }
-    let (config, misspelt) = match node.get("sonobuoy-config") {
-        Some(node) => {
-            let misspelt = unknown_keys(node, &mut parts.notes);
-            (config(node)?, misspelt)
-        }
-        None if node.get("spec").is_some() => {
-            return Err(node.place.error(
-                "`sonobuoy-config` is missing: put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`; the form \
-                 of v0.8 has `name`, `driver` and `resultType` there",
-            ));
-        }
-        None => {
-            return Err(node
-                .place
-                .error("`sonobuoy-config` is missing; it needs `driver` and `plugin-name`"));
-        }
+    let Some(section) = node.get("sonobuoy-config") else {
+        let form = match node.get("spec") {
+            Some(_) => {
+                ": put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`; the form of v0.8 has `name`, \
+                 `driver` and `resultType` there"
+            }
+            None => "; it needs `driver` and `plugin-name`",
+        };
+        return Err(node.place.error(format!("`sonobuoy-config` is missing{form}")));
     };
+    let (config, misspelt) = config(section, &mut parts.notes)?;
     let spec = parts.container(node.get("spec"))?;
     let pod_spec = node.get("podSpec").map(|pod| parts.pod("podSpec", pod)).transpose()?;
     let extra_volumes = node.get("extra-volumes").map(|list| parts.volumes(list)).transpose()?;
@@ -157,22 +154,6 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         config_map: config_map.unwrap_or_default(),
     };
     Ok(Loaded { definition, notes: parts.notes, misspelt })
-}
-
-/// Notes unknown keys of `sonobuoy-config`; returns the first that resembles a known one.
-fn unknown_keys(node: &Node, notes: &mut Vec<String>) -> Option<Error> {
-    let mut misspelt = None;
-    for (key, _) in node.entries().iter().filter(|(key, _)| !KEYS.contains(&key.text.as_str())) {
-        // Published definitions contain these keys, which no program has ever read.
-        if ["result-type", "source_url"].contains(&key.text.as_str()) {
-            continue;
-        }
-        let hint = near::hint(&key.text, KEYS);
-        let error = key.place.error(format!("unknown key `{}` in `sonobuoy-config`{hint}", key.text));
-        notes.push(format!("{error}; it is ignored"));
-        misspelt = misspelt.or(Some(error).filter(|_| !hint.is_empty()));
-    }
-    misspelt
 }
 
 fn check_kind(node: &Node) -> Result<(), Error> {
@@ -189,95 +170,84 @@ fn check_kind(node: &Node) -> Result<(), Error> {
     Ok(())
 }
 
-const KEYS: [&str; 13] = [
-    "driver",
-    "plugin-name",
-    "result-format",
-    "result-files",
-    "skip-cleanup",
-    "results-anywhere",
-    "description",
-    "source-url",
-    "order",
-    "timeout",
-    "permissions",
-    "worker",
-    "part-of",
-];
-
-fn config(node: &Node) -> Result<Config, Error> {
+/// The section `sonobuoy-config`; unknown keys are noted, and the first that resembles a known one is returned.
+fn config(node: &Node, notes: &mut Vec<String>) -> Result<(Config, Option<Error>), Error> {
     const KEY: &str = "sonobuoy-config";
+    // Published definitions contain these keys, which no program has ever read.
+    let former = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
+    let rules = Rules { former, ..Rules::default() };
     typed::entries(KEY, node)?;
-    let mut driver_spelling = String::new();
-    let mut worker = None::<String>;
-    let mut config = Config {
-        permissions: node.get("permissions").map(permissions).transpose()?,
-        ..Config::new(String::new(), driver(node, &format!("{KEY}.driver"))?)
-    };
-    let fields: [(&str, &mut dyn Overlay); 12] = [
-        ("driver", &mut driver_spelling),
-        ("worker", &mut worker),
-        ("plugin-name", &mut config.plugin_name),
-        ("result-format", &mut config.result_format),
-        ("result-files", &mut config.result_files),
-        ("skip-cleanup", &mut config.skip_cleanup),
-        ("results-anywhere", &mut config.results_anywhere),
-        ("description", &mut config.description),
-        ("source-url", &mut config.source_url),
-        ("order", &mut config.order),
-        ("timeout", &mut config.timeout),
-        ("part-of", &mut config.part_of),
-    ];
-    for (key, field) in fields {
-        if let Some(value) = node.get(key) {
-            field.overlay(&format!("{KEY}.{key}"), value)?;
+    let driver = driver(node, &format!("{KEY}.driver"))?;
+    let config = Config { driver, ..typed::read_over(KEY, node, &Value::Null, &rules)? };
+    let mut misspelt = None;
+    for (unknown, is_misspelt) in rules.ignored.take() {
+        // Without a name, only its misspelt key explains what is missing.
+        if config.plugin_name.is_empty() && unknown.message.ends_with("`plugin-name`?") {
+            return Err(unknown);
         }
+        notes.push(format!("{unknown}; it is ignored"));
+        misspelt = misspelt.or(Some(unknown).filter(|_| is_misspelt));
     }
-    config.driver_spelling = driver_spelling;
-    let misspelt = |(key, _): &&(Key, Node)| !near::near(&key.text, ["plugin-name"]).is_empty();
-    if config.plugin_name.is_empty()
-        && let Some((key, _)) =
-            node.entries().iter().find(misspelt).filter(|(key, _)| key.text != "plugin-name")
-    {
-        return Err(key
-            .place
-            .error(format!("unknown key `{KEY}.{}`; did you mean `plugin-name`?", key.text)));
-    }
-    match (worker.as_deref(), node.get("worker")) {
-        (Some("none"), _) => config.worker = false,
-        (Some(_), Some(value)) => {
-            let words = format!("`{KEY}.worker` can only be none; leave it out to get a worker");
-            return Err(value.place.error(words));
-        }
-        _ => {}
-    }
-    Ok(config)
+    Ok((config, misspelt))
 }
 
-/// A word, or RBAC rules: lists of strings by name.
-fn permissions(node: &Node) -> Result<Permissions, Error> {
-    const KEY: &str = "sonobuoy-config.permissions";
-    const KEYS: [&str; 5] = ["apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"];
-    if !matches!(node.content, Content::List(_)) {
-        let wrong = || node.place.error(format!("`{KEY}` must be none, read, admin or a list of rules"));
-        return Permissions::parse(typed::text(KEY, node)?).ok_or_else(wrong);
+impl Serialize for Permissions {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::None => out.serialize_str("none"),
+            Self::Read => out.serialize_str("read"),
+            Self::Admin => out.serialize_str("admin"),
+            Self::Rules(rules) => rules.serialize(out),
+        }
     }
-    let rule = |path: &str, rule: &Node| {
-        let mut fields = serde_json::Map::new();
-        for (key, value) in typed::entries(path, rule)? {
-            let path = format!("{path}.{}", key.text);
-            if !KEYS.contains(&&*key.text) {
-                let words = format!("`{path}` is not part of a rule; valid keys are {}", KEYS.join(", "));
-                return Err(key.place.error(words));
-            }
-            fields.insert(key.text.clone(), typed::read::<Vec<String>>(&path, value)?.into());
+}
+
+impl<'de> Deserialize<'de> for Permissions {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        value.deserialize_any(WordOrRules)
+    }
+}
+
+struct WordOrRules;
+
+impl<'de> Visitor<'de> for WordOrRules {
+    type Value = Permissions;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("none, read, admin or a list of rules")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<Permissions, E> {
+        match word {
+            "none" => Ok(Permissions::None),
+            "read" => Ok(Permissions::Read),
+            "admin" => Ok(Permissions::Admin),
+            _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
         }
-        if fields.get("verbs").is_none() {
-            return Err(rule.place.error(format!("`{path}` has no `verbs`")));
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Permissions, A::Error> {
+        let mut rules = Vec::new();
+        while let Some(rule) = list.next_element::<Rule>()? {
+            rules.push(serde_json::to_value(rule).map_err(de::Error::custom)?);
         }
-        Ok(fields.into())
-    };
-    typed::list(KEY, node, rule).map(Permissions::Rules)
+        Ok(Permissions::Rules(rules))
+    }
+}
+
+/// A rule of RBAC.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "part of a rule", rename_all = "camelCase")]
+struct Rule {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    api_groups: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resources: Option<Vec<String>>,
+    verbs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_names: Option<Vec<String>>,
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Option::is_none")]
+    non_resource_urls: Option<Vec<String>>,
 }
 
 #[cfg(test)]
@@ -357,9 +327,9 @@ config-map:
                 "sonobuoy-config: {plugin-name: p}",
                 1,
                 18,
-                "`sonobuoy-config.driver` is missing; write Job or DaemonSet",
+                "`sonobuoy-config.driver` is missing; write Job, DaemonSet or Nodes",
             ),
-            ("sonobuoy-config: {driver: Deployment}", 1, 27, "`Deployment`; write Job or DaemonSet"),
+            ("sonobuoy-config: {driver: Deployment}", 1, 27, "`Deployment`; write Job, DaemonSet or Nodes"),
             ("sonobuoy-config: {driver: Job, plugin-name: 12}", 1, 45, "quote it, as in \"12\""),
             ("sonobuoy-config: {driver: Job, order: x}", 1, 39, "a whole number without quotes"),
             ("sonobuoy-config: {driver: Job, timeout: 5}", 1, 41, "must be a duration in quotes"),
@@ -426,7 +396,7 @@ config-map:
         }
         // Without a name, nothing but its misspelt key explains what is missing.
         let nameless = "sonobuoy-config: {driver: Job, plugin_name: p}";
-        check(nameless, 1, 32, "unknown key `sonobuoy-config.plugin_name`; did you mean `plugin-name`?");
+        check(nameless, 1, 32, "unknown key `plugin_name` in `sonobuoy-config`; did you mean `plugin-name`?");
     }
 
     fn check(text: &str, line: usize, column: usize, words: &str) {

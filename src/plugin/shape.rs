@@ -218,11 +218,11 @@ fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
 /// The driver named in a map.
 pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
     let Some(value) = node.get("driver") else {
-        return Err(node.place.error(format!("`{path}` is missing; write Job or DaemonSet")));
+        return Err(node.place.error(format!("`{path}` is missing; write Job, DaemonSet or Nodes")));
     };
     let text = text(path, value)?;
     Driver::parse(text)
-        .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job or DaemonSet")))
+        .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job, DaemonSet or Nodes")))
 }
 
 /// A node as JSON, without null values, as in Go.

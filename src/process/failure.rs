@@ -8,11 +8,12 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
+use base::Joined as _;
 use client::protocol::FailureKind;
 
 /// The item of a report named `file_name`; the caller adds its path.
 pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
-    let mut item = Item { name: file_name.to_owned(), status: FAILED.into(), ..Item::default() };
+    let mut item = Item::new(file_name, FAILED);
     let mut bytes = Vec::new();
     if input.read_to_end(&mut bytes).is_err() {
         return item;
@@ -27,7 +28,7 @@ pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
     item.status = match FailureKind::of(error) {
         FailureKind::Skipped => SKIPPED,
         FailureKind::TimedOut => TIMEOUT,
-        FailureKind::Failed => FAILED,
+        FailureKind::Failed | FailureKind::NodeLost => FAILED,
     }
     .into();
     if !error.is_empty() {
@@ -43,7 +44,7 @@ fn go(value: &Value) -> String {
         Value::Bool(flag) => flag.to_string(),
         Value::Number(number) => go_float(number.as_f64().unwrap_or(f64::NAN)),
         Value::String(text) => text.clone(),
-        Value::Array(list) => format!("[{}]", list.iter().map(go).collect::<Vec<_>>().join(" ")),
+        Value::Array(list) => format!("[{}]", list.iter().map(go).joined(" ")),
         Value::Object(map) => {
             let entries: Vec<String> =
                 map.iter().map(|(key, value)| format!("{key}:{}", go(value))).collect();

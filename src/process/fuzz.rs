@@ -1,10 +1,10 @@
 //! Properties of results with arbitrary bytes; called by the fuzzers and, with their corpus, by a test.
 
 use std::fs;
+use std::io::Read;
 
 use super::{Rules, process};
-use crate::item::Item;
-use crate::item::read::{self, Visit};
+use crate::item::read::{self, Step, Writer};
 use crate::layout::{RESULTS, TREE};
 
 /// A plugin with the single file `bytes` yields a readable tree whose root has the plugin's name.
@@ -20,47 +20,37 @@ pub fn file(format: &str, bytes: &[u8]) {
     fs::write(results.join(format!("a.{suffix}")), bytes).expect("a file");
     let rules = Rules { name: "p".into(), format: format.into(), ..Rules::default() };
     process(&dir, &rules).expect("a bad file is an item");
-    let mut roots = Roots::default();
     let tree = fs::File::open(dir.join(TREE)).expect("a tree");
-    read::read(tree, read::Writer::Aggregator, &mut roots).expect("a tree that can be read");
-    assert_eq!((roots.name.as_str(), roots.depth), ("p", 0));
+    let (name, depth) = walk(tree, Writer::Aggregator).expect("a tree that can be read");
+    assert_eq!((name.as_str(), depth), ("p", 0));
     assert!(!dir.join("sonobuoy_results.yaml.part").exists());
 }
 
 /// A tree of arbitrary bytes is read or rejected, and reading leaves every group it enters.
 pub fn tree(bytes: &[u8]) {
-    let mut roots = Roots::default();
-    if read::read(std::io::Cursor::new(bytes), read::Writer::Plugin, &mut roots).is_ok() {
-        assert_eq!(roots.depth, 0);
+    if let Ok((_, depth)) = walk(bytes, Writer::Plugin) {
+        assert_eq!(depth, 0);
     }
 }
 
-#[derive(Default)]
-struct Roots {
-    depth: u32,
-    name: String,
-}
-
-impl Visit for Roots {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        if self.depth == 0 {
-            self.name = item.name;
-        }
-        self.depth += 1;
-        Ok(())
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        self.depth -= 1;
-        Ok(())
-    }
-
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        if self.depth == 0 {
-            self.name = item.name;
+/// The name of a tree's root, and the number of groups that were not left.
+fn walk(tree: impl Read, writer: Writer) -> anyhow::Result<(String, u32)> {
+    let (mut root, mut depth) = (String::new(), 0);
+    read::read(tree, writer, &mut |step| {
+        match step {
+            Step::Item(item) if depth == 0 => root = item.name,
+            Step::Item(_) => {}
+            Step::Leave => depth -= 1,
+            Step::Enter(item) => {
+                if depth == 0 {
+                    root = item.name;
+                }
+                depth += 1;
+            }
         }
         Ok(())
-    }
+    })?;
+    Ok((root, depth))
 }
 
 #[cfg(test)]

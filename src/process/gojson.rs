@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
+use anyhow::{Result, anyhow};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::item::read::Metered;
@@ -74,7 +75,7 @@ fn cost((package, test): &(String, String)) -> usize {
 }
 
 /// Adds the tests of a file to the current group. After an error, previous tests are kept.
-pub(crate) fn read(input: impl Read, tree: &mut Tree) -> anyhow::Result<()> {
+pub(crate) fn read(input: impl Read, tree: &mut Tree) -> Result<()> {
     let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let metered = Metered { input, taken: taken.clone() };
     let input = BufReader::with_capacity(64 << 10, metered);
@@ -96,12 +97,12 @@ pub(crate) fn read(input: impl Read, tree: &mut Tree) -> anyhow::Result<()> {
             _ => UNKNOWN,
         };
         let output = outputs.take(&event);
-        let mut item = Item { name: event.test, status: status.into(), ..Item::default() };
+        let mut item = Item::new(event.test, status);
         if status == FAILED && !output.trim().is_empty() {
-            item.details.insert(FAILURE.into(), output.trim().into());
+            item = item.with(FAILURE, output.trim());
         }
         if let Some(seconds) = event.elapsed.filter(|seconds| *seconds > 0.0) {
-            item.details.insert(DURATION.into(), seconds.into());
+            item = item.with(DURATION, seconds);
         }
         tree.leaf(&item)?;
     }
@@ -163,7 +164,7 @@ impl<R: BufRead> Read for Lenient<R> {
 /// Reason of a read error. It becomes part of the item, so common reasons use the original's words.
 fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
     if error.is_eof() {
-        return anyhow::anyhow!("unexpected EOF");
+        return anyhow!("unexpected EOF");
     }
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -174,7 +175,7 @@ fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
         "expected `:`" => "after object key",
         "expected `,` or `}`" => "after object key:value pair",
         "expected `,` or `]`" => "after array element",
-        _ => return anyhow::anyhow!(text),
+        _ => return anyhow!(text),
     };
     let quoted = match char::from(last) {
         '"' => "\"".into(),
@@ -187,7 +188,7 @@ fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
         '\u{80}'..='\u{a0}' | '\u{ad}' => format!("\\u{last:04x}"),
         c => c.to_string(),
     };
-    anyhow::anyhow!("invalid character '{quoted}' {context}")
+    anyhow!("invalid character '{quoted}' {context}")
 }
 
 impl<'de> Deserialize<'de> for Event {

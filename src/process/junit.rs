@@ -3,47 +3,40 @@
 use std::io::BufRead;
 use std::num::IntErrorKind;
 
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
-use crate::item::read::Visit;
+use crate::item::read::{Step, Visit};
 use crate::item::{FAILED, FAILURE, Item, PASSED, SKIPPED};
 use base::xml::{Lexer, Token};
 
 /// Maximum text kept of one test; the file contains the rest.
 const TEXT_LIMIT: usize = 12 << 20;
 
-/// Sends the suites of a file with their tests to `tree`; on an error, those before it.
-pub(super) fn read(input: impl BufRead, tree: &mut dyn Visit) -> anyhow::Result<()> {
+/// Sends the suites of a file with their tests to `visit`; on an error, those before it.
+pub(super) fn read(input: impl BufRead, visit: &mut Visit<'_>) -> Result<()> {
     let mut lexer = Lexer::new(input);
-    loop {
-        match lexer.next_token()? {
-            Token::Open => break,
-            Token::End => anyhow::bail!("EOF"),
-            Token::Text | Token::Close => {}
-        }
-    }
+    ensure!(lexer.next_child()?, "EOF");
     match lexer.name() {
-        "testsuite" => suite(&mut lexer, tree, 1),
+        "testsuite" => suite(&mut lexer, visit, 1),
         "testsuites" => {
             let mut position = 0;
-            loop {
-                match lexer.next_token()? {
-                    Token::Open if lexer.name() == "testsuite" => {
-                        position += 1;
-                        suite(&mut lexer, tree, position)?;
-                    }
-                    Token::Open => lexer.skip_element()?,
-                    Token::Text => {}
-                    Token::Close | Token::End => return Ok(()),
+            while lexer.next_child()? {
+                if lexer.name() == "testsuite" {
+                    position += 1;
+                    suite(&mut lexer, visit, position)?;
+                } else {
+                    lexer.skip_element()?;
                 }
             }
+            Ok(())
         }
-        other => anyhow::bail!("expected element type <testsuite> but have <{other}>"),
+        other => bail!("expected element type <testsuite> but have <{other}>"),
     }
 }
 
 /// Reads a suite after its start tag.
-fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut dyn Visit, position: usize) -> anyhow::Result<()> {
+fn suite<R: BufRead>(lexer: &mut Lexer<R>, visit: &mut Visit<'_>, position: usize) -> Result<()> {
     // Error messages about unreadable files are the original's, since they are part of the result.
     for name in ["tests", "failures"] {
         check(lexer, name, "strconv.ParseInt", |text| match text.parse::<i64>() {
@@ -63,16 +56,14 @@ fn suite<R: BufRead>(lexer: &mut Lexer<R>, tree: &mut dyn Visit, position: usize
     })?;
     let name = lexer.attribute("name").filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("testsuite-{position:03}"), str::to_owned);
-    tree.enter(Item { name, status: PASSED.into(), ..Item::default() })?;
-    loop {
-        match lexer.next_token()? {
-            Token::Open if lexer.name() == "testcase" => tree.leaf(test(lexer)?)?,
-            Token::Open => lexer.skip_element()?,
-            Token::Text => {}
-            Token::Close | Token::End => break,
+    visit(Step::Enter(Item::new(name, PASSED)))?;
+    while lexer.next_child()? {
+        match lexer.name() {
+            "testcase" => visit(Step::Item(test(lexer)?))?,
+            _ => lexer.skip_element()?,
         }
     }
-    tree.leave()
+    visit(Step::Leave)
 }
 
 /// Checks that an attribute of a suite is a number, if present; `wrong` formats the error.
@@ -81,10 +72,10 @@ fn check(
     name: &str,
     reader: &str,
     wrong: impl Fn(&str) -> Option<&'static str>,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let text = lexer.attribute(name).map(str::trim).filter(|text| !text.is_empty());
     match text.and_then(|text| Some((text, wrong(text)?))) {
-        Some((text, reason)) => anyhow::bail!("{reader}: parsing {text:?}: {reason}"),
+        Some((text, reason)) => bail!("{reader}: parsing {text:?}: {reason}"),
         None => Ok(()),
     }
 }
@@ -97,40 +88,24 @@ fn without_separators(text: &str) -> String {
     text.char_indices().filter(|(at, c)| *c != '_' || !separates(*at)).map(|(_, c)| c).collect()
 }
 
-/// Content of `<failure>` or `<error>`.
-#[derive(Default)]
-struct Complaint {
-    message: String,
-    text: String,
-}
-
-impl Complaint {
-    fn into_detail(self) -> Option<Value> {
-        if self.message.is_empty() && self.text.is_empty() {
-            return None;
-        }
-        Some(Value::String(format!("{} {}", self.message, self.text).trim().to_owned()))
-    }
-}
-
 /// Reads a test after its start tag.
-fn test<R: BufRead>(lexer: &mut Lexer<R>) -> anyhow::Result<Item> {
-    let mut item = Item { name: lexer.attribute("name").unwrap_or_default().to_owned(), ..Item::default() };
-    let (mut failure, mut error, mut skipped) = (None::<Complaint>, None::<Complaint>, false);
+fn test<R: BufRead>(lexer: &mut Lexer<R>) -> Result<Item> {
+    let mut item = Item::new(lexer.attribute("name").unwrap_or_default(), "");
+    // The message and the text of `<failure>` and of `<error>`.
+    let (mut failure, mut error, mut skipped) = (None, None, false);
     let mut room = TEXT_LIMIT;
-    loop {
-        match lexer.next_token()? {
-            Token::Open => {}
-            Token::Text => continue,
-            Token::Close | Token::End => break,
-        }
+    while lexer.next_child()? {
         match lexer.name() {
             "skipped" => {
                 skipped = true;
                 lexer.skip_element()?;
             }
-            "failure" => complaint(lexer, failure.get_or_insert_default(), &mut room)?,
-            "error" => complaint(lexer, error.get_or_insert_default(), &mut room)?,
+            name @ ("failure" | "error") => {
+                let found = if name == "error" { &mut error } else { &mut failure };
+                let (message, content) = found.get_or_insert_with(<(String, String)>::default);
+                lexer.attribute("message").into_iter().for_each(|told| told.clone_into(message));
+                *content = text(lexer, &mut room)?;
+            }
             name @ ("system-out" | "system-err") => {
                 let name = name.to_owned();
                 let text = text(lexer, &mut room)?;
@@ -149,28 +124,16 @@ fn test<R: BufRead>(lexer: &mut Lexer<R>) -> anyhow::Result<Item> {
         (false, false) => PASSED,
     }
     .into();
-    for (name, complaint) in [(FAILURE, failure), ("error", error)] {
-        if let Some(detail) = complaint.and_then(Complaint::into_detail) {
-            item.details.insert(name.into(), detail);
-        }
+    for (name, found) in [(FAILURE, failure), ("error", error)] {
+        let found = found.filter(|(message, text)| !message.is_empty() || !text.is_empty());
+        let detail = found.map(|(message, text)| format!("{message} {text}").trim().into());
+        item.details.extend(detail.map(|detail| (name.to_owned(), detail)));
     }
     Ok(item)
 }
 
-fn complaint<R: BufRead>(
-    lexer: &mut Lexer<R>,
-    complaint: &mut Complaint,
-    room: &mut usize,
-) -> anyhow::Result<()> {
-    if let Some(message) = lexer.attribute("message") {
-        message.clone_into(&mut complaint.message);
-    }
-    complaint.text = text(lexer, room)?;
-    Ok(())
-}
-
 /// Text of the current element without its children, truncated to `room`.
-fn text<R: BufRead>(lexer: &mut Lexer<R>, room: &mut usize) -> anyhow::Result<String> {
+fn text<R: BufRead>(lexer: &mut Lexer<R>, room: &mut usize) -> Result<String> {
     let mut text = String::new();
     let mut cut = 0;
     loop {

@@ -11,60 +11,53 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::{Files, Rules};
-use crate::item::read::Visit;
-use crate::item::tree::Tree;
-use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT, plain};
+use crate::item::read::Step;
+use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT};
 use crate::layout::RESULTS;
+use base::Joined as _;
 use base::json::json;
 
 /// Maximum text kept of one attempt at a test; the attempt's own files contain the rest.
 const MAX_ATTEMPT_BYTES: usize = 64 << 10;
 
 /// Maximum memory for names and attempts of tests; a conformance suite needs a hundredth.
-const MAX_LEDGER_BYTES: usize = 64 << 20;
+const MAX_INDEX_BYTES: usize = 64 << 20;
 
 /// Where each test ran.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct AttemptIndex {
     /// Tests that any part ran, if there are several parts.
-    ran: HashSet<String>,
+    pub(super) ran: HashSet<String>,
     /// Outcomes of further attempts, by test.
     again: HashMap<String, Vec<Value>>,
     /// Counts of each attempt, by name.
     pub(super) attempts: Vec<(String, BTreeMap<String, u64>)>,
 }
 
-impl Ledger {
+impl AttemptIndex {
     /// Reads the files of parts and attempts. Logs those that cannot be read; the tree also reports its own.
     pub(super) fn read(dir: &Path, rules: &Rules) -> Result<Self> {
-        let mut ledger = Self::default();
-        let mut left = MAX_LEDGER_BYTES;
+        let mut index = Self::default();
+        let mut left = MAX_INDEX_BYTES;
         if !rules.parts.is_empty() {
             for source in std::iter::once(&rules.name).chain(&rules.parts) {
-                let mut ran = Ran(&mut left, |item: Item| {
-                    ledger.ran.insert(item.name);
-                });
-                each(dir, source, rules, &mut ran)?;
+                each(dir, source, rules, &mut left, |item| index.ran.extend([item.name]))?;
             }
         }
         for source in &rules.attempts {
             let mut counts = BTreeMap::new();
-            let again = &mut ledger.again;
-            let mut note = Ran(&mut left, |item: Item| {
+            each(dir, source, rules, &mut left, |item| {
                 *counts.entry(item.status.clone()).or_default() += 1;
-                again.entry(item.name.clone()).or_default().push(attempt(&item));
-            });
-            each(dir, source, rules, &mut note)?;
-            ledger.attempts.push((source.clone(), counts));
+                index.again.entry(item.name.clone()).or_default().push(attempt(&item));
+            })?;
+            index.attempts.push((source.clone(), counts));
         }
-        anyhow::ensure!(left > 0, "the names of its tests take more than {} MiB", MAX_LEDGER_BYTES >> 20);
-        Ok(ledger)
+        anyhow::ensure!(left > 0, "the names of its tests take more than {} MiB", MAX_INDEX_BYTES >> 20);
+        Ok(index)
     }
-}
 
-impl Ledger {
     /// Outcome of a failed test after all attempts.
-    fn judge(&self, item: &mut Item) {
+    pub(super) fn judge(&self, item: &mut Item) {
         let Some(again) = self.again.get(&item.name).filter(|_| item.status == FAILED) else { return };
         let all: Vec<Value> = std::iter::once(attempt(item)).chain(again.iter().cloned()).collect();
         let has = |status: &str| again.iter().any(|attempt| attempt["status"] == status);
@@ -85,38 +78,31 @@ impl Ledger {
     }
 }
 
-/// Calls `visit` for the tests in the files of one source.
-fn each(dir: &Path, source: &str, rules: &Rules, visit: &mut dyn Visit) -> Result<()> {
-    let files = Files::beside(dir, source, rules);
-    files.walk(Path::new(RESULTS), &mut |path, name| {
-        if !rules.selects(name) {
-            return Ok(());
+/// Passes the tests that ran, according to the files of one source, to `take` until `left` bytes are used.
+fn each(dir: &Path, source: &str, rules: &Rules, left: &mut usize, mut take: impl FnMut(Item)) -> Result<()> {
+    let mut visit = |step| {
+        if let Step::Item(item) = step {
+            let text: usize = item.details.values().filter_map(Value::as_str).map(str::len).sum();
+            *left = left.saturating_sub(item.name.len() + text.min(MAX_ATTEMPT_BYTES) + 128);
+            if item.status != SKIPPED && *left > 0 {
+                take(item);
+            }
         }
-        if let Err(error) = files.open(path).and_then(|file| super::junit(file, visit)) {
+        Ok(())
+    };
+    let files = Files::beside(dir, source, rules);
+    for (path, _) in files.list(Path::new(RESULTS))?.iter().filter(|(_, name)| rules.selects(name)) {
+        if let Err(error) = files.open(path).and_then(|file| super::junit(file, &mut visit)) {
             log::warn!("cannot read the result `{}` of `{source}`: {error:#}", path.display());
         }
-        Ok(())
-    })
-}
-
-/// Receives tests that ran, up to a memory limit.
-struct Ran<'a, F>(&'a mut usize, F);
-
-impl<F: FnMut(Item)> Visit for Ran<'_, F> {
-    fn leaf(&mut self, item: Item) -> Result<()> {
-        let text: usize = item.details.values().filter_map(Value::as_str).map(str::len).sum();
-        *self.0 = self.0.saturating_sub(item.name.len() + text.min(MAX_ATTEMPT_BYTES) + 128);
-        if item.status != SKIPPED && *self.0 > 0 {
-            (self.1)(item);
-        }
-        Ok(())
     }
+    Ok(())
 }
 
-/// Outcome of one attempt at a test.
+/// Outcome of one attempt.
 fn attempt(item: &Item) -> Value {
     let told = [FAILURE, "error"].iter().filter_map(|key| item.details.get(*key)?.as_str());
-    let mut text = told.collect::<Vec<_>>().join("\n");
+    let mut text = told.joined("\n");
     if text.len() > MAX_ATTEMPT_BYTES {
         let end = (0..=MAX_ATTEMPT_BYTES).rev().find(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or_default());
@@ -125,55 +111,6 @@ fn attempt(item: &Item) -> Value {
     match &*text {
         "" => json!({"status": item.status}),
         text => json!({"status": item.status, (FAILURE): text}),
-    }
-}
-
-/// Writes the final outcomes of one source's tests into the tree.
-pub(super) struct Merged<'a> {
-    pub(super) tree: &'a mut Tree,
-    pub(super) ledger: &'a Ledger,
-    /// Whether this source provides the tests that no part ran.
-    pub(super) is_first: bool,
-    /// Tests already taken from other parts: each part lists the suite's setup and teardown.
-    pub(super) told: &'a mut HashSet<String>,
-    /// Name of the previous run, and its tests that are not written yet.
-    pub(super) resumed: (&'a str, &'a mut BTreeMap<String, String>),
-    /// Number of tests taken, and of those left to other parts.
-    pub(super) taken: usize,
-    pub(super) left: usize,
-}
-
-impl Visit for Merged<'_> {
-    fn enter(&mut self, item: Item) -> Result<()> {
-        let own_status = item.status.clone();
-        Ok(self.tree.enter(&item, &own_status)?)
-    }
-
-    fn leave(&mut self) -> Result<()> {
-        self.tree.leave(None);
-        Ok(())
-    }
-
-    fn leaf(&mut self, mut item: Item) -> Result<()> {
-        let is_elsewhere = match &*item.status {
-            SKIPPED => !self.is_first || self.ledger.ran.contains(&item.name),
-            PASSED => !self.is_first && self.told.contains(&item.name),
-            _ => false,
-        };
-        if is_elsewhere {
-            self.left += 1;
-            return Ok(());
-        }
-        let (run, resumed) = &mut self.resumed;
-        match resumed.remove(plain(&item.name)).filter(|_| item.status == SKIPPED) {
-            Some(why) => self.ledger.resume(&mut item, why, run),
-            None => self.ledger.judge(&mut item),
-        }
-        if !self.ledger.ran.is_empty() {
-            self.told.insert(item.name.clone());
-        }
-        self.taken += 1;
-        Ok(self.tree.leaf(&item)?)
     }
 }
 

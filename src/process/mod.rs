@@ -1,8 +1,7 @@
 //! Converts all files and error reports of a plugin to its `sonobuoy_results.yaml`.
 //!
 //! An unreadable file becomes one item with the reason, and so does an expected result without files; neither fails
-//! the
-//! whole. Memory is bounded for any input, time by [`Rules::limit`].
+//! the whole. Memory is bounded for any input, time by [`Rules::limit`].
 
 mod failure;
 #[cfg(any(fuzzing, test))]
@@ -17,21 +16,23 @@ pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use anyhow::{Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::item::read::{self, Visit, Writer};
+use crate::item::read::{self, Step, Visit, Writer};
 use crate::item::tree::{Finished, Tree};
-use crate::item::{FAILED, Item, OTHER, PASSED, Tally, UNKNOWN, is_known};
+use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Tally, UNKNOWN, is_known, plain};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
+use base::Joined as _;
 use base::at::At as _;
 use base::clock;
 use base::json::json;
-use merge::{Ledger, Merged};
+use merge::AttemptIndex;
 
 /// Maximum size of an error report, which contains at most a pod.
 const ERROR_LIMIT: u64 = 16 << 20;
@@ -114,7 +115,7 @@ impl From<&plugin::Config> for Rules {
     fn from(config: &plugin::Config) -> Self {
         Self {
             name: config.plugin_name.clone(),
-            per_node: config.driver == plugin::Driver::DaemonSet,
+            per_node: config.driver.is_per_node(),
             format: config.result_format.clone(),
             files: config.result_files.clone(),
             ..Self::default()
@@ -138,15 +139,15 @@ pub(crate) struct Outcome {
 
 /// Reads `results/` and `errors/` of a plugin and its parts, and writes `sonobuoy_results.yaml` into the plugin's
 /// folder.
-pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
+pub(crate) fn process(dir: &Path, rules: &Rules) -> Result<Outcome> {
     let path = dir.join(TREE);
-    let ledger = Ledger::read(dir, rules)?;
+    let index = AttemptIndex::read(dir, rules)?;
     for custom in [false, true] {
         let (files, tree) = (Files::beside(dir, &rules.name, rules), Tree::create(&path, custom)?);
         let mut run = Run {
             files,
             rules,
-            ledger: &ledger,
+            index: &index,
             tree,
             nodes: Vec::new(),
             limit: u64::MAX,
@@ -163,11 +164,11 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> anyhow::Result<Outcome> {
             let status = tally.status(tally.has_custom());
             let counts = counts(&tally, &status);
             let (mut nodes, missing) = (run.nodes, run.missing);
-            nodes.extend(ledger.attempts.into_iter().map(|(name, counts)| (name, Outcome::of(counts))));
+            nodes.extend(index.attempts.into_iter().map(|(name, counts)| (name, Outcome::of(counts))));
             return Ok(Outcome { status, counts, nodes, missing });
         }
     }
-    anyhow::bail!("the results in `{}` changed while they were read", dir.display())
+    bail!("the results in `{}` changed while they were read", dir.display())
 }
 
 impl Outcome {
@@ -180,12 +181,12 @@ impl Outcome {
 }
 
 /// Writes the tree of a plugin whose results could not be processed: one item with the reason.
-pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> anyhow::Result<()> {
+pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> Result<()> {
     let path = dir.join(TREE);
     let mut tree = Tree::create(&path, false)?;
-    let root = Item { name: rules.name.clone(), ..Item::default() };
+    let root = Item::new(&rules.name, "");
     tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
-    let item = Item { name: "post-processing".into(), status: FAILED.into(), ..Item::default() };
+    let item = Item::new("post-processing", FAILED);
     tree.leaf(&with_meta(item, &[("error", reason)]))?;
     tree.finish(&path).map(drop)
 }
@@ -200,12 +201,6 @@ impl Read for Timed<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.rules.check_time()?;
         self.file.read(buffer)
-    }
-}
-
-impl Seek for Timed<'_> {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
     }
 }
 
@@ -228,48 +223,41 @@ impl<'a> Files<'a> {
 
     /// Path relative to the processed plugin's folder, with the separators of archives.
     fn shown(&self, path: &Path) -> String {
-        self.prefix.clone() + &path.iter().map(OsStr::to_string_lossy).collect::<Vec<_>>().join("/")
+        self.prefix.clone() + &path.iter().map(OsStr::to_string_lossy).joined("/")
     }
 
-    /// Visits all files below `folder`, sorted by name.
-    fn walk(
-        &self,
-        folder: &Path,
-        see: &mut dyn FnMut(&Path, &str) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    /// Path and displayed name of each file below `folder`, sorted; names need not be UTF-8.
+    fn list(&self, folder: &Path) -> Result<Vec<(PathBuf, String)>> {
+        let mut files = Vec::new();
         for (name, kind) in list(&self.dir.join(folder))? {
             let path = folder.join(&name);
             if kind.is_dir() {
-                self.walk(&path, see)?;
+                files.append(&mut self.list(&path)?);
             } else {
-                // Names need not be UTF-8; only their display is.
-                see(&path, &name.to_string_lossy())?;
+                files.push((path, name.to_string_lossy().into_owned()));
             }
         }
-        Ok(())
+        Ok(files)
     }
 
     /// Opens a regular file of the plugin; rejects pipes, and links that lead outside.
-    fn open(&self, path: &Path) -> anyhow::Result<Timed<'a>> {
+    fn open(&self, path: &Path) -> Result<Timed<'a>> {
         let full = self.dir.join(path);
         let real = full.canonicalize()?;
-        anyhow::ensure!(
-            real.starts_with(self.dir.canonicalize()?),
-            "it is a link that leads out of the results"
-        );
-        anyhow::ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
+        ensure!(real.starts_with(self.dir.canonicalize()?), "it is a link that leads out of the results");
+        ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
         Ok(Timed { file: File::open(real)?, rules: self.rules })
     }
 }
 
-fn junit(file: impl Read, visit: &mut dyn Visit) -> anyhow::Result<()> {
+fn junit(file: impl Read, visit: &mut Visit<'_>) -> Result<()> {
     junit::read(BufReader::with_capacity(64 << 10, file), visit)
 }
 
 struct Run<'a> {
     files: Files<'a>,
     rules: &'a Rules,
-    ledger: &'a Ledger,
+    index: &'a AttemptIndex,
     tree: Tree,
     nodes: Vec<(String, Outcome)>,
     /// End of the current node's part in the tree.
@@ -283,30 +271,23 @@ struct Run<'a> {
     resumed: BTreeMap<String, String>,
 }
 
-/// What a walk looks for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Results,
-    Errors,
-}
-
 impl Run<'_> {
-    fn everything(&mut self, dir: &Path) -> anyhow::Result<()> {
-        let root = Item { name: self.rules.name.clone(), ..Item::default() };
+    fn everything(&mut self, dir: &Path) -> Result<()> {
+        let root = Item::new(&self.rules.name, "");
         self.tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
-        for (folder, look) in [(RESULTS, Look::Results), (ERRORS, Look::Errors)] {
+        for folder in [RESULTS, ERRORS] {
             if self.rules.per_node {
-                self.each_node(folder, look)?;
+                self.each_node(folder)?;
             } else {
-                self.walk(Path::new(folder), look)?;
+                self.folder(Path::new(folder))?;
             }
         }
         self.missing(&self.rules.name)?;
         for part in &self.rules.parts {
             self.files = Files::beside(dir, part, self.rules);
             let before = self.tree.counted();
-            self.walk(Path::new(RESULTS), Look::Results)?;
-            self.walk(Path::new(ERRORS), Look::Errors)?;
+            self.folder(Path::new(RESULTS))?;
+            self.folder(Path::new(ERRORS))?;
             self.missing(part)?;
             let mut counts = self.tree.counted();
             counts.retain(|status, count| {
@@ -318,17 +299,17 @@ impl Run<'_> {
         // Tests that no file lists.
         for (name, why) in std::mem::take(&mut self.resumed) {
             let mut item = Item { name, ..Item::default() };
-            self.ledger.resume(&mut item, why, &self.rules.resumed.0);
+            self.index.resume(&mut item, why, &self.rules.resumed.0);
             self.tree.leaf(&item)?;
         }
         Ok(())
     }
 
-    fn each_node(&mut self, folder: &str, look: Look) -> anyhow::Result<()> {
+    fn each_node(&mut self, folder: &str) -> Result<()> {
         for (name, kind) in list(&self.files.dir.join(folder))? {
             if kind.is_dir() {
                 let path = Path::new(folder).join(&name);
-                self.node(&name.to_string_lossy(), look, |run| run.walk(&path, look))?;
+                self.node(&name.to_string_lossy(), folder == ERRORS, |run| run.folder(&path))?;
             }
         }
         Ok(())
@@ -337,18 +318,15 @@ impl Run<'_> {
     fn node(
         &mut self,
         name: &str,
-        look: Look,
-        inside: impl FnOnce(&mut Self) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let node = Item { name: name.to_owned(), ..Item::default() };
+        is_error: bool,
+        inside: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let node = Item::new(name, "");
         self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
         self.limit = self.tree.written() + MAX_NODE_BYTES;
         inside(self)?;
-        let (tally, status) = match look {
-            // Without a result, no test can have passed.
-            Look::Errors => self.tree.leave_skipped(),
-            Look::Results => self.tree.leave(None),
-        };
+        // Without a result, no test can have passed.
+        let (tally, status) = if is_error { self.tree.leave_skipped() } else { self.tree.leave(None) };
         let mut counts = counts(&tally, &status);
         if counts.len() > MAX_NODE_STATUSES {
             for (status, count) in std::mem::take(&mut counts) {
@@ -362,7 +340,7 @@ impl Run<'_> {
     }
 
     /// Adds a failure for each expected result of `plugin` that has no files.
-    fn missing(&mut self, plugin: &str) -> anyhow::Result<()> {
+    fn missing(&mut self, plugin: &str) -> Result<()> {
         for Expected { node, error, .. } in self.rules.expected.iter().filter(|one| one.plugin == plugin) {
             let at = |folder: &str| self.files.dir.join(folder).join(node);
             let why = match error {
@@ -375,7 +353,7 @@ impl Run<'_> {
             let report = json!({ "error": why }).to_string();
             let item = with_meta(failure::read(report.as_bytes(), ERROR_FILE), &[("error", why)]);
             if self.rules.per_node && plugin == self.rules.name {
-                self.node(node, Look::Errors, |run| Ok(run.tree.leaf(&item)?))?;
+                self.node(node, true, |run| Ok(run.tree.leaf(&item)?))?;
             } else {
                 self.tree.leaf(&item)?;
             }
@@ -383,25 +361,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads all files below `folder` that match.
-    fn walk(&mut self, folder: &Path, look: Look) -> anyhow::Result<()> {
-        let mut found = Vec::new();
-        self.files.walk(folder, &mut |path, name| {
-            let wanted = if look == Look::Errors { name == ERROR_FILE } else { self.rules.selects(name) };
-            if wanted {
-                found.push((path.to_owned(), name.to_owned()));
+    /// Reads all files below a folder of results or errors that match.
+    fn folder(&mut self, folder: &Path) -> Result<()> {
+        let is_error = folder.starts_with(ERRORS);
+        for (path, name) in self.files.list(folder)? {
+            match is_error {
+                true if name == ERROR_FILE => self.error(&path)?,
+                false if self.rules.selects(&name) => self.file(&path, &name)?,
+                _ => {}
             }
-            Ok(())
-        })?;
-        found.iter().try_for_each(|(path, name)| match look {
-            Look::Errors => self.error(path),
-            Look::Results => self.file(path, name),
-        })
+        }
+        Ok(())
     }
 
-    fn file(&mut self, path: &Path, name: &str) -> anyhow::Result<()> {
+    fn file(&mut self, path: &Path, name: &str) -> Result<()> {
         self.rules.check_time()?;
-        let item = Item { name: name.to_owned(), ..Item::default() };
+        let item = Item::new(name, "");
         let shown = self.files.shown(path);
         let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
         let mark = self.tree.mark();
@@ -443,26 +418,41 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn junit(&mut self, path: &Path, typed: &Item) -> anyhow::Result<()> {
+    fn junit(&mut self, path: &Path, typed: &Item) -> Result<()> {
         let file = self.files.open(path)?;
         let mark = self.tree.mark();
         self.tree.enter(typed, PASSED)?;
         let is_first = self.files.prefix.is_empty();
-        let (ledger, tree, before) = (self.ledger, &mut self.tree, self.resumed.clone());
-        let mut merged = Merged {
-            tree,
-            ledger,
-            is_first,
-            told: &mut self.told,
-            resumed: (&self.rules.resumed.0, &mut self.resumed),
-            taken: 0,
-            left: 0,
-        };
-        if let Err(error) = junit(file, &mut merged) {
+        let Self { index, rules, tree, told, resumed, .. } = self;
+        let (before, run) = (resumed.clone(), &rules.resumed.0);
+        let (mut taken, mut left) = (0, 0);
+        let read = junit(file, &mut |step| {
+            let Step::Item(mut item) = step else { return Ok(tree.step(step)?) };
+            let is_elsewhere = match &*item.status {
+                SKIPPED => !is_first || index.ran.contains(&item.name),
+                // Each part lists the suite's setup and teardown.
+                PASSED => !is_first && told.contains(&item.name),
+                _ => false,
+            };
+            if is_elsewhere {
+                left += 1;
+                return Ok(());
+            }
+            match resumed.remove(plain(&item.name)).filter(|_| item.status == SKIPPED) {
+                Some(why) => index.resume(&mut item, why, run),
+                None => index.judge(&mut item),
+            }
+            if !index.ran.is_empty() {
+                told.insert(item.name.clone());
+            }
+            taken += 1;
+            Ok(tree.leaf(&item)?)
+        });
+        if let Err(error) = read {
             self.resumed = before;
             return Err(error);
         }
-        if merged.taken == 0 && merged.left > 0 {
+        if taken == 0 && left > 0 {
             // Other parts contain all of its tests.
             return Ok(self.tree.back(mark)?);
         }
@@ -470,30 +460,27 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn manual(&mut self, path: &Path, typed: &Item) -> anyhow::Result<()> {
+    /// Copies a manual result: everything but the name and meta of its root, which describe the file.
+    fn manual(&mut self, path: &Path, typed: &Item) -> Result<()> {
         let mark = self.tree.mark();
-        let result = read::read(
-            self.files.open(path)?,
-            Writer::Plugin,
-            &mut Manual { tree: &mut self.tree, file: typed, depth: 0 },
-        );
-        match result {
+        let read = read::read(self.files.open(path)?, Writer::Plugin, &mut renaming(&mut self.tree, typed));
+        match read {
             Err(error) if error.is::<read::Reference>() => {
                 self.tree.back(mark)?;
                 let mut text = String::new();
                 let size = self.files.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
-                anyhow::ensure!(size as u64 <= EXPANDED_LIMIT, "a file this large may not use anchors");
-                read::read_expanded(&text, &mut Manual { tree: &mut self.tree, file: typed, depth: 0 })
+                ensure!(size as u64 <= EXPANDED_LIMIT, "a file this large may not use anchors");
+                read::read_expanded(&text, &mut renaming(&mut self.tree, typed))
             }
             other => other,
         }
     }
 
-    fn error(&mut self, path: &Path) -> anyhow::Result<()> {
+    fn error(&mut self, path: &Path) -> Result<()> {
         let item = match self.files.open(path) {
             Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
             Err(error) => {
-                let unread = Item { name: ERROR_FILE.into(), status: UNKNOWN.into(), ..Item::default() };
+                let unread = Item::new(ERROR_FILE, UNKNOWN);
                 with_meta(unread, &[("error", &format!("{error:#}"))])
             }
         };
@@ -501,38 +488,16 @@ impl Run<'_> {
     }
 }
 
-/// Copies a manual result: everything but the name and meta of its root, which describe the file.
-struct Manual<'t> {
-    tree: &'t mut Tree,
-    file: &'t Item,
-    depth: usize,
-}
-
-impl Manual<'_> {
-    fn item(&self, item: Item) -> Item {
-        if self.depth > 0 {
-            return item;
+/// Copies another tree, whose root gets the name and meta of `root`.
+fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Result<()> + 't {
+    let mut root = Some(root);
+    move |mut step| {
+        if let Step::Enter(item) | Step::Item(item) = &mut step
+            && let Some(root) = root.take()
+        {
+            (item.name, item.meta) = (root.name.clone(), root.meta.clone());
         }
-        Item { name: self.file.name.clone(), meta: self.file.meta.clone(), ..item }
-    }
-}
-
-impl Visit for Manual<'_> {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        let item = self.item(item);
-        self.depth += 1;
-        Ok(self.tree.enter(&item, &item.status)?)
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        self.depth -= 1;
-        self.tree.leave(None);
-        Ok(())
-    }
-
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        let item = self.item(item);
-        Ok(self.tree.leaf(&item)?)
+        Ok(tree.step(step)?)
     }
 }
 
@@ -550,7 +515,7 @@ fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
 }
 
 /// Names and types in a folder, sorted; empty if it does not exist.
-fn list(dir: &Path) -> anyhow::Result<Vec<(OsString, fs::FileType)>> {
+fn list(dir: &Path) -> Result<Vec<(OsString, fs::FileType)>> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.at("cannot read", dir)?,

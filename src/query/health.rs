@@ -9,14 +9,40 @@ use serde_json::Value;
 
 use base::kube::Resource;
 
-/// The counts.
-#[derive(Debug, Default)]
+/// The document.
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Health {
-    nodes: Vec<Detail>,
-    pods: Vec<Detail>,
+    node_health: Part,
+    pod_health: Part,
     pub(super) api_version: String,
+    error_summary: Lines,
+}
+
+/// The keys say "nodes" for pods too, as readers expect.
+#[derive(Debug, Default, Serialize)]
+struct Part {
+    total_nodes: usize,
+    healthy_nodes: usize,
+    details: Vec<Detail>,
+}
+
+/// Numbers of lines by file.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Lines {
+    // The original's `results` panics on a kind without lines.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     errors: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     warnings: BTreeMap<String, u64>,
+}
+
+impl Part {
+    fn add(&mut self, details: Vec<Detail>) {
+        self.total_nodes += details.len();
+        self.healthy_nodes += details.iter().filter(|detail| detail.healthy).count();
+        self.details.extend(details);
+    }
 }
 
 /// One node or pod.
@@ -40,45 +66,31 @@ static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|
 impl Health {
     /// Counts an object before it is written.
     pub(super) fn see(&mut self, resource: &Resource, object: &Value) {
+        let (status, metadata) = (&object["status"], &object["metadata"]);
         let text = |value: &Value| Box::from(value.as_str().unwrap_or_default());
-        let conditions = object["status"]["conditions"].as_array().map_or(&[][..], Vec::as_slice);
-        let mut detail = Detail {
-            name: text(&object["metadata"]["name"]),
-            namespace: text(&object["metadata"]["namespace"]),
-            healthy: true,
-            ready: "Ready".into(),
-            reason: Box::default(),
-            message: Box::default(),
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let detail = |healthy, [ready, reason, message]: [Box<str>; 3]| {
+            let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
+            vec![Detail { name, healthy, ready, reason, message, namespace }]
         };
-        let blame = |detail: &mut Detail, condition: &Value| {
-            detail.ready = text(&condition["status"]);
-            detail.reason = text(&condition["reason"]);
-            detail.message = text(&condition["message"]);
-        };
+        let of = |condition: &Value| ["status", "reason", "message"].map(|key| text(&condition[key]));
+        let ready = ["Ready".into(), Box::default(), Box::default()];
         match (&*resource.group, &*resource.plural) {
             ("", "nodes") => {
-                if let Some(ready) = conditions.iter().find(|condition| condition["type"] == "Ready") {
-                    blame(&mut detail, ready);
-                }
-                detail.healthy = &*detail.ready == "True";
-                self.nodes.push(detail);
+                let found = conditions.find(|condition| condition["type"] == "Ready").map_or(ready, of);
+                self.node_health.add(detail(&*found[0] == "True", found));
             }
             ("", "pods") => {
-                detail.healthy = matches!(object["status"]["phase"].as_str(), Some("Running" | "Succeeded"));
-                if !detail.healthy {
-                    match conditions.iter().find(|condition| condition["status"] != "True") {
-                        Some(first) => blame(&mut detail, first),
-                        None => {
-                            let status = &object["status"];
-                            let reason =
-                                if status["reason"].is_null() { &status["phase"] } else { &status["reason"] };
-                            detail.ready = "False".into();
-                            detail.reason = text(reason);
-                            detail.message = text(&status["message"]);
-                        }
+                let healthy = status["phase"] == "Running" || status["phase"] == "Succeeded";
+                let found = match conditions.find(|condition| condition["status"] != "True") {
+                    _ if healthy => ready,
+                    Some(first) => of(first),
+                    None => {
+                        let reason = if status["reason"].is_null() { "phase" } else { "reason" };
+                        ["False".into(), text(&status[reason]), text(&status["message"])]
                     }
-                }
-                self.pods.push(detail);
+                };
+                self.pod_health.add(detail(healthy, found));
             }
             _ => {}
         }
@@ -86,7 +98,8 @@ impl Health {
 
     /// Examines a line of the log stored in `file`.
     pub(super) fn see_line(&mut self, file: &str, line: &str) {
-        for (pattern, counts) in [(&*ERROR, &mut self.errors), (&*WARNING, &mut self.warnings)] {
+        let Lines { errors, warnings } = &mut self.error_summary;
+        for (pattern, counts) in [(&*ERROR, errors), (&*WARNING, warnings)] {
             if pattern.as_ref().is_some_and(|pattern| pattern.is_match(line)) {
                 *counts.entry(file.to_owned()).or_default() += 1;
             }
@@ -95,55 +108,12 @@ impl Health {
 
     /// Adds another's counts.
     pub(super) fn add(&mut self, other: Self) {
-        self.nodes.extend(other.nodes);
-        self.pods.extend(other.pods);
-        self.errors.extend(other.errors);
-        self.warnings.extend(other.warnings);
+        self.node_health.add(other.node_health.details);
+        self.pod_health.add(other.pod_health.details);
+        self.error_summary.errors.extend(other.error_summary.errors);
+        self.error_summary.warnings.extend(other.error_summary.warnings);
         if !other.api_version.is_empty() {
             self.api_version = other.api_version;
         }
-    }
-
-    /// The document.
-    pub(super) fn to_json(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(&Document {
-            node_health: Part::of(&self.nodes),
-            pod_health: Part::of(&self.pods),
-            api_version: &self.api_version,
-            error_summary: Lines { errors: &self.errors, warnings: &self.warnings },
-        })
-    }
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    node_health: Part<'a>,
-    pod_health: Part<'a>,
-    api_version: &'a str,
-    error_summary: Lines<'a>,
-}
-
-/// The keys say "nodes" for pods too, as readers expect.
-#[derive(Serialize)]
-struct Part<'a> {
-    total_nodes: usize,
-    healthy_nodes: usize,
-    details: &'a [Detail],
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Lines<'a> {
-    // The original's `results` panics on a kind without lines.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    errors: &'a BTreeMap<String, u64>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    warnings: &'a BTreeMap<String, u64>,
-}
-
-impl<'a> Part<'a> {
-    fn of(details: &'a [Detail]) -> Self {
-        let healthy_nodes = details.iter().filter(|detail| detail.healthy).count();
-        Self { total_nodes: details.len(), healthy_nodes, details }
     }
 }

@@ -1,8 +1,7 @@
 //! Queries a node's kubelet about itself, through the API server.
 //!
 //! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one query still
-//! gets
-//! the others; a silent or unreachable node does not.
+//! gets the others; a silent or unreachable node does not.
 
 use std::time::Duration;
 
@@ -27,12 +26,7 @@ pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Resul
         if kubelets.failed(node, error) {
             return Err(Fault::LeftOut);
         }
-        answer.troubles.push(Trouble {
-            queryobj: "Nodes".into(),
-            namespace: String::new(),
-            name: format!("{node}/{what}"),
-            error: error.to_string(),
-        });
+        answer.troubles.push(Trouble::new("Nodes", "", &format!("{node}/{what}"), error.to_string()));
         Ok(())
     };
     match client.send(&ask("configz")) {

@@ -42,31 +42,13 @@ pub(super) struct Kubelets {
     known: Mutex<Known>,
 }
 
-/// Counters, since a large cluster has a hundred thousand queries, each of which checks them.
+/// All kubelets, and the numbers of those that were queried and are silent: a large cluster has a hundred thousand queries, each
+/// of which compares them.
 #[derive(Default)]
 struct Known {
     kubelets: BTreeMap<String, Kubelet>,
     tried: usize,
     silent: usize,
-}
-
-impl Known {
-    /// Updates the record of a node.
-    fn change<T>(&mut self, node: &str, change: impl FnOnce(&mut Kubelet) -> T) -> T {
-        // Most are known: allocate a name only for new ones.
-        if !self.kubelets.contains_key(node) {
-            self.kubelets.insert(node.to_owned(), Kubelet::default());
-        }
-        let Some(kubelet) = self.kubelets.get_mut(node) else { return change(&mut Kubelet::default()) };
-        let counts =
-            |kubelet: &Kubelet| (usize::from(kubelet.tried()), usize::from(kubelet.silent.is_some()));
-        let before = counts(kubelet);
-        let changed = change(kubelet);
-        let after = counts(kubelet);
-        self.tried = self.tried + after.0 - before.0;
-        self.silent = self.silent + after.1 - before.1;
-        changed
-    }
 }
 
 #[derive(Default)]
@@ -77,50 +59,53 @@ struct Kubelet {
     left_out: u64,
 }
 
-impl Kubelet {
-    fn tried(&self) -> bool {
-        self.answered || self.silent.is_some()
-    }
-}
-
 impl Kubelets {
     pub(super) fn new(times: Option<Times>) -> Self {
         Self { times, known: Mutex::default() }
+    }
+
+    /// Updates the record of a node, and counts it if it is known now.
+    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, bool) -> T) -> T {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Known { kubelets, tried, silent } = &mut *known;
+        let most_answer = *silent * SHARE <= *tried;
+        let kubelet = kubelets.entry(node.to_owned()).or_default();
+        let counts = |kubelet: &Kubelet| {
+            let is_silent = kubelet.silent.is_some();
+            [kubelet.answered || is_silent, is_silent].map(usize::from)
+        };
+        let before = counts(kubelet);
+        let changed = change(kubelet, most_answer);
+        let after = counts(kubelet);
+        (*tried, *silent) = (*tried + after[0] - before[0], *silent + after[1] - before[1]);
+        changed
     }
 
     /// Whether to send a kubelet another query; if not, the query counts as skipped.
     pub(super) fn may_ask(&self, node: &str) -> bool {
         let overdue = self.times.is_some_and(|times| Instant::now() >= times.due);
         // A pod without a node has no kubelet.
-        if node.is_empty() {
-            return true;
-        }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let most_answer = known.silent * SHARE <= known.tried;
-        known.change(node, |kubelet| {
-            let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || most_answer);
-            kubelet.left_out += u64::from(!may);
-            may
-        })
+        node.is_empty()
+            || self.change(node, |kubelet, most_answer| {
+                let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || most_answer);
+                kubelet.left_out += u64::from(!may);
+                may
+            })
     }
 
     pub(super) fn answered(&self, node: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.change(node, |kubelet| (kubelet.answered, kubelet.failures) = (true, 0));
+        self.change(node, |kubelet, _| (kubelet.answered, kubelet.failures) = (true, 0));
     }
 
     /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is
     /// reported with the skipped queries.
     pub(super) fn failed(&self, node: &str, error: &Error) -> bool {
-        let unreachable = match error {
-            Error::Transport { .. } | Error::Stopped => true,
-            _ => error.code().is_some_and(|code| UNREACHABLE.contains(&code)),
-        };
+        let unreachable = matches!(error, Error::Transport { .. } | Error::Stopped)
+            || error.code().is_some_and(|code| UNREACHABLE.contains(&code));
         if !unreachable || node.is_empty() {
             return false;
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.change(node, |kubelet| {
+        self.change(node, |kubelet, _| {
             kubelet.failures += 1;
             if kubelet.answered && kubelet.failures < FAILURES && !matches!(error, Error::Stopped) {
                 return false;
@@ -133,8 +118,7 @@ impl Kubelets {
 
     /// Counts queries that were never sent.
     pub(super) fn leave_out(&self, node: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.change(node, |kubelet| kubelet.left_out += 1);
+        self.change(node, |kubelet, _| kubelet.left_out += 1);
     }
 
     /// Skipped queries, node by node.
@@ -146,16 +130,14 @@ impl Kubelets {
                 1 => "1 request for its data or logs is".to_owned(),
                 number => format!("{number} requests for its data and logs are"),
             };
-            let error = match &kubelet.silent {
-                Some(why) => format!("{questions} skipped, since its kubelet does not answer: {why}"),
+            let why = match &kubelet.silent {
+                Some(why) => format!(", since its kubelet does not answer: {why}"),
                 None => {
                     let limit = self.times.map(|times| clock::duration(times.limit)).unwrap_or_default();
-                    format!(
-                        "{questions} skipped: the {limit} for the snapshot were up (`Limits.Snapshot.Time`)"
-                    )
+                    format!(": the {limit} for the snapshot were up (`Limits.Snapshot.Time`)")
                 }
             };
-            Trouble { queryobj: "Nodes".into(), namespace: String::new(), name: node.clone(), error }
+            Trouble::new("Nodes", "", node, format!("{questions} skipped{why}"))
         };
         left.map(trouble).collect()
     }

@@ -4,13 +4,13 @@
 //! uses etcd returns the objects of a kind sorted by namespace, so only one file is open; a server that mixes namespaces
 //! costs reopening files, not memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
@@ -20,11 +20,12 @@ use base::at::At as _;
 use base::json::json;
 use base::kube::{Resource, Selector, forget_managers};
 
+/// Maximum namespaces named that refuse a list.
+const MAX_REFUSED_NAMED: usize = 10;
+
 /// Lists one kind.
 pub(super) struct Listing {
     pub(super) resource: Resource,
-    /// The namespace to list; empty for all of them and for cluster-scoped objects.
-    pub(super) namespace: String,
     /// If all are listed: the namespaces to keep.
     pub(super) only: Option<Arc<Scope>>,
     pub(super) selector: Selector,
@@ -39,8 +40,9 @@ pub(super) struct Scope {
 }
 
 impl Listing {
-    pub(super) fn fetch(&self, query: &Query<'_>) -> Result<Answer, Fault> {
-        match (self.list(query, &self.namespace), &self.only) {
+    /// Lists the objects in `namespace`; empty for all of them and for cluster-scoped objects.
+    pub(super) fn fetch(&self, query: &Query<'_>, namespace: &str) -> Result<Answer, Fault> {
+        match (self.list(query, namespace), &self.only) {
             // Without permission to list everywhere, listing some namespaces may still be allowed.
             (Err(Fault::Forbidden(why)), Some(scope)) => self.piecemeal(query, scope, why),
             (found, _) => found,
@@ -49,36 +51,28 @@ impl Listing {
 
     fn piecemeal(&self, query: &Query<'_>, scope: &Scope, why: String) -> Result<Answer, Fault> {
         let mut answer = Answer::default();
-        let (mut allowed, mut refused) = (false, Vec::new());
-        let mut troubles = Vec::new();
-        let mut trouble = |namespace: &str, error: String| {
-            troubles.push(Trouble {
-                queryobj: self.resource.plural.to_string(),
-                namespace: namespace.to_owned(),
-                name: String::new(),
-                error,
-            });
-        };
+        let mut refused = Vec::new();
+        let trouble =
+            |namespace: &str, error: String| Trouble::new(&self.resource.plural, namespace, "", error);
         for namespace in &scope.known {
             match self.list(query, namespace) {
-                Ok(part) => {
-                    allowed = true;
-                    answer.health.add(part.health);
-                }
+                Ok(part) => answer.health.add(part.health),
                 Err(Fault::Forbidden(_)) => refused.push(namespace.as_str()),
-                Err(Fault::Refused(error)) => trouble(namespace, error),
+                Err(Fault::Refused(error)) => answer.troubles.push(trouble(namespace, error)),
                 Err(fault) => return Err(fault),
             }
         }
-        if !allowed && refused.len() == scope.known.len() {
+        let (number, all) = (refused.len(), scope.known.len());
+        if number == all {
             return Err(Fault::Forbidden(why));
         }
-        if !refused.is_empty() {
-            let (number, all) = (refused.len(), scope.known.len());
-            refused.truncate(10);
-            trouble("", format!("{why}; not listed in {number} of {all} namespaces: {}", refused.join(", ")));
+        if number > 0 {
+            refused.truncate(MAX_REFUSED_NAMED);
+            let names = refused.join(", ");
+            answer
+                .troubles
+                .push(trouble("", format!("{why}; not listed in {number} of {all} namespaces: {names}")));
         }
-        answer.troubles = troubles;
         Ok(answer)
     }
 
@@ -118,73 +112,66 @@ impl Listing {
 struct Files<'a> {
     folder: &'a Path,
     resource: &'a Resource,
-    open: Option<(String, BufWriter<File>)>,
-    begun: BTreeMap<String, PathBuf>,
+    open: Option<(PathBuf, BufWriter<File>)>,
+    begun: BTreeSet<PathBuf>,
 }
 
 impl<'a> Files<'a> {
     fn new(folder: &'a Path, resource: &'a Resource) -> Self {
-        Self { folder, resource, open: None, begun: BTreeMap::new() }
+        Self { folder, resource, open: None, begun: BTreeSet::new() }
     }
 
     fn path(&self, namespace: &str) -> PathBuf {
-        let group = if self.resource.group.is_empty() { "core" } else { &self.resource.group };
-        let name =
-            component(&format!("{group}_{}_{}", self.resource.version, self.resource.plural)) + ".json";
-        let namespace = self.resource.namespaced.then(|| component(namespace));
+        let Resource { group, version, plural, namespaced, .. } = self.resource;
+        let group = if group.is_empty() { "core" } else { group };
+        let namespace = namespaced.then(|| component(namespace));
+        let name = component(&format!("{group}_{version}_{plural}")) + ".json";
         self.folder.join(layout::resources(namespace.as_deref())).join(name)
     }
 
-    fn add(&mut self, namespace: &str, mut object: Value) -> anyhow::Result<()> {
+    fn add(&mut self, namespace: &str, mut object: Value) -> Result<()> {
         forget_managers(&mut object);
         let path = self.path(namespace);
         let context = || format!("cannot write `{}`", path.display());
-        if self.open.as_ref().is_none_or(|(current, _)| current != namespace) {
-            self.close()?;
-            let new = !self.begun.contains_key(namespace);
-            let file = if new {
-                let parent = path.parent().unwrap_or(self.folder);
-                fs::create_dir_all(parent).with_context(context)?;
-                File::create(&path).with_context(context)?
-            } else {
-                OpenOptions::new().append(true).open(&path).with_context(context)?
-            };
-            let mut writer = BufWriter::new(file);
-            let begin = if new {
-                format!(r#"{{"apiVersion":{},"items":["#, json!(self.resource.api_version()))
-            } else {
-                ",".into()
-            };
-            writer.write_all(begin.as_bytes()).with_context(context)?;
-            self.begun.insert(namespace.to_owned(), path.clone());
-            self.open = Some((namespace.to_owned(), writer));
-        } else if let Some((_, writer)) = &mut self.open {
-            writer.write_all(b",").with_context(context)?;
-        }
-        if let Some((_, writer)) = &mut self.open {
-            serde_json::to_writer(writer, &object).with_context(context)?;
-        }
+        let mut writer = match self.open.take() {
+            Some((current, mut writer)) if current == path => {
+                writer.write_all(b",").with_context(context)?;
+                writer
+            }
+            other => {
+                close(other)?;
+                fs::create_dir_all(path.parent().unwrap_or(self.folder)).with_context(context)?;
+                let is_new = self.begun.insert(path.clone());
+                let mut options = OpenOptions::new();
+                let file = options.create(true).write(true).truncate(is_new).append(!is_new).open(&path);
+                let mut writer = BufWriter::new(file.with_context(context)?);
+                match is_new {
+                    true => {
+                        write!(writer, r#"{{"apiVersion":{},"items":["#, json!(self.resource.api_version()))
+                    }
+                    false => writer.write_all(b","),
+                }
+                .with_context(context)?;
+                writer
+            }
+        };
+        serde_json::to_writer(&mut writer, &object).with_context(context)?;
+        self.open = Some((path, writer));
         Ok(())
     }
 
-    fn close(&mut self) -> anyhow::Result<()> {
-        if let Some((namespace, mut writer)) = self.open.take() {
-            writer.flush().at("cannot write", self.path(&namespace))?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, version: &str) -> anyhow::Result<()> {
-        self.close()?;
-        let tail = format!(
-            r#"],"kind":{},"metadata":{}}}"#,
-            json!(format!("{}List", self.resource.kind)),
-            json!({"resourceVersion": version})
-        );
-        for path in self.begun.values() {
+    fn finish(self, version: &str) -> Result<()> {
+        close(self.open)?;
+        let kind = json!(format!("{}List", self.resource.kind));
+        let tail = format!(r#"],"kind":{kind},"metadata":{}}}"#, json!({"resourceVersion": version}));
+        for path in &self.begun {
             let mut file = OpenOptions::new().append(true).open(path).at("cannot write", path)?;
             writeln!(file, "{tail}").at("cannot write", path)?;
         }
         Ok(())
     }
+}
+
+fn close(open: Option<(PathBuf, BufWriter<File>)>) -> Result<()> {
+    open.map_or(Ok(()), |(path, mut file)| file.flush().at("cannot write", path))
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::hosts::ANSWER_TIMEOUT;
 use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{Answer, Fault, Query, Task, Trouble, component, plan, selector};
+use super::{Answer, Fault, Query, Task, Trouble, What, component, plan, selector};
 use crate::{config, layout, names};
 use base::clock;
 use base::kube::{self, Client, Request, Resource, Selector};
@@ -33,51 +33,50 @@ const NOT_STARTED: u16 = 400;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOOKS: usize = 3;
 
-/// Selects the pods whose logs to read.
-pub(super) struct Choice {
-    namespaces: Option<Regex>,
-    labels: Selector,
-    fields: Vec<Selector>,
-}
+/// Selects the pods whose logs to read: all in these namespaces, and those that a selector of fields matches.
+pub(super) struct Choice(Vec<(Option<Regex>, Selector)>);
 
 /// A log to fetch.
 pub(super) struct Log {
-    pub(super) namespace: String,
-    pub(super) pod: String,
-    pub(super) container: String,
-    /// The node it runs on; empty for none.
-    pub(super) node: String,
+    pod: String,
+    container: String,
     request: Request,
     /// The container is still being created, according to the cluster.
     starting: bool,
 }
 
 impl Choice {
-    /// Reads the settings; `None` if they select no logs.
-    pub(super) fn new(config: &config::Run) -> anyhow::Result<Option<Self>> {
+    /// Reads the settings.
+    pub(super) fn new(config: &config::Run) -> anyhow::Result<Self> {
         let limits = &config.limits.pod_logs;
         if limits.since_seconds.is_some() && limits.since_time.is_some() {
             bail!("`Limits.PodLogs`: only one of `SinceSeconds` and `SinceTime` can be given");
         }
-        let own = limits.sonobuoy_namespace == Some(true);
-        let text = match (limits.namespaces.as_str(), own) {
-            ("", true) => pattern::quote(&config.namespace),
-            (namespaces, true) => format!("{namespaces}|{}", pattern::quote(&config.namespace)),
-            (namespaces, false) => namespaces.to_owned(),
-        };
-        let namespaces = match text.as_str() {
-            "" => None,
-            text => Some(
-                pattern::compile(text)
-                    .map_err(|why| anyhow::anyhow!("`Limits.PodLogs.Namespaces`: {why}"))?,
-            ),
-        };
+        let own = (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
+        let given = Some(&limits.namespaces).filter(|given| !given.is_empty()).cloned();
+        let text: Vec<String> = given.into_iter().chain(own).collect();
         let labels = selector::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
+        let mut choice = Vec::new();
+        if !text.is_empty() {
+            let compiled = pattern::compile(&text.join("|"));
+            let namespaces = compiled.map_err(|why| anyhow::anyhow!("`Limits.PodLogs.Namespaces`: {why}"))?;
+            choice.push((Some(namespaces), Selector::labels(labels.clone())));
+        }
         let fields = limits.field_selectors.iter().flatten();
-        let fields: Vec<_> =
-            fields.map(|fields| Selector { labels: labels.clone(), fields: fields.clone() }).collect();
-        let wanted = namespaces.is_some() || !fields.is_empty();
-        Ok(wanted.then_some(Self { namespaces, labels: Selector::labels(labels), fields }))
+        choice
+            .extend(fields.map(|fields| (None, Selector { labels: labels.clone(), fields: fields.clone() })));
+        Ok(Self(choice))
+    }
+
+    /// The logs of one pod.
+    pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<Task> {
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+        let takes = |wanted: &Option<Regex>| wanted.as_ref().is_some_and(|wanted| wanted.is_match(namespace));
+        let mut found = Pods::default();
+        if self.0.iter().any(|(wanted, selector)| takes(wanted) && selector.labels.is_empty()) {
+            found.take(pod, config);
+        }
+        found.tasks
     }
 
     /// Finds the pods, each once, and creates a query for each container.
@@ -88,28 +87,19 @@ impl Choice {
         troubles: &mut Vec<Trouble>,
     ) -> Vec<Task> {
         let mut found = Pods::default();
-        if let Some(pattern) = &self.namespaces {
-            found.of_namespaces(
-                query,
-                &self.labels,
-                |namespace| pattern.is_match(namespace),
-                known,
-                troubles,
-            );
+        for (namespaces, selector) in &self.0 {
+            let wanted = |name: &str| namespaces.as_ref().is_none_or(|pattern| pattern.is_match(name));
+            found.of_namespaces(query, selector, wanted, known, troubles);
         }
-        for selector in &self.fields {
-            found.of_namespaces(query, selector, |_| true, known, troubles);
-        }
-        let mut logs = found.logs;
-        logs.sort_by(|a, b| (&a.namespace, &a.pod, &a.container).cmp(&(&b.namespace, &b.pod, &b.container)));
-        logs.into_iter().map(Task::Log).collect()
+        found.tasks.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        found.tasks
     }
 }
 
 #[derive(Default)]
 struct Pods {
     seen: BTreeSet<(String, String)>,
-    logs: Vec<Log>,
+    tasks: Vec<Task>,
 }
 
 impl Pods {
@@ -123,43 +113,29 @@ impl Pods {
         known: &BTreeSet<String>,
         troubles: &mut Vec<Trouble>,
     ) {
-        let chosen: Vec<_> = known.iter().filter(|namespace| wanted(namespace)).collect();
-        let mut failed = |namespace: &str, error: &str| {
-            troubles.push(Trouble {
-                queryobj: "PodLogs".into(),
-                namespace: namespace.into(),
-                name: String::new(),
-                error: error.into(),
-            });
+        let chosen: Vec<&str> = known.iter().map(String::as_str).filter(|name| wanted(name)).collect();
+        let mut list = |namespace: &str| {
+            let mut take = |pod: Value| {
+                if wanted(pod["metadata"]["namespace"].as_str().unwrap_or_default()) {
+                    self.take(&pod, query.config);
+                }
+                Ok(())
+            };
+            query.client.each(&Resource::PODS, namespace, selector, &mut take).err()
+        };
+        let mut failed = |namespace: &str, error: kube::Error| {
+            troubles.push(Trouble::new("PodLogs", namespace, "", error.to_string()));
         };
         if chosen.len() > plan::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
-            match self.list(query, "", selector, &wanted) {
-                Ok(()) => return,
-                Err(error) if error.is_forbidden() => {}
-                Err(error) => return failed("", &error.to_string()),
+            match list("") {
+                None => return,
+                Some(error) if error.is_forbidden() => {}
+                Some(error) => return failed("", error),
             }
         }
         for namespace in chosen {
-            if let Err(error) = self.list(query, namespace, selector, &wanted) {
-                failed(namespace, &error.to_string());
-            }
+            list(namespace).into_iter().for_each(|error| failed(namespace, error));
         }
-    }
-
-    fn list(
-        &mut self,
-        query: &Query<'_>,
-        namespace: &str,
-        selector: &Selector,
-        wanted: &impl Fn(&str) -> bool,
-    ) -> Result<(), base::kube::Error> {
-        let mut take = |pod: Value| {
-            if wanted(pod["metadata"]["namespace"].as_str().unwrap_or_default()) {
-                self.take(&pod, query.config);
-            }
-            Ok(())
-        };
-        query.client.each(&Resource::PODS, namespace, selector, &mut take).map(|_| ())
     }
 
     fn take(&mut self, pod: &Value, config: &config::Run) {
@@ -193,35 +169,31 @@ impl Pods {
                     continue;
                 }
                 let request = request(&namespace, &name, &container, limits);
-                let (namespace, pod) = (namespace.clone(), name.clone());
-                let node = text(&pod_spec["nodeName"]);
-                self.logs.push(Log { namespace, pod, container, node, request, starting });
+                let (node, shown) = (text(&pod_spec["nodeName"]), format!("{name}/{container}"));
+                let what = What::Log(Log { pod: name.clone(), container, request, starting });
+                self.tasks.push(Task { name: shown, node, ..Task::new("PodLogs", &namespace, what) });
             }
         }
     }
 }
 
 fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs) -> Request {
-    let mut request =
-        Request::get(&Resource::PODS, namespace, pod).subresource("log").query("container", container);
-    for (name, wanted) in [("previous", limits.previous), ("timestamps", limits.timestamps)] {
-        if wanted {
-            request = request.query(name, "true");
-        }
-    }
-    for (name, number) in [
-        ("sinceSeconds", limits.since_seconds),
-        ("tailLines", limits.tail_lines),
-        ("limitBytes", limits.limit_bytes),
-    ] {
-        if let Some(number) = number {
-            request = request.query(name, number.to_string());
-        }
-    }
-    match &limits.since_time {
-        Some(time) => request.query("sinceTime", time.clone()),
+    let flag = |set: bool| set.then(|| "true".to_owned());
+    let number = |number: Option<i64>| number.map(|number| number.to_string());
+    let options = [
+        ("container", Some(container.to_owned())),
+        ("previous", flag(limits.previous)),
+        ("timestamps", flag(limits.timestamps)),
+        ("sinceSeconds", number(limits.since_seconds)),
+        ("tailLines", number(limits.tail_lines)),
+        ("limitBytes", number(limits.limit_bytes)),
+        ("sinceTime", limits.since_time.clone()),
+    ];
+    let request = Request::get(&Resource::PODS, namespace, pod).subresource("log");
+    options.into_iter().fold(request, |request, (name, value)| match value {
+        Some(value) => request.query(name, value),
         None => request,
-    }
+    })
 }
 
 impl Log {
@@ -237,19 +209,20 @@ impl Log {
         Ok(None)
     }
 
-    pub(super) fn fetch(&self, query: &Query<'_>, kubelets: &Kubelets) -> Result<Answer, Fault> {
+    pub(super) fn fetch(&self, query: &Query<'_>, kubelets: &Kubelets, task: &Task) -> Result<Answer, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
         let end = Instant::now().checked_add(asked.min(LOG_TIMEOUT));
         let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
             Ok(None) => return Ok(Answer::default()),
             Ok(Some(stream)) => stream,
-            Err(error) if kubelets.failed(&self.node, &error) => return Err(Fault::LeftOut),
+            Err(error) if kubelets.failed(&task.node, &error) => return Err(Fault::LeftOut),
             Err(error) => return Err(error.into()),
         };
-        kubelets.answered(&self.node);
-        let parts = [&self.namespace, &self.pod].map(|name| component(name));
-        let place = layout::pod_log(&parts[0], &parts[1], &component(&self.container));
+        kubelets.answered(&task.node);
+        let [namespace, pod, container] =
+            [&task.namespace, &self.pod, &self.container].map(|name| component(name));
+        let place = layout::pod_log(&namespace, &pod, &container);
         let path = query.folder.join(&place);
         let writing = |error: io::Error| {
             Fault::Disk(anyhow::Error::new(error).context(format!("cannot write `{}`", path.display())))
@@ -297,12 +270,8 @@ impl Log {
         };
         file.flush().map_err(writing)?;
         // The first part is worth keeping.
-        answer.troubles.extend(broken.map(|error| Trouble {
-            queryobj: "PodLogs".into(),
-            namespace: self.namespace.clone(),
-            name: format!("{}/{}", self.pod, self.container),
-            error,
-        }));
+        let trouble = |error: String| Trouble::new("PodLogs", &task.namespace, &task.name, error);
+        answer.troubles.extend(broken.map(trouble));
         Ok(answer)
     }
 }

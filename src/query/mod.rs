@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -86,12 +87,31 @@ pub(crate) struct Trouble {
     pub error: String,
 }
 
-enum Task {
+impl Trouble {
+    fn new(queryobj: &str, namespace: &str, name: &str, error: impl Into<String>) -> Self {
+        let [queryobj, namespace, name] = [queryobj, namespace, name].map(str::to_owned);
+        Self { queryobj, namespace, name, error: error.into() }
+    }
+}
+
+/// A query.
+struct Task {
+    /// Its name in `meta/query-time.json`.
+    queryobj: String,
+    namespace: String,
+    /// The node, or pod and container.
+    name: String,
+    /// The node whose kubelet responds; empty for none.
+    node: String,
+    what: What,
+}
+
+enum What {
     List(list::Listing),
-    Host(String),
+    Host,
     Log(logs::Log),
-    ServerVersion,
-    ServerGroups,
+    Version,
+    Groups,
 }
 
 /// Why a query has no answer.
@@ -112,24 +132,6 @@ struct Answer {
     troubles: Vec<Trouble>,
 }
 
-/// A query with its outcome.
-struct Outcome {
-    timing: Timing,
-    name: String,
-    came: Came,
-}
-
-/// The outcome of a query.
-enum Came {
-    Answer(Answer),
-    Error(String),
-    /// Reported together with all other skipped queries of its node.
-    LeftOut,
-}
-
-/// Error of skipped queries that are not about a node.
-const OVERDUE: &str = "skipped: the time for the snapshot was up (`Limits.Snapshot.Time`)";
-
 /// A line of `meta/query-time.json`.
 #[derive(Serialize)]
 struct Timing {
@@ -143,17 +145,16 @@ struct Timing {
 
 impl Query<'_> {
     /// Takes the snapshot. `Err` only if nothing could be queried or the folder is not writable.
-    pub(crate) fn run(&self, stop: &Stop) -> anyhow::Result<Summary> {
+    pub(crate) fn run(&self, stop: &Stop) -> Result<Summary> {
         let meta = self.folder.join(layout::META);
         fs::create_dir_all(&meta).at("cannot create", &meta)?;
-        let namespaces = pattern::compile(&self.config.filters.namespaces).map_err(|why| {
-            anyhow::anyhow!("`Filters.Namespaces` `{}`: {why}", self.config.filters.namespaces)
-        })?;
+        let namespaces = pattern::compile(&self.config.filters.namespaces)
+            .map_err(|why| anyhow!("`Filters.Namespaces` `{}`: {why}", self.config.filters.namespaces))?;
         let choice = logs::Choice::new(self.config)?;
         let mut records = Records::default();
 
         let limit = match self.config.server.timeout_seconds {
-            0 => config::Run::default().server.timeout_seconds,
+            0 => config::Run::standard().server.timeout_seconds,
             seconds => seconds,
         };
         let times = Times::new(
@@ -175,7 +176,7 @@ impl Query<'_> {
         let client = self.client.under(&end).patience(RETRY_TIMEOUT);
         let query = Query { client: &client, ..*self };
         let kubelets = Kubelets::new(times);
-        std::thread::scope(|scope| -> anyhow::Result<()> {
+        std::thread::scope(|scope| -> Result<()> {
             let clock = std::thread::Builder::new().name("snapshot time".into());
             clock.spawn_scoped(scope, || {
                 if times.is_some_and(|times| !end.wait_until(times.end)) {
@@ -184,49 +185,65 @@ impl Query<'_> {
                 }
             })?;
             let work = || {
-                records.take(query.carry_out(plan.tasks, &kubelets, &end)?);
-                if plan.logs
-                    && let Some(choice) = choice
-                {
-                    let tasks = choice.tasks(&query, &plan.known, &mut records.troubles);
-                    records.take(query.carry_out(tasks, &kubelets, &end)?);
-                }
-                Ok(())
+                query.carry_out(plan.tasks, &kubelets, &end, &mut records)?;
+                let logs = if plan.logs {
+                    choice.tasks(&query, &plan.known, &mut records.troubles)
+                } else {
+                    Vec::new()
+                };
+                query.carry_out(logs, &kubelets, &end, &mut records)
             };
             let worked = work();
             end.stop();
             worked
         })?;
         records.troubles.extend(kubelets.troubles());
-        anyhow::ensure!(!stop.stopped(), "the snapshot was interrupted");
+        ensure!(!stop.stopped(), "the snapshot was interrupted");
         records.write(self.folder, self.redactor)?;
         Ok(Summary { answered: records.answered, errors: records.troubles })
     }
 
-    /// Performs all tasks in parallel; results are in the order of the tasks.
-    fn carry_out(&self, tasks: Vec<Task>, kubelets: &Kubelets, stop: &Stop) -> anyhow::Result<Vec<Outcome>> {
+    /// Keeps the logs of one pod, if the settings select them.
+    pub(crate) fn keep_logs(&self, pod: &Value, stop: &Stop) -> Result<()> {
+        let tasks = logs::Choice::new(self.config)?.of_pod(pod, self.config);
+        let mut records = Records::default();
+        self.carry_out(tasks, &Kubelets::new(None), &stop.child(), &mut records)?;
+        match records.troubles.pop() {
+            Some(trouble) => Err(anyhow!("{}", trouble.error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Performs all tasks in parallel, and records them in their order.
+    fn carry_out(
+        &self,
+        tasks: Vec<Task>,
+        kubelets: &Kubelets,
+        stop: &Stop,
+        records: &mut Records,
+    ) -> Result<()> {
         let next = AtomicUsize::new(0);
         let total = tasks.len();
         let (sender, done) = mpsc::sync_channel(WORKERS);
-        let mut outcomes: Vec<_> = (0..total).map(|_| None).collect();
-        let mut broken = None;
+        let mut outcomes: Vec<_> = tasks.iter().map(|_| None).collect();
+        let work = |sender: &mpsc::SyncSender<_>| {
+            while !stop.stopped() {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(task) = tasks.get(index) else { return };
+                let begin = Instant::now();
+                let outcome = self.ask(task, kubelets);
+                if sender.send((index, begin.elapsed(), outcome)).is_err() {
+                    return;
+                }
+            }
+        };
         std::thread::scope(|scope| {
+            // Dropped before the threads are joined, which ends workers that are blocked on sending.
+            let done = done;
             for number in 0..self.workers.min(total) {
-                let (sender, next, tasks) = (sender.clone(), &next, &tasks);
-                let work = move || {
-                    while !stop.stopped() {
-                        let index = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(task) = tasks.get(index) else { return };
-                        let begin = Instant::now();
-                        let outcome = self.ask(task, kubelets);
-                        if sender.send((index, begin.elapsed(), outcome)).is_err() {
-                            return;
-                        }
-                    }
-                };
-                let started =
-                    std::thread::Builder::new().name(format!("query {number}")).spawn_scoped(scope, work);
-                if let Err(error) = started {
+                let (sender, work) = (sender.clone(), &work);
+                let thread = std::thread::Builder::new().name(format!("query {number}"));
+                if let Err(error) = thread.spawn_scoped(scope, move || work(&sender)) {
                     // One thread is enough to make progress.
                     log::debug!("starting a thread: {error}");
                 }
@@ -239,139 +256,86 @@ impl Query<'_> {
                     log::info!("{count} of {total} queries were answered");
                 }
                 let (index, time, outcome) = match done.recv_timeout(PROGRESS_INTERVAL) {
+                    Ok((_, _, Err(Fault::Disk(error)))) => {
+                        stop.stop();
+                        return Err(error);
+                    }
+                    Ok((index, time, Err(Fault::Refused(_)))) if stop.stopped() => {
+                        (index, time, Err(overdue()))
+                    }
                     Ok(answer) => answer,
                     Err(mpsc::RecvTimeoutError::Timeout) => continue,
-                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
                 };
                 count += 1;
-                match outcome {
-                    Ok(answer) => outcomes[index] = Some((time, Came::Answer(answer))),
-                    Err(Fault::LeftOut) => outcomes[index] = Some((time, Came::LeftOut)),
-                    Err(Fault::Refused(_)) if stop.stopped() => {
-                        outcomes[index] = Some((time, Came::Error(OVERDUE.into())));
-                    }
-                    Err(Fault::Refused(why) | Fault::Forbidden(why)) => {
-                        outcomes[index] = Some((time, Came::Error(why)));
-                    }
-                    Err(Fault::Disk(error)) => {
-                        broken = Some(error);
-                        stop.stop();
-                        break;
-                    }
-                }
+                outcomes[index] = Some((time, outcome));
             }
-            // Dropping the receiver ends workers that are blocked on sending.
-            drop(done);
-        });
-        if let Some(error) = broken {
-            return Err(error);
-        }
-        let timed = tasks.iter().zip(outcomes).map(|(task, outcome)| {
+        })?;
+        for (task, outcome) in tasks.into_iter().zip(outcomes) {
             // Tasks that were not performed were skipped for lack of time.
-            let (time, came) = outcome.unwrap_or_else(|| match task.node().filter(|node| !node.is_empty()) {
-                Some(node) => {
-                    kubelets.leave_out(node);
-                    (Duration::ZERO, Came::LeftOut)
+            let (time, outcome) = outcome.unwrap_or_else(|| {
+                if !task.node.is_empty() {
+                    kubelets.leave_out(&task.node);
                 }
-                None => (Duration::ZERO, Came::Error(OVERDUE.into())),
+                (Duration::ZERO, Err(if task.node.is_empty() { overdue() } else { Fault::LeftOut }))
             });
-            let (queryobj, namespace) = task.subject();
-            let error = match &came {
-                Came::Answer(_) => None,
-                Came::Error(why) => Some(why.clone()),
-                Came::LeftOut => Some("left out".into()),
-            };
-            let timing = Timing { queryobj, namespace, time: clock::duration(time), error };
-            Outcome { timing, name: task.name(), came }
-        });
-        Ok(timed.collect())
+            records.add(task, time, outcome);
+        }
+        Ok(())
     }
 
     fn ask(&self, task: &Task, kubelets: &Kubelets) -> Result<Answer, Fault> {
-        if task.node().is_some_and(|node| !kubelets.may_ask(node)) {
+        if !kubelets.may_ask(&task.node) {
             return Err(Fault::LeftOut);
         }
-        match task {
-            Task::List(listing) => listing.fetch(self),
-            Task::Host(node) => hosts::fetch(self, kubelets, node),
-            Task::Log(log) => log.fetch(self, kubelets),
-            Task::ServerVersion => self.document("/version", layout::SERVER_VERSION, |found, health| {
-                health.api_version = found["gitVersion"].as_str().unwrap_or_default().into();
-            }),
-            Task::ServerGroups => self.server_groups(),
-        }
-    }
-
-    /// Stores one JSON response unchanged, with sorted keys.
-    fn document(
-        &self,
-        path: &str,
-        file: &str,
-        note: impl FnOnce(&Value, &mut Health),
-    ) -> Result<Answer, Fault> {
-        let found = self.client.send(&kube::Request::raw(kube::Method::Get, path))?;
+        let get = |path: &str| self.client.send(&kube::Request::raw(kube::Method::Get, path));
         let mut answer = Answer::default();
-        note(&found, &mut answer.health);
-        keep(&self.folder.join(file), found.to_string().as_bytes())?;
-        Ok(answer)
-    }
-
-    /// API groups as the original's client library lists them: the core group first, without a name.
-    fn server_groups(&self) -> Result<Answer, Fault> {
-        let core = self.client.send(&kube::Request::raw(kube::Method::Get, "/api"))?;
-        let mut found = self.client.send(&kube::Request::raw(kube::Method::Get, "/apis"))?;
-        let versions: Vec<_> = core["versions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|version| json!({"groupVersion": version, "version": version}))
-            .collect();
-        let preferred = versions.first().cloned().unwrap_or_default();
-        let legacy = json!({"name": "", "versions": versions, "preferredVersion": preferred});
-        match found["groups"].as_array_mut() {
-            Some(groups) => groups.insert(0, legacy),
-            None => found["groups"] = json!([legacy]),
+        let (file, document) = match &task.what {
+            What::List(listing) => return listing.fetch(self, &task.namespace),
+            What::Host => return hosts::fetch(self, kubelets, &task.node),
+            What::Log(log) => return log.fetch(self, kubelets, task),
+            What::Version => (layout::SERVER_VERSION, get("/version")?),
+            What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
+        };
+        if let What::Version = task.what {
+            answer.health.api_version = document["gitVersion"].as_str().unwrap_or_default().into();
         }
-        keep(&self.folder.join(layout::SERVER_GROUPS), found.to_string().as_bytes())?;
-        Ok(Answer::default())
+        keep(&self.folder.join(file), document.to_string().as_bytes())?;
+        Ok(answer)
     }
 }
 
+/// API groups as the original's client library lists them: the core group first, without a name.
+fn server_groups(core: &Value, mut groups: Value) -> Value {
+    let versions = core["versions"].as_array().into_iter().flatten();
+    let versions: Vec<_> =
+        versions.map(|version| json!({"groupVersion": version, "version": version})).collect();
+    let preferred = versions.first().cloned().unwrap_or_default();
+    let legacy = json!({"name": "", "versions": versions, "preferredVersion": preferred});
+    match groups["groups"].as_array_mut() {
+        Some(groups) => groups.insert(0, legacy),
+        None => groups["groups"] = json!([legacy]),
+    }
+    groups
+}
+
+/// The fault of skipped queries that are not about a node.
+fn overdue() -> Fault {
+    Fault::Refused("skipped: the time for the snapshot was up (`Limits.Snapshot.Time`)".into())
+}
+
 impl Task {
-    /// Its name in `meta/query-time.json`, and its namespace.
-    fn subject(&self) -> (String, String) {
-        match self {
-            Self::List(listing) => (listing.resource.plural.to_string(), listing.namespace.clone()),
-            Self::Host(_) => ("Nodes".into(), String::new()),
-            Self::Log(log) => ("PodLogs".into(), log.namespace.clone()),
-            Self::ServerVersion => ("serverversion".into(), String::new()),
-            Self::ServerGroups => ("servergroups".into(), String::new()),
-        }
-    }
-
-    /// Node whose kubelet responds.
-    fn node(&self) -> Option<&str> {
-        match self {
-            Self::Host(node) => Some(node),
-            Self::Log(log) => Some(&log.node),
-            _ => None,
-        }
-    }
-
-    /// Node or container of the query.
-    fn name(&self) -> String {
-        match self {
-            Self::Host(node) => node.clone(),
-            Self::Log(log) => format!("{}/{}", log.pod, log.container),
-            _ => String::new(),
-        }
+    /// A query that no kubelet answers.
+    fn new(queryobj: &str, namespace: &str, what: What) -> Self {
+        let [queryobj, namespace] = [queryobj, namespace].map(str::to_owned);
+        Self { queryobj, namespace, name: String::new(), node: String::new(), what }
     }
 }
 
 impl From<kube::Error> for Fault {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Sink(why) => Self::Disk(anyhow::anyhow!(why)),
+            kube::Error::Sink(why) => Self::Disk(anyhow!(why)),
             other if other.is_forbidden() => Self::Forbidden(other.to_string()),
             other => Self::Refused(other.to_string()),
         }
@@ -388,31 +352,31 @@ struct Records {
 }
 
 impl Records {
-    fn take(&mut self, outcomes: Vec<Outcome>) {
-        for Outcome { timing, name, came } in outcomes {
-            match came {
-                Came::LeftOut => {}
-                Came::Answer(answer) => {
-                    self.answered += 1;
-                    self.health.add(answer.health);
-                    self.troubles.extend(answer.troubles);
-                }
-                Came::Error(error) => self.troubles.push(Trouble {
-                    queryobj: timing.queryobj.clone(),
-                    namespace: timing.namespace.clone(),
-                    name,
-                    error,
-                }),
+    fn add(&mut self, task: Task, time: Duration, outcome: Result<Answer, Fault>) {
+        let error = match outcome {
+            Ok(answer) => {
+                self.answered += 1;
+                self.health.add(answer.health);
+                self.troubles.extend(answer.troubles);
+                None
             }
-            self.timings.push(timing);
-        }
+            // Reported together with all other skipped queries of its node.
+            Err(Fault::LeftOut) => Some("left out".to_owned()),
+            Err(Fault::Disk(error)) => Some(format!("{error:#}")),
+            Err(Fault::Refused(why) | Fault::Forbidden(why)) => {
+                self.troubles.push(Trouble::new(&task.queryobj, &task.namespace, &task.name, &*why));
+                Some(why)
+            }
+        };
+        let Task { queryobj, namespace, .. } = task;
+        self.timings.push(Timing { queryobj, namespace, time: clock::duration(time), error });
     }
 
-    fn write(&self, folder: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
+    fn write(&self, folder: &Path, redactor: Option<&Redactor>) -> Result<()> {
         let mut files = BTreeMap::from([
             (layout::QUERY_TIMES, serde_json::to_vec(&self.timings)?),
             (layout::QUERY_ERRORS, serde_json::to_vec(&self.troubles)?),
-            (layout::HEALTH, self.health.to_json()?),
+            (layout::HEALTH, serde_json::to_vec(&self.health)?),
         ]);
         if let Some(redactor) = redactor {
             files.insert(layout::REDACTIONS, serde_json::to_vec(&redactor.counts())?);
@@ -441,7 +405,7 @@ fn component(name: &str) -> String {
     }
     if name.is_empty() || out.len() > MAX_NAME_BYTES {
         // Truncated between characters; the digest distinguishes names with the same prefix.
-        let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
+        let digest = base::sha256(name);
         let end = (0..=MAX_NAME_BYTES.min(out.len())).rev().find(|at| out.is_char_boundary(*at));
         out.truncate(end.unwrap_or_default());
         out.push('%');

@@ -1,9 +1,7 @@
 //! Plans the queries of a snapshot: kinds, namespaces, nodes.
 //!
-//! Owns the meaning of `Resources`: none means everything but secrets, an entry names a plural (`pods`), a plural
-//! with its
-//! group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`). Kinds of
-//! different
+//! Owns the meaning of `Resources`: none means everything but secrets, an entry names a plural (`pods`), a plural with
+//! its group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`). Kinds of different
 //! groups that share a plural are all included.
 
 use std::collections::BTreeSet;
@@ -13,13 +11,14 @@ use anyhow::Context as _;
 use regex::Regex;
 
 use super::list::{Listing, Scope};
-use super::{Query, Task, Trouble};
-use base::kube::{Discovery, Kind, Resource, Selector};
+use super::{Query, Task, Trouble, What};
+use base::kube::{Discovery, Error, Kind, Resource, Selector};
 
 /// Maximum namespaces queried individually; more are queried at once, dropping other namespaces' objects.
 pub(super) const MAX_SEPARATE_NAMESPACES: usize = 5;
 
 /// Queries of a snapshot.
+#[derive(Default)]
 pub(super) struct Plan {
     pub(super) tasks: Vec<Task>,
     /// The namespaces that match.
@@ -37,42 +36,43 @@ pub(super) struct Plan {
 /// Makes the plan; `Err` only if the server is not reachable at all.
 pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow::Result<Plan> {
     let chosen = query.config.resources.as_deref();
-    let mut plan = Plan {
-        tasks: Vec::new(),
-        namespaces: BTreeSet::new(),
-        known: BTreeSet::new(),
-        namespaced: false,
-        logs: named(chosen, "podlogs"),
-        troubles: Vec::new(),
-    };
+    let mut plan = Plan { logs: named(chosen, "podlogs"), ..Plan::default() };
     if chosen.is_some_and(<[String]>::is_empty) {
         return Ok(plan);
     }
+    let (mut troubles, mut all_known) = (Vec::new(), true);
     let discovery = query.client.discover().context("asking the API server for its kinds")?;
-    for (group, error) in &discovery.failures {
-        plan.trouble("discovery", group, error);
-    }
-    let kinds = select(&discovery, chosen, &mut plan);
-    let every = name_namespaces(query, wanted, &mut plan);
+    let failures = discovery.failures.iter();
+    troubles.extend(failures.map(|(group, error)| Trouble::new("discovery", "", group, error)));
+    let kinds = select(&discovery, chosen, &mut troubles);
+    plan.known = object_names(query, &Resource::NAMESPACES).unwrap_or_else(|error| {
+        let why = format!("{error}; only the namespace of the run is queried");
+        troubles.push(Trouble::new("namespaces", "", "", why));
+        all_known = false;
+        BTreeSet::from([query.config.namespace.clone()])
+    });
+    plan.namespaces = plan.known.iter().filter(|name| wanted.is_match(name)).cloned().collect();
+    let every = all_known && plan.namespaces.len() == plan.known.len();
 
     if named(chosen, "nodes") {
-        match node_names(query) {
-            Ok(nodes) => plan.tasks.extend(nodes.into_iter().map(Task::Host)),
-            Err(error) => plan.trouble("Nodes", "", &error),
+        match object_names(query, &Resource::NODES) {
+            Ok(nodes) => plan.tasks.extend(nodes.into_iter().map(|node| Task {
+                name: node.clone(),
+                node,
+                ..Task::new("Nodes", "", What::Host)
+            })),
+            Err(error) => troubles.push(Trouble::new("Nodes", "", "", error.to_string())),
         }
     }
     let (namespaced, cluster): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|resource| resource.namespaced);
     let selector = Selector::labels(labels);
     let list = |resource: &Resource, namespace: &str, only: Option<Arc<Scope>>| {
         let (resource, selector) = (resource.clone(), selector.clone());
-        Task::List(Listing { resource, namespace: namespace.to_owned(), only, selector })
+        Task::new(&resource.plural.clone(), namespace, What::List(Listing { resource, only, selector }))
     };
     plan.tasks.extend(cluster.iter().map(|resource| list(resource, "", None)));
-    if named(chosen, "serverversion") {
-        plan.tasks.push(Task::ServerVersion);
-    }
-    if named(chosen, "servergroups") {
-        plan.tasks.push(Task::ServerGroups);
+    for (name, what) in [("serverversion", What::Version), ("servergroups", What::Groups)] {
+        plan.tasks.extend(named(chosen, name).then(|| Task::new(name, "", what)));
     }
     plan.namespaced = !namespaced.is_empty();
     let scope = Arc::new(Scope { wanted: wanted.clone(), known: plan.namespaces.clone() });
@@ -83,18 +83,8 @@ pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow:
             plan.tasks.extend(plan.namespaces.iter().map(|namespace| list(resource, namespace, None)));
         }
     }
+    plan.troubles = troubles;
     Ok(plan)
-}
-
-impl Plan {
-    fn trouble(&mut self, queryobj: &str, name: &str, error: &str) {
-        self.troubles.push(Trouble {
-            queryobj: queryobj.into(),
-            namespace: String::new(),
-            name: name.into(),
-            error: error.into(),
-        });
-    }
 }
 
 /// Whether a non-object entry of `Resources` is selected.
@@ -102,7 +92,7 @@ fn named(chosen: Option<&[String]>, name: &str) -> bool {
     chosen.is_none_or(|chosen| chosen.iter().any(|entry| entry == name))
 }
 
-fn select(discovery: &Discovery, chosen: Option<&[String]>, plan: &mut Plan) -> Vec<Resource> {
+fn select(discovery: &Discovery, chosen: Option<&[String]>, troubles: &mut Vec<Trouble>) -> Vec<Resource> {
     let listable: Vec<&Kind> = discovery.preferred().filter(|kind| kind.can("list")).collect();
     let Some(chosen) = chosen else {
         let all = listable.into_iter().map(|kind| kind.resource.clone());
@@ -111,7 +101,7 @@ fn select(discovery: &Discovery, chosen: Option<&[String]>, plan: &mut Plan) -> 
     for entry in chosen {
         let pseudo = ["nodes", "serverversion", "servergroups", "podlogs"].contains(&entry.as_str());
         if !pseudo && !listable.iter().any(|kind| names(entry, &kind.resource)) {
-            plan.trouble(entry, "", "the server has no such kind that can be listed");
+            troubles.push(Trouble::new(entry, "", "", "the server has no such kind that can be listed"));
         }
     }
     let named = listable.into_iter().filter(|kind| chosen.iter().any(|entry| names(entry, &kind.resource)));
@@ -128,41 +118,15 @@ fn names(entry: &str, resource: &Resource) -> bool {
     by_name || (by_group && !group.is_empty() && resource.plural != "secrets")
 }
 
-/// Finds the namespaces that match; true if these are all of them.
-fn name_namespaces(query: &Query<'_>, wanted: &Regex, plan: &mut Plan) -> bool {
-    let mut every = true;
+fn object_names(query: &Query<'_>, resource: &Resource) -> Result<BTreeSet<String>, Error> {
+    let mut names = BTreeSet::new();
     let mut keep = |object: serde_json::Value| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        plan.known.insert(name.to_owned());
-        if wanted.is_match(name) {
-            plan.namespaces.insert(name.to_owned());
-        } else {
-            every = false;
-        }
+        names.extend(object["metadata"]["name"].as_str().map(ToOwned::to_owned));
         Ok(())
     };
-    if let Err(error) = query.client.each(&Resource::NAMESPACES, "", &Selector::all(), &mut keep) {
-        every = false;
-        plan.trouble("namespaces", "", &format!("{error}; only the namespace of the run is queried"));
-        plan.known.insert(query.config.namespace.clone());
-        plan.namespaces.extend(Some(&query.config.namespace).filter(|name| wanted.is_match(name)).cloned());
-    }
-    every
+    query.client.each(resource, "", &Selector::all(), &mut keep)?;
+    Ok(names)
 }
-
-fn node_names(query: &Query<'_>) -> Result<Vec<String>, String> {
-    let mut nodes = Vec::new();
-    let mut keep = |node: serde_json::Value| {
-        nodes.extend(node["metadata"]["name"].as_str().map(ToOwned::to_owned));
-        Ok(())
-    };
-    query
-        .client
-        .each(&Resource::NODES, "", &Selector::all(), &mut keep)
-        .map_err(|error| error.to_string())?;
-    Ok(nodes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -82,10 +82,8 @@ impl Authorities {
         let began = Instant::now();
         while !self.learn(&client, namespace) {
             let waited = began.elapsed();
-            let starts = || {
-                state::find(&client, namespace)
-                    .is_ok_and(|pod| pod.is_some_and(|pod| pod["spec"]["nodeName"].is_string()))
-            };
+            let pod = || state::find(&client, namespace).ok().flatten();
+            let starts = || pod().is_some_and(|pod| pod["spec"]["nodeName"].is_string());
             let hopeless = waited > START_TIMEOUT || waited > SCHEDULE_TIMEOUT && !starts();
             if hopeless || client.stop().wait(LOOK_INTERVAL) {
                 return;
@@ -109,15 +107,12 @@ impl Authorities {
 
 /// Run and certificate published in the namespace. Older aggregators publish none.
 fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
-    let map = client.stop().within(LEARN_TIMEOUT, |over| {
-        let client = client.under(over).patience(Duration::ZERO);
-        client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP)
-    });
-    let map =
-        map.ok()?.map_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
+    let client = client.clone().patience(Duration::ZERO).within(LEARN_TIMEOUT);
+    let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP);
+    let map = map.inspect_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
     let text = |key: &str| map["data"][key].as_str().map(str::to_owned);
-    Some((text(RUN_KEY)?, text(AUTHORITY_KEY)?))
-        .filter(|(_, certificate)| certificate.len() as u64 <= MAX_CERTIFICATE_BYTES)
+    let certificate = text(AUTHORITY_KEY).filter(|text| text.len() as u64 <= MAX_CERTIFICATE_BYTES)?;
+    Some((text(RUN_KEY)?, certificate))
 }
 
 fn is_absent(error: &anyhow::Error) -> bool {

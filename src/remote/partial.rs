@@ -22,24 +22,14 @@ pub(super) struct PartialFile {
 }
 
 impl PartialFile {
-    /// Creates it in `folder`, to be renamed to `name`; only `force` replaces an existing file.
-    pub(super) fn create(folder: &Path, name: &str, force: bool) -> anyhow::Result<Self> {
-        let path = joined(folder, name);
-        path.file_name().with_context(|| format!("`{name}` does not name a file"))?;
+    /// Creates it next to `path`, its later name; only `force` replaces an existing file.
+    pub(super) fn create(path: &Path, force: bool) -> anyhow::Result<Self> {
+        path.file_name().with_context(|| format!("`{}` does not name a file", path.display()))?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).at("cannot create", parent)?;
         }
-        let file = NewFile::create(&path, 0o600).at("cannot write", &path)?;
+        let file = NewFile::create(path, 0o600).at("cannot write", path)?;
         Ok(Self { file, digest: digest::Context::new(&digest::SHA256), size: 0, force })
-    }
-
-    /// Creates a file with this content next to this one, with its name and an additional extension.
-    pub(super) fn beside(&self, path: &Path, content: &[u8]) -> anyhow::Result<Self> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut file = Self::create(path.parent().unwrap_or(Path::new("")), &name, self.force)?;
-        file.write(content)?;
-        file.file.sync().at("cannot write", path)?;
-        Ok(file)
     }
 
     /// Path after the commit.
@@ -106,12 +96,12 @@ impl PartialFile {
         if !about.is_file() || about.len() != self.size {
             return Ok(false);
         }
-        Ok(base::sha256(self.path()).with_context(describe)? == self.sha256())
+        Ok(base::hex(base::file_sha256(self.path()).with_context(describe)?) == self.sha256())
     }
 }
 
 /// Joins `name` to `folder` as Go does: an absolute name is below it, too, and `..` removes the component before it.
-fn joined(folder: &Path, name: &str) -> PathBuf {
+pub(super) fn joined(folder: &Path, name: &str) -> PathBuf {
     let mut path = folder.to_owned();
     for part in name.split('/') {
         match part {
@@ -150,7 +140,7 @@ mod tests {
         let folder = base::temp::Folder::new().unwrap();
         let mode = |name: &Path| sys::mode(&folder.join(name).metadata().unwrap()) & 0o777;
         let of = |content: &str, force| {
-            let mut file = PartialFile::create(&folder, "a", force).unwrap();
+            let mut file = PartialFile::create(&folder.join("a"), force).unwrap();
             file.write(content.as_bytes()).unwrap();
             file
         };

@@ -1,40 +1,37 @@
 //! Retrieves the archives of a run: counted, verified, and renamed only when they are complete.
 //!
-//! The aggregator's container sends them through the API server as one gzip tar. A broken stream resumes where it
-//! ended, if the remote program supports that; the original's sends everything again. Memory holds a few pieces of
-//! the stream. Threads while reading a stream: one that unpacks it.
-//!
-//! If the cluster is unreachable or forbids commands in pods, the archive comes from the run's status service.
+//! Two sources: the aggregator's container, which sends a gzip tar of its archives through the API server, and the run's status
+//! service, which sends the archive itself and is asked if the cluster is unreachable or forbids commands in pods. A broken
+//! stream resumes where it ended; the original's aggregator cannot resume, and sends everything again. Starts no thread.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::authority::Authorities;
-use super::download::download;
-use super::partial::PartialFile;
-use super::received::{ReceivedArchive, archive_name};
-use super::seal;
-use super::wanted::Retrieval;
-use super::{IDLE_LIMIT, SILENCE_TIMEOUT, state};
+use super::partial::{PartialFile, joined};
+use super::service::Credentials;
+use super::{seal, state};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
-use crate::causes;
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
-use crate::{layout, status};
+use crate::{layout, remedies, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
-use base::kube;
+use base::kube::{self, Exit};
 use base::retry::Attempts;
 use base::stop::Stop;
-use base::visible;
+use base::{clock, sys, temp, visible};
 
-/// Maximum pieces queued for unpacking; the server sends at most 32 KiB per piece.
-const MAX_QUEUED_PIECES: usize = 16;
+/// Maximum silence of a source during a transfer.
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum consecutive interruptions of a transfer without progress.
+const IDLE_LIMIT: u32 = 6;
+/// Maximum complete transfers, if the stream cannot resume or the content is wrong.
+const MAX_TRANSFERS: u32 = 6;
 /// A run has one archive; a volume claim may hold those of many runs. The total limit depends on the bytes received.
 const LIMITS: Limits = Limits { entries: 1_000, total: u64::MAX, file: u64::MAX };
 /// Maximum ratio of unpacked to received bytes, beyond an initial allowance: archives are compressed already, so a
@@ -42,9 +39,33 @@ const LIMITS: Limits = Limits { entries: 1_000, total: u64::MAX, file: u64::MAX 
 const MAX_RATIO: u64 = 16;
 const MAX_START_BYTES: u64 = 64 << 20;
 /// Maximum size of the packed seals of a directory's archives.
-const MAX_SEALS_BYTES: u64 = 256 << 10;
-/// Maximum complete repetitions, if the stream cannot resume or the content is wrong.
-const RESTARTS: u32 = 5;
+const MAX_SEALS_BYTES: usize = 256 << 10;
+/// Maximum length of an archive's name, leaving space for the suffix of a partial file.
+const MAX_NAME_BYTES: usize = 200;
+
+/// A retrieval.
+pub(crate) struct Retrieval<'a> {
+    /// Access to the cluster; without it, the archive comes from the status service.
+    pub client: Option<&'a kube::Client>,
+    /// The namespace of the run.
+    pub namespace: &'a str,
+    /// Directory in the container.
+    pub from: &'a str,
+    /// Local directory.
+    pub into: &'a Path,
+    /// Name that replaces the archive's.
+    pub name: Option<&'a str>,
+    /// Whether to fetch the current files of an unfinished run.
+    pub partial: bool,
+    /// Credentials of the run's status service.
+    pub service: Option<&'a Credentials>,
+    /// Whether to replace existing files.
+    pub force: bool,
+    /// Whether to keep the seal next to the archive.
+    pub keep_seal: bool,
+    /// Receives the bytes transferred and the total; 0 if unknown.
+    pub watch: &'a dyn Fn(u64, u64),
+}
 
 /// Why nothing was retrieved.
 #[derive(Debug)]
@@ -57,128 +78,285 @@ pub(crate) enum Failure {
     Transfer(anyhow::Error),
 }
 
-/// Why a stream ended early.
+/// Why a transfer ended early.
 enum Cut {
-    /// Broken connection; resuming may help.
+    /// A broken connection; resuming may help.
     Line(String),
-    /// The remote command failed.
-    Remote(String),
-    /// Commands cannot be run at all.
+    /// A complete repetition may help.
+    Restart(anyhow::Error),
+    /// The source rejects the request.
     Refused(String),
-    /// Local failure.
-    Here(anyhow::Error),
+    Final(Failure),
+}
+
+/// Receives the pieces of a stream.
+type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), String> + 'a;
+
+/// A complete archive before its rename, with the name that the sender gave.
+type Received = (String, PartialFile);
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Transfer(error)
+    }
+}
+
+impl From<Cut> for Failure {
+    fn from(cut: Cut) -> Self {
+        match cut {
+            Cut::Line(why) | Cut::Refused(why) => Self::Transfer(anyhow!(why)),
+            Cut::Restart(error) => Self::Transfer(error),
+            Cut::Final(failure) => failure,
+        }
+    }
+}
+
+impl From<anyhow::Error> for Cut {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Final(error.into())
+    }
+}
+
+impl From<kube::Error> for Cut {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Sink(why) => anyhow!(why).into(),
+            kube::Error::Stopped => anyhow!("interrupted").into(),
+            error if error.is_passing() => Self::Line(error.to_string()),
+            error => Self::Refused(error.to_string()),
+        }
+    }
 }
 
 impl Retrieval<'_> {
     /// Fetches all archives; returns their paths in the order of arrival.
     pub(crate) fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
-        fs::create_dir_all(self.into).at("cannot create", self.into).map_err(Failure::Transfer)?;
+        fs::create_dir_all(self.into).at("cannot create", self.into)?;
         let Some(client) = self.client else {
             return self.by_service("no cluster is configured", stop);
         };
-        let pod = match state::find(client, self.namespace) {
+        let namespace = self.namespace;
+        let pod = match state::find(client, namespace) {
             // The original fails only when it runs the command.
-            Ok(pod) => pod.ok_or_else(|| Failure::Transfer(absent(self.namespace)))?,
+            Ok(pod) => pod.with_context(|| {
+                format!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
+            })?,
             Err(error) if error.is_passing() && self.service.is_some() && !self.partial => {
                 return self.by_service(&error.to_string(), stop);
             }
             Err(error) => return Err(Failure::Unasked(error.into())),
         };
-        // Another directory is read regardless of the run's status.
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
-        let known = promised(run.as_ref()).filter(|_| self.from == RUNS_DIR);
         let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
+        let client = &client.under(stop);
         if self.partial {
-            return self.fetch_partial(client, pod, stop).map(|path| vec![path]);
+            return self.fetch_partial(client, pod).map(|path| vec![path]);
         }
-        let mut attempts = Attempts::new(RESTARTS + 1, stop);
+        // Another directory is read regardless of the run's status.
+        let known = run.as_ref().map(|run| &run.archive).filter(|archive| {
+            self.from == RUNS_DIR && !archive.name.is_empty() && !archive.sha256.is_empty()
+        });
+        let mut attempts = Attempts::new(MAX_TRANSFERS, stop);
         loop {
-            let destination =
-                Destination { into: self.into, name: self.name, known: known.as_ref(), force: self.force };
-            match self.stream(client, pod, &destination, stop) {
-                Ok(landed) if landed.is_empty() => {
+            match self.by_exec(client, pod, known) {
+                Ok(received) if received.is_empty() => {
                     let finished = run.as_ref().map(finished).unwrap_or_default();
-                    let namespace = self.namespace;
-                    return Err(Failure::Transfer(anyhow!(
+                    let why = anyhow!(
                         "no valid entries in result: the run is not finished{finished}; wait for it with `sonobuoy wait -n {namespace}`, \
                          or fetch what has arrived with `--partial`"
-                    )));
+                    );
+                    return Err(why.into());
                 }
-                Ok(landed) => return Ok(landed),
-                Err(Again::Never(failure)) => return Err(failure),
-                Err(Again::Perhaps(error)) => {
-                    if !attempts.again(false) {
-                        return Err(Failure::Transfer(error));
-                    }
+                Ok(received) => return Ok(self.settle(received, &self.seals(client, pod))?),
+                Err(Cut::Refused(why)) => {
+                    let refused = format!("commands cannot be run in the aggregator's container: {why}");
+                    return self.by_service(&refused, stop);
+                }
+                Err(Cut::Restart(error)) if attempts.again(false) => {
                     log::warn!("{error:#}; fetching everything again");
                 }
+                Err(cut) => return Err(cut.into()),
             }
         }
     }
 
-    /// Reads one stream completely, over as many connections as necessary.
-    fn stream(
+    /// Reads the container's stream into a file without a name, and unpacks it.
+    fn by_exec(
         &self,
         client: &kube::Client,
         pod: &str,
-        destination: &Destination<'_>,
-        stop: &Stop,
-    ) -> Result<Vec<PathBuf>, Again> {
-        let (sender, receiver) = sync_channel(MAX_QUEUED_PIECES);
-        let (outcome, landed) = std::thread::scope(|scope| {
-            let landed = std::thread::Builder::new().name("unpack".into()).spawn_scoped(scope, || {
-                let received = AtomicU64::new(0);
-                let chunks = Chunks { receiver, piece: Vec::new(), at: 0, received: &received };
-                destination.unpack(chunks, &received)
-            });
-            let landed = match landed {
-                Ok(landed) => landed,
-                Err(error) => return (Err(Cut::Here(error.into())), Ok(Vec::new())),
+        known: Option<&status::Archive>,
+    ) -> Result<Vec<Received>, Cut> {
+        let cannot_write = "cannot write into";
+        let mut spool = temp::file(self.into).at(cannot_write, self.into)?;
+        let mut write = |piece: &[u8]| spool.write_all(piece).at(cannot_write, self.into);
+        let total = known.map_or(0, |known| known.size);
+        let size = self.resume(client.stop(), total, &mut write, &|offset, sink| {
+            let text = offset.to_string();
+            let words = ["--offset", &text];
+            let exit = self.splat(client, pod, if offset > 0 { &words } else { &[] }, sink)?;
+            let said = match exit.stderr.trim() {
+                "" => exit.message,
+                log => remedies::message(log),
             };
-            let outcome = self.receive(client, pod, destination.known, &sender, stop);
-            // Signals the end to the unpacking thread.
-            drop(sender);
-            let landed = landed.join().unwrap_or_else(|_| Err(anyhow!("unpacking panicked")));
-            (outcome, landed)
-        });
-        let landed = match outcome {
-            Ok(()) => landed.map_err(unless_local)?,
-            // The unpacking thread has the cause; the stream only failed to write.
-            Err(Cut::Here(error)) => {
-                return Err(unless_local(landed.err().unwrap_or(error)));
-            }
-            Err(Cut::Line(why)) => {
-                return Err(Again::Perhaps(anyhow!("the transfer was cut and could not be resumed: {why}")));
-            }
-            Err(Cut::Remote(why)) => return Err(Again::Never(Failure::NotReady(anyhow!("{why}")))),
-            Err(Cut::Refused(why)) => {
-                let refused = format!("commands cannot be run in the aggregator's container: {why}");
-                return self.by_service(&refused, stop).map_err(Again::Never);
-            }
-        };
-        if landed.is_empty() {
-            return Ok(Vec::new());
+            Err(match exit.code {
+                0 => return Ok(()),
+                ..0 => Cut::Refused(said),
+                _ if offset > 0 => Cut::Restart(anyhow!("the aggregator cannot resume the transfer: {said}")),
+                _ => Cut::Final(Failure::NotReady(anyhow!(
+                    "the results are not ready, or the aggregator cannot send them: {said}"
+                ))),
+            })
+        })?;
+        spool.rewind().at("cannot read what was written into", self.into)?;
+        let max = MAX_START_BYTES.saturating_add(size.saturating_mul(MAX_RATIO));
+        let mut unpacked = Gunzip::new(BufReader::new(spool)).take(max);
+        let received = self.unpack(&mut unpacked, known);
+        if unpacked.limit() == 0 {
+            return Err(anyhow!(
+                "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {max} bytes of {size}"
+            )
+            .into());
         }
-        let seals = self.seals(client, pod, stop);
-        self.settle(landed, &seals).map_err(|error| Again::Never(Failure::Transfer(error)))
+        received
+    }
+
+    /// Unpacks every archive of a tar.
+    fn unpack(&self, tar: impl Read, known: Option<&status::Archive>) -> Result<Vec<Received>, Cut> {
+        let mut reader = Reader::new(tar, LIMITS);
+        let mut all: Vec<Received> = Vec::new();
+        let next = |reader: &mut Reader<_>| match reader.next_entry() {
+            Err(error @ archive::Error::TooLarge(_)) => Err(Cut::from(anyhow::Error::from(error))),
+            entry => entry.map_err(|error| Cut::Restart(error.into())),
+        };
+        while let Some(entry) = next(&mut reader)? {
+            let sent = String::from_utf8_lossy(&entry.name);
+            if entry.kind == Kind::Folder {
+                continue;
+            }
+            let Some(name) = archive_name(&sent).filter(|_| entry.kind == Kind::File) else {
+                log::warn!("skipped `{}`: not an archive, or not a name for one", visible::short(&sent));
+                continue;
+            };
+            if let Some(known) = known.filter(|known| known.name != name) {
+                log::warn!("skipped `{name}`: the archive of the run is `{}`", known.name);
+                continue;
+            }
+            let target = self.name.map_or_else(|| name.to_owned(), |wanted| numbered(wanted, all.len()));
+            let mut file = PartialFile::create(&joined(self.into, &target), self.force)?;
+            // Stops reading beyond the announced size.
+            let content = (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
+            pump(content, &mut |piece| file.write(piece).map_err(|error| format!("{error:#}"))).map_err(
+                |cut| match cut {
+                    Cut::Line(why) => Cut::Restart(anyhow!("the archive was damaged in transit: {why}")),
+                    cut => cut,
+                },
+            )?;
+            known.map_or(Ok(()), |known| file.verify(known)).map_err(Cut::Restart)?;
+            all.push((name.to_owned(), file));
+        }
+        Ok(all)
+    }
+
+    /// Downloads the archive from the status service after the cluster `refused` access.
+    fn by_service(&self, refused: &str, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
+        let credentials = self.service.with_context(|| {
+            format!("{refused}; the archive of a run with `--status-service` can be fetched without commands")
+        })?;
+        log::warn!("{refused}; asking the run's status service for the archive");
+        let source = credentials.source(stop)?;
+        let archive = source.status().context("the run's status service does not answer")?.archive;
+        if archive.name.is_empty() {
+            return Err(anyhow!("the run has no archive yet").into());
+        }
+        let name = archive_name(&archive.name)
+            .with_context(|| format!("`{}` is not a name for an archive", archive.name))?;
+        let mut file = PartialFile::create(&joined(self.into, self.name.unwrap_or(name)), self.force)?;
+        self.resume(stop, archive.size, &mut |piece| file.write(piece), &|offset, sink| {
+            let body = source.results("", Some((offset, &archive.sha256)))?;
+            match pump(body.take(archive.size - offset), sink)? {
+                count if offset + count < archive.size => Err(Cut::Line("it ended early".into())),
+                _ => Ok(()),
+            }
+        })?;
+        file.verify(&archive)?;
+        let part = |ending, max| -> Result<Vec<u8>> {
+            let mut content = Vec::new();
+            source.results(ending, None)?.take(max).read_to_end(&mut content)?;
+            Ok(content)
+        };
+        let [statement, signature] = layout::SEAL;
+        let seal = part(statement, MAX_STATEMENT_BYTES)
+            .and_then(|statement| Ok(Seal { statement, signature: part(signature, MAX_SIGNATURE_BYTES)? }))
+            .inspect_err(|error| log::debug!("the status service provides no seal: {error:#}"));
+        let seals = seal.into_iter().map(|seal| (name.to_owned(), seal)).collect();
+        Ok(self.settle(vec![(name.to_owned(), file)], &seals)?)
+    }
+
+    /// Repeats `attempt`, each from the offset that the previous one reached, until one is complete; returns the number of bytes.
+    fn resume(
+        &self,
+        stop: &Stop,
+        total: u64,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+        attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), Cut>,
+    ) -> Result<u64, Cut> {
+        let mut attempts = Attempts::new(IDLE_LIMIT, stop);
+        let mut size = 0;
+        loop {
+            let before = size;
+            let outcome = attempt(before, &mut |piece| {
+                write(piece).map_err(|error| format!("{error:#}"))?;
+                size += piece.len() as u64;
+                // A stream is slightly larger than its archive, since it is packed once more.
+                (self.watch)(if total == 0 { size } else { size.min(total) }, total);
+                Ok(())
+            });
+            let why = match outcome {
+                Ok(()) => return Ok(size),
+                Err(Cut::Line(why)) => why,
+                Err(cut) => return Err(cut),
+            };
+            let again = attempts.again(size > before);
+            if stop.stopped() {
+                return Err(kube::Error::Stopped.into());
+            }
+            match again {
+                true => log::warn!("the transfer was cut after {size} bytes, resuming there: {why}"),
+                false if size == 0 => return Err(Cut::Refused(why)),
+                false => {
+                    let why = anyhow!("the transfer was cut and could not be resumed: {why}");
+                    return Err(Cut::Restart(why));
+                }
+            }
+        }
+    }
+
+    /// Runs the aggregator's command that sends what it has.
+    fn splat(
+        &self,
+        client: &kube::Client,
+        pod: &str,
+        words: &[&str],
+        sink: &mut Sink<'_>,
+    ) -> Result<Exit, kube::Error> {
+        let command = [&["/sonobuoy", "splat", self.from], words].concat();
+        client.exec((self.namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)
     }
 
     /// Checks the seals of archives, then renames all files, or none if one of them cannot be renamed.
-    fn settle(
-        &self,
-        landed: Vec<ReceivedArchive>,
-        seals: &BTreeMap<String, Seal>,
-    ) -> anyhow::Result<Vec<PathBuf>> {
+    fn settle(&self, received: Vec<Received>, seals: &BTreeMap<String, Seal>) -> Result<Vec<PathBuf>> {
         let (mut archives, mut others) = (Vec::new(), Vec::new());
-        for ReceivedArchive { name, file } in landed {
+        for (name, file) in received {
             let seal = seals.get(&name);
             self.judge(&name, &file, seal)?;
-            if let (Some(seal), true) = (seal, self.keep_seal) {
-                for (path, content) in
-                    layout::seal(file.path()).iter().zip([&seal.statement, &seal.signature])
-                {
-                    others.push(file.beside(path, content)?);
+            for seal in seal.into_iter().filter(|_| self.keep_seal) {
+                let parts = [&seal.statement, &seal.signature];
+                for (path, content) in layout::seal(file.path()).iter().zip(parts) {
+                    let mut part = PartialFile::create(path, self.force)?;
+                    part.write(content)?;
+                    others.push(part);
                 }
             }
             archives.push(file);
@@ -191,16 +369,13 @@ impl Retrieval<'_> {
     }
 
     /// Reports the check of an archive's seal; fails if it is wrong, or missing where one is required.
-    fn judge(&self, name: &str, file: &PartialFile, seal: Option<&Seal>) -> anyhow::Result<()> {
+    fn judge(&self, name: &str, file: &PartialFile, seal: Option<&Seal>) -> Result<()> {
         let run = seal.and_then(|seal| seal.statement().ok()).map(|statement| statement.run);
         let run = run.as_deref().or_else(|| layout::run_of_archive(name)).unwrap_or_default();
-        let kept = Authorities::of_user().ok();
-        let mut certificate = kept.as_ref().and_then(|kept| kept.of(run));
-        if let (None, Some(kept)) = (&certificate, &kept)
-            && self.client.is_some_and(|client| kept.learn(client, self.namespace))
-        {
-            certificate = kept.of(run);
-        }
+        let certificate = Authorities::of_user().ok().and_then(|kept| {
+            let learned = || self.client.filter(|client| kept.learn(client, self.namespace));
+            kept.of(run).or_else(|| learned().and_then(|_| kept.of(run)))
+        });
         match (seal, certificate) {
             (Some(seal), certificate) => {
                 let checked = seal::check(seal, file.size(), &file.sha256(), certificate.as_ref())?;
@@ -209,29 +384,23 @@ impl Retrieval<'_> {
                 }
                 checked.tell();
             }
-            (None, Some(_)) => {
-                let path = kept.and_then(|kept| kept.path(run)).unwrap_or_default();
-                bail!(
-                    "`{name}` arrived without its seal, although its run has an authority; remove `{}` to accept it as it is",
-                    path.display()
-                );
-            }
+            (None, Some((path, _))) => bail!(
+                "`{name}` arrived without its seal, although its run has an authority; remove `{}` to accept it as it is",
+                path.display()
+            ),
             (None, None) => log::warn!("`{name}` has no seal, and was not checked against one"),
         }
         Ok(())
     }
 
     /// Seals of the archives in the container, by name; none if it does not support them.
-    fn seals(&self, client: &kube::Client, pod: &str, stop: &Stop) -> BTreeMap<String, Seal> {
-        let mut packed = Vec::new();
+    fn seals(&self, client: &kube::Client, pod: &str) -> BTreeMap<String, Seal> {
+        let (mut packed, mut seals) = (Vec::new(), BTreeMap::new());
         let mut sink = |piece: &[u8]| {
             packed.extend_from_slice(piece);
-            if packed.len() as u64 > MAX_SEALS_BYTES { Err("more than a seal".to_owned()) } else { Ok(()) }
+            if packed.len() > MAX_SEALS_BYTES { Err("more than a seal".to_owned()) } else { Ok(()) }
         };
-        let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
-        let command = ["/sonobuoy", "splat", self.from, "--seals"];
-        let mut seals = BTreeMap::new();
-        let read = match client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
+        let read = match self.splat(client, pod, &["--seals"], &mut sink) {
             Ok(exit) if exit.success() => read_seals(&packed, &mut seals),
             Ok(exit) => Err(anyhow!("{}", exit.stderr.trim())),
             Err(error) => Err(error.into()),
@@ -242,120 +411,41 @@ impl Retrieval<'_> {
         seals
     }
 
-    /// Downloads the archive from the status service after the cluster `refused` access.
-    fn by_service(&self, refused: &str, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
-        let Some(credentials) = self.service else {
-            return Err(Failure::Transfer(anyhow!(
-                "{refused}; the archive of a run with `--status-service` can be fetched without commands"
-            )));
-        };
-        log::warn!("{refused}; asking the run's status service for the archive");
-        let (landed, seal) = download(credentials, self, stop).map_err(Failure::Transfer)?;
-        let seals = seal.into_iter().map(|seal| (landed.name.clone(), seal)).collect();
-        self.settle(vec![landed], &seals).map_err(Failure::Transfer)
-    }
-
-    /// Forwards the stream in pieces, resuming after interruptions.
-    fn receive(
-        &self,
-        client: &kube::Client,
-        pod: &str,
-        known: Option<&status::Archive>,
-        sender: &SyncSender<Vec<u8>>,
-        stop: &Stop,
-    ) -> Result<(), Cut> {
-        let total = known.map_or(0, |known| known.size);
-        let mut received = 0_u64;
-        let mut attempts = Attempts::new(IDLE_LIMIT, stop);
-        loop {
-            let before = received;
-            let offset = received.to_string();
-            let mut command = vec!["/sonobuoy", "splat", self.from];
-            if received > 0 {
-                command.extend(["--offset", &offset]);
-            }
-            let mut sink = |piece: &[u8]| {
-                received += piece.len() as u64;
-                // Slightly larger than the archive, since it is packed once more.
-                (self.watch)(if total == 0 { received } else { received.min(total) }, total);
-                sender.send(piece.to_vec()).map_err(|_| "nobody unpacks any more".to_owned())
-            };
-            let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
-            let why = match client.exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink) {
-                Ok(exit) if exit.success() => return Ok(()),
-                Ok(exit) => {
-                    let said = exit.stderr.trim();
-                    let said = if said.is_empty() { exit.message.as_str() } else { said };
-                    if before > 0 && exit.code > 0 {
-                        return Err(Cut::Line(format!("the aggregator cannot resume the transfer: {said}")));
-                    }
-                    if exit.code < 0 {
-                        return Err(Cut::Refused(said.to_owned()));
-                    }
-                    return Err(Cut::Remote(format!(
-                        "the results are not ready, or the aggregator cannot send them: {}",
-                        causes::message(said)
-                    )));
-                }
-                Err(kube::Error::Sink(why)) => return Err(Cut::Here(anyhow!(why))),
-                Err(kube::Error::Stopped) => return Err(Cut::Here(anyhow!("interrupted"))),
-                Err(error) if before == 0 && received == 0 && error.code().is_some_and(|code| code < 500) => {
-                    return Err(Cut::Refused(error.to_string()));
-                }
-                Err(error) => error.to_string(),
-            };
-            let again = attempts.again(received > before);
-            if stop.stopped() {
-                return Err(Cut::Here(anyhow!("interrupted")));
-            }
-            if !again {
-                return Err(if received == 0 { Cut::Refused(why) } else { Cut::Line(why) });
-            }
-            log::warn!("the transfer was cut after {received} bytes, resuming there: {why}");
-        }
-    }
-
     /// Packs and fetches the current files of an unfinished run. They change continuously, so an interruption is
     /// final.
-    fn fetch_partial(&self, client: &kube::Client, pod: &str, stop: &Stop) -> Result<PathBuf, Failure> {
-        let name = self.name.map_or_else(
-            || format!("{}_sonobuoy_partial.tar.gz", base::clock::stamp(std::time::SystemTime::now())),
-            ToOwned::to_owned,
-        );
-        let mut file = PartialFile::create(self.into, &name, self.force).map_err(Failure::Transfer)?;
-        let command = ["/sonobuoy", "splat", self.from, "--partial"];
+    fn fetch_partial(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, Failure> {
+        let own = || format!("{}_sonobuoy_partial.tar.gz", clock::stamp(SystemTime::now()));
+        let name = self.name.map_or_else(own, ToOwned::to_owned);
+        let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
         let mut sink = |piece: &[u8]| {
             file.write(piece).map_err(|error| format!("{error:#}"))?;
             (self.watch)(file.size(), 0);
             Ok(())
         };
-        let place = (self.namespace, pod, AGGREGATOR_CONTAINER);
-        let exit = client.under(stop).exec(place, &command, Some(SILENCE_TIMEOUT), &mut sink);
-        match exit.map_err(|error| Failure::Transfer(error.into()))? {
-            exit if exit.success() => file.commit().map_err(Failure::Transfer),
+        match self.splat(client, pod, &["--partial"], &mut sink).map_err(anyhow::Error::from)? {
+            exit if exit.success() => Ok(file.commit()?),
             exit => Err(Failure::NotReady(anyhow!(
                 "there is nothing to fetch in parts: {}",
-                causes::message(exit.stderr.trim())
+                remedies::message(exit.stderr.trim())
             ))),
         }
     }
 }
 
-enum Again {
-    /// Would fail again.
-    Never(Failure),
-    /// A complete repetition may help.
-    Perhaps(anyhow::Error),
-}
-
-fn absent(namespace: &str) -> anyhow::Error {
-    anyhow!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
-}
-
-/// Archive that the status of the run announces.
-fn promised(run: Option<&status::Run>) -> Option<status::Archive> {
-    let archive = &run?.archive;
-    (!archive.name.is_empty() && !archive.sha256.is_empty()).then(|| archive.clone())
+/// Passes a stream on; returns the number of bytes.
+fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, Cut> {
+    let mut piece = vec![0; 64 << 10];
+    let mut size = 0;
+    loop {
+        match from.read(&mut piece) {
+            Ok(0) => return Ok(size),
+            Ok(count) => {
+                sink(&piece[..count]).map_err(|why| anyhow!(why))?;
+                size += count as u64;
+            }
+            Err(error) => return Err(Cut::Line(error.to_string())),
+        }
+    }
 }
 
 /// Number of finished plugins of a run: ` (4 of 6 plugins)`.
@@ -368,92 +458,24 @@ fn finished(run: &status::Run) -> String {
     if plugins.is_empty() { String::new() } else { format!(" ({done} of {} plugins)", plugins.len()) }
 }
 
-/// A complete repetition may help, except after a local disk error or an exceeded limit.
-fn unless_local(error: anyhow::Error) -> Again {
-    let local = error.downcast_ref::<io::Error>().is_some()
-        || matches!(error.downcast_ref(), Some(archive::Error::Output(_) | archive::Error::TooLarge(_)));
-    if local { Again::Never(Failure::Transfer(error)) } else { Again::Perhaps(error) }
-}
-
-struct Destination<'a> {
-    into: &'a Path,
-    name: Option<&'a str>,
-    known: Option<&'a status::Archive>,
-    force: bool,
-}
-
-impl Destination<'_> {
-    /// Returns the name of an entry to unpack; logs entries that are not archives.
-    fn wanted<'n>(&self, name: &'n str, kind: Kind) -> Option<&'n str> {
-        if kind == Kind::Folder {
-            return None;
-        }
-        let Some(archive) = archive_name(name).filter(|_| kind == Kind::File) else {
-            log::warn!("skipped `{}`: not an archive, or not a name for one", visible::short(name));
-            return None;
-        };
-        match self.known.filter(|known| known.name != archive) {
-            Some(known) => log::warn!("skipped `{archive}`: the archive of the run is `{}`", known.name),
-            None => return Some(archive),
-        }
-        None
-    }
-
-    /// Unpacks every archive of the stream, of which `received` bytes have arrived.
-    fn unpack(&self, stream: Chunks<'_>, received: &AtomicU64) -> anyhow::Result<Vec<ReceivedArchive>> {
-        let mut content = 0_u64;
-        let mut reader = Reader::new(Gunzip::new(BufReader::new(stream)), LIMITS);
-        let mut landed = Vec::new();
-        let mut piece = vec![0; 64 << 10];
-        // Skipped entries count as well, since they take as long.
-        let mut next = |reader: &mut Reader<_>, piece: &mut [u8]| {
-            // As text, so that it is not mistaken for a disk error.
-            let read = reader.read(piece);
-            let count = read.map_err(|error| anyhow!("the archive was damaged in transit: {error}"))?;
-            content += count as u64;
-            let (unpacked, sent) = (content + reader.extensions(), received.load(Ordering::Relaxed));
-            if unpacked > MAX_START_BYTES.saturating_add(sent.saturating_mul(MAX_RATIO)) {
-                let why = format!(
-                    "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {unpacked} bytes of {sent}"
-                );
-                return Err(archive::Error::TooLarge(why).into());
-            }
-            Ok::<_, anyhow::Error>(count)
-        };
-        while let Some(entry) = reader.next_entry()? {
-            let name = String::from_utf8_lossy(&entry.name).into_owned();
-            let Some(name) = self.wanted(&name, entry.kind) else {
-                while next(&mut reader, &mut piece)? > 0 {}
-                continue;
-            };
-            let target = self.name.map_or_else(|| name.to_owned(), |wanted| numbered(wanted, landed.len()));
-            let mut file = PartialFile::create(self.into, &target, self.force)?;
-            loop {
-                let count = next(&mut reader, &mut piece)?;
-                file.write(&piece[..count])?;
-                // Stops reading at the announced size.
-                if count == 0 || self.known.is_some_and(|known| file.size() > known.size) {
-                    break;
-                }
-            }
-            self.known.map_or(Ok(()), |known| file.verify(known))?;
-            landed.push(ReceivedArchive { name: name.to_owned(), file });
-        }
-        Ok(landed)
-    }
+/// Safe local name of an archive: no path, not hidden, nothing that a shell or a program interprets. Names from old
+/// aggregators start with `./`.
+fn archive_name(sent: &str) -> Option<&str> {
+    let name = sent.strip_prefix("./").unwrap_or(sent);
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte));
+    let first = name.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let fits = name.len() <= MAX_NAME_BYTES && name.ends_with(layout::ARCHIVE) && sys::can_have(name);
+    (plain && first && fits).then_some(name)
 }
 
 /// Reads the seals that an aggregator sends.
 fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Result<()> {
-    let mut reader = Reader::new(Gunzip::new(packed), LIMITS);
+    let limits = Limits { file: MAX_STATEMENT_BYTES.max(MAX_SIGNATURE_BYTES), ..LIMITS };
+    let mut reader = Reader::new(Gunzip::new(packed), limits);
     while let Some(entry) = reader.next_entry()? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         let mut content = Vec::new();
-        let most = MAX_STATEMENT_BYTES.max(MAX_SIGNATURE_BYTES);
-        reader.by_ref().take(most + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > most {
-            bail!("`{name}` is larger than any part of a seal");
-        }
+        reader.read_to_end(&mut content)?;
         if let Some((archive, part)) = layout::sealed(&name) {
             let seal: &mut Seal = seals.entry(archive.to_owned()).or_default();
             *if part == 0 { &mut seal.statement } else { &mut seal.signature } = content;
@@ -473,31 +495,169 @@ fn numbered(name: &str, number: usize) -> String {
     format!("{stem}-{number:02}{ending}")
 }
 
-/// Reads the pieces of a stream as one.
-struct Chunks<'a> {
-    receiver: Receiver<Vec<u8>>,
-    piece: Vec<u8>,
-    at: usize,
-    received: &'a AtomicU64,
-}
-
-impl Read for Chunks<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.piece.len() {
-            let Ok(next) = self.receiver.recv() else { return Ok(0) };
-            self.received.fetch_add(next.len() as u64, Ordering::Relaxed);
-            (self.piece, self.at) = (next, 0);
-        }
-        let count = buffer.len().min(self.piece.len() - self.at);
-        buffer[..count].copy_from_slice(&self.piece[self.at..self.at + count]);
-        self.at += count;
-        Ok(count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
+    use crate::api_server::{ApiServer, Fault};
+    use crate::backplane::{Authority, Statement, server_config};
+    use crate::names::STATUS_SERVICE as NAME;
+    use base::http::{Response, Server};
+    use base::json::json;
+    use client::protocol::GZIP;
+
+    /// Fetches where commands are forbidden, from a service that sends `content`, truncating this many responses
+    /// first, and announces this digest; returns the files in the directory afterwards.
+    fn fetch(
+        content: &[u8],
+        cuts: u64,
+        promised: &[u8],
+    ) -> (Result<Vec<PathBuf>, Failure>, BTreeMap<String, Vec<u8>>) {
+        let folder = base::temp::Folder::new().unwrap();
+        let (there, home) = (folder.join("there"), folder.join("home"));
+        std::fs::create_dir_all(&there).unwrap();
+
+        let api = ApiServer::start();
+        api.put("/api/v1/namespaces/ns", json!({}));
+        api.put(
+            "/api/v1/namespaces/ns/pods/p",
+            json!({"metadata": {"labels": {"sonobuoy-component": "aggregator"}}}),
+        );
+        let exec = "/api/v1/namespaces/ns/pods/p/exec";
+        api.fault(Fault::on(&format!("GET {exec}")).status(403, "Forbidden", "pods/exec is forbidden"));
+
+        let authority = Authority::new(Duration::from_secs(3_600)).unwrap();
+        let tls = server_config(&authority.certificate_pem(), &authority.server(NAME).unwrap()).unwrap();
+        let server = Server::bind("127.0.0.1:0").unwrap().tls(tls);
+        let own = authority.client("status").unwrap();
+        let credentials = Credentials {
+            host_address: format!("https://{}/", server.local_addr()),
+            created_at: clock::now(),
+            ca_cert: authority.certificate_pem(),
+            client_cert: own.cert_pem,
+            client_key: own.key_pem,
+            server_name: NAME.into(),
+            namespace: "ns".into(),
+        };
+        let sha256: String = ring::digest::digest(&ring::digest::SHA256, promised)
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let archive =
+            json!({"name": "a.tar.gz", "created": clock::now(), "sha256": sha256, "size": promised.len()});
+        let (run, size) = ("r".to_owned(), promised.len() as u64);
+        let statement = Statement { run, name: "a.tar.gz".into(), size, sha256: sha256.clone() };
+        let seal = authority.seal(&statement).unwrap();
+        let answers = AtomicU64::new(0);
+        let stop = Stop::new();
+        let fetched = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                server.run(&stop, |request| {
+                    if request.path == "/status" {
+                        return Response::json(200, &json!({"status": "complete", "tar-info": archive}));
+                    }
+                    for (ending, part) in layout::SEAL.iter().zip([&seal.statement, &seal.signature]) {
+                        if request.path.ends_with(ending) {
+                            return Response::bytes(200, GZIP, part.as_slice());
+                        }
+                    }
+                    let answer = answers.fetch_add(1, Ordering::Relaxed);
+                    let path = there.join(answer.to_string());
+                    std::fs::write(&path, content).unwrap();
+                    let range = request.headers.get("range");
+                    let response = Response::file(File::open(&path).unwrap(), GZIP, range).unwrap();
+                    if answer < cuts {
+                        // Truncated in the middle of the file.
+                        let left = content.len() as u64 * (answer + 1) / (cuts + 1);
+                        File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+                    }
+                    response
+                })
+            });
+            let client = kube::Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
+            let retrieval = Retrieval {
+                client: Some(&client),
+                namespace: "ns",
+                from: "/x",
+                into: &home,
+                name: None,
+                partial: false,
+                service: Some(&credentials),
+                force: false,
+                keep_seal: true,
+                watch: &|_, _| (),
+            };
+            let fetched = retrieval.fetch(&Stop::new());
+            stop.stop();
+            fetched
+        });
+        let came = std::fs::read_dir(&home).unwrap().map(|entry| {
+            let path = entry.unwrap().path();
+            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
+        });
+        let came = came.collect();
+        (fetched, came)
+    }
+
+    #[test]
+    fn where_commands_are_forbidden_the_status_service_brings_the_archive() {
+        let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+        for cuts in [0, 3] {
+            let (fetched, came) = fetch(&content, cuts, &content);
+            assert_eq!(fetched.unwrap()[0].file_name().unwrap(), "a.tar.gz");
+            assert!(came["a.tar.gz"] == content, "after {cuts} cuts");
+            let names: Vec<_> = came.keys().map(String::as_str).collect();
+            assert_eq!(names, ["a.tar.gz", "a.tar.gz.sha256", "a.tar.gz.sig"]);
+        }
+    }
+
+    #[test]
+    fn what_is_not_what_was_promised_leaves_nothing() {
+        let (fetched, came) = fetch(b"something", 0, b"else");
+        assert!(
+            matches!(fetched, Err(Failure::Transfer(error)) if error.to_string().contains("is not what"))
+        );
+        assert!(came.is_empty(), "{came:?}");
+        let (fetched, came) = fetch(b"some", 0, b"more than there is");
+        assert!(fetched.is_err() && came.is_empty(), "{came:?}");
+    }
+
+    #[test]
+    fn an_archive_has_a_plain_name_or_none() {
+        let uuid = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
+        for name in [uuid, "a.tar.gz", "A+b_1.tar.gz"] {
+            assert_eq!(archive_name(name), Some(name));
+            assert_eq!(archive_name(&format!("./{name}")), Some(name));
+        }
+        for name in [
+            "",
+            ".tar.gz",
+            ".bashrc",
+            ".a.tar.gz",
+            "a.tgz",
+            "a.tar.gz.sig",
+            "authorized_keys",
+            "../a.tar.gz",
+            "/a.tar.gz",
+            "b/a.tar.gz",
+            "././a.tar.gz",
+            "b\\a.tar.gz",
+            "c:a.tar.gz",
+            "-a.tar.gz",
+            "a b.tar.gz",
+            "a\n.tar.gz",
+            "a\0.tar.gz",
+            "$(a).tar.gz",
+            "\u{202e}.tar.gz",
+            "\u{e9}.tar.gz",
+        ] {
+            assert_eq!(archive_name(name), None, "{name:?}");
+        }
+        assert_eq!(archive_name(&format!("{}.tar.gz", "a".repeat(300))), None);
+    }
 
     #[test]
     fn further_archives_are_numbered_before_their_ending() {

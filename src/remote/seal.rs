@@ -88,6 +88,6 @@ pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: 
     };
     let describe = || format!("cannot read `{}`", archive.display());
     let size = archive.metadata().with_context(describe)?.len();
-    let sha256 = base::sha256(archive).with_context(describe)?;
+    let sha256 = base::hex(base::file_sha256(archive).with_context(describe)?);
     check(&seal, size, &sha256, certificate.as_ref())
 }

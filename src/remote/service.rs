@@ -1,29 +1,28 @@
-//! The status service of a run: its objects, its address, the credentials file, and its client.
+//! The status service of a run: its objects, its address, and the credentials file.
 //!
 //! The file contains a private key: only its owner may read it, and a file that another user may have written is
-//! neither
-//! replaced nor trusted. Starts no thread.
+//! neither replaced nor trusted. Starts no thread.
 
 use std::fs::{self, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::partial::PartialFile;
+use super::state::Source;
 use crate::backplane::{Authority, Identity};
 use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
-use crate::status;
 use base::clock;
 use base::json::json;
-use base::kube::{self, Client, Error, Method, Request, Resource, Selector, Trust};
+use base::kube::{self, Client, Resource, Selector, Trust};
 use base::stop::Stop;
 use base::sys::{self, Exposed, Open as _};
+use base::temp::NewFile;
 
 /// Default path of the credentials file.
 pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
@@ -31,12 +30,10 @@ pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
 pub(crate) const STREAM: &str = "-";
 /// Service type with a load balancer of the cloud.
 const BALANCER: &str = "LoadBalancer";
-/// Maximum age of a file: longer than any run.
+/// Maximum age of a file, and validity of its certificates: longer than any run.
 const MAX_FILE_AGE: Duration = Duration::from_secs(48 * 3_600);
 /// Tolerated difference between the clocks of the machines that write and read a file.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(300);
-/// Validity of the certificates: as long as a file is accepted.
-const CERTIFICATE_VALIDITY: Duration = MAX_FILE_AGE;
 /// Time for a cloud to assign an address to a load balancer.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(180);
 /// Interval between two looks for the address.
@@ -45,12 +42,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Time limit of one request, except for the archive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between two requests while following a status.
-const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
-/// Interval at which ages of heartbeats are updated without other changes.
-const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// Time without a response after which the service, and its run, count as gone.
-const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
 /// A status service to be created with a run.
 #[derive(Clone)]
@@ -91,7 +82,7 @@ pub(crate) struct Credentials {
 impl Service {
     /// Creates the authority and certificates of a service of this type: `ClusterIP`, `NodePort` or `LoadBalancer`.
     pub(crate) fn new(kind: &str) -> Result<Self> {
-        let authority = Authority::new(CERTIFICATE_VALIDITY)?;
+        let authority = Authority::new(MAX_FILE_AGE)?;
         Ok(Self {
             kind: kind.to_owned(),
             authority: authority.certificate_pem(),
@@ -186,21 +177,13 @@ impl Credentials {
 
     /// Reads the file; `None` if it does not exist. A rejected file is an error that says why.
     pub(crate) fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
-        let describe = || format!("cannot use `{}`", path.display());
-        let file = match OpenOptions::new().read(true).no_follow().open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            file => file.with_context(describe)?,
-        };
-        let about = file.metadata().with_context(describe)?;
-        trusted(&about).with_context(describe)?;
-        Self::take(file, namespace).map(Some).with_context(describe)
+        let read = open(path).and_then(|file| file.map(|file| Self::take(file, namespace)).transpose());
+        read.with_context(|| format!("cannot use `{}`", path.display()))
     }
 
     /// Reads credentials of the run in `namespace`.
     pub(crate) fn take(from: impl Read, namespace: &str) -> Result<Self> {
-        let mut text = String::new();
-        from.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
-        let read: Self = serde_json::from_str(&text)?;
+        let read: Self = serde_json::from_reader(from.take(MAX_FILE_BYTES))?;
         let created = &read.created_at;
         let time = clock::parse_rfc3339(created).context("`created_at` is not a time")?;
         match SystemTime::now().duration_since(time) {
@@ -225,8 +208,8 @@ impl Credentials {
         Ok(read)
     }
 
-    /// Creates a client without connecting.
-    pub(crate) fn client(&self, stop: &Stop) -> Result<StatusClient> {
+    /// The service as a source, without connecting.
+    pub(crate) fn source(&self, stop: &Stop) -> Result<Source> {
         let identity = kube::Identity::default();
         identity
             .set(self.client_cert.as_bytes(), self.client_key.as_bytes())
@@ -238,168 +221,77 @@ impl Credentials {
             ..kube::Config::plain(self.host_address.trim_end_matches('/'))
         };
         let client = Client::new(config, stop)?.patience(Duration::ZERO).within(REQUEST_TIMEOUT);
-        Ok(StatusClient { client, started: clock::parse_rfc3339(&self.created_at) })
+        Ok(Source::service(client, clock::parse_rfc3339(&self.created_at)))
     }
 }
 
 /// A new credentials file, which replaces the old one when it is written.
-pub(crate) struct CredentialsFile(PartialFile);
+pub(crate) struct CredentialsFile(NewFile);
 
 impl CredentialsFile {
     /// Reserves the file. Fails if the path is not writable, or holds anything but credentials of this user.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        let describe = || format!("cannot write `{}`", path.display());
-        replaceable(path).with_context(describe)?;
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
+        let create = || {
+            if let Some(file) = open(path)? {
+                let read = serde_json::from_reader::<_, Credentials>(file);
+                ensure!(
+                    read.is_ok(),
+                    "the file exists but does not contain credentials of a status service; name another file with --credentials"
+                );
+            }
+            let folder =
+                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
+            Ok(Self(NewFile::create(path, 0o600)?))
         };
-        if !parent.is_dir() {
-            bail!("{}: `{}` is not a folder", describe(), parent.display());
-        }
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        PartialFile::create(parent, &name, true).map(Self)
+        create().with_context(|| format!("cannot write `{}`", path.display()))
     }
 
     /// Writes the file and renames it.
     pub(crate) fn write(mut self, credentials: &Credentials) -> Result<()> {
-        self.0.write(credentials.to_text()?.as_bytes())?;
-        self.0.commit().map(drop)
-    }
-}
-
-/// A client of a run's status service.
-#[derive(Clone)]
-pub(crate) struct StatusClient {
-    client: Client,
-    started: Option<SystemTime>,
-}
-
-impl StatusClient {
-    /// The status of the run.
-    pub(crate) fn status(&self) -> Result<status::Run> {
-        let run: status::Run =
-            serde_json::from_value(self.client.send(&Request::raw(Method::Get, "/status"))?)?;
-        Ok(status::Run { started: self.started, ..run })
-    }
-
-    /// Requests a path below `/results`; fails after a silence of `silence`.
-    pub(crate) fn results(
-        &self,
-        ending: &str,
-        range: Option<(u64, &str)>,
-        silence: Duration,
-    ) -> Result<impl Read + use<>, Error> {
-        let mut request = Request::raw(Method::Get, format!("/results{ending}")).header("accept", "*/*");
-        if let Some((start, sha256)) = range {
-            request = request
-                .header("range", format!("bytes={start}-"))
-                .header("if-range", format!("\"{sha256}\""));
-        }
-        self.client.stream(&request, Some(silence))
-    }
-
-    /// The status of the run, if the service can be reached and answers within `limit`.
-    pub(crate) fn status_within(&self, limit: Duration) -> Result<status::Run> {
-        match self.stop().within(limit, |over| self.under(over).status())? {
-            Err(error) if matches!(error.downcast_ref(), Some(Error::Stopped)) => {
-                bail!("`{}` did not answer within {}", self.client.config().server, clock::duration(limit))
-            }
-            answered => answered,
-        }
-    }
-
-    /// The same client, stopped by `stop`.
-    pub(crate) fn under(&self, stop: &Stop) -> Self {
-        Self { client: self.client.under(stop), ..self.clone() }
-    }
-
-    /// The stop of all requests.
-    pub(crate) fn stop(&self) -> &Stop {
-        self.client.stop()
-    }
-
-    /// Passes the status on, now and after each change, until `changed` returns false or the client is stopped.
-    pub(crate) fn follow(&self, mut changed: impl FnMut(status::Run) -> bool) -> Result<()> {
-        let mut shown: Option<(status::Run, Instant)> = None;
-        let mut answered = Instant::now();
-        let mut reported = false;
-        while !self.stop().stopped() {
-            match self.status() {
-                Ok(run) => {
-                    (answered, reported) = (Instant::now(), false);
-                    let ageless = run.without_ages();
-                    let old =
-                        |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
-                    if shown.as_ref().is_none_or(old) {
-                        shown = Some((ageless, Instant::now()));
-                        if !changed(run) {
-                            return Ok(());
-                        }
-                    }
-                }
-                Err(_) if self.stop().stopped() => break,
-                Err(error) if answered.elapsed() > OUTAGE_LIMIT => {
-                    return Err(
-                        error.context("the run's status service is gone, and the run probably with it")
-                    );
-                }
-                Err(error) if !std::mem::replace(&mut reported, true) => {
-                    log::warn!("the run's status service does not answer, retrying: {error:#}");
-                }
-                Err(_) => {}
-            }
-            self.stop().wait(FOLLOW_INTERVAL);
-        }
-        Ok(())
+        let shown = format!("cannot write `{}`", self.0.path().display());
+        self.0.write_all(credentials.to_text()?.as_bytes()).context(shown.clone())?;
+        self.0.commit(true).context(shown)
     }
 }
 
 /// Address of a service; none if unknown yet.
 fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String>> {
-    let at = |host: &str, port: i64| {
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-    };
     let known =
         |value: &Value| value.as_str().filter(|host| !host.is_empty() && *host != "None").map(str::to_owned);
-    Ok(match kind {
+    let (mut port, status) = (i64::from(STATUS_PORT), &service["status"]["loadBalancer"]["ingress"][0]);
+    let host = match kind {
         "NodePort" => {
-            let Some(port) = service["spec"]["ports"][0]["nodePort"].as_i64() else { return Ok(None) };
+            let Some(number) = service["spec"]["ports"][0]["nodePort"].as_i64() else { return Ok(None) };
+            port = number;
             let nodes = client
                 .list(&Resource::NODES, "", &Selector::all())
                 .context("looking for a node's address")?;
-            let addresses =
-                || nodes.iter().flat_map(|node| node["status"]["addresses"].as_array().into_iter().flatten());
             let of = |kind: &str| {
-                addresses().find(|address| address["type"] == kind).and_then(|found| known(&found["address"]))
+                let lists = nodes.iter().filter_map(|node| node["status"]["addresses"].as_array());
+                lists
+                    .flatten()
+                    .find(|address| address["type"] == kind)
+                    .and_then(|found| known(&found["address"]))
             };
-            of("ExternalIP").or_else(|| of("InternalIP")).map(|host| at(&host, port))
+            of("ExternalIP").or_else(|| of("InternalIP"))
         }
-        BALANCER => {
-            let ingress = &service["status"]["loadBalancer"]["ingress"][0];
-            known(&ingress["ip"])
-                .or_else(|| known(&ingress["hostname"]))
-                .map(|host| at(&host, STATUS_PORT.into()))
-        }
-        _ => known(&service["spec"]["clusterIP"]).map(|host| at(&host, STATUS_PORT.into())),
-    })
+        BALANCER => known(&status["ip"]).or_else(|| known(&status["hostname"])),
+        _ => known(&service["spec"]["clusterIP"]),
+    };
+    Ok(host
+        .map(|host| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }))
 }
 
-/// Checks that `path` is free, or holds credentials that only this user can have written.
-fn replaceable(path: &Path) -> Result<()> {
-    let about = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        about => about?,
-    };
-    trusted(&about)?;
-    let mut text = String::new();
-    fs::File::open(path)?.take(MAX_FILE_BYTES).read_to_string(&mut text)?;
-    if serde_json::from_str::<Credentials>(&text).is_err() {
-        bail!(
-            "the file exists but does not contain credentials of a status service; name another file with --credentials"
-        );
+/// Opens a file that only this user can have written; `None` if there is none.
+fn open(path: &Path) -> Result<Option<impl Read>> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        about => trusted(&about?)?,
     }
-    Ok(())
+    let file = OpenOptions::new().read(true).no_follow().open(path)?;
+    trusted(&file.metadata()?)?;
+    Ok(Some(file.take(MAX_FILE_BYTES)))
 }
 
 /// Rejects files that another user can have read or written.
@@ -420,7 +312,6 @@ fn trusted(about: &fs::Metadata) -> Result<()> {
 mod tests {
     use super::*;
     use crate::api_server::ApiServer;
-    use base::stop::Stop;
 
     #[test]
     fn without_a_load_balancer_the_port_of_a_node_is_the_way_in() {
@@ -497,7 +388,7 @@ mod tests {
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "an unused reservation leaves no file");
         let missing = folder.join("missing/f.json");
         let error =
-            CredentialsFile::create(&missing).err().map(|error| error.to_string()).unwrap_or_default();
+            CredentialsFile::create(&missing).err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(error.contains("missing` is not a folder") && !folder.join("missing").exists(), "{error}");
     }
 

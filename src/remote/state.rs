@@ -1,21 +1,22 @@
-//! The state of a run in a cluster, once or after each change: from the annotation of its aggregator's pod, or from
-//! its
-//! status service.
+//! The state of a run, once or after each change: from the annotation of its aggregator's pod, or from its status service.
 //!
-//! Finds that pod and reads its annotation, for every command. Starts no thread: [`Source::follow`] blocks
-//! until the client's stop.
+//! Finds that pod and reads its annotation, for every command, and the state of the pod's node, since a dead node reports
+//! nothing. [`Source::follow`] blocks until the source's stop; it starts the thread `aggregator`, and joins it.
 
-use std::time::{Duration, SystemTime};
+use std::io::Read;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::service::StatusClient;
-use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, SONOBUOY};
-use crate::{causes, status};
+use super::retrieve::SILENCE_TIMEOUT;
+use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
+use crate::{remedies, status};
 use base::clock;
-use base::kube::{Client, Error, Event, Resource, Selector};
-use base::stop::Stop;
+use base::kube::{Client, Error, Event, Method, Request, Resource, Selector};
+use base::stop::{Stop, StopOnDrop};
 
 /// Waiting reasons of a container without image.
 const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
@@ -28,6 +29,15 @@ const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum aggregators listed; a namespace normally has one.
 const MAX_AGGREGATORS: usize = 100;
+/// Interval between two requests to a status service while following it.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval at which ages of heartbeats are updated without other changes.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval between two looks at the node of the aggregator, and the time limit of one.
+const NODE_INTERVAL: Duration = Duration::from_secs(10);
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time without a response after which the service, and its run, count as gone.
+const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
 /// State of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,36 +59,41 @@ pub(crate) enum State {
     },
     /// The published status.
     Told(status::Run),
+    /// The pod will not run again: the reason, and what to do.
+    Lost(String),
 }
 
 impl State {
     /// Reads the state from a pod.
     pub(crate) fn of(pod: &Value) -> Self {
         let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
-        let annotation = &pod["metadata"]["annotations"][ANNOTATION_STATUS];
-        if let ("Running" | "Succeeded", Some(text)) = (&*phase, annotation.as_str()) {
-            return match status::Run::parse(text) {
-                Ok(run) => Self::Told(status::Run { started: created(pod), ..run }),
-                Err(error) => Self::Silent {
-                    phase,
-                    message: format!("the status on the aggregator's pod cannot be read: {error}"),
-                    lost: false,
-                    stuck: None,
-                    no_image: None,
-                },
-            };
-        }
-        let Reasons { texts: reasons, stuck, no_image, image } = reasons(pod);
-        let because = if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
-        let message = match &*phase {
-            "Running" => format!("the aggregator is running but has not published its status yet{because}"),
-            "Succeeded" => "the aggregator has ended without reporting its status".to_owned(),
-            _ => format!("the aggregator's pod is {phase}{because}"),
+        let annotation = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
+        let mut reasons = Reasons::default();
+        let annotation = annotation.filter(|_| matches!(&*phase, "Running" | "Succeeded"));
+        let message = match annotation.map(status::Run::parse) {
+            Some(Ok(run)) => {
+                let started = pod["metadata"]["creationTimestamp"].as_str().and_then(clock::parse_rfc3339);
+                return Self::Told(status::Run { started, ..run });
+            }
+            Some(Err(error)) => format!("the status on the aggregator's pod cannot be read: {error}"),
+            None if phase == "Succeeded" => "the aggregator has ended without reporting its status".into(),
+            None => {
+                reasons = Reasons::of(pod);
+                let because = reasons.texts.join("; ");
+                let colon = if because.is_empty() { "" } else { ": " };
+                match &*phase {
+                    "Running" => format!(
+                        "the aggregator is running but has not published its status yet{colon}{because}"
+                    ),
+                    _ => format!("the aggregator's pod is {phase}{colon}{because}"),
+                }
+            }
         };
-        let local = image.filter(|image| causes::is_local_image(image));
+        let Reasons { stuck, no_image, image, .. } = reasons;
+        let local = image.filter(|image| remedies::is_local_image(image));
         let message = match &local {
-            Some(image) => format!("{message}\n{}", causes::load_commands(image)),
-            None => causes::advised(&message),
+            Some(image) => format!("{message}\n{}", remedies::load_commands(image)),
+            None => remedies::advised(&message),
         };
         let stuck = stuck.then_some(if local.is_some() { NO_REGISTRY_TIMEOUT } else { STUCK_TIMEOUT });
         let lost = matches!(&*phase, "Failed" | "Unknown");
@@ -90,6 +105,7 @@ impl State {
         match self {
             Self::Told(run) => run.status == status::FAILED,
             Self::Silent { phase, lost, no_image, .. } => *lost || phase == "Succeeded" || no_image.is_some(),
+            Self::Lost(_) => true,
             Self::Absent => false,
         }
     }
@@ -99,34 +115,118 @@ impl State {
         match self {
             Self::Told(run) => run.is_over(),
             Self::Silent { lost, phase, .. } => *lost || phase == "Succeeded",
+            Self::Lost(_) => true,
             Self::Absent => false,
         }
     }
 
     /// The status document in any state; a run without status counts as running.
     pub(crate) fn document(&self) -> status::Run {
+        let silent = |message: &str| Some(message.to_owned());
         match self {
             Self::Told(run) => run.clone(),
-            Self::Silent { message, .. } if self.has_failed() => status::Run {
+            Self::Lost(message) | Self::Silent { message, .. } if self.has_failed() => status::Run {
                 status: status::FAILED.into(),
-                error: Some(message.clone()),
+                error: silent(message),
                 ..status::Run::default()
             },
-            Self::Silent { message, .. } => {
-                status::Run { message: Some(message.clone()), ..status::Run::default() }
+            Self::Lost(message) | Self::Silent { message, .. } => {
+                status::Run { message: silent(message), ..status::Run::default() }
             }
             Self::Absent => {
-                status::Run { message: Some("there is no aggregator yet".into()), ..status::Run::default() }
+                status::Run { message: silent("there is no aggregator yet"), ..status::Run::default() }
             }
         }
     }
 }
 
-fn created(pod: &Value) -> Option<SystemTime> {
-    clock::parse_rfc3339(pod["metadata"]["creationTimestamp"].as_str()?)
+/// What is wrong with the node of the aggregator.
+#[derive(Clone, Debug, PartialEq)]
+enum NodeProblem {
+    Gone,
+    NotReady(Option<SystemTime>),
+}
+
+impl NodeProblem {
+    /// The problem of the pod's node; none if the node cannot be read.
+    fn of(client: &Client, pod: &Value) -> Option<Self> {
+        let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
+        let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
+        match client.get(&Resource::NODES, "", name) {
+            Ok(node) => {
+                let mut conditions = node["status"]["conditions"].as_array()?.iter();
+                let ready = conditions.find(|condition| condition["type"] == "Ready")?;
+                let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
+                (ready["status"] != "True").then_some(Self::NotReady(since))
+            }
+            Err(error) => error.is_not_found().then_some(Self::Gone),
+        }
+    }
+}
+
+impl State {
+    /// The state of a pod and its node.
+    pub(crate) fn read_pod(client: &Client, pod: &Value) -> Self {
+        Self::on(pod, NodeProblem::of(client, pod).as_ref())
+    }
+
+    /// The state of a pod whose node has this problem.
+    fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
+        let state = Self::of(pod);
+        let Some(problem) = problem.filter(|_| !state.is_over()) else { return state };
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let unready = match problem {
+            NodeProblem::Gone => {
+                return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
+            }
+            NodeProblem::NotReady(since) => {
+                let elapsed = since.and_then(|since| since.elapsed().ok());
+                let elapsed = elapsed.map(|elapsed| clock::duration(Duration::from_secs(elapsed.as_secs())));
+                elapsed.map_or("is not ready".into(), |elapsed| format!("has not been ready for {elapsed}"))
+            }
+        };
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            let why = format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
+            return Self::lost(pod, &why);
+        }
+        let results = claim(pod).map_or("it".into(), |claim| format!("the volume claim `{claim}`"));
+        let problem = format!("the aggregator's node `{node}` {unready}; the results are on {results}");
+        match state {
+            Self::Told(run) => Self::Told(status::Run { message: Some(problem), ..run }),
+            Self::Silent { phase, lost, stuck, no_image, .. } => {
+                Self::Silent { phase, message: problem, lost, stuck, no_image }
+            }
+            other => other,
+        }
+    }
+
+    /// The state of a run whose `pod` is lost.
+    fn lost(pod: &Value, why: &str) -> Self {
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(SONOBUOY);
+        Self::Lost(match claim(pod) {
+            Some(claim) => format!(
+                "{why}; the results are on the volume claim `{claim}`: `sonobuoy wait --recover -n {namespace}` continues the run in \
+                 a new pod"
+            ),
+            None => format!(
+                "{why}, and the results with it; remove the run with `sonobuoy delete -n {namespace}`, then start it again; `run \
+                 --results-pvc CLAIM` keeps results on a volume"
+            ),
+        })
+    }
+}
+
+/// The aggregator's pod as it would be created, from the time when it ran; only if its results are on a volume claim.
+pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
+    let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
+    let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
+    let mut pod: Value = base::json::from_slice(map["data"][POD_KEY].as_str()?.as_bytes()).ok()?;
+    pod["metadata"]["namespace"] = namespace.into();
+    claim(&pod).is_some().then_some(pod)
 }
 
 /// Why the containers of a pod are not ready.
+#[derive(Default)]
 struct Reasons {
     texts: Vec<String>,
     /// Whether the reason rarely resolves by itself.
@@ -136,41 +236,42 @@ struct Reasons {
     image: Option<String>,
 }
 
-fn reasons(pod: &Value) -> Reasons {
-    let mut reasons = Vec::new();
-    let (mut stuck, mut no_image, mut image) = (false, None, None);
-    let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
-        (Some(reason), Some(message)) if !message.is_empty() => Some(format!("{reason}: {message}")),
-        (Some(reason), _) => Some(reason.to_owned()),
-        (None, message) => message.map(str::to_owned),
-    };
-    reasons.extend(both(&pod["status"]["reason"], &pod["status"]["message"]));
-    let list = |field: &str| pod["status"][field].as_array().cloned().unwrap_or_default();
-    for condition in list("conditions") {
-        // A pod that the control plane deleted, such as one of a lost node, has no other reason.
-        let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
-            || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
-        if told {
-            reasons.extend(both(&condition["reason"], &condition["message"]));
+impl Reasons {
+    fn of(pod: &Value) -> Self {
+        let mut found = Self::default();
+        let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
+            (Some(reason), Some(message)) if !message.is_empty() => Some(format!("{reason}: {message}")),
+            (reason, message) => reason.or(message).map(str::to_owned),
+        };
+        let status = &pod["status"];
+        found.texts.extend(both(&status["reason"], &status["message"]));
+        let list = |field: &str| status[field].as_array().map_or(&[][..], Vec::as_slice);
+        for condition in list("conditions") {
+            // A pod that the control plane deleted, such as one of a lost node, has no other reason.
+            let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
+                || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
+            found.texts.extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
         }
-    }
-    for container in list("initContainerStatuses").iter().chain(&list("containerStatuses")) {
-        let name = container["name"].as_str().unwrap_or_default();
-        let (waiting, ended) = (&container["state"]["waiting"], &container["state"]["terminated"]);
-        let reason = waiting["reason"].as_str().unwrap_or_default();
-        if NO_IMAGE.contains(&reason) {
-            no_image.get_or_insert_with(|| waiting["message"].as_str().unwrap_or_default().to_owned());
-            image = image.or_else(|| container["image"].as_str().map(str::to_owned));
-        }
-        stuck |= no_image.is_some() || STUCK_REASONS.contains(&reason);
-        for state in [waiting, ended] {
-            if let Some(reason) = both(&state["reason"], &state["message"]) {
-                let code = state["exitCode"].as_i64().map(|code| format!(", exit code {code}"));
-                reasons.push(format!("container {name}: {reason}{}", code.unwrap_or_default()));
+        for container in list("initContainerStatuses").iter().chain(list("containerStatuses")) {
+            let name = container["name"].as_str().unwrap_or_default();
+            let waiting = &container["state"]["waiting"];
+            let reason = waiting["reason"].as_str().unwrap_or_default();
+            if NO_IMAGE.contains(&reason) {
+                found
+                    .no_image
+                    .get_or_insert_with(|| waiting["message"].as_str().unwrap_or_default().to_owned());
+                found.image = found.image.or_else(|| container["image"].as_str().map(str::to_owned));
+            }
+            found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
+            for state in [waiting, &container["state"]["terminated"]] {
+                if let Some(reason) = both(&state["reason"], &state["message"]) {
+                    let code = state["exitCode"].as_i64().map(|code| format!(", exit code {code}"));
+                    found.texts.push(format!("container {name}: {reason}{}", code.unwrap_or_default()));
+                }
             }
         }
+        found
     }
-    Reasons { texts: reasons, stuck, no_image, image }
 }
 
 /// The aggregator's pod of a namespace.
@@ -203,59 +304,133 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
 
 /// Where to read the state of a run.
 #[derive(Clone)]
-pub(crate) enum Source {
-    /// The annotation of the aggregator's pod.
-    Cluster(Client),
-    /// The run's status service, which needs no access to the cluster.
-    Service(StatusClient),
+pub(crate) struct Source {
+    /// A client of the cluster's API server, or of the run's status service.
+    client: Client,
+    is_service: bool,
+    /// The start of the run, which a status service does not know.
+    started: Option<SystemTime>,
 }
 
 impl Source {
-    /// The state of the run in a namespace. A missing namespace or aggregator is an error.
-    pub(crate) fn read(&self, namespace: &str) -> Result<State> {
-        match self {
-            Self::Cluster(client) => read(client, namespace),
-            Self::Service(client) => client.status().map(State::Told),
-        }
+    /// The annotation of the aggregator's pod.
+    pub(crate) fn pod(client: Client) -> Self {
+        Self { client, is_service: false, started: None }
     }
 
-    /// Passes the state on, now and after each change, until `changed` returns false or the source is stopped. Waits
-    /// during outages of the API server.
-    pub(crate) fn follow(&self, namespace: &str, mut changed: impl FnMut(State) -> bool) -> Result<()> {
-        match self {
-            Self::Cluster(client) => follow(client, namespace, changed),
-            Self::Service(client) => client.follow(|run| changed(State::Told(run))),
-        }
+    /// The run's status service, which needs no access to the cluster.
+    pub(super) fn service(client: Client, started: Option<SystemTime>) -> Self {
+        Self { client, is_service: true, started }
     }
 
     /// The same source, stopped by `stop`.
     pub(crate) fn under(&self, stop: &Stop) -> Self {
-        match self {
-            Self::Cluster(client) => Self::Cluster(client.under(stop)),
-            Self::Service(client) => Self::Service(client.under(stop)),
-        }
+        Self { client: self.client.under(stop), ..self.clone() }
     }
 
     /// The stop of the source.
     pub(crate) fn stop(&self) -> &Stop {
-        match self {
-            Self::Cluster(client) => client.stop(),
-            Self::Service(client) => client.stop(),
-        }
+        self.client.stop()
     }
 
     /// Access to the cluster, if the source has it.
     pub(crate) fn cluster(&self) -> Option<&Client> {
-        match self {
-            Self::Cluster(client) => Some(client),
-            Self::Service(_) => None,
+        (!self.is_service).then_some(&self.client)
+    }
+
+    /// The state of the run in a namespace. A missing namespace or aggregator is an error.
+    pub(crate) fn read(&self, namespace: &str) -> Result<State> {
+        match self.cluster() {
+            Some(client) => read(client, namespace),
+            None => self.status().map(State::Told),
         }
+    }
+
+    /// Passes the state on, now and after each change, until `changed` returns false or the source is stopped. Waits
+    /// during outages.
+    pub(crate) fn follow(&self, namespace: &str, changed: impl FnMut(State) -> bool) -> Result<()> {
+        match self.cluster() {
+            Some(client) => follow(client, namespace, changed),
+            None => self.poll(changed),
+        }
+    }
+
+    /// The status that the service reports.
+    pub(super) fn status(&self) -> Result<status::Run> {
+        let run = match self.client.send(&Request::raw(Method::Get, "/status")) {
+            // As text, since the error of an unreachable API server is explained by its kubeconfig.
+            Err(error) if error.is_unreached() => {
+                bail!("{error}; check the address in the credentials file, VPN, proxy and firewall")
+            }
+            answer => serde_json::from_value::<status::Run>(answer?)?,
+        };
+        Ok(status::Run { started: self.started, ..run })
+    }
+
+    /// Fails if the service does not respond within `limit`.
+    pub(crate) fn probe(&self, limit: Duration) -> Result<()> {
+        match self.stop().within(limit, |over| self.under(over).status())? {
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Stopped)) => {
+                bail!("`{}` did not answer within {}", self.client.config().server, clock::duration(limit))
+            }
+            answered => answered.map(drop),
+        }
+    }
+
+    /// Requests the service's archive from an offset, if it still has this digest, or another path below `/results`.
+    pub(super) fn results(
+        &self,
+        ending: &str,
+        range: Option<(u64, &str)>,
+    ) -> Result<impl Read + use<>, Error> {
+        let mut request = Request::raw(Method::Get, format!("/results{ending}")).header("accept", "*/*");
+        if let Some((start, sha256)) = range {
+            let tag = format!("\"{sha256}\"");
+            request = request.header("range", format!("bytes={start}-")).header("if-range", tag);
+        }
+        self.client.stream(&request, Some(SILENCE_TIMEOUT))
+    }
+
+    fn poll(&self, mut changed: impl FnMut(State) -> bool) -> Result<()> {
+        let mut shown: Option<(status::Run, Instant)> = None;
+        let (mut answered, mut reported) = (Instant::now(), false);
+        while !self.stop().stopped() {
+            match self.status() {
+                Ok(run) => {
+                    (answered, reported) = (Instant::now(), false);
+                    let ageless = run.without_ages();
+                    let is_old =
+                        |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
+                    if shown.as_ref().is_none_or(is_old) {
+                        shown = Some((ageless, Instant::now()));
+                        if !changed(State::Told(run)) {
+                            break;
+                        }
+                    }
+                }
+                Err(_) if self.stop().stopped() => break,
+                Err(error) if answered.elapsed() > OUTAGE_LIMIT => {
+                    return Err(
+                        error.context("the run's status service is gone, and the run probably with it")
+                    );
+                }
+                Err(error) if !std::mem::replace(&mut reported, true) => {
+                    log::warn!("the run's status service does not answer, retrying: {error:#}");
+                }
+                Err(_) => {}
+            }
+            self.stop().wait(FOLLOW_INTERVAL);
+        }
+        Ok(())
     }
 }
 
 fn read(client: &Client, namespace: &str) -> Result<State> {
     if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
-        return Ok(State::of(&pod));
+        return Ok(State::read_pod(client, &pod));
+    }
+    if let Some(pod) = kept(client, namespace) {
+        return Ok(State::lost(&pod, "the aggregator's pod was deleted"));
     }
     match client.get(&Resource::NAMESPACES, "", namespace) {
         Err(error) if error.is_not_found() => {
@@ -277,19 +452,53 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool)
         }
         Err(error) => return Err(error).context("looking for the aggregator"),
     };
-    let (mut latest, mut synced) = (State::Absent, false);
-    for event in client.watch(&Resource::PODS, namespace, &selector) {
-        match event.context("watching the aggregator")? {
-            Event::Restarted => (latest, synced) = (State::Absent, false),
-            Event::Applied(pod) => latest = State::of(&pod),
-            Event::Deleted(_) => latest = State::Absent,
-            Event::Synced => synced = true,
+    let over = client.stop().child();
+    let watch = client.under(&over).watch(&Resource::PODS, namespace, &selector);
+    let (sender, events) = sync_channel(1);
+    thread::scope(|scope| {
+        let send = move || watch.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
+        let thread = thread::Builder::new().name("aggregator".into()).spawn_scoped(scope, send);
+        thread.context("cannot start a thread")?;
+        // The watch ends before its thread is joined.
+        let (events, _over) = (events, StopOnDrop(&over));
+        let (mut pod, mut synced, mut problem) = (None, false, None);
+        let (mut looked, mut shown) = (None::<Instant>, Instant::now());
+        loop {
+            let event = events.recv_timeout(NODE_INTERVAL);
+            let is_event = event.is_ok();
+            match event {
+                Ok(event) => match event.context("watching the aggregator")? {
+                    Event::Restarted => (pod, synced) = (None, false),
+                    Event::Applied(found) => pod = Some(found),
+                    Event::Deleted(_) => pod = None,
+                    Event::Synced => synced = true,
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if !synced {
+                continue;
+            }
+            let before = problem.clone();
+            if looked.is_none_or(|looked| looked.elapsed() >= NODE_INTERVAL) {
+                problem = pod.as_ref().and_then(|pod| NodeProblem::of(client, pod));
+                looked = Some(Instant::now());
+            }
+            let is_old = problem.is_some() && shown.elapsed() >= REFRESH_INTERVAL;
+            if !is_event && !is_old && problem == before {
+                continue;
+            }
+            shown = Instant::now();
+            let state = match &pod {
+                Some(pod) => State::on(pod, problem.as_ref()),
+                None => kept(client, namespace)
+                    .map_or(State::Absent, |pod| State::lost(&pod, "the aggregator's pod was deleted")),
+            };
+            if !told(state) {
+                return Ok(());
+            }
         }
-        if synced && !told(latest.clone()) {
-            break;
-        }
-    }
-    Ok(())
+    })
 }
 
 #[cfg(test)]

@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use serde::de::DeserializeSeed as _;
-use serde::{Deserialize, Serialize};
+use anyhow::{Result, anyhow};
+use serde::de::{DeserializeSeed as _, Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::source::Files;
-use crate::layout::HEALTH;
-use base::json::{Bounded, MAX_TREE_BYTES};
+use super::files::{Files, entries};
+use crate::layout::{HEALTH, QUERY_ERRORS};
+use base::json::{Bounded, json};
 use base::visible::line;
 use base::yaml;
 
 /// Its name in the list of plugins.
 pub(crate) const NAME: &str = "sonobuoy";
+
+/// Maximum size of the counts of log files in memory.
+const MAX_SUMMARY_BYTES: usize = 8 << 20;
 
 /// Health of nodes and pods, and log counts. Fields are in output order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -30,7 +34,7 @@ pub(crate) struct Health {
     #[serde(deserialize_with = "nullable")]
     pub api_version: String,
     /// By kind (`Errors`, `Warnings`), then by log file: number of matching lines.
-    #[serde(deserialize_with = "nullable")]
+    #[serde(deserialize_with = "summary_of_logs")]
     pub error_summary: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
@@ -43,7 +47,7 @@ pub(crate) struct Part {
     /// The healthy ones.
     pub healthy_nodes: i64,
     /// All entries.
-    #[serde(deserialize_with = "nullable", skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "entries", skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<Detail>,
 }
 
@@ -68,52 +72,40 @@ pub(crate) struct Detail {
     pub namespace: String,
 }
 
-fn nullable<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
-    input: D,
-) -> Result<T, D::Error> {
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
+}
+
+fn summary_of_logs<'de, D: Deserializer<'de>>(
+    input: D,
+) -> Result<BTreeMap<String, BTreeMap<String, u64>>, D::Error> {
+    let value = Bounded(&mut { MAX_SUMMARY_BYTES }).deserialize(input)?;
+    Ok(Option::deserialize(value).map_err(D::Error::custom)?.unwrap_or_default())
 }
 
 impl Health {
     /// Reads the health; `None` if the archive has none.
-    pub(crate) fn read(files: &Files) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn read(files: &Files) -> Result<Option<Self>> {
         let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
         // The original ignores content after the document.
-        let document = Bounded(&mut { MAX_TREE_BYTES });
-        let document = document.deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
-        let health = document.and_then(Option::deserialize);
-        Ok(Some(health.map_err(|error| anyhow::anyhow!("`{HEALTH}`: {error}"))?.unwrap_or_default()))
+        let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
+        Ok(Some(health.map_err(|error| anyhow!("`{HEALTH}`: {error}"))?.unwrap_or_default()))
     }
 
     /// Prints the health as text.
-    pub(crate) fn report(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        writeln!(out, "Run Details:")?;
-        writeln!(out, "API Server version: {}", line(&self.api_version))?;
+    pub(crate) fn report(&self, out: &mut dyn Write) -> Result<()> {
+        writeln!(out, "Run Details:\nAPI Server version: {}", line(&self.api_version))?;
         writeln!(out, "Node health: {}", self.node_health.share())?;
-        if !self.node_health.details.is_empty() && self.node_health.lacks() {
-            writeln!(out, "Details for failed nodes:")?;
-            self.node_health
-                .unwell()
-                .iter()
-                .try_for_each(|node| writeln!(out, "{}", line(&(node.name.clone() + &node.state()))))?;
+        if self.node_health.write_unwell("nodes", out)? {
             writeln!(out)?;
         }
         if !self.pod_health.details.is_empty() {
             writeln!(out, "Pods health: {}", self.pod_health.share())?;
-            if self.pod_health.lacks() {
-                writeln!(out, "Details for failed pods:")?;
-                let name = |pod: &Detail| format!("{}/{}", pod.namespace, pod.name);
-                self.pod_health
-                    .unwell()
-                    .iter()
-                    .try_for_each(|pod| writeln!(out, "{}", line(&(name(pod) + &pod.state()))))?;
-            }
+            self.pod_health.write_unwell("pods", out)?;
         }
-        if self.error_summary.values().any(|files| !files.is_empty()) {
-            writeln!(out, "Errors detected in files:")?;
-        }
+        let mut title = "Errors detected in files:\n";
         for (kind, files) in self.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
-            writeln!(out, "{}:", line(kind))?;
+            writeln!(out, "{}{}:", std::mem::take(&mut title), line(kind))?;
             let mut lines: Vec<_> = files.iter().collect();
             // Highest first; files with equal counts stay sorted by name.
             lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
@@ -124,7 +116,7 @@ impl Health {
     }
 
     /// Prints the health as YAML, in the form and order of the original.
-    pub(crate) fn write_yaml(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn write_yaml(&self, out: &mut dyn Write) -> Result<()> {
         for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
             writeln!(
                 out,
@@ -171,20 +163,25 @@ impl Health {
 
 impl Part {
     fn share(&self) -> String {
-        match self.total_nodes {
-            0 => format!("{}/0", self.healthy_nodes),
-            total => {
-                format!(
-                    "{}/{total} ({}%)",
-                    self.healthy_nodes,
-                    self.healthy_nodes.saturating_mul(100).saturating_div(total)
-                )
-            }
+        let (healthy, total) = (self.healthy_nodes, self.total_nodes);
+        match total {
+            0 => format!("{healthy}/0"),
+            _ => format!("{healthy}/{total} ({}%)", healthy.saturating_mul(100).saturating_div(total)),
         }
     }
 
-    fn lacks(&self) -> bool {
-        self.healthy_nodes < self.total_nodes
+    /// Lists the unhealthy ones, if any; returns whether it did.
+    fn write_unwell(&self, what: &str, out: &mut dyn Write) -> Result<bool> {
+        let lacks = !self.details.is_empty() && self.healthy_nodes < self.total_nodes;
+        if lacks {
+            writeln!(out, "Details for failed {what}:")?;
+            for detail in self.unwell() {
+                let Detail { ready, reason, message, .. } = detail;
+                let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
+                writeln!(out, "{}", line(&text))?;
+            }
+        }
+        Ok(lacks)
     }
 
     /// The unhealthy ones, sorted by namespace and name.
@@ -198,14 +195,54 @@ impl Part {
 impl Detail {
     /// `namespace/name` for a pod, the name for a node.
     pub(crate) fn full_name(&self) -> String {
-        if self.namespace.is_empty() {
-            self.name.clone()
-        } else {
-            format!("{}/{}", self.namespace, self.name)
+        let gap = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{}{gap}{}", self.namespace, self.name)
+    }
+}
+
+/// The health in the JSON document.
+#[allow(clippy::ref_option, reason = "the signature is serde's")]
+pub(super) fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
+    let part = |part: &Part| json!({"total": part.total_nodes, "healthy": part.healthy_nodes, "unhealthy": part.unwell()});
+    let summary = health.as_ref().map(|health| {
+        json!({
+            "nodes": part(&health.node_health),
+            "pods": part(&health.pod_health),
+            "suspiciousLogLines": health.error_summary,
+        })
+    });
+    summary.serialize(out)
+}
+
+/// A node that the snapshot lacks data of, because its kubelet did not answer.
+#[derive(Serialize)]
+pub(crate) struct LeftOut {
+    /// The node.
+    pub node: String,
+    /// The cause, and the missing data.
+    pub error: String,
+}
+
+/// The nodes in an archive's list of failed queries, each once; empty if the list is missing or too large.
+pub(super) fn left_out(files: &Files) -> Vec<LeftOut> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Failed {
+        queryobj: String,
+        name: String,
+        error: String,
+    }
+    let failed: Vec<Failed> = files.list(QUERY_ERRORS);
+    let mut nodes = Vec::<LeftOut>::new();
+    for Failed { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {
+        let (node, error) = match name.split_once('/') {
+            Some((node, what)) => (node.to_owned(), format!("{what}: {error}")),
+            None => (name, error),
+        };
+        match nodes.last_mut().filter(|last| last.node == node) {
+            Some(last) => last.error.extend(["; ", &error]),
+            None => nodes.push(LeftOut { node, error }),
         }
     }
-
-    fn state(&self) -> String {
-        format!(" Ready:{}: {}: {}", self.ready, self.reason, self.message)
-    }
+    nodes
 }

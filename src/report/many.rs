@@ -1,42 +1,134 @@
-//! Several archives side by side, a column each: of clusters, or of days.
+//! Runs as the columns of a comparison: their times, versions, and the outcome of each plugin. Several archives, of
+//! clusters or of days, side by side.
 
-use std::collections::BTreeMap;
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::column::Column;
-use super::json::SCHEMA_VERSION;
-use super::look::{Look, fit, table};
-use super::overview::Overview;
-use super::times::spoken;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::metrics;
+use super::run::{Columns, Report, SCHEMA_VERSION, Verdict};
+use super::terminal::Terminal;
+use super::times::{Span, spoken};
 use crate::item::{FAILED, TIMEOUT};
-use base::visible;
+use crate::layout;
+use base::json::json;
 
+/// Factor from which a plugin's longer duration is reported.
+const LONGER: f64 = 1.1;
 /// Maximum failed tests in the text.
 const MAX_LISTED: usize = 50;
 /// Maximum failed tests to hold.
 const MAX_REMEMBERED: usize = 20_000;
 
-/// The archives, in the order given.
+/// One archive.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Column {
+    /// The label.
+    pub archive: String,
+    /// Start of the run.
+    pub started: Option<String>,
+    /// Its verdict.
+    pub status: Verdict,
+    /// Duration of the run.
+    pub duration: Option<Span>,
+    /// Versions and images, by name.
+    pub versions: BTreeMap<String, String>,
+    /// By plugin.
+    pub(super) plugins: BTreeMap<String, Cell>,
+}
+
+/// A plugin in an archive.
+#[derive(Debug, Serialize)]
+pub(super) struct Cell {
+    pub(super) status: String,
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) flaky: Option<u64>,
+    pub(super) skipped: u64,
+    pub(super) duration: Option<Span>,
+}
+
+impl Column {
+    /// The column of an archive.
+    pub(crate) fn of(report: &Report<'_>) -> Self {
+        // The API server's version, the program's, and the image of each plugin, unless unreadable.
+        let known = [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)];
+        let known = known.into_iter().filter(|(_, version)| !version.is_empty());
+        let mut versions: BTreeMap<_, _> =
+            known.map(|(name, version)| (name.to_owned(), version.clone())).collect();
+        let mut plugins = BTreeMap::new();
+        for plugin in &report.plugins {
+            let image = layout::DEFINITIONS.iter().find_map(|name| {
+                let path = format!("{}/{name}", layout::plugin(plugin.name));
+                let definition: Value = report.opened.files.json(&path).ok()??;
+                Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
+            });
+            versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
+            let Columns { failed, flaky, passed, skipped, .. } = plugin.counts.columns();
+            let flaky = Some(flaky).filter(|flaky| *flaky > 0);
+            let (status, duration) = (plugin.status.clone(), plugin.duration);
+            plugins.insert(plugin.name.to_owned(), Cell { status, passed, failed, flaky, skipped, duration });
+        }
+        Self {
+            archive: report.archive.to_owned(),
+            started: report.started.clone(),
+            status: report.status,
+            duration: report.duration,
+            versions,
+            plugins,
+        }
+    }
+}
+
+/// The two sides of a value.
+type Pair<V> = (V, V);
+
+/// Versions that differ between two archives; empty if an archive lacks the value.
+pub(super) fn versions<'c>(before: &'c Column, after: &'c Column) -> Vec<(&'c str, Pair<&'c str>)> {
+    let names: BTreeSet<_> = before.versions.keys().chain(after.versions.keys()).collect();
+    let of = |column: &'c Column, name| column.versions.get(name).map_or("", String::as_str);
+    let pairs = names.into_iter().map(|name| (name.as_str(), (of(before, name), of(after, name))));
+    pairs.filter(|(_, (before, after))| before != after).collect()
+}
+
+/// Seconds that the run and each plugin took before and after; the run has no name.
+pub(super) fn durations<'c>(before: &'c Column, after: &'c Column) -> Vec<(Option<&'c str>, Pair<f64>)> {
+    let seconds = |a: Option<Span>, b: Option<Span>| Some((a?.seconds(), b?.seconds()));
+    let run = seconds(before.duration, after.duration).map(|pair| (None, pair));
+    let plugins = before.plugins.iter().filter_map(|(name, cell)| {
+        Some((Some(name.as_str()), seconds(cell.duration, after.plugins.get(name)?.duration)?))
+    });
+    run.into_iter().chain(plugins).collect()
+}
+
+/// Whether two durations differ considerably.
+pub(super) fn differ((before, after): Pair<f64>) -> bool {
+    before.max(after) > LONGER * before.min(after) + 1.0
+}
+
+/// The archives, in the order given, and the tests that failed in any.
 #[derive(Default)]
 pub(crate) struct Many {
     columns: Vec<Column>,
-    /// Tests that failed in any archive: plugin, node and name, with the status in each archive.
+    /// By plugin, node and name, the status in each archive.
     failed: BTreeMap<(String, String, String), BTreeMap<usize, String>>,
 }
 
 impl Many {
     /// Adds the next archive.
-    pub(crate) fn add(&mut self, overview: &Overview<'_>) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, report: &Report<'_>) -> anyhow::Result<()> {
         let at = self.columns.len();
-        self.columns.push(Column::of(overview));
-        for plugin in overview.plugins.iter().filter(|plugin| plugin.error.is_none()) {
-            overview.leaves(plugin, |leaf| {
-                let key =
-                    (plugin.name.clone(), leaf.node.unwrap_or_default().to_owned(), leaf.item.name.clone());
-                if let FAILED | TIMEOUT = leaf.status()
-                    && (self.failed.len() < MAX_REMEMBERED || self.failed.contains_key(&key))
-                {
-                    self.failed.entry(key).or_default().insert(at, leaf.status().to_owned());
+        self.columns.push(Column::of(report));
+        for plugin in &report.plugins {
+            plugin.cases.each(|case| {
+                if let FAILED | TIMEOUT = case.status {
+                    let node = case.node.unwrap_or_default().to_owned();
+                    let key = (plugin.name.to_owned(), node, case.name.to_owned());
+                    if self.failed.len() < MAX_REMEMBERED || self.failed.contains_key(&key) {
+                        self.failed.entry(key).or_default().insert(at, case.status.to_owned());
+                    }
                 }
                 Ok(())
             })?;
@@ -45,82 +137,85 @@ impl Many {
     }
 
     /// Writes a text table.
-    pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> anyhow::Result<()> {
         for (at, column) in self.columns.iter().enumerate() {
-            let took = column.duration.map(|seconds| format!(", {}", spoken(seconds))).unwrap_or_default();
+            let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
             let started = column.started.as_deref().unwrap_or("unknown start");
-            let line = format!("{:>3}  {}  ({started}{took})", at + 1, column.archive);
-            writeln!(out, "{}", fit(&visible::line(&line), look.width))?;
+            let (took, archive) = (took.unwrap_or_default(), &column.archive);
+            terminal.line(&format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
         }
-        writeln!(out)?;
-        let numbers = (1..=self.columns.len()).map(|number| number.to_string());
-        let mut rows = vec![std::iter::once("PLUGIN".to_owned()).chain(numbers).collect::<Vec<_>>()];
-        let all = std::iter::once("all".to_owned())
-            .chain(self.columns.iter().map(|column| column.status.to_owned()));
-        rows.push(all.collect());
-        let mut names: Vec<&String> = self.columns.iter().flat_map(|column| column.plugins.keys()).collect();
-        names.sort_unstable();
-        names.dedup();
-        for name in names {
-            let cells = self.columns.iter().map(|column| match column.plugins.get(name) {
-                Some(cell) if cell.failed > 0 => format!("{} failed", cell.failed),
-                Some(cell) => cell.status.clone(),
-                None => "-".into(),
-            });
-            rows.push(std::iter::once(name.clone()).chain(cells).collect());
-        }
-        table(&rows, look, out)?;
+        terminal.gap()?;
+        let rows = self.rows(
+            "PLUGIN",
+            "all",
+            |column| &column.plugins,
+            |cell| match cell.failed {
+                0 => cell.status.clone(),
+                failed => format!("{failed} failed"),
+            },
+        );
+        terminal.table(&rows, usize::MAX, |_| "")?;
         // Versions are shown only if they differ.
-        let numbers = (1..=self.columns.len()).map(|number| number.to_string());
-        let mut rows = vec![std::iter::once("VERSION".to_owned()).chain(numbers).collect::<Vec<_>>()];
-        let mut versions: Vec<&String> =
-            self.columns.iter().flat_map(|column| column.versions.keys()).collect();
-        versions.sort_unstable();
-        versions.dedup();
-        for name in versions {
-            let cells = self.columns.iter().map(|column| column.versions.get(name));
-            if cells.clone().any(|cell| cell != self.columns[0].versions.get(name)) {
-                let cells = cells.map(|cell| cell.map_or("-", String::as_str).to_owned());
-                rows.push(std::iter::once(name.clone()).chain(cells).collect());
-            }
-        }
+        let mut rows = self.rows("VERSION", "", |column| &column.versions, String::clone);
+        rows.retain(|row| row[0] == "VERSION" || row[1..].iter().any(|cell| *cell != row[1]));
         if rows.len() > 1 {
-            writeln!(out)?;
-            table(&rows, look, out)?;
+            terminal.gap()?;
+            terminal.table(&rows, usize::MAX, |_| "")?;
         }
         if self.failed.is_empty() {
             return Ok(());
         }
-        writeln!(out, "\nFailed anywhere (x), by number of the archive:")?;
+        terminal.gap()?;
+        terminal.line("Failed anywhere (x), by number of the archive:")?;
         let mut failed: Vec<_> = self.failed.iter().collect();
         failed.sort_by_key(|(key, statuses)| (std::cmp::Reverse(statuses.len()), *key));
-        for ((plugin, node, test), statuses) in failed.iter().take(MAX_LISTED) {
-            let marks: String = (0..self.columns.len())
-                .map(|at| if statuses.contains_key(&at) { 'x' } else { '.' })
-                .collect();
+        let lines = failed.into_iter().map(|((plugin, node, test), statuses)| {
+            let mark = |at| if statuses.contains_key(&at) { 'x' } else { '.' };
+            let marks: String = (0..self.columns.len()).map(mark).collect();
             let node = if node.is_empty() { String::new() } else { format!(" [{node}]") };
-            let line = format!("  {marks}  {plugin}{node}: {}", test.trim());
-            writeln!(out, "{}", fit(&visible::line(&line), look.width))?;
-        }
-        if failed.len() > MAX_LISTED {
-            writeln!(out, "  and {} more", failed.len() - MAX_LISTED)?;
-        }
-        Ok(())
+            format!("  {marks}  {plugin}{node}: {}", test.trim())
+        });
+        terminal.list(lines, MAX_LISTED)
     }
 
-    /// Writes one JSON document.
-    pub(crate) fn write_json(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        let failed: Vec<_> = self
-            .failed
-            .iter()
-            .map(|((plugin, node, test), statuses)| {
-                let statuses: Vec<_> = (0..self.columns.len()).map(|at| statuses.get(&at)).collect();
-                base::json::json!({"plugin": plugin, "node": node, "test": test, "statuses": statuses})
-            })
-            .collect();
-        let document = base::json::json!({
-            "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed,
+    /// The rows of a table with a column for each archive: the verdicts in a row named `all`, if any, then each name
+    /// that any archive has.
+    fn rows<V>(
+        &self,
+        title: &str,
+        all: &str,
+        of: impl Fn(&Column) -> &BTreeMap<String, V>,
+        text: impl Fn(&V) -> String,
+    ) -> Vec<Vec<String>> {
+        let row = |name: &str, cell: &dyn Fn(usize, &Column) -> String| {
+            let cells = self.columns.iter().enumerate().map(|(at, column)| cell(at, column));
+            std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
+        };
+        let mut rows = vec![row(title, &|at, _| (at + 1).to_string())];
+        if !all.is_empty() {
+            rows.push(row(all, &|_, column| column.status.word().to_owned()));
+        }
+        let names: BTreeSet<_> = self.columns.iter().flat_map(|column| of(column).keys()).collect();
+        rows.extend(
+            names
+                .into_iter()
+                .map(|name| row(name, &|_, column| of(column).get(name).map_or_else(|| "-".into(), &text))),
+        );
+        rows
+    }
+
+    /// The document for monitoring systems.
+    pub(crate) fn metrics(&self) -> String {
+        metrics::text(&self.columns)
+    }
+
+    /// The JSON document.
+    pub(crate) fn json(&self) -> Value {
+        let failed = self.failed.iter().map(|((plugin, node, test), statuses)| {
+            let statuses: Vec<_> = (0..self.columns.len()).map(|at| statuses.get(&at)).collect();
+            json!({"plugin": plugin, "node": node, "test": test, "statuses": statuses})
         });
-        Ok(writeln!(out, "{document:#}")?)
+        let failed: Vec<_> = failed.collect();
+        json!({"schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed})
     }
 }

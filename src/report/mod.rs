@@ -1,51 +1,46 @@
-//! From the files of plugins to reports for users and pipelines.
+//! Shows what is in an archive: as text, as JSON, CSV and JUnit, as a page, and as the changes between two.
 //!
-//! Post-processing (`process`) converts a plugin's files to one tree of items: `junit` over `xml`, `gojson`,
-//! `failure`, manual results by `read`; `tree` writes it. Reports start with `open`: `source` is the archive or
-//! folder, `spool` holds extracted files, `read` passes a tree item by item to a view (`text`, with `health`). Works
-//! on folders and archives; does not know how the files arrived. All data that grows with the input is streamed.
+//! `source` is the archive, a folder or standard input, and `files` holds what was extracted. `archive` reads it once, as
+//! deep as a view needs; `run` counts the trees of its plugins into one `Report`, and `case` passes on their cases.
+//! Views are functions of a report: `terminal_report`, `suites` (JUnit), `markdown`, `page`, `many` (several runs), `diff`. `text`
+//! shows trees as the original does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the
+//! other files. Does not know how the files arrived; all data that grows with the input is streamed or bounded.
 
-mod column;
-mod compact;
+mod archive;
+mod case;
 mod diff;
 mod facts;
-mod failed;
-mod headline;
+mod files;
 mod health;
-mod json;
-mod leaf;
 mod logs;
-mod look;
 mod many;
-mod missing;
-mod open;
-mod overview;
+mod markdown;
+mod metrics;
 mod page;
-mod people;
-mod resume;
+mod rerun;
+mod run;
 mod select;
 mod snapshot;
 mod source;
-mod spool;
 mod suites;
 mod survey;
-mod tails;
+mod terminal;
+mod terminal_report;
 mod text;
 mod times;
 mod words;
 
+pub(crate) use archive::{Archive, Depth};
 pub(crate) use diff::Diff;
 pub(crate) use facts::Facts;
-pub(crate) use failed::{failed, failed_in, is_suite_node, per_test};
-pub(crate) use json::write as write_json;
-pub(crate) use look::Look;
+pub(crate) use files::Files;
 pub(crate) use many::Many;
-pub(crate) use open::{Depth, Opened, open};
-pub(crate) use overview::Overview;
+pub(crate) use markdown::{safe as markdown_text, write as write_markdown};
 pub(crate) use page::{write as write_html, write_diff as write_diff_html};
-pub(crate) use people::write as write_people;
-pub(crate) use resume::{Interrupted, interrupted};
+pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};
+pub(crate) use run::{Report, write_json};
 pub(crate) use snapshot::Objects;
-pub(crate) use source::{Files, Source, locate};
+pub(crate) use source::{Next, Source, locate};
 pub(crate) use suites::{write as write_junit, write_diff as write_diff_junit};
-pub(crate) use text::{Mode, View, known_nodes, show};
+pub(crate) use terminal::{Look, Terminal};
+pub(crate) use text::{Mode, View, known_nodes};

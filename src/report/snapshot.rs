@@ -4,20 +4,18 @@
 //! measured values. Snapshots are streamed several times: memory holds two numbers per object, and changed objects
 //! are kept in a temporary file.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{BufReader, BufWriter, Read, Seek as _, SeekFrom, Write};
 
-use anyhow::Context as _;
-use serde::de::DeserializeSeed as _;
+use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::source::Source;
-use super::spool;
+use super::files::Files;
+use super::source::{Next, Source, objects};
+use super::terminal::Terminal;
 use crate::layout;
-use base::json::Saved;
 use base::json::json;
 use base::visible;
 
@@ -30,7 +28,7 @@ const TOLD: usize = 100;
 const VALUE: usize = 1000;
 /// Maximum objects per kind of change in the text, and maximum width of a value.
 const MAX_LISTED: usize = 200;
-const SHOWN: usize = 80;
+const SHOWN: usize = 79;
 
 /// The changes of objects.
 #[derive(Debug, Default, Serialize)]
@@ -75,23 +73,24 @@ struct Difference {
 
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
-    pub(crate) fn between(before: &Source, after: &Source) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn between(before: &Source, after: &Source) -> Result<Option<Self>> {
+        // By key, the digest of each object, and whether the second snapshot has it.
         let mut old = HashMap::new();
         each(before, |name, object| {
             old.insert(key(name), (digest(&object), false));
             Ok(())
         })?;
         let mut found = Self::default();
-        let mut places = HashMap::new();
+        let mut changed = BTreeSet::new();
         each(after, |name, object| {
             match old.get_mut(&key(name)) {
                 None => found.appeared.push(name.clone()),
-                Some((digest_before, met)) => {
+                Some((earlier, met)) => {
                     *met = true;
-                    if *digest_before == digest(&object) {
+                    if *earlier == digest(&object) {
                         found.unchanged += 1;
                     } else {
-                        places.insert(key(name), (0_u64, 0_usize));
+                        changed.insert(key(name));
                     }
                 }
             }
@@ -100,8 +99,32 @@ impl Objects {
         if old.is_empty() && found.appeared.is_empty() {
             return Ok(None);
         }
-        if !places.is_empty() || old.values().any(|(_, met)| !met) {
-            found.look_closer(before, after, &old, places)?;
+        // Both are read again for removed objects and for the paths of differences.
+        let mut files = Files::default();
+        if !changed.is_empty() || old.values().any(|(_, met)| !met) {
+            each(before, |name, object| {
+                let key = key(name);
+                if changed.contains(&key) {
+                    files.add(&key.to_string(), object.to_string().as_bytes())?;
+                } else if old.get(&key).is_some_and(|(_, met)| !met) {
+                    found.vanished.push(name.clone());
+                }
+                Ok(())
+            })?;
+        }
+        if !changed.is_empty() {
+            each(after, |name, object| {
+                let key = key(name);
+                if let Some(earlier) = files.open(&key.to_string()).filter(|_| changed.remove(&key)) {
+                    let earlier = serde_json::from_reader(earlier).context("a temporary file is broken")?;
+                    let mut differences = Vec::new();
+                    compare(&mut String::new(), Some(&earlier), Some(&object), &mut differences);
+                    let more = differences.len().saturating_sub(TOLD);
+                    differences.truncate(TOLD);
+                    found.changed.push(Changed { name: name.clone(), differences, more });
+                }
+                Ok(())
+            })?;
         }
         found.changed.sort_by(|a, b| a.name.cmp(&b.name));
         found.appeared.sort();
@@ -109,104 +132,38 @@ impl Objects {
         Ok(Some(found))
     }
 
-    /// Reads both again for removed objects and for the paths of differences.
-    fn look_closer(
-        &mut self,
-        before: &Source,
-        after: &Source,
-        old: &HashMap<u64, (u64, bool)>,
-        mut places: HashMap<u64, (u64, usize)>,
-    ) -> anyhow::Result<()> {
-        let writing = "cannot write a temporary file";
-        let mut spool = BufWriter::new(spool::temporary().context(writing)?);
-        let mut end = 0;
-        each(before, |name, object| {
-            let key = key(name);
-            if let Some(place) = places.get_mut(&key) {
-                let text = object.to_string();
-                *place = (end, text.len());
-                end += text.len() as u64;
-                spool.write_all(text.as_bytes()).context(writing)?;
-            } else if old.get(&key).is_some_and(|(_, met)| !met) {
-                self.vanished.push(name.clone());
-            }
-            Ok(())
-        })?;
-        let spool = spool.into_inner().map_err(std::io::IntoInnerError::into_error).context(writing)?;
-        let mut file = spool.into_file();
-        each(after, |name, object| {
-            let Some((at, length)) = places.remove(&key(name)) else { return Ok(()) };
-            let mut text = vec![0; length];
-            file.seek(SeekFrom::Start(at)).context("cannot read a temporary file")?;
-            file.read_exact(&mut text).context("cannot read a temporary file")?;
-            let earlier = serde_json::from_slice(&text).context("a temporary file is broken")?;
-            let mut differences = Vec::new();
-            compare(&mut String::new(), Some(&earlier), Some(&object), &mut differences);
-            let more = differences.len().saturating_sub(TOLD);
-            differences.truncate(TOLD);
-            self.changed.push(Changed { name: name.clone(), differences, more });
-            Ok(())
-        })
-    }
-
     /// Writes the text report.
-    pub(crate) fn write_text(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        title(out, "Objects changed", self.changed.len())?;
-        for changed in self.changed.iter().take(MAX_LISTED) {
-            writeln!(out, "  {}", changed.name)?;
-            for Difference { path, before, after } in &changed.differences {
-                writeln!(
-                    out,
-                    "    {}: {} -> {}",
-                    visible::line(path),
-                    shown(before.as_ref()),
-                    shown(after.as_ref())
-                )?;
+    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+        let shown = |value: &Option<Value>| match value {
+            Some(value) => visible::cut(&visible::line(&value.to_string()), SHOWN).into_owned(),
+            None => "(none)".into(),
+        };
+        if !self.changed.is_empty() {
+            terminal.line(&format!("Objects changed: {}", self.changed.len()))?;
+            for Changed { name, differences, more } in self.changed.iter().take(MAX_LISTED) {
+                terminal.line(&format!("  {name}"))?;
+                for Difference { path, before, after } in differences {
+                    terminal.line(&format!("    {path}: {} -> {}", shown(before), shown(after)))?;
+                }
+                if *more > 0 {
+                    terminal.line(&format!("    and {more} more"))?;
+                }
             }
-            if changed.more > 0 {
-                writeln!(out, "    and {} more", changed.more)?;
-            }
+            terminal.list(self.changed.iter().skip(MAX_LISTED).map(|changed| changed.name.to_string()), 0)?;
+            terminal.gap()?;
         }
-        end(out, self.changed.len())?;
-        for (text, names) in [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)] {
-            title(out, text, names.len())?;
-            for name in names.iter().take(MAX_LISTED) {
-                writeln!(out, "  {name}")?;
-            }
-            end(out, names.len())?;
+        for (title, names) in [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)] {
+            terminal.section(title, &names.iter().map(Name::to_string).collect::<Vec<_>>(), MAX_LISTED)?;
         }
-        Ok(writeln!(out, "Objects unchanged: {}", self.unchanged)?)
+        terminal.line(&format!("Objects unchanged: {}", self.unchanged))
     }
-}
-
-fn title(out: &mut dyn Write, text: &str, count: usize) -> anyhow::Result<()> {
-    if count > 0 {
-        writeln!(out, "{text}: {count}")?;
-    }
-    Ok(())
-}
-
-fn end(out: &mut dyn Write, count: usize) -> anyhow::Result<()> {
-    if count > MAX_LISTED {
-        writeln!(out, "  and {} more", count - MAX_LISTED)?;
-    }
-    if count > 0 {
-        writeln!(out)?;
-    }
-    Ok(())
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.kind.clone();
-        if self.group != "core" {
-            let _ = write!(text, ".{}", self.group);
-        }
-        text.push(' ');
-        if !self.namespace.is_empty() {
-            let _ = write!(text, "{}/", self.namespace);
-        }
-        f.write_str(&visible::line(&(text + &self.name)))
+        let group = if self.group == "core" { String::new() } else { format!(".{}", self.group) };
+        let gap = if self.namespace.is_empty() { "" } else { "/" };
+        write!(f, "{}{group} {}{gap}{}", self.kind, self.namespace, self.name)
     }
 }
 
@@ -238,72 +195,62 @@ fn compare(path: &mut String, before: Option<&Value>, after: Option<&Value>, out
     if before == after {
         return;
     }
-    let length = path.len();
+    let mut step = |part: fmt::Arguments<'_>, before: Option<&Value>, after: Option<&Value>| {
+        let length = path.len();
+        let _ = path.write_fmt(part);
+        compare(path, before, after, out);
+        path.truncate(length);
+    };
     match (before, after) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
             for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
                 let simple = key.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-                match (simple, path.is_empty()) {
-                    (true, true) => path.push_str(key),
-                    (true, false) => _ = write!(path, ".{key}"),
-                    (false, _) => _ = write!(path, "[{}]", json!(key)),
+                match simple {
+                    true => step(format_args!(".{key}"), a.get(key), b.get(key)),
+                    false => step(format_args!("[{}]", json!(key)), a.get(key), b.get(key)),
                 }
-                compare(path, a.get(key), b.get(key), out);
-                path.truncate(length);
             }
         }
-        (Some(Value::Array(a)), Some(Value::Array(b))) => {
-            if let (Some(a), Some(b)) = (by_name(a), by_name(b)) {
-                let find = |list: &[(&str, &'_ Value)], name: &str| list.iter().position(|(n, _)| *n == name);
-                for name in a.iter().chain(&b).map(|(name, _)| *name).collect::<BTreeSet<_>>() {
-                    let _ = write!(path, "[{name}]");
-                    compare(path, find(&a, name).map(|i| a[i].1), find(&b, name).map(|i| b[i].1), out);
-                    path.truncate(length);
+        (Some(Value::Array(a)), Some(Value::Array(b))) => match (by_name(a), by_name(b)) {
+            (Some(a), Some(b)) => {
+                for name in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
+                    step(format_args!("[{name}]"), a.get(name).copied(), b.get(name).copied());
                 }
-                return;
             }
-            for index in 0..a.len().max(b.len()) {
-                let _ = write!(path, "[{index}]");
-                compare(path, a.get(index), b.get(index), out);
-                path.truncate(length);
+            _ => {
+                for index in 0..a.len().max(b.len()) {
+                    step(format_args!("[{index}]"), a.get(index), b.get(index));
+                }
             }
-        }
-        _ => out.push(Difference { path: path.clone(), before: before.map(cut), after: after.map(cut) }),
+        },
+        _ => out.push(Difference {
+            path: path.trim_start_matches('.').to_owned(),
+            before: before.map(cut),
+            after: after.map(cut),
+        }),
     }
 }
 
 /// The elements of a list by name, for lists of named elements such as containers and variables.
-fn by_name(list: &[Value]) -> Option<Vec<(&str, &Value)>> {
-    let named: Option<Vec<_>> = list.iter().map(|item| Some((item.get("name")?.as_str()?, item))).collect();
-    let named = named.filter(|named| !named.is_empty())?;
-    let unique: BTreeSet<_> = named.iter().map(|(name, _)| name).collect();
-    (unique.len() == named.len()).then_some(named)
+fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
+    let named: Option<BTreeMap<_, _>> =
+        list.iter().map(|item| Some((item.get("name")?.as_str()?, item))).collect();
+    named.filter(|named| !named.is_empty() && named.len() == list.len())
 }
 
 fn cut(value: &Value) -> Value {
-    let text = value.to_string();
-    if text.len() <= VALUE {
-        return value.clone();
+    match value.to_string() {
+        text if text.len() <= VALUE => value.clone(),
+        text => json!(visible::cut(value.as_str().unwrap_or(&text), VALUE)),
     }
-    let text = value.as_str().map_or(text, str::to_owned);
-    json!(text.chars().take(VALUE).chain(['…']).collect::<String>())
-}
-
-fn shown(value: Option<&Value>) -> String {
-    let Some(value) = value else { return "(none)".into() };
-    let text = visible::line(&value.to_string()).into_owned();
-    if text.chars().count() <= SHOWN {
-        return text;
-    }
-    text.chars().take(SHOWN - 1).chain(['…']).collect()
 }
 
 /// Visits every compared object, without its volatile fields.
-fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    source.each(|file, _, content| {
-        let Some(base) = of_file(file) else { return Ok(()) };
+fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> Result<()>) -> Result<()> {
+    let all = source.extract(|_, file, _, content| {
+        let Some(base) = of_file(file) else { return Ok(Next::Skip) };
         let mut failed = None;
-        let mut take = |mut object: Value| {
+        let read = objects(content, |mut object| {
             let mut name = base.clone();
             let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
             name.name = text("/metadata/name").unwrap_or_default();
@@ -311,14 +258,13 @@ fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> anyhow::Result<(
             name.kind = text("/kind").unwrap_or(name.kind);
             clean(&name, &mut object);
             visit(&name, object).map_err(|error| failed = Some(error)).is_ok()
-        };
-        let mut reader = serde_json::Deserializer::from_reader(BufReader::with_capacity(64 << 10, content));
-        let read = Saved(&mut take).deserialize(&mut reader);
+        });
         match failed {
             Some(error) => Err(error),
-            None => read.with_context(|| format!("`{file}` is not a list of objects")),
+            None => read.with_context(|| format!("`{file}` is not a list of objects")).map(|()| Next::Skip),
         }
-    })
+    });
+    all.map(drop)
 }
 
 /// The kind of objects in a file, from its name; `None` for other files and for volatile kinds.
@@ -341,16 +287,15 @@ fn of_file(file: &str) -> Option<Name> {
 }
 
 fn clean(name: &Name, object: &mut Value) {
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
-    }
-    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta.retain(|field, _| !IDENTITY.contains(&field.as_str()));
-    }
-    if name.plural == "leases"
-        && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut)
-    {
-        spec.remove("renewTime");
+    let mut fields = |pointer: &str, keep: &dyn Fn(&str) -> bool| {
+        if let Some(fields) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
+            fields.retain(|field, _| keep(field));
+        }
+    };
+    fields("", &|field| field != "status");
+    fields("/metadata", &|field| !IDENTITY.contains(&field));
+    if name.plural == "leases" {
+        fields("/spec", &|field| field != "renewTime");
     }
 }
 
@@ -360,12 +305,13 @@ mod tests {
 
     #[test]
     fn differences_are_named_by_their_path() {
+        let shown = |value: &Option<Value>| value.as_ref().map_or("(none)".into(), Value::to_string);
         let check = |before: Value, after: Value, expected: &[&str]| {
             let mut found = Vec::new();
             compare(&mut String::new(), Some(&before), Some(&after), &mut found);
             let found: Vec<_> = found
                 .iter()
-                .map(|d| format!("{}: {} -> {}", d.path, shown(d.before.as_ref()), shown(d.after.as_ref())))
+                .map(|d| format!("{}: {} -> {}", d.path, shown(&d.before), shown(&d.after)))
                 .collect();
             assert_eq!(found, expected);
         };

@@ -15,7 +15,7 @@ use base::xml::{Lexer, Token};
 
 /// Maximum number of tests; each costs about 40 bytes.
 const TESTS: usize = 2_000_000;
-/// Maximum bytes of class names and skip reasons together.
+/// Maximum bytes of class names, source files and skip reasons together.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Data of a JUnit test other than its status and failure.
@@ -27,6 +27,8 @@ pub(crate) struct Told {
     pub message: u32,
     /// Its class; empty if the file names none.
     pub class: Arc<str>,
+    /// Its source file; empty if the file names none.
+    pub source: Arc<str>,
     /// The skip reason; empty if the file has none.
     pub skipped: Arc<str>,
 }
@@ -36,7 +38,7 @@ pub(crate) struct Told {
 pub(crate) struct Survey {
     /// By plugin, file and name of the test.
     tests: HashMap<u64, Told>,
-    /// Class names and reasons, each once, and their size.
+    /// Class names, source files and reasons, each once, and their size.
     texts: HashSet<Arc<str>>,
     text_bytes: usize,
     /// Start of a suite according to its file, by plugin and file.
@@ -102,12 +104,13 @@ impl Survey {
                     let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
                     let name = lexer.attribute("name").unwrap_or_default();
                     let class = self.text(lexer.attribute("classname").unwrap_or_default());
+                    let source = self.text(lexer.attribute("file").unwrap_or_default());
                     let key = key(plugin, file, name);
                     // Of several tests with one name the first counts.
                     test = Some(key).filter(|key| self.tests.len() < TESTS && !self.tests.contains_key(key));
                     if test.is_some() {
                         let seconds = seconds.unwrap_or_default();
-                        self.tests.insert(key, Told { seconds, class, ..Told::default() });
+                        self.tests.insert(key, Told { seconds, class, source, ..Told::default() });
                     }
                 }
                 "failure" => {

@@ -1,18 +1,21 @@
 //! The original's modes of showing an archive: report, detailed, dump, readable.
 
-use std::collections::HashMap;
-use std::io::{Read, Write};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::{self, Read, Write};
 
-use serde_json::Value;
+use anyhow::Result;
+use serde::Serialize as _;
 
-use super::compact;
+use super::archive::Archive;
+use super::files::{Content, Files};
 use super::health::{self, Health};
-use super::leaf;
-use super::select::{NoSuchItem, Select};
-use super::source::{self, Fetch, Files, Source, absent};
-use crate::item::read::Visit;
+use super::run::Report;
+use super::select::{NoSuchItem, select};
+use super::source::{Next, absent, clean};
+use crate::item::read::Step;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
+use base::Joined as _;
 use base::visible::line;
 
 /// Maximum number of nodes in an error.
@@ -23,7 +26,7 @@ const NODES_LISTED: usize = 20;
 pub(crate) enum Mode {
     /// Counts and the names of failed tests.
     Report,
-    /// Every leaf, with its file.
+    /// Every item without children, with its file.
     Detailed,
     /// The tree as stored.
     Dump,
@@ -42,148 +45,192 @@ pub(crate) struct View<'a> {
     pub skip_prefix: bool,
 }
 
-/// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
-pub(crate) fn show(
-    source: &Source,
-    files: &Files,
-    plugins: &[String],
-    view: View<'_>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    // A run on one machine has no cluster, hence no health to show in detail.
-    let no_cluster = !files.has(layout::HEALTH) && !files.has(layout::SERVER_VERSION);
-    let plugins = match plugins {
-        [others @ .., last]
-            if !others.is_empty() && last == health::NAME && no_cluster && view.mode == Mode::Detailed =>
-        {
-            others
-        }
-        all => all,
-    };
-    let mut last = Ok(());
-    let (mut missing, mut found) = (None, false);
-    for (at, plugin) in plugins.iter().enumerate() {
-        match show_one(source, files, plugin, view, out) {
-            Ok(()) => found |= plugin != health::NAME,
-            Err(error) if error.is::<NoSuchItem>() => {
-                missing = Some(error);
-                continue;
+impl View<'_> {
+    /// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
+    pub(crate) fn show(self, archive: &Archive, plugins: &[String], out: &mut dyn Write) -> Result<()> {
+        // A run on one machine has no cluster, hence no health to show in detail.
+        let no_cluster = ![layout::HEALTH, layout::SERVER_VERSION].iter().any(|name| archive.files.has(name));
+        let plugins = match plugins {
+            [others @ .., last]
+                if !others.is_empty()
+                    && last == health::NAME
+                    && no_cluster
+                    && self.mode == Mode::Detailed =>
+            {
+                others
             }
-            Err(error) => {
-                if let Err(earlier) = std::mem::replace(&mut last, Err(error)) {
-                    log::error!("{earlier:#}");
+            all => all,
+        };
+        let mut last = Ok(());
+        let (mut missing, mut found) = (None, false);
+        for (at, plugin) in plugins.iter().enumerate() {
+            match self.show_one(archive, plugin, out) {
+                Ok(()) => found |= plugin != health::NAME,
+                Err(error) if error.is::<NoSuchItem>() => {
+                    missing = Some(error);
+                    continue;
+                }
+                Err(error) => {
+                    if let Err(earlier) = std::mem::replace(&mut last, Err(error)) {
+                        log::error!("{earlier:#}");
+                    }
                 }
             }
+            if at + 1 < plugins.len() && plugin != health::NAME {
+                writeln!(out)?;
+            }
         }
-        if at + 1 < plugins.len() && plugin != health::NAME {
-            writeln!(out)?;
+        match missing {
+            // The item need not be in every tree.
+            Some(error) if !found && last.is_ok() => Err(error.context(known_nodes(archive)?)),
+            _ => last,
         }
     }
-    match missing {
-        // The item need not be in every tree.
-        Some(error) if !found && last.is_ok() => Err(error.context(known_nodes(files, plugins))),
-        _ => last,
+
+    fn show_one(self, archive: &Archive, plugin: &str, out: &mut dyn Write) -> Result<()> {
+        let files = &archive.files;
+        if plugin == health::NAME {
+            return self.show_health(files, out);
+        }
+        let name = layout::tree(plugin);
+        let open = || files.open(&name).ok_or_else(|| absent(&name));
+        match self.mode {
+            Mode::Report => {
+                let mut summary = Summary::default();
+                select(open()?, self.node, &mut |step| {
+                    summary.take(step);
+                    Ok(())
+                })?;
+                summary.write(out)
+            }
+            Mode::Detailed => self.detailed(archive, plugin, &open, out),
+            Mode::Dump => Ok(io::copy(&mut open()?, out).map(drop)?),
+            Mode::Readable => readable(open()?, out),
+        }
+    }
+
+    /// Writes each item without children as JSON, or its file.
+    fn detailed<'f>(
+        self,
+        archive: &Archive,
+        plugin: &str,
+        open: &dyn Fn() -> Result<Content<'f>>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let mut path = Vec::<String>::new();
+        // Most trees name no files, and their archives are not read again.
+        let mut files = None;
+        select(open()?, self.node, &mut |step| {
+            let mut item = match step {
+                Step::Item(item) => item,
+                Step::Enter(item) => {
+                    path.push(item.name);
+                    return Ok(());
+                }
+                Step::Leave => {
+                    path.pop();
+                    return Ok(());
+                }
+            };
+            let above = path.join("|");
+            let Some(file) = file_of(plugin, &item) else {
+                item.meta.insert("path".into(), above);
+                item.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, Go))
+                    .map_err(io::Error::from)?;
+                return Ok(writeln!(out)?);
+            };
+            let files = match &mut files {
+                Some(files) => files,
+                none => none.insert(self.named(archive, plugin, open()?)?),
+            };
+            let mut content = files.open(&file).ok_or_else(|| absent(&file))?;
+            if !self.skip_prefix {
+                let gap = if path.is_empty() { "" } else { "|" };
+                write!(out, "{above}{gap}{} ", item.name)?;
+            }
+            Ok(io::copy(&mut content, out).map(drop)?)
+        })
+    }
+
+    /// Extracts the files that a tree names.
+    fn named(self, archive: &Archive, plugin: &str, tree: Content<'_>) -> Result<Files> {
+        let mut wanted = HashSet::new();
+        select(tree, self.node, &mut |step| {
+            if let Step::Item(item) = step {
+                wanted.extend(file_of(plugin, &item));
+            }
+            Ok(())
+        })?;
+        archive.source.extract(|_, name, _, _| match wanted.is_empty() {
+            true => Ok(Next::Stop),
+            false => Ok(Next::keep_if(wanted.remove(name))),
+        })
+    }
+
+    fn show_health(self, files: &Files, out: &mut dyn Write) -> Result<()> {
+        let health = || anyhow::Ok(Health::read(files)?.unwrap_or_default());
+        match self.mode {
+            Mode::Report => health()?.report(out),
+            Mode::Detailed => {
+                let mut file = files.open(layout::HEALTH).ok_or_else(|| absent(layout::HEALTH))?;
+                Ok(io::copy(&mut file, out).map(drop)?)
+            }
+            Mode::Dump => health()?.write_yaml(out),
+            Mode::Readable => {
+                let mut text = Vec::new();
+                health()?.write_yaml(&mut text)?;
+                readable(text.as_slice(), out)
+            }
+        }
     }
 }
 
 /// The nodes that could have been requested.
-pub(crate) fn known_nodes(files: &Files, plugins: &[String]) -> String {
-    let mut nodes = std::collections::BTreeSet::new();
-    for plugin in plugins.iter().filter(|plugin| *plugin != health::NAME) {
-        let nodes_of = leaf::each(files, plugin, None, |leaf| {
-            nodes.extend(leaf.node.map(str::to_owned));
-            Ok(())
-        });
-        // The error of an unreadable tree was reported before.
-        drop(nodes_of);
+pub(crate) fn known_nodes(archive: &Archive) -> Result<String> {
+    let report = Report::read(archive, None)?;
+    let nodes: BTreeSet<&str> = report.node_names().collect();
+    if nodes.is_empty() {
+        return Ok("no item of that name; no plugin ran on nodes".into());
     }
-    let listed: Vec<&str> = nodes.iter().map(String::as_str).take(NODES_LISTED).collect();
-    match nodes.len() {
-        0 => "no item of that name; no plugin ran on nodes".into(),
-        all if all > listed.len() => {
-            format!("no item of that name; nodes are {}, and {} more", listed.join(", "), all - listed.len())
-        }
-        _ => format!("no item of that name; nodes are {}", listed.join(", ")),
-    }
+    let listed = nodes.iter().copied().take(NODES_LISTED).joined(", ");
+    let more = match nodes.len().saturating_sub(NODES_LISTED) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Ok(format!("no item of that name; nodes are {listed}{more}"))
 }
 
-fn show_one(
-    source: &Source,
-    files: &Files,
-    plugin: &str,
-    view: View<'_>,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    if plugin == health::NAME {
-        return show_health(files, view.mode, out);
-    }
-    let name = layout::tree(plugin);
-    let open = || files.open(&name)?.ok_or_else(|| absent(&name));
-    match view.mode {
-        Mode::Report => {
-            let mut report = Select::new(view.node, Report::default());
-            report.run(open()?)?;
-            report.inner.write(out)
-        }
-        Mode::Detailed => {
-            let mut wanted = Select::new(view.node, Wanted { plugin, files: HashMap::new() });
-            wanted.run(open()?)?;
-            let files = source.fetch(wanted.inner.files)?;
-            let detailed = Detailed { plugin, files, skip_prefix: view.skip_prefix, path: Vec::new(), out };
-            Select::new(view.node, detailed).run(open()?)
-        }
-        Mode::Dump => Ok(std::io::copy(&mut open()?, out).map(drop)?),
-        Mode::Readable => readable(open()?, out),
-    }
-}
-
-fn show_health(files: &Files, mode: Mode, out: &mut dyn Write) -> anyhow::Result<()> {
-    match mode {
-        Mode::Report => Health::read(files)?.unwrap_or_default().report(out),
-        Mode::Detailed => {
-            let mut file = files.open(layout::HEALTH)?.ok_or_else(|| absent(layout::HEALTH))?;
-            Ok(std::io::copy(&mut file, out).map(drop)?)
-        }
-        Mode::Dump => Health::read(files)?.unwrap_or_default().write_yaml(out),
-        Mode::Readable => {
-            let mut text = Vec::new();
-            Health::read(files)?.unwrap_or_default().write_yaml(&mut text)?;
-            readable(text.as_slice(), out)
-        }
-    }
-}
-
-/// Counts leaves and collects failures.
+/// Counts of results, and the names of failures.
 #[derive(Default)]
-struct Report {
+struct Summary {
     root: Option<(String, String)>,
     total: u64,
-    counts: std::collections::BTreeMap<String, u64>,
+    counts: BTreeMap<String, u64>,
     failed: Vec<String>,
     flaky: Vec<String>,
 }
 
-impl Visit for Report {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        self.root.get_or_insert((item.name, item.status));
-        Ok(())
-    }
-
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
+impl Summary {
+    fn take(&mut self, step: Step) {
+        let item = match step {
+            Step::Leave => return,
+            Step::Enter(item) => {
+                self.root.get_or_insert((item.name, item.status));
+                return;
+            }
+            Step::Item(item) => item,
+        };
         self.root.get_or_insert_with(|| (item.name.clone(), item.status.clone()));
         self.total += 1;
-        if item.status == FAILED || item.status == TIMEOUT {
-            self.failed.push(item.name);
-        } else if item.status == FLAKY {
-            self.flaky.push(item.name);
+        match item.status.as_str() {
+            FAILED | TIMEOUT => self.failed.push(item.name),
+            FLAKY => self.flaky.push(item.name),
+            _ => {}
         }
         *self.counts.entry(item.status).or_default() += 1;
-        Ok(())
     }
-}
 
-impl Report {
-    fn write(mut self, out: &mut dyn Write) -> anyhow::Result<()> {
+    fn write(mut self, out: &mut dyn Write) -> Result<()> {
         let (name, status) = self.root.unwrap_or_default();
         let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
         let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
@@ -205,76 +252,44 @@ impl Report {
     }
 }
 
-/// The path of a leaf's file in the archive.
+/// The path of an item's file in the archive.
 fn file_of(plugin: &str, item: &Item) -> Option<String> {
     let file = item.meta.get("file").filter(|file| !file.is_empty())?;
     let path = format!("{}/{file}", layout::plugin(plugin));
-    Some(source::clean(&path).unwrap_or(path))
+    Some(clean(&path).unwrap_or(path))
 }
 
-/// Determines the files of the leaves.
-struct Wanted<'a> {
-    plugin: &'a str,
-    files: HashMap<String, usize>,
-}
+/// JSON byte for byte as Go writes it: markup escaped, floats without a needless `.0`.
+struct Go;
 
-impl Visit for Wanted<'_> {
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        if let Some(file) = file_of(self.plugin, &item) {
-            *self.files.entry(file).or_default() += 1;
+impl serde_json::ser::Formatter for Go {
+    fn write_f64<W: ?Sized + Write>(&mut self, out: &mut W, number: f64) -> io::Result<()> {
+        match number.abs() {
+            // `1e+21` but `1e-7`: Go shortens only exponents below zero.
+            1e21.. => write!(out, "{}", format!("{number:e}").replace('e', "e+")),
+            size if size != 0.0 && size < 1e-6 => write!(out, "{number:e}"),
+            _ => write!(out, "{number}"),
         }
-        Ok(())
-    }
-}
-
-struct Detailed<'a> {
-    plugin: &'a str,
-    files: Fetch,
-    skip_prefix: bool,
-    path: Vec<String>,
-    out: &'a mut dyn Write,
-}
-
-impl Visit for Detailed<'_> {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        self.path.push(item.name);
-        Ok(())
     }
 
-    fn leave(&mut self) -> anyhow::Result<()> {
-        self.path.pop();
-        Ok(())
-    }
-
-    fn leaf(&mut self, mut item: Item) -> anyhow::Result<()> {
-        if let Some(file) = file_of(self.plugin, &item) {
-            self.path.push(item.name);
-            let head = if self.skip_prefix { String::new() } else { self.path.join("|") + " " };
-            self.path.pop();
-            return self.files.copy(&file, &head, self.out);
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
+        let mut rest = text;
+        while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&' | 0xe2)) {
+            let (before, after) = rest.split_at(at);
+            out.write_all(before.as_bytes())?;
+            let Some(c) = after.chars().next() else { break };
+            match c {
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => write!(out, "\\u{:04x}", u32::from(c))?,
+                c => write!(out, "{c}")?,
+            }
+            rest = &after[c.len_utf8()..];
         }
-        item.meta.insert("path".into(), self.path.join("|"));
-        let mut line = String::from("{\"name\":");
-        compact::string(&mut line, &item.name);
-        line.push_str(",\"status\":");
-        compact::string(&mut line, &item.status);
-        line.push_str(",\"meta\":");
-        compact::object(&mut line, item.meta.iter(), |out, text| compact::string(out, text));
-        if !item.details.is_empty() {
-            line.push_str(",\"details\":");
-            compact::object(&mut line, item.details.iter(), |out: &mut String, value: &Value| {
-                compact::value(out, value);
-            });
-        }
-        line.push_str("}\n");
-        self.out.write_all(line.as_bytes())?;
-        Ok(())
+        out.write_all(rest.as_bytes())
     }
 }
 
-/// Copies text with escaped `
-/// ` and `\t` restored.
-fn readable(mut input: impl Read, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Copies text with escaped line feeds and tabs restored.
+fn readable(mut input: impl Read, out: &mut dyn Write) -> Result<()> {
     let mut buffer = vec![0; 64 << 10];
     let mut backslash = false;
     loop {
@@ -306,4 +321,19 @@ fn readable(mut input: impl Read, out: &mut dyn Write) -> anyhow::Result<()> {
         out.write_all(b"\\")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_what_go_writes() {
+        let json =
+            base::json::json!({"b": [1.0, 1.5, 1e21, 1e-7, -3, null], "a": "<&>\u{1}\u{8}\"\\\n\u{2028}ä"});
+        let mut out = Vec::new();
+        json.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Go)).unwrap();
+        let expected = r#"{"a":"\u003c\u0026\u003e\u0001\b\"\\\n\u2028ä","b":[1,1.5,1e+21,1e-7,-3,null]}"#;
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
 }

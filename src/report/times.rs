@@ -1,18 +1,18 @@
 //! Start and end times of a run, its plugins and its nodes: from the list of arrivals in the archive, else from its
 //! log and from modification times.
 
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-use super::source::Files;
+use super::files::Files;
 use super::survey::Survey;
 use crate::layout::{RECEIVED, RUN_LOG};
-use base::clock;
+use base::clock::{parse_rfc3339, rfc3339};
 
 /// Times of one result. Texts are RFC 3339, empty if unknown.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Arrival {
     /// The plugin.
@@ -43,111 +43,63 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The duration.
-    pub(crate) fn length(&self) -> Duration {
-        self.to.duration_since(self.from).unwrap_or_default()
+    /// The duration in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.to.duration_since(self.from).unwrap_or_default().as_secs_f64()
+    }
+
+    /// The shortest period that contains all the given ones.
+    pub(crate) fn around(spans: impl Iterator<Item = Self>) -> Option<Self> {
+        spans.reduce(|a, b| Self { from: a.from.min(b.from), to: a.to.max(b.to) })
     }
 }
 
-/// All times of an archive.
-#[derive(Debug, Default)]
-pub(crate) struct Times {
-    /// The first and the last known timestamp, as recorded.
-    pub run: Option<(String, String)>,
-    /// Each result, sorted.
-    pub arrivals: Vec<Arrival>,
+/// In seconds.
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_f64(self.seconds())
+    }
 }
 
-impl Times {
-    /// Reads the times.
-    pub(crate) fn read(files: &Files, survey: &Survey) -> Self {
-        let mut run = log_times(files);
-        let mut arrivals: Vec<Arrival> = files
-            .small(RECEIVED)
-            .ok()
-            .flatten()
-            .and_then(|bytes| base::json::from_slice(&bytes).and_then(Vec::deserialize).ok())
-            .unwrap_or_default();
-        let told: BTreeMap<&str, bool> =
-            arrivals.iter().map(|arrival| (arrival.plugin.as_str(), true)).collect();
-        // Results missing from the list started with the run, and arrived when their files were written.
-        let began = run.as_ref().map(|(from, _)| from.clone()).unwrap_or_default();
-        let written = survey.written.iter().filter(|((plugin, _), _)| !told.contains_key(plugin.as_str()));
-        let written: Vec<Arrival> = written
-            .map(|((plugin, node), seconds)| Arrival {
-                plugin: plugin.clone(),
-                node: node.clone(),
-                started: began.clone(),
-                first_heartbeat: String::new(),
-                arrived: at(*seconds),
-                failed: String::new(),
-            })
-            .collect();
-        arrivals.extend(written);
-        arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
-        // The log ends before the archive is packed, and its start may have been rotated away.
-        let packed = survey.packed.map(at);
-        for moment in arrivals.iter().flat_map(|a| [&a.started, &a.arrived, &a.failed]).chain(&packed) {
-            widen(&mut run, moment);
-        }
-        Self { run, arrivals }
-    }
+/// The times of each result, sorted, and the first and the last time of the run, as recorded.
+pub(crate) fn read(files: &Files, survey: &Survey) -> (Vec<Arrival>, Option<[String; 2]>) {
+    let log = log_times(files);
+    let mut arrivals: Vec<Arrival> = files.list(RECEIVED);
+    let told: HashSet<String> = arrivals.iter().map(|arrival| arrival.plugin.clone()).collect();
+    let at = |seconds: &u64| rfc3339(UNIX_EPOCH + Duration::from_secs(*seconds));
+    // Results missing from the list started with the run, and arrived when their files were written.
+    let began = log.first().cloned().unwrap_or_default();
+    let written = survey.written.iter().filter(|((plugin, _), _)| !told.contains(plugin));
+    arrivals.extend(written.map(|((plugin, node), seconds)| Arrival {
+        plugin: plugin.clone(),
+        node: node.clone(),
+        started: began.clone(),
+        arrived: at(seconds),
+        ..Arrival::default()
+    }));
+    arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
+    // The log ends before the archive is packed, and its start may have been rotated away.
+    let packed = survey.packed.as_ref().map(at);
+    let moments = arrivals.iter().flat_map(|arrival| [&arrival.started, &arrival.arrived, &arrival.failed]);
+    let run = bounds(log.iter().chain(moments).chain(&packed).map(String::as_str));
+    (arrivals, run)
+}
 
-    /// The period of the run.
-    pub(crate) fn whole(&self) -> Option<Span> {
-        let (from, to) = self.run.as_ref()?;
-        Some(Span { from: clock::parse_rfc3339(from)?, to: clock::parse_rfc3339(to)? })
-    }
-
-    /// Whether the results of a plugin on a node arrived.
-    pub(crate) fn arrived(&self, plugin: &str, node: &str) -> bool {
-        let mut of = self.arrivals.iter().filter(|arrival| arrival.plugin == plugin && arrival.node == node);
-        of.all(|arrival| arrival.failed.is_empty())
-    }
-
-    /// The period of a plugin, on one node or on all.
-    pub(crate) fn of(&self, plugin: &str, node: Option<&str>) -> Option<Span> {
-        // Binary search: the list is sorted, and long for a large run.
-        let from = self.arrivals.partition_point(|arrival| {
-            (arrival.plugin.as_str(), arrival.node.as_str()) < (plugin, node.unwrap_or_default())
-        });
-        let spans = self.arrivals[from..]
-            .iter()
-            .take_while(|arrival| arrival.plugin == plugin && node.is_none_or(|node| arrival.node == node));
-        spans.filter_map(Arrival::span).reduce(|a, b| Span { from: a.from.min(b.from), to: a.to.max(b.to) })
-    }
+/// The first and the last of some timestamps; of equal ones, the first spelling.
+fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<[String; 2]> {
+    let known: Vec<_> = moments.filter_map(|text| Some((parse_rfc3339(text)?, text))).collect();
+    let first = known.iter().min_by_key(|(time, _)| *time)?;
+    let last = known.iter().rev().max_by_key(|(time, _)| *time)?;
+    Some([first.1.to_owned(), last.1.to_owned()])
 }
 
 impl Arrival {
     /// From its start until it arrived or was given up.
     pub(crate) fn span(&self) -> Option<Span> {
-        let from =
-            [&self.started, &self.first_heartbeat].into_iter().find_map(|text| clock::parse_rfc3339(text));
-        let span = Span {
-            from: from?,
-            to: [&self.arrived, &self.failed].into_iter().find_map(|text| clock::parse_rfc3339(text))?,
-        };
-        (span.from <= span.to).then_some(span)
-    }
-}
-
-fn at(seconds: u64) -> String {
-    clock::rfc3339(UNIX_EPOCH + Duration::from_secs(seconds))
-}
-
-/// Extends the period by a timestamp; equal timestamps keep their first spelling.
-fn widen(run: &mut Option<(String, String)>, moment: &str) {
-    let Some(time) = clock::parse_rfc3339(moment) else { return };
-    match run {
-        None => *run = Some((moment.to_owned(), moment.to_owned())),
-        Some((from, to)) => {
-            if clock::parse_rfc3339(from).is_none_or(|from| time < from) {
-                moment.clone_into(from);
-            }
-            if clock::parse_rfc3339(to).is_none_or(|to| time > to) {
-                moment.clone_into(to);
-            }
-        }
+        let first = |texts: [&str; 2]| texts.into_iter().find_map(parse_rfc3339);
+        let from = first([&self.started, &self.first_heartbeat])?;
+        let to = first([&self.arrived, &self.failed])?;
+        (from <= to).then_some(Span { from, to })
     }
 }
 
@@ -156,15 +108,16 @@ fn text<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> 
 }
 
 /// The first and the last timestamp in the aggregator's log.
-fn log_times(files: &Files) -> Option<(String, String)> {
+fn log_times(files: &Files) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Line {
+        time: String,
+    }
     // An oversized log does not prevent showing the rest.
-    let Ok(Some(log)) = files.small(RUN_LOG) else { return None };
+    let log = files.small(RUN_LOG).ok().flatten().unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
-    let time = |line: &str| {
-        let line: serde_json::Value = serde_json::from_str(line).ok()?;
-        Some(line.get("time")?.as_str()?.to_owned())
-    };
-    log.lines().find_map(time).zip(log.lines().rev().find_map(time))
+    let time = |line: &str| Some(serde_json::from_str::<Line>(line).ok()?.time);
+    log.lines().find_map(time).into_iter().chain(log.lines().rev().find_map(time)).collect()
 }
 
 /// Formats a duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.
@@ -203,11 +156,9 @@ mod tests {
 
     #[test]
     fn a_run_reaches_from_its_first_moment_to_its_last() {
-        let mut run = Some(("2026-01-01T00:00:05Z".to_owned(), "2026-01-01T00:00:05Z".to_owned()));
-        for moment in ["2026-01-01T00:05:00Z", "", "2026-01-01T00:00:04Z", "nonsense"] {
-            widen(&mut run, moment);
-        }
-        let times = Times { run, arrivals: Vec::new() };
-        assert_eq!(times.whole().unwrap().length().as_secs(), 296);
+        let moments =
+            ["2026-01-01T00:00:05Z", "2026-01-01T00:05:00Z", "", "2026-01-01T00:00:04Z", "nonsense"];
+        let found = bounds(moments.into_iter());
+        assert_eq!(found, Some(["2026-01-01T00:00:04Z".into(), "2026-01-01T00:05:00Z".into()]));
     }
 }

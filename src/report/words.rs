@@ -1,13 +1,14 @@
-//! Formats numbers, sizes and names of tests for the text report and the page.
+//! Formats numbers and sizes for all views.
 
 /// `1 test`, `2,000 tests`.
-pub(crate) fn count(count: u64, one: &str) -> String {
+pub(crate) fn count(count: impl TryInto<u64>, one: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
     format!("{} {one}{}", number(count), if count == 1 { "" } else { "s" })
 }
 
 /// 12,345.
-pub(crate) fn number(count: u64) -> String {
-    let digits = count.to_string();
+pub(crate) fn number(count: impl TryInto<u64>) -> String {
+    let digits = count.try_into().unwrap_or(u64::MAX).to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -25,9 +26,4 @@ pub(crate) fn size(bytes: u64) -> String {
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
     }
-}
-
-/// A test's name without the prefix common to its framework.
-pub(crate) fn shown(name: &str) -> &str {
-    name.trim().strip_prefix("[It]").unwrap_or(name).trim()
 }

@@ -5,17 +5,16 @@
 //! gap; each wait is at most [`POLL`], so lost events, exhausted inotify limits and file systems without events cost
 //! at most a second.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, SyncSender};
 use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
 
-use base::stop::{Hook, Stop};
+use base::stop::Stop;
 use base::sys::Opened;
 use client::protocol::DONE_FILE;
 
@@ -65,7 +64,7 @@ impl Others {
 
 /// Outcome of waiting.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum DoneOutcome {
     /// Result that the done file names.
     Result(Named),
     /// The done file names nothing that could be sent.
@@ -105,7 +104,7 @@ impl Named {
 }
 
 /// Location of a plugin's results.
-pub(super) struct Place<'a> {
+pub(super) struct ResultsDir<'a> {
     pub(super) dir: &'a Path,
     /// Mount path of the results directory in the plugin's container.
     pub(super) mount: Option<&'a Path>,
@@ -115,17 +114,40 @@ pub(super) struct Place<'a> {
 
 /// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its content at that
 /// time, or as soon as all containers have ended for good.
-pub(super) fn wait(place: &Place<'_>, delay: Duration, others: &Others, stop: &Stop) -> Found {
-    let dir = place.dir;
-    let mut watch = Watch::new(dir, others, stop);
+pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
+    let (wake, woken) = mpsc::sync_channel(1);
+    let hook = |told: &Stop| {
+        let wake = wake.clone();
+        told.on_stop(move || {
+            let _ = wake.try_send(());
+        })
+    };
+    let mut hooks = vec![hook(stop)];
+    let mut files = vec![place.dir.join(DONE_FILE)];
+    match others {
+        Others::Told(end) => hooks.extend([hook(&end.well), hook(&end.for_good)]),
+        Others::Marker(file) => files.push(file.clone()),
+        Others::Unknown => {}
+    }
+    let (mut watcher, mut complained) = (None, false);
     let mut seen: Option<Seen> = None;
     loop {
-        let wake = watch.arm();
+        // Watching before looking leaves no gap.
+        if watcher.is_none() {
+            watcher = watch(&files, &wake)
+                .inspect_err(|error| {
+                    // Typical causes: a missing directory, or inotify limits, which all containers of a node share.
+                    if !std::mem::replace(&mut complained, true) {
+                        log::info!("no file events ({error}), checking every {POLL:?} instead");
+                    }
+                })
+                .ok();
+        }
         // Before the look: the last container may write the file just before it ends.
         let (ended, last) = others.ended();
         let look = place.look();
         seen = match (look, seen) {
-            (Look::Absent, _) => None,
+            (DoneFile::Absent, _) => None,
             (look, Some(before)) if before.look == look => Some(before),
             (look, before) => Some(Seen {
                 first: before.map_or_else(Instant::now, |seen| seen.first),
@@ -138,12 +160,12 @@ pub(super) fn wait(place: &Place<'_>, delay: Duration, others: &Others, stop: &S
                 Ok(found) => return found,
                 Err(pause) => pause.min(POLL),
             },
-            None if ended => return Found::OthersEnded,
+            None if ended => return DoneOutcome::OthersEnded,
             None => POLL,
         };
-        wake.wait(pause);
+        let _ = woken.recv_timeout(pause);
         if stop.stopped() {
-            return Found::Stopped;
+            return DoneOutcome::Stopped;
         }
     }
 }
@@ -154,23 +176,23 @@ struct Seen {
     first: Instant,
     /// Time of the last change.
     since: Instant,
-    look: Look,
+    look: DoneFile,
 }
 
 impl Seen {
     /// Returns the outcome, or the time to wait before the next look.
-    fn judge(&self, place: &Place<'_>, delay: Duration, last: bool) -> Result<Found, Duration> {
+    fn judge(&self, place: &ResultsDir<'_>, delay: Duration, last: bool) -> Result<DoneOutcome, Duration> {
         let left = delay.saturating_sub(self.first.elapsed());
         if !left.is_zero() {
             return Err(left);
         }
         let (found, settled) = match &self.look {
-            Look::Absent => return Err(POLL),
-            Look::Unreadable(why) => (Found::Unusable(why.clone()), SETTLED_WRONG),
-            Look::Content(content) => match place.named(content) {
-                Ok(named) if content.ends_with(b"\n") => return Ok(Found::Result(named)),
-                Ok(named) => (Found::Result(named), SETTLED),
-                Err(why) => (Found::Unusable(why), SETTLED_WRONG),
+            DoneFile::Absent => return Err(POLL),
+            DoneFile::Unreadable(why) => (DoneOutcome::Unusable(why.clone()), SETTLED_WRONG),
+            DoneFile::Content(content) => match place.named(content) {
+                Ok(named) if content.ends_with(b"\n") => return Ok(DoneOutcome::Result(named)),
+                Ok(named) => (DoneOutcome::Result(named), SETTLED),
+                Err(why) => (DoneOutcome::Unusable(why), SETTLED_WRONG),
             },
         };
         match settled.saturating_sub(self.since.elapsed()) {
@@ -182,14 +204,14 @@ impl Seen {
 }
 
 #[derive(PartialEq, Eq)]
-enum Look {
+enum DoneFile {
     Absent,
     Content(Vec<u8>),
     Unreadable(String),
 }
 
-impl Place<'_> {
-    fn look(&self) -> Look {
+impl ResultsDir<'_> {
+    fn look(&self) -> DoneFile {
         let path = self.dir.join(DONE_FILE);
         let read = || {
             // Opening a pipe blocks until it has a writer.
@@ -205,10 +227,10 @@ impl Place<'_> {
             Ok(content)
         };
         match read() {
-            Ok(content) => Look::Content(content),
-            Err(error) if error.kind() == ErrorKind::NotFound => Look::Absent,
+            Ok(content) => DoneFile::Content(content),
+            Err(error) if error.kind() == ErrorKind::NotFound => DoneFile::Absent,
             Err(error) => {
-                Look::Unreadable(format!("the done file `{}` cannot be read: {error}", path.display()))
+                DoneFile::Unreadable(format!("the done file `{}` cannot be read: {error}", path.display()))
             }
         }
     }
@@ -223,7 +245,7 @@ impl Place<'_> {
             return Err("the done file is empty; it must contain the path of the result".into());
         }
         let (given, beside) = (self.here(text), self.dir.join(text));
-        let quoted: String = text.chars().take(QUOTED).collect();
+        let quoted = base::visible::cut(text, QUOTED);
         let path = match given.metadata() {
             _ if given.is_relative() && beside.exists() => beside,
             Ok(_) => given,
@@ -263,79 +285,29 @@ impl Place<'_> {
     }
 }
 
-/// Wakes the waiter on events of the done file or the marker, and at the end of the other containers.
-struct Watch {
-    stop: Stop,
-    bell: Arc<Mutex<Stop>>,
-    folders: Vec<PathBuf>,
-    names: Vec<OsString>,
-    watcher: Option<notify::RecommendedWatcher>,
-    complained: bool,
-    _hooks: Vec<Hook>,
+/// Signals `wake` at every event of `files`.
+fn watch(files: &[PathBuf], wake: &SyncSender<()>) -> notify::Result<notify::RecommendedWatcher> {
+    let (names, wake) = (files.to_vec(), wake.clone());
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.map_or(true, |event| matters(&event, &names)) {
+            // A full channel already holds a signal.
+            let _ = wake.try_send(());
+        }
+    })?;
+    for folder in files.iter().filter_map(|file| file.parent()) {
+        watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    }
+    Ok(watcher)
 }
 
-impl Watch {
-    fn new(dir: &Path, others: &Others, stop: &Stop) -> Self {
-        let (mut folders, mut names) = (vec![dir.to_owned()], vec![OsString::from(DONE_FILE)]);
-        if let Others::Marker(file) = others {
-            folders.extend(file.parent().map(Path::to_owned));
-            names.extend(file.file_name().map(OsString::from));
-        }
-        let bell = Arc::new(Mutex::new(stop.child()));
-        let hook = |told: &Stop| {
-            let bell = Arc::clone(&bell);
-            told.on_stop(move || bell.lock().unwrap_or_else(PoisonError::into_inner).stop())
-        };
-        let hooks = match others {
-            Others::Told(end) => vec![hook(&end.well), hook(&end.for_good)],
-            _ => Vec::new(),
-        };
-        Self { stop: stop.clone(), bell, folders, names, watcher: None, complained: false, _hooks: hooks }
-    }
-
-    /// Watches the files if possible; returns a stop that the next event sets.
-    fn arm(&mut self) -> Stop {
-        if self.watcher.is_none() {
-            match self.listen() {
-                Ok(watcher) => self.watcher = Some(watcher),
-                // Typical causes: a missing directory, or inotify limits exhausted by other containers: they are per
-                // user and shared by all containers of a node.
-                Err(error) if !self.complained => {
-                    self.complained = true;
-                    log::info!("no file events ({error}), checking every {POLL:?} instead");
-                }
-                Err(_) => {}
-            }
-        }
-        let fresh = self.stop.child();
-        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = fresh.clone();
-        fresh
-    }
-
-    fn listen(&self) -> notify::Result<notify::RecommendedWatcher> {
-        let (bell, names) = (Arc::clone(&self.bell), self.names.clone());
-        let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            if event.map_or(true, |event| matters(&event, &names)) {
-                bell.lock().unwrap_or_else(PoisonError::into_inner).stop();
-            }
-        })?;
-        for folder in &self.folders {
-            watcher.watch(folder, RecursiveMode::NonRecursive)?;
-        }
-        Ok(watcher)
-    }
-}
-
-/// Opening the done file is an event, too, which must not cause the next look. Other files are irrelevant; a rename
-/// names both paths.
-fn matters(event: &notify::Event, names: &[OsString]) -> bool {
+/// Opening a file is an event, too, which must not cause the next look.
+fn matters(event: &notify::Event, files: &[PathBuf]) -> bool {
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
         EventKind::Access(_) => return false,
         _ => {}
     }
-    let ours = |path: &PathBuf| path.file_name().is_some_and(|name| names.iter().any(|ours| ours == name));
-    event.paths.is_empty() || event.need_rescan() || event.paths.iter().any(ours)
+    event.paths.is_empty() || event.need_rescan() || event.paths.iter().any(|path| files.contains(path))
 }
 
 #[cfg(test)]
@@ -353,14 +325,14 @@ mod tests {
         }
     }
 
-    fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> Found {
-        super::wait(&Place { dir, mount: None, anywhere: false }, delay, others, stop)
+    fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
+        super::wait(&ResultsDir { dir, mount: None, anywhere: false }, delay, others, stop)
     }
 
-    fn result(dir: &Path, relative: &str) -> Found {
+    fn result(dir: &Path, relative: &str) -> DoneOutcome {
         let inside = Some((dir.to_owned(), relative.into()));
         let path = if relative.is_empty() { dir.to_owned() } else { dir.join(relative) };
-        Found::Result(Named { path, inside })
+        DoneOutcome::Result(Named { path, inside })
     }
 
     /// Checks the outcome when `content` is written before the look.
@@ -371,8 +343,8 @@ mod tests {
         fs::write(folder.0.join(DONE_FILE), content).unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
         match (found, expected(&folder.0)) {
-            (Found::Result(named), Ok(expected)) => assert_eq!(named.real(), expected, "{name}"),
-            (Found::Unusable(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
+            (DoneOutcome::Result(named), Ok(expected)) => assert_eq!(named.real(), expected, "{name}"),
+            (DoneOutcome::Unusable(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
             (found, _) => panic!("{name}: {found:?}"),
         }
     }
@@ -433,18 +405,18 @@ mod tests {
             let text = text.replace("DIR", dir.to_str().unwrap());
             fs::write(dir.join(DONE_FILE), format!("{text}\n")).unwrap();
             let found = |anywhere| {
-                let place = Place { dir: &dir, mount: Some(Path::new("/old")), anywhere };
+                let place = ResultsDir { dir: &dir, mount: Some(Path::new("/old")), anywhere };
                 super::wait(&place, Duration::ZERO, &Others::Unknown, &Stop::new())
             };
             match found(false) {
-                Found::Result(named) => assert!(inside && named.open().is_ok(), "{text}"),
-                Found::Unusable(why) => {
+                DoneOutcome::Result(named) => assert!(inside && named.open().is_ok(), "{text}"),
+                DoneOutcome::Unusable(why) => {
                     assert!(!inside && why.contains("outside the results folder"), "{why}");
                 }
                 other => panic!("{text}: {other:?}"),
             }
             if text.starts_with('/') {
-                assert!(matches!(found(true), Found::Result(_)), "{text}");
+                assert!(matches!(found(true), DoneOutcome::Result(_)), "{text}");
             }
         }
         // The content of another file is neither taken for a path nor quoted.
@@ -452,7 +424,7 @@ mod tests {
         symlink("../secret", dir.join(DONE_FILE)).unwrap();
         let found = wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new());
         assert!(
-            matches!(&found, Found::Unusable(why) if why.contains("a link to a file outside")),
+            matches!(&found, DoneOutcome::Unusable(why) if why.contains("a link to a file outside")),
             "{found:?}"
         );
     }
@@ -465,7 +437,7 @@ mod tests {
         for (text, elsewhere) in [("out/report\n", "/etc/passwd"), ("out/reports\n", "/etc")] {
             fs::write(folder.0.join(DONE_FILE), text).unwrap();
             let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
-            let Found::Result(named) = found else { panic!("{found:?}") };
+            let DoneOutcome::Result(named) = found else { panic!("{found:?}") };
             let path = folder.0.join(text.trim());
             fs::rename(&path, folder.0.join("away")).unwrap();
             base::sys::symlink(Path::new(elsewhere), &path).unwrap();
@@ -535,7 +507,7 @@ mod tests {
         fs::create_dir(&dir).unwrap();
         let others = Others::Marker(marker);
         let wait = || wait(&dir, Duration::ZERO, &others, &Stop::new());
-        assert_eq!(wait(), Found::OthersEnded);
+        assert_eq!(wait(), DoneOutcome::OthersEnded);
         fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
         assert_eq!(wait(), result(&dir, ""));
         // The delay applies only while the result may change.
@@ -555,7 +527,7 @@ mod tests {
         };
         let (waiting, end) = waiter(0);
         end.well.stop();
-        assert_eq!(waiting.join().unwrap(), Found::OthersEnded);
+        assert_eq!(waiting.join().unwrap(), DoneOutcome::OthersEnded);
 
         fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
         let (waiting, end) = waiter(3600);
@@ -576,7 +548,7 @@ mod tests {
             })
         };
         stop.stop();
-        assert_eq!(waiter.join().unwrap(), Found::Stopped);
+        assert_eq!(waiter.join().unwrap(), DoneOutcome::Stopped);
     }
 
     #[cfg(target_os = "linux")]
@@ -586,6 +558,9 @@ mod tests {
         let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
         rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(DONE_FILE), pipe, mode, 0).unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
-        assert!(matches!(&found, Found::Unusable(why) if why.contains("not a regular file")), "{found:?}");
+        assert!(
+            matches!(&found, DoneOutcome::Unusable(why) if why.contains("not a regular file")),
+            "{found:?}"
+        );
     }
 }

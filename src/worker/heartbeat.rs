@@ -6,7 +6,7 @@ use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use crate::causes;
+use crate::remedies;
 use base::stop::Stop;
 use client::{Client, Error};
 
@@ -60,7 +60,7 @@ impl Contact {
 
     /// Logs the reason: without contact, the log is the only place to find it.
     fn failed(&mut self, why: &dyn Display) {
-        let why = causes::unreached(&why.to_string());
+        let why = remedies::unreached(&why.to_string());
         if self.made {
             // Not an error: the next heartbeat follows soon, and the result is sent with retries.
             log::debug!("{why}");

@@ -23,7 +23,7 @@ use crate::board::{self, Output, Scene, Task, Unit};
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
 use client::{self, Client, Retry};
-use done::{Found, Place};
+use done::{DoneOutcome, ResultsDir};
 
 pub(crate) use done::{End, Others};
 pub(crate) use settings::{Scope, Settings};
@@ -99,23 +99,23 @@ fn wait_and_submit(
     others: &Others,
     over: &Stop,
 ) -> anyhow::Result<bool> {
-    let place = Place {
+    let place = ResultsDir {
         dir: &settings.results_dir,
         mount: settings.results_mount.as_deref(),
         anywhere: settings.results_anywhere,
     };
     let submitted = match done::wait(&place, settings.done_delay, others, over) {
-        Found::Result(named) => {
+        DoneOutcome::Result(named) => {
             log::info!("the plugin is done, its result is `{}`", named.path.display());
             submit(client, &named.path, named.open())?
         }
-        Found::OthersEnded => {
+        DoneOutcome::OthersEnded => {
             log::info!("all other containers have ended: submitting `{}`", settings.results_dir.display());
             let opened = Folder::open(&settings.results_dir).map(Opened::Folder);
             submit(client, &settings.results_dir, opened)?
         }
-        Found::Unusable(why) => return report(client, &why),
-        Found::Stopped => {
+        DoneOutcome::Unusable(why) => return report(client, &why),
+        DoneOutcome::Stopped => {
             log::warn!("stopped before the plugin was done: submitting nothing");
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Archives as results: whatever their entries are called, nothing lies outside the folder of the result.
+//! Archives as results: whatever their entries are called, all files stay in the folder of the result.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use sonobuoy::outside::Limits;
 
 pub(super) const CASES: usize = 30;
 
-/// One entry, every field as it is given.
+/// An entry with arbitrary header fields.
 fn entry(name: &[u8], kind: u8, mode: &str, target: &str, size: &[u8], data: &[u8]) -> Vec<u8> {
     let mut head = [0; 512];
     head[..name.len().min(100)].copy_from_slice(&name[..name.len().min(100)]);
@@ -60,7 +60,7 @@ fn tar(entries: &[Vec<u8>]) -> Vec<u8> {
     gzip(&[&entries.concat()[..], &[0; 1024]].concat())
 }
 
-/// Whether nothing in it leads out or is more than a file.
+/// Whether all paths stay inside, and all entries are regular files or folders.
 fn is_sound(folder: &Path, root: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
@@ -106,11 +106,8 @@ fn cases() -> Vec<(&'static str, Vec<u8>)> {
         ("a disk", tar(&[special("sda", b'4', "0000666", "")])),
         ("a pipe", tar(&[special("pipe", b'6', "0000666", "")])),
         ("a privileged file", tar(&[entry(b"su", b'0', "0006755", "", b"00000000001", b"x")])),
-        ("a file that nobody may read", tar(&[entry(b"locked", b'0', "0000000", "", b"00000000001", b"x")])),
-        (
-            "a folder that nobody may enter",
-            tar(&[special("locked/", b'5', "0000000", ""), file("locked/f", "x")]),
-        ),
+        ("an unreadable file", tar(&[entry(b"locked", b'0', "0000000", "", b"00000000001", b"x")])),
+        ("an inaccessible folder", tar(&[special("locked/", b'5', "0000000", ""), file("locked/f", "x")])),
         ("a file and a folder of one name", tar(&[file("a", "x"), file("a/b", "x")])),
         ("a deep folder", tar(&[file(&deep, "x")])),
         ("a pax name that climbs", tar(&[pax("harmless", "path", "../../evil")])),
@@ -135,7 +132,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn nothing_in_an_archive_leaves_its_folder() {
+fn archive_entries_stay_in_their_folder() {
     let cases = cases();
     assert_eq!(cases.len(), CASES);
     for (name, archive) in cases {
@@ -150,7 +147,7 @@ fn nothing_in_an_archive_leaves_its_folder() {
             assert!(!evil, "{name}");
             if code != "200" {
                 assert_eq!(files(&aggregator.results), 0, "{name}: a part of it was kept");
-                // The next attempt is as good as the first.
+                // The next attempt succeeds normally.
                 aggregator.takes_a_result();
             }
         });

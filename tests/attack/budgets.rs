@@ -1,4 +1,4 @@
-//! Who takes more than its part: each limit of the configuration, and what is said to who is beyond it.
+//! Excessive use: each limit of the configuration, and the response to clients that exceed it.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use sonobuoy::outside::Limits;
 
 pub(super) const CASES: usize = RUNS.len() + 6;
 
-/// Name, limits, what the plugin does before it is done with `out`, and what is said of its result.
+/// Name, limits, the plugin's actions before it is done with `out`, and the expected message.
 const RUNS: &[(&str, &str, &str, &str)] = &[
     (
         "a result that is too large",
@@ -50,7 +50,7 @@ const RUNS: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn each_limit_of_the_configuration_costs_its_plugin_alone() {
+fn exceeded_limit_fails_its_plugin_alone() {
     for (name, limits, script, words) in RUNS {
         let plugin = |name: &str, script: &str| {
             let mut text =
@@ -74,7 +74,7 @@ fn each_limit_of_the_configuration_costs_its_plugin_alone() {
                 plugin("honest", "echo '<testsuite><testcase name=\"a\"/></testsuite>' > out"),
             )
             .file("run.json", format!("{{\"Limits\": {limits}}}"));
-        // What was not processed as it should be is an error of the run.
+        // Incomplete processing is an error of the run.
         let code = i32::from(limits.contains("Processing"));
         let done = run.status(code).run_any();
         let archive = Archive::only_one_in(done.folder.path());
@@ -89,7 +89,7 @@ fn each_limit_of_the_configuration_costs_its_plugin_alone() {
 }
 
 #[test]
-fn a_node_that_unpacks_to_the_whole_disk_costs_no_other_its_result() {
+fn decompression_bomb_costs_no_other_result() {
     let definition = "sonobuoy-config: {driver: DaemonSet, plugin-name: zeros, result-format: raw}\n\
         spec:\n  name: plugin\n  command: [sh, -c]\n  args:\n  - |\n      \
         cd $RESULTS_DIR; mkdir out; mib=1; case $NODE_NAME in *-2) mib=7;; *) sleep 3; esac\n      \
@@ -105,7 +105,7 @@ fn a_node_that_unpacks_to_the_whole_disk_costs_no_other_its_result() {
 }
 
 #[test]
-fn progress_and_uploads_beyond_their_part_are_answered_in_words() {
+fn excess_progress_and_uploads_are_rejected_with_reason() {
     with_aggregator(Limits::default(), |aggregator| {
         let update = |lines: &str, body: &str| {
             format!(
@@ -119,7 +119,7 @@ fn progress_and_uploads_beyond_their_part_are_answered_in_words() {
         let answer = aggregator.worker.say(update("Transfer-Encoding: chunked\r\n", &endless));
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 
-        // Four of the largest are the plugin's part of the memory for bodies. A short one needs no permit.
+        // Four of the largest are the plugin's share of body memory. A short one needs no permit.
         let held: Vec<_> = (0..4)
             .map(|_| {
                 let mut held = aggregator.worker.connect();
@@ -135,7 +135,7 @@ fn progress_and_uploads_beyond_their_part_are_answered_in_words() {
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         drop(held);
 
-        // Who brings a lot keeps its place.
+        // A fast sender keeps its connection.
         let mut first = aggregator.worker.connect();
         assert!(first.begin(put("Expect: 100-continue\r\nContent-Length: 100000000\r\n", "")));
         assert!(first.hears("HTTP/1.1 100 Continue"), "the result is being uploaded");
@@ -158,14 +158,14 @@ fn progress_and_uploads_beyond_their_part_are_answered_in_words() {
 }
 
 #[test]
-fn a_certificate_whose_time_is_over_is_worth_nothing() {
+fn expired_certificate_is_rejected() {
     use rcgen::{CertificateParams, Issuer, KeyPair, SanType};
     with_aggregator(Limits::default(), |aggregator| {
         let state = aggregator.results.ancestors().nth(3).unwrap().with_extension("state");
         let pem = std::fs::read_to_string(state.join("authority.pem")).unwrap();
         let key = pem[pem.find("-----BEGIN PRIVATE KEY").unwrap()..].to_owned();
         let key = KeyPair::from_pem(&key).unwrap();
-        // As the run's authority signs: its name follows from its key.
+        // Signed like the run's CA, whose name is derived from its key.
         let digest = ring::digest::digest(&ring::digest::SHA256, key.public_key_raw());
         let name: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         let mut authority = CertificateParams::default();

@@ -1,6 +1,5 @@
-//! Attacks: what anybody who can connect, a plugin with its certificate, a server that answers us and an archive from
-//! elsewhere may try, each as one line of a table. Every one of them is refused or harmless, and what is honest
-//! beside it goes on.
+//! Attacks by any client, by a plugin with its certificate, by a hostile server and by a foreign archive, each as one
+//! row of a table. Every attack is rejected or harmless, and honest clients continue beside it.
 //!
 //! Limits that take minutes to reach are those of the benchmarks; the parsers are fuzzed, see `fuzz/`.
 
@@ -13,9 +12,9 @@ mod screen;
 mod servers;
 mod texts;
 
-/// The suite shall not shrink unnoticed.
+/// The suite must not shrink unnoticed.
 #[test]
-fn there_are_a_hundred_of_them() {
+fn at_least_a_hundred_attacks() {
     #[cfg(unix)]
     let runs = runs::CASES;
     #[cfg(not(unix))]

@@ -1,4 +1,4 @@
-//! Who connects to the aggregator: strangers, old protocols, a plugin that wants another's result, requests within requests.
+//! Connections to the aggregator: unauthenticated clients, old protocols, a plugin that targets another's result, smuggled requests.
 
 use std::io::{Read as _, Write as _};
 
@@ -10,7 +10,7 @@ pub(super) const CASES: usize = HELLOS.len() + STRANGERS + PATHS.len() + SMUGGLE
 const STRANGERS: usize = 4;
 const FLOODS: usize = 6;
 
-/// What is said before any TLS, by protocols that are not spoken.
+/// First bytes of unsupported protocols.
 const HELLOS: &[(&str, &[u8])] = &[
     (
         "HTTP without TLS",
@@ -27,7 +27,7 @@ const HELLOS: &[(&str, &[u8])] = &[
     ("zeros", &[0; 64]),
 ];
 
-/// Ways to write the path of another plugin's result, or to leave the folder of one's own; none may be stored.
+/// Spellings of another plugin's result path, or of paths outside the plugin's own folder; none may be stored.
 const PATHS: &[&str] = &[
     "/api/v1/results/by-node/n/q",
     "/api/v1/results/global/q",
@@ -55,7 +55,7 @@ const PATHS: &[&str] = &[
     "*",
 ];
 
-/// Framing that two readers could understand differently; what hides behind it is never a request of its own.
+/// Ambiguous framing; bytes behind it are never a separate request.
 const SMUGGLED: &[&str] = &[
     "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
     "Transfer-Encoding: chunked\r\nContent-Length: 0\r\n",
@@ -94,7 +94,7 @@ fn old_hello(version: u16) -> Vec<u8> {
 }
 
 #[test]
-fn who_speaks_another_protocol_gets_nowhere() {
+fn other_protocols_are_rejected() {
     let limits = Limits { handshake: std::time::Duration::from_millis(300), ..Limits::default() };
     with_aggregator(limits, |aggregator| {
         let old = [("TLS 1.0", old_hello(0x0301)), ("TLS 1.1", old_hello(0x0302))];
@@ -103,7 +103,7 @@ fn who_speaks_another_protocol_gets_nowhere() {
             let mut socket = aggregator.worker.plain();
             socket.write_all(&bytes).unwrap();
             let mut answer = Vec::new();
-            // A connection that is reset has no answer either.
+            // A reset connection has no response either.
             let _ = socket.read_to_end(&mut answer);
             let text = String::from_utf8_lossy(&answer);
             assert!(!text.contains("HTTP/1.1 2"), "{name}: {text}");
@@ -121,7 +121,7 @@ fn who_speaks_another_protocol_gets_nowhere() {
 }
 
 #[test]
-fn a_certificate_that_the_run_did_not_sign_for_a_plugin_is_worth_nothing() {
+fn foreign_certificates_are_rejected() {
     with_aggregator(Limits::default(), |aggregator| {
         let (url, authority) = (&aggregator.access.aggregator_url, &aggregator.access.ca_cert);
         let request = put("Content-Length: 5\r\n", "false");
@@ -146,7 +146,7 @@ fn a_certificate_that_the_run_did_not_sign_for_a_plugin_is_worth_nothing() {
 }
 
 #[test]
-fn no_spelling_of_a_path_leads_to_the_result_of_another() {
+fn path_spellings_never_reach_another_result() {
     with_aggregator(Limits::default(), |aggregator| {
         for path in PATHS {
             let answer = aggregator.worker.say(format!(
@@ -161,7 +161,7 @@ fn no_spelling_of_a_path_leads_to_the_result_of_another() {
 }
 
 #[test]
-fn nothing_is_smuggled_behind_a_request() {
+fn request_smuggling_is_rejected() {
     with_aggregator(Limits::default(), |aggregator| {
         for lines in SMUGGLED {
             let hidden = put("Content-Length: 5\r\n", "false");
@@ -179,7 +179,7 @@ fn nothing_is_smuggled_behind_a_request() {
 }
 
 #[test]
-fn floods_within_one_request_end_it_and_nothing_else() {
+fn floods_in_one_request_end_that_request_alone() {
     with_aggregator(Limits::default(), |aggregator| {
         let chunked = |body: &str| put("Transfer-Encoding: chunked\r\n", body);
         let floods: [(&str, String); FLOODS] = [
@@ -192,13 +192,13 @@ fn floods_within_one_request_end_it_and_nothing_else() {
         ];
         for (name, request) in floods {
             let mut talk = aggregator.worker.connect();
-            // It may be refused in the middle.
+            // May be rejected halfway.
             let _ = talk.begin(&request);
             let answer = talk.leave(true);
             assert!(!answer.contains("HTTP/1.1 2"), "{name}: {answer}");
             nothing_stored(aggregator, name);
         }
-        // One byte a chunk is slow and honest.
+        // One byte per chunk is slow but legitimate.
         let tiny = "1\r\nx\r\n".repeat(20_000);
         let answer = aggregator.worker.say(chunked(&format!("{tiny}0\r\n\r\n")));
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -1,4 +1,4 @@
-//! Runs beside and after each other: nothing of one counts for another.
+//! Concurrent and consecutive runs: none affects another.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn pod(cluster: &Cluster) {
 
 const BEAT: &str = "GET /api/v1/health/global/p HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
 
-/// A run that was interrupted after its first result, and the environment of its worker.
+/// A run interrupted after its first result, and the environment of its worker.
 fn interrupted() -> (Cluster, BTreeMap<String, String>) {
     let cluster = Cluster::new(&[]).plugin("p", "Job", "").plugin("q", "Job", "");
     config_maps(&cluster);
@@ -48,7 +48,7 @@ fn interrupted() -> (Cluster, BTreeMap<String, String>) {
 }
 
 #[test]
-fn only_a_recreated_pod_of_the_same_run_resumes_it() {
+fn only_a_recreated_pod_resumes_its_run() {
     type Change = fn(&Cluster);
     let cases: [(&str, bool, Change); VOLUME - 1] = [
         ("the pod alone is new", true, pod),
@@ -71,7 +71,7 @@ fn only_a_recreated_pod_of_the_same_run_resumes_it() {
         let pods: Vec<String> =
             pods.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect();
         change(&cluster);
-        // What belonged to the first pod goes with it.
+        // Objects of the first pod are deleted with it.
         pods.iter().for_each(|name| cluster.api.remove(&cluster.path(name)));
         cluster.api.list("/api/v1/namespaces/sonobuoy/secrets").iter().for_each(|secret| {
             let name = secret["metadata"]["name"].as_str().unwrap();
@@ -100,20 +100,20 @@ fn only_a_recreated_pod_of_the_same_run_resumes_it() {
 }
 
 #[test]
-fn states_of_others_on_a_volume_are_left_alone() {
+fn states_of_other_runs_on_a_volume_are_untouched() {
     let (mut cluster, _) = interrupted();
     let runs = cluster.folder.join("runs");
     let names =
         || std::fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let first = names().find_map(|name| name.strip_suffix(".state").map(str::to_owned)).unwrap();
-    // One of another run, one that cannot be read, and one whose name leads out of the folder.
+    // A state of another run, an unreadable one, and one whose name leads out of the folder.
     cluster.folder.write("runs/second.state/identity", "another");
     std::fs::create_dir_all(runs.join("third.state/identity")).unwrap();
     let own = std::fs::read_to_string(runs.join(format!("{first}.state/identity"))).unwrap();
     cluster.folder.write("runs/..state/identity", &own);
     config_maps(&cluster);
     pod(&cluster);
-    // The ID of the interrupted run, as a manifest may give it, does not make it this run.
+    // An interrupted run's ID in a manifest does not make it the same run.
     cluster.settings["UUID"] = first.clone().into();
     for name in ["p", "q"] {
         cluster.pods(name).iter().for_each(|pod| {
@@ -141,13 +141,13 @@ fn states_of_others_on_a_volume_are_left_alone() {
     assert_ne!(config["UUID"], first.as_str());
 }
 
-/// The path of a role or binding for all namespaces.
+/// The path of a cluster role or binding.
 fn role(kind: &str, name: &str) -> String {
     format!("/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
 }
 
 #[test]
-fn no_right_is_inherited_from_an_earlier_run() {
+fn no_permission_is_inherited_from_an_earlier_run() {
     let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     let labels = |namespace: &str| json!({"component": "sonobuoy", "namespace": namespace});
     let put = |api: &ApiServer, name: &str, labels: Value| {
@@ -161,7 +161,7 @@ fn no_right_is_inherited_from_an_earlier_run() {
         Sonobuoy::new(&format!("run --kubeconfig {config} -p p.yaml --rbac Enable")).file("p.yaml", plugin)
     };
 
-    // Those of this namespace are replaced, or removed if this run has none of that name; those of others stay.
+    // Objects of this namespace are replaced, or removed if this run has none of that name; those of others stay.
     let (api, _folder, config) = run::cluster();
     put(&api, "sonobuoy-plugin-p-sonobuoy", labels("sonobuoy"));
     put(&api, "sonobuoy-plugin-old-sonobuoy", labels("sonobuoy"));
@@ -174,7 +174,7 @@ fn no_right_is_inherited_from_an_earlier_run() {
     assert!(api.get(&role("clusterrolebindings", "sonobuoy-plugin-old-sonobuoy")).is_none());
     assert_eq!(rules("sonobuoy-plugin-p-other").unwrap(), everything.to_string());
 
-    // A foreign one is not touched, and the run is refused before anything exists.
+    // Foreign objects are untouched, and the run is rejected before any object is created.
     for labels in
         [json!({"component": "sonobuoy", "namespace": "other"}), json!({}), json!({"namespace": "sonobuoy"})]
     {

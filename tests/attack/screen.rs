@@ -1,5 +1,5 @@
-//! What others write, on the screen of whoever looks: nothing of it is obeyed, nothing makes a line of its own, nothing
-//! turns what stands beside it round.
+//! Foreign text on the user's screen: no control sequence is obeyed, no text forges a line, and none reverses the text
+//! beside it.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ fn obeyed(c: char) -> bool {
     c.is_control() && c != '\n' || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Nothing that a terminal obeys, no line that was not ours, and the text is still told.
+/// Checks that no control sequence and no forged line remain, and that the text is still printed.
 fn is_plain(what: &str, text: &str) {
     assert!(!text.contains(obeyed), "{what}: {text:?}");
     assert!(!text.lines().any(|line| line.trim_start().starts_with("Plugin: forged")), "{what}: {text}");
@@ -36,7 +36,7 @@ fn is_plain(what: &str, text: &str) {
 /// An archive in which every name, status and message is `evil`.
 fn archive(evil: &str) -> Folder {
     let folder = Folder::new();
-    // YAML knows these escapes, too.
+    // YAML supports these escapes, too.
     let escaped =
         |c: char| if c.is_ascii_graphic() { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
     let text: String = evil.replace('\\', "\\\\").chars().map(escaped).collect();
@@ -54,7 +54,7 @@ fn archive(evil: &str) -> Folder {
 }
 
 #[test]
-fn reports_and_pages_of_an_archive_show_it_as_it_is() {
+fn reports_show_control_characters_visibly() {
     for evil in EVIL {
         let folder = archive(evil);
         for words in ["", "--format html", "--format json"] {
@@ -66,7 +66,7 @@ fn reports_and_pages_of_an_archive_show_it_as_it_is() {
             match words {
                 "" => is_plain(evil, &done.stdout),
                 "--format json" => drop(serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap()),
-                // A line feed in the text of a page makes no line.
+                // A line feed in the page's text does not start a line.
                 _ => assert!(!done.stdout.contains(obeyed), "{evil:?} on the page"),
             }
             is_plain(evil, &done.stderr);
@@ -79,7 +79,7 @@ fn reports_and_pages_of_an_archive_show_it_as_it_is() {
 }
 
 #[test]
-fn the_status_of_a_run_shows_it_as_it_is() {
+fn status_shows_control_characters_visibly() {
     for evil in EVIL {
         let (api, home) = (ApiServer::start(), Folder::new());
         let progress = json!({"name": evil, "node": evil, "timestamp": "2024-01-01T00:00:00Z", "msg": evil, "failures": [evil]});

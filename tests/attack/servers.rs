@@ -1,4 +1,4 @@
-//! Servers that answer us: an API server and a registry that mean harm.
+//! Hostile servers: an API server and a registry.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ pub(super) const CASES: usize = API + REGISTRY;
 const API: usize = 17;
 const REGISTRY: usize = 8;
 
-/// What a server says to every request: a head and then so many times a text.
+/// A server's response to every request: a head and then N repetitions of a text.
 #[derive(Clone)]
 struct Lie {
     head: String,
@@ -24,18 +24,18 @@ fn lie(head: &str, text: &'static str, times: usize) -> Lie {
     Lie { head: format!("HTTP/1.1 {head}\r\nConnection: close\r\n"), text, times }
 }
 
-/// A document that begins so and goes on with `text` until its reader has had enough.
+/// A document that begins with `begin` and continues with `text` until the reader stops.
 fn json(begin: &'static str, text: &'static str, times: usize) -> Lie {
     let lie = lie("200 OK", text, times);
     Lie { head: format!("{}Content-Type: application/json\r\n\r\n{begin}", lie.head), ..lie }
 }
 
-/// Serves the lie; what was asked is kept.
+/// Serves the lie; records the requests.
 fn liar(lie: Lie) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let told = asked.clone();
-    // It ends with the tests: nobody connects any more.
+    // The server ends with the tests: no client connects any more.
     std::thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
             let (lie, told) = (lie.clone(), told.clone());
@@ -53,7 +53,7 @@ fn tell(mut socket: TcpStream, lie: &Lie, told: &Mutex<Vec<String>>) -> std::io:
         let mut byte = [0];
         socket.read_exact(&mut byte)?;
         head.push(byte[0]);
-        // Registries are asked by TLS first.
+        // Registries are contacted over TLS first.
         if head == [0x16] {
             return Ok(());
         }
@@ -76,7 +76,7 @@ fn kubeconfig(folder: &Folder, server: SocketAddr) {
 }
 
 #[test]
-fn an_api_server_that_means_harm_costs_an_error_and_little_memory() {
+fn hostile_api_server_costs_an_error_and_little_memory() {
     let elsewhere = liar(json("{}", "", 0));
     let redirect = |code: &str| {
         let lie = lie(code, "", 0);
@@ -85,7 +85,7 @@ fn an_api_server_that_means_harm_costs_an_error_and_little_memory() {
             ..lie
         }
     };
-    // More than 64 MiB each where it says 1,100 times.
+    // More than 64 MiB each if repeated 1,100 times.
     let cases: [(&str, Lie); API] = [
         ("a tree of small maps", json("{\"items\":[{\"a\":[", "{\"\":0},", 300)),
         ("a list of small maps", json("{\"items\":[", "{\"a\":{\"b\":{}}},", 300)),
@@ -123,13 +123,13 @@ fn an_api_server_that_means_harm_costs_an_error_and_little_memory() {
         assert!(!done.stderr.contains(obeyed), "{name}: {done:?}");
         assert!(!asked.lock().unwrap().is_empty(), "{name}: it was asked");
     };
-    // Some are only given up after a while.
+    // Some time out.
     std::thread::scope(|scope| cases.into_iter().for_each(|case| drop(scope.spawn(|| try_one(case)))));
-    assert!(elsewhere.1.lock().unwrap().is_empty(), "nobody else gets the token");
+    assert!(elsewhere.1.lock().unwrap().is_empty(), "no other server gets the token");
 }
 
 #[test]
-fn a_registry_that_means_harm_costs_an_error_and_little_memory() {
+fn hostile_registry_costs_an_error_and_little_memory() {
     let elsewhere = liar(json("{}", "", 0));
     let with = |code: &str, lines: &str| {
         let lie = lie(code, "", 0);
@@ -165,11 +165,11 @@ fn a_registry_that_means_harm_costs_an_error_and_little_memory() {
         assert!(!done.stderr.contains(obeyed), "{name}: {done:?}");
         assert!(!folder.join("images.tar").exists(), "{name}");
     }
-    assert!(elsewhere.1.lock().unwrap().is_empty(), "nobody else is asked");
+    assert!(elsewhere.1.lock().unwrap().is_empty(), "no other server is contacted");
 }
 
 #[test]
-fn indexes_of_indexes_end() {
+fn nested_image_indexes_end() {
     const INDEX: &str = "application/vnd.oci.image.index.v1+json";
     let registry = Registry::start(Habits::default());
     let (root, _) = fill(&registry, "tool", false);
@@ -188,7 +188,7 @@ fn indexes_of_indexes_end() {
         let call = Sonobuoy::new("images download -p p.yaml -o images.tar --platform all");
         call.file("p.yaml", plugin(&image))
     };
-    // What is named a thousand times is fetched once.
+    // An object named a thousand times is fetched once.
     let many = index("many", &vec![&*root; 1_000]);
     download("many").stdout("images.tar\n").run_any();
     let asked = registry.log().iter().filter(|line| line.contains(&root)).count();

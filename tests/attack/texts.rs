@@ -1,5 +1,5 @@
-//! Texts that plugins leave and people are given: XML and YAML that unfold, nesting without end, definitions made to
-//! confuse. Each is read in bounded memory, or refused in words.
+//! Texts of plugins and users: expanding XML and YAML, endless nesting, confusing definitions. Each is read in bounded
+//! memory, or rejected with a reason.
 
 use serde_json::json;
 
@@ -66,7 +66,7 @@ fn results() -> Vec<(&'static str, &'static str, String)> {
         ("JSON of one endless line", "gojson", format!("{{\"Output\":\"{}", "x".repeat(8 << 20))),
         ("JSON with keys that differ", "gojson", (0..50_000).map(|n| format!("{{\"k{n}\":1}}\n")).collect()),
         (
-            "JSON whose tests go on for ever",
+            "JSON with endless tests",
             "gojson",
             (0..20_000).map(|n| format!("{{\"Action\":\"run\",\"Test\":\"t{n}\"}}\n")).collect(),
         ),
@@ -74,7 +74,7 @@ fn results() -> Vec<(&'static str, &'static str, String)> {
 }
 
 #[test]
-fn results_that_unfold_are_read_in_bounded_memory_and_time() {
+fn expanding_results_are_read_in_bounded_memory_and_time() {
     let cases = results();
     assert_eq!(cases.len(), RESULTS);
     for (name, format, text) in cases {
@@ -100,7 +100,7 @@ fn results_that_unfold_are_read_in_bounded_memory_and_time() {
 }
 
 #[test]
-fn definitions_made_to_confuse_are_refused_in_words() {
+fn confusing_definitions_are_rejected_with_reason() {
     let with = |key: &str, value: &str| {
         format!(
             "sonobuoy-config: {{driver: Job, plugin-name: p, {key}: {value}}}\nspec: {{name: x, image: i}}\n"
@@ -121,7 +121,7 @@ fn definitions_made_to_confuse_are_refused_in_words() {
         ("a name with an escape", named("\\u001b[2J"), 1),
         ("a name turned round", named("p\\u202eq"), 1),
         ("a name of 64 KiB", named(&"p".repeat(64 << 10)), 1),
-        ("a driver that is none", with("driver", "Pod"), 1),
+        ("an invalid driver", with("driver", "Pod"), 1),
         ("a time that overflows", with("timeout", "9999999999999999999h"), 1),
         ("an order that overflows", with("order", "99999999999999999999"), 1),
         ("a flag that is a map", with("results-anywhere", "{a: b}"), 1),
@@ -149,7 +149,7 @@ fn definitions_made_to_confuse_are_refused_in_words() {
         let obeyed = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(!done.stderr.contains(obeyed), "{name}: {done:?}");
     }
-    // What is as it should be passes beside them.
+    // Correct ones beside them are accepted.
     Sonobuoy::new("gen -p ok.yaml --kubernetes-version v1.30.0")
         .file("ok.yaml", named("p"))
         .stdout_has("plugin-name: p")
@@ -158,7 +158,7 @@ fn definitions_made_to_confuse_are_refused_in_words() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_that_never_ends_is_refused_wherever_one_is_named() {
+fn endless_files_are_rejected() {
     let folder = Folder::new();
     for words in [
         "status --kubeconfig /dev/zero",

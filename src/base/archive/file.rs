@@ -1,10 +1,11 @@
 //! Packs a folder into an archive file that is either complete or absent.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 use super::at;
 use super::pack::pack;
+use crate::Hashing;
 use crate::temp::NewFile;
 
 /// A finished archive.
@@ -21,30 +22,11 @@ pub fn pack_file(dir: &Path, path: &Path) -> io::Result<(NewFile, Packed)> {
     let pack = || {
         let file = NewFile::create(path, 0o600)?;
         let partial = file.partial().to_owned();
-        let out = Digesting { file, digest: ring::digest::Context::new(&ring::digest::SHA256), size: 0 };
-        let out = pack(dir, Some(&partial), BufWriter::with_capacity(64 << 10, out))?;
-        let Digesting { file, digest, size } = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        Ok((file, Packed { size, sha256: crate::hex(digest.finish()) }))
+        let out = BufWriter::with_capacity(64 << 10, Hashing::new(file));
+        let out = pack(dir, Some(&partial), out)?.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let size = out.size;
+        let (file, sha256) = out.finish();
+        Ok((file, Packed { size, sha256: crate::hex(sha256) }))
     };
     pack().map_err(|error| at(path, &error))
-}
-
-/// Digests what passes through.
-struct Digesting {
-    file: NewFile,
-    digest: ring::digest::Context,
-    size: u64,
-}
-
-impl Write for Digesting {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(data)?;
-        self.digest.update(&data[..count]);
-        self.size += count as u64;
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
 }

@@ -177,20 +177,14 @@ impl<R: Read> Reader<R> {
         if self.done {
             return Ok(None);
         }
-        let mut header = tar::Header::new_old();
-        let mut filled = 0;
-        while filled < header.as_bytes().len() {
-            let count = retry(|| self.input.read(&mut header.as_mut_bytes()[filled..]))?;
-            match (count, filled) {
-                // Some programs omit the end marker.
-                (0, 0) => {
-                    self.done = true;
-                    return Ok(None);
-                }
-                (0, _) => return Err(cut()),
-                _ => filled += count,
-            }
+        let mut bytes = Vec::with_capacity(BLOCK_BYTES as usize);
+        self.input.by_ref().take(BLOCK_BYTES).read_to_end(&mut bytes).map_err(input_error)?;
+        // Some programs omit the end marker.
+        if bytes.is_empty() {
+            self.done = true;
+            return Ok(None);
         }
+        let header = tar::Header::from_byte_slice(bytes.first_chunk::<512>().ok_or_else(cut)?).clone();
         let whole = sum(header.as_bytes());
         if whole == 0 {
             self.done = true;
@@ -248,15 +242,6 @@ pub(super) fn input_error(error: io::Error) -> Error {
     }
 }
 
-fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<usize, Error> {
-    loop {
-        match read() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            other => return other.map_err(input_error),
-        }
-    }
-}
-
 /// A name for a message.
 pub(super) fn show(name: &[u8]) -> String {
     let mut text: String = String::from_utf8_lossy(name).chars().take(200).collect();
@@ -276,16 +261,8 @@ fn damaged(error: &io::Error) -> Error {
     Error::Malformed(format!("not a tar archive: {error}"))
 }
 
-/// The sum of a header's bytes, eight at a time, so that a million headers do not take seconds.
 fn sum(bytes: &[u8]) -> u32 {
-    const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
-    // Four sums side by side, each of two bytes of every word: with 64 words, 16 bits are plenty.
-    let add = |sums: u64, word: &[u8; 8]| {
-        let word = u64::from_ne_bytes(*word);
-        sums + (word & EVEN) + (word >> 8 & EVEN)
-    };
-    let sums = bytes.as_chunks().0.iter().fold(0, add).to_ne_bytes();
-    sums.as_chunks().0.iter().map(|sum| u32::from(u16::from_ne_bytes(*sum))).sum()
+    bytes.iter().map(|byte| u32::from(*byte)).sum()
 }
 
 fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {

@@ -2,18 +2,17 @@
 
 use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek as _, Write};
+use std::io::{self, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::read::{Kind, Reader, input_error, show};
 use super::{Error, Gunzip, Limits, at};
 use crate::sys::{self, Open as _};
-use crate::temp;
 
-/// Links are created last; until then their names may take this much of the disk.
-const MAX_LINK_NAME_BYTES: u64 = 64 << 20;
-/// They take it in pieces of this size.
-const LINK_NAMES_AHEAD: u64 = 64 << 10;
+/// Links are created last; until then their names may take this much memory.
+const MAX_LINK_NAME_BYTES: usize = 8 << 20;
+/// Memory of a link without its name and target.
+const LINK_BYTES: usize = size_of::<[Vec<u8>; 2]>();
 /// Whoever walks through the folders later holds one open for each level.
 const MAX_LEVELS: usize = 256;
 /// How many names may be the same to the file system.
@@ -51,11 +50,11 @@ pub fn unpack_within(
     limits: &Limits,
     room: impl Fn(u64) -> bool,
 ) -> Result<Unpacked, Error> {
-    let room = Place { into, room: &room, entries: Cell::new(0), most: limits.entries };
+    let room = Place { into, room: &room, entries: Cell::new(0), max: limits.entries };
     let into = &room;
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
     let mut done = Unpacked::default();
-    let mut links = Links::default();
+    let (mut links, mut link_bytes) = (Vec::new(), 0);
     let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
         let (name, escaped) = match clean(&entry.name) {
@@ -90,7 +89,12 @@ pub fn unpack_within(
                 // A NUL ends a target, as on every system.
                 let target = entry.target.split(|byte| *byte == 0).next().unwrap_or_default();
                 into.count()?;
-                links.keep(into, [&entry.name, target])?;
+                link_bytes += LINK_BYTES + entry.name.len() + target.len();
+                if link_bytes > MAX_LINK_NAME_BYTES {
+                    let why = format!("more than {MAX_LINK_NAME_BYTES} bytes of link names");
+                    return Err(Error::TooLarge(why));
+                }
+                links.push([target.to_vec(), entry.name]);
             }
             Kind::Other => {
                 into.count()?;
@@ -98,53 +102,8 @@ pub fn unpack_within(
             }
         }
     }
-    make_links(into, links, &mut done)?;
+    make_links(into, &links, &mut done)?;
     Ok(done)
-}
-
-/// The links of an archive, which can have a million, in a file that has no name.
-#[derive(Default)]
-struct Links {
-    /// Name and target of each, each followed by a NUL.
-    file: Option<BufWriter<File>>,
-    bytes: u64,
-}
-
-impl Links {
-    /// Keeps name and target of another one, in a file in the folder of `place`.
-    fn keep(&mut self, place: &Place<'_>, words: [&[u8]; 2]) -> Result<(), Error> {
-        let words = words.map(|word| [word, b"\0"].concat()).concat();
-        let before = self.bytes;
-        self.bytes += words.len() as u64;
-        if before.div_ceil(LINK_NAMES_AHEAD) < self.bytes.div_ceil(LINK_NAMES_AHEAD) {
-            place.claim((words.len() as u64).max(LINK_NAMES_AHEAD))?;
-        }
-        if self.bytes > MAX_LINK_NAME_BYTES {
-            return Err(Error::TooLarge(format!("more than {MAX_LINK_NAME_BYTES} bytes of link names")));
-        }
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(BufWriter::new(temp::file(place.into).map_err(Error::Output)?)),
-        };
-        file.write_all(&words).map_err(Error::Output)
-    }
-
-    /// All of them, in their order, to be read once more.
-    fn read(&mut self) -> io::Result<impl Iterator<Item = io::Result<[Vec<u8>; 2]>>> {
-        let file = match &mut self.file {
-            Some(file) => {
-                file.flush()?;
-                file.get_mut().rewind()?;
-                Some(file.get_ref().try_clone()?)
-            }
-            None => None,
-        };
-        let mut words = file.into_iter().flat_map(|file| BufReader::new(file).split(0));
-        Ok(std::iter::from_fn(move || {
-            let (name, target) = words.next().zip(words.next())?;
-            Some(name.and_then(|name| Ok([name, target?])))
-        }))
-    }
 }
 
 /// The folder to unpack into, and the space that may be used.
@@ -152,15 +111,15 @@ struct Place<'a> {
     into: &'a Path,
     room: &'a dyn Fn(u64) -> bool,
     entries: Cell<u64>,
-    most: u64,
+    max: u64,
 }
 
 impl Place<'_> {
     /// Counts one more entry, or a folder that an entry implies.
     fn count(&self) -> Result<(), Error> {
         self.entries.set(self.entries.get() + 1);
-        if self.entries.get() > self.most {
-            return Err(Error::TooLarge(format!("more than {} entries", self.most)));
+        if self.entries.get() > self.max {
+            return Err(Error::TooLarge(format!("more than {} entries", self.max)));
         }
         Ok(())
     }
@@ -171,7 +130,7 @@ impl Place<'_> {
         self.claim(bytes)
     }
 
-    /// The same for what was counted before.
+    /// The same for an entry that was counted before.
     fn claim(&self, bytes: u64) -> Result<(), Error> {
         if (self.room)(bytes) {
             return Ok(());
@@ -312,19 +271,15 @@ fn write_file(reader: &mut impl Read, file: &mut File, path: &Path, buffer: &mut
 
 /// Creates the links that lead to something inside. A link may lead through another one, so there is a second round;
 /// since links are created last and replace nothing, no file is ever written through one.
-fn make_links(place: &Place<'_>, mut links: Links, done: &mut Unpacked) -> Result<(), Error> {
-    if links.bytes == 0 {
-        return Ok(());
-    }
+fn make_links(place: &Place<'_>, links: &[[Vec<u8>; 2]], done: &mut Unpacked) -> Result<(), Error> {
     let into = place.into;
     let root = into.canonicalize().map_err(|error| output_error(into, &error))?;
     for last in [false, true] {
-        for link in links.read().map_err(Error::Output)? {
-            let [name, target] = link.map_err(Error::Output)?;
-            let Ok(path) = clean(&name).map(|(name, _)| into.join(name)) else { continue };
+        for [target, name] in links {
+            let Ok(path) = clean(name).map(|(name, _)| into.join(name)) else { continue };
             let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-            if !made && !make_link(place, &root, &path, &target)? && last {
-                skip(done, &name, "it does not lead to anything inside the folder");
+            if !made && !make_link(place, &root, &path, target)? && last {
+                skip(done, name, "it does not lead to anything inside the folder");
             }
         }
     }

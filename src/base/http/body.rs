@@ -3,12 +3,10 @@
 //! `Ok(0)` is returned only at the true end. A body that is truncated, malformed or too slow fails for good, and the
 //! connection responds accordingly.
 
-use std::io::{self, Read};
-use std::time::{Duration, Instant};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 
-use super::Limits;
-use super::head::Framing;
-use super::wire::Input;
+use super::head::{Framing, Refusal};
+use super::wire::Wire;
 
 /// Maximum bytes of the line before a chunk, and of a trailer.
 const MAX_LINE_BYTES: usize = 1024;
@@ -17,51 +15,14 @@ const MAX_EXTRA_BYTES: usize = 64 * 1024;
 /// The connection goes on after a body of which no more than this was left unread.
 const MAX_SKIPPED_BYTES: u64 = 8 * 1024;
 
-/// Why a body could not be read to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    Malformed,
-    Slow,
-    Truncated,
-    /// Ended because other connections waited.
-    Evicted,
-}
-
-impl From<io::ErrorKind> for Failure {
-    fn from(kind: io::ErrorKind) -> Self {
-        match kind {
-            io::ErrorKind::InvalidData => Self::Malformed,
-            io::ErrorKind::TimedOut => Self::Slow,
-            io::ErrorKind::ConnectionAborted => Self::Evicted,
-            _ => Self::Truncated,
-        }
-    }
-}
-
-impl Failure {
-    /// What went wrong, for the peer and the log.
-    pub(super) fn reason(self) -> &'static str {
-        match self {
-            Self::Malformed => "the body is malformed",
-            Self::Slow => "the body arrived too slowly",
-            Self::Truncated => "the connection ended inside the body",
-            Self::Evicted => "the body arrived too slowly while other connections waited; try again",
-        }
-    }
-}
-
 /// Reads the body of a request.
 pub struct Body<'a> {
-    input: &'a mut Input,
+    input: &'a mut BufReader<Box<dyn Wire>>,
     state: State,
-    limits: &'a Limits,
     /// The client waits for `100 Continue`, which the first read sends.
     waiting: bool,
-    /// Time for which the peer was waited for, and the bytes that came.
-    waited: Duration,
-    received: u64,
     extras: usize,
-    failure: Option<Failure>,
+    failure: Option<io::ErrorKind>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,20 +40,13 @@ enum State {
 }
 
 impl<'a> Body<'a> {
-    pub(super) fn new(input: &'a mut Input, framing: Framing, waiting: bool, limits: &'a Limits) -> Self {
+    pub(super) fn new(input: &'a mut BufReader<Box<dyn Wire>>, framing: Framing, waiting: bool) -> Self {
         let state = match framing {
             Framing::Length(0) => State::Done,
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::ChunkLine,
         };
-        let waiting = waiting && state != State::Done;
-        Self { input, state, limits, waiting, waited: Duration::ZERO, received: 0, extras: 0, failure: None }
-    }
-
-    /// Makes reads fail when the body is not complete after `limit`.
-    pub fn finish_within(&mut self, limit: Duration) {
-        // A socket that refuses a timeout fails at its next read, too.
-        let _ = self.input.wire.set_deadline(Instant::now().checked_add(limit));
+        Self { input, state, waiting: waiting && state != State::Done, extras: 0, failure: None }
     }
 
     /// Whether everything was read.
@@ -100,9 +54,17 @@ impl<'a> Body<'a> {
         self.state == State::Done
     }
 
-    /// Why reading failed, if it did.
-    pub(super) fn failure(&self) -> Option<Failure> {
-        self.failure
+    /// The refusal of a body that could not be read to its end.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        let (status, reason) = match self.failure? {
+            io::ErrorKind::InvalidData => (400, "the body is malformed"),
+            io::ErrorKind::TimedOut => (408, "the body arrived too slowly"),
+            io::ErrorKind::ConnectionAborted => {
+                (503, "the body arrived too slowly while other connections waited; try again")
+            }
+            _ => (408, "the connection ended inside the body"),
+        };
+        Some(Refusal { status, reason })
     }
 
     /// Skips the rest if it is short; true when the end was reached.
@@ -117,35 +79,37 @@ impl<'a> Body<'a> {
     }
 
     fn step(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.waiting {
-            self.waiting = false;
-            self.input.wire.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
-            self.input.wire.flush()?;
+        if std::mem::take(&mut self.waiting) {
+            let wire = self.input.get_mut();
+            wire.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+            wire.flush()?;
         }
         loop {
             match self.state {
                 State::Done => return Ok(0),
-                State::Length(left) => {
-                    let got = self.take(buffer, left)?;
-                    let left = left - got as u64;
-                    self.state = if left == 0 { State::Done } else { State::Length(left) };
-                    return Ok(got);
-                }
-                State::Chunk(left) => {
-                    let got = self.take(buffer, left)?;
-                    let left = left - got as u64;
-                    self.state = if left == 0 { State::ChunkEnd } else { State::Chunk(left) };
+                State::Length(left) | State::Chunk(left) => {
+                    let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                    let got = self.input.read(&mut buffer[..room])?;
+                    if got == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    self.state = match (self.state, left - got as u64) {
+                        (State::Length(_), 0) => State::Done,
+                        (State::Length(_), left) => State::Length(left),
+                        (_, 0) => State::ChunkEnd,
+                        (_, left) => State::Chunk(left),
+                    };
                     return Ok(got);
                 }
                 State::ChunkLine => {
                     let line = self.line()?;
-                    let (size, extension) = chunk_line(&line).ok_or_else(malformed)?;
+                    let (size, extension) = chunk_line(&line).ok_or(io::ErrorKind::InvalidData)?;
                     self.spend(extension)?;
                     self.state = if size == 0 { State::Trailers } else { State::Chunk(size) };
                 }
                 State::ChunkEnd => {
                     if !self.line()?.is_empty() {
-                        return Err(malformed());
+                        return Err(io::ErrorKind::InvalidData.into());
                     }
                     self.state = State::ChunkLine;
                 }
@@ -154,7 +118,7 @@ impl<'a> Body<'a> {
                     if line.is_empty() {
                         self.state = State::Done;
                     } else if !is_field(&line) {
-                        return Err(malformed());
+                        return Err(io::ErrorKind::InvalidData.into());
                     }
                     self.spend(line.len())?;
                 }
@@ -162,95 +126,41 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Some of the next `left` bytes.
-    fn take(&mut self, buffer: &mut [u8], left: u64) -> io::Result<usize> {
-        let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let buffer = &mut buffer[..room];
-        let pending = self.input.pending();
-        if !pending.is_empty() {
-            let got = room.min(pending.len());
-            buffer[..got].copy_from_slice(&pending[..got]);
-            self.input.consume(got);
-            self.received = self.received.saturating_add(got as u64);
-            return Ok(got);
-        }
-        // No copy through the input's buffer.
-        self.timed(|input| input.wire.read(buffer))
-    }
-
     /// The next line without its end.
     fn line(&mut self) -> io::Result<Vec<u8>> {
-        let mut seen = 0;
-        loop {
-            let pending = self.input.pending();
-            if let Some(at) = pending[seen..].iter().position(|&byte| byte == b'\n').map(|at| seen + at) {
-                let line = pending[..at].strip_suffix(b"\r").ok_or_else(malformed)?;
-                let clean =
-                    line.len() <= MAX_LINE_BYTES && !line.iter().any(|&b| b.is_ascii_control() && b != b'\t');
-                let line = if clean { Ok(line.to_vec()) } else { Err(malformed()) };
-                self.input.consume(at + 1);
-                return line;
-            }
-            seen = pending.len();
-            if seen > MAX_LINE_BYTES + 1 {
-                return Err(malformed());
-            }
-            self.timed(Input::fill)?;
-        }
-    }
-
-    /// One read from the wire, which must keep the minimum rate.
-    fn timed(&mut self, read: impl FnOnce(&mut Input) -> io::Result<usize>) -> io::Result<usize> {
-        let before = Instant::now();
-        let got = read(self.input)?;
-        if got == 0 {
+        let (max, mut line) = (MAX_LINE_BYTES + 2, Vec::new());
+        self.input.by_ref().take(max as u64).read_until(b'\n', &mut line)?;
+        let is_whole = line.ends_with(b"\r\n");
+        if !is_whole && line.len() < max && line.last() != Some(&b'\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.waited += before.elapsed();
-        self.received = self.received.saturating_add(got as u64);
-        let earned = match self.limits.rate {
-            0 => Duration::MAX,
-            rate => Duration::from_secs(self.received / rate),
-        };
-        if self.waited > self.limits.stall.saturating_add(earned) {
-            return Err(io::ErrorKind::TimedOut.into());
+        line.truncate(line.len().saturating_sub(2));
+        if is_whole && !line.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t') {
+            Ok(line)
+        } else {
+            Err(io::ErrorKind::InvalidData.into())
         }
-        Ok(got)
     }
 
     fn spend(&mut self, extra: usize) -> io::Result<()> {
         self.extras += extra;
-        if self.extras > MAX_EXTRA_BYTES { Err(malformed()) } else { Ok(()) }
+        if self.extras > MAX_EXTRA_BYTES { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
     }
 }
 
 impl Read for Body<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(failure) = self.failure {
-            return Err(failure.into());
+        if self.failure.is_none() && !buffer.is_empty() {
+            match self.step(buffer) {
+                Ok(got) => return Ok(got),
+                Err(error) => self.failure = Some(error.kind()),
+            }
         }
-        if buffer.is_empty() {
-            return Ok(0);
+        match (self.failure, self.refusal()) {
+            (Some(kind), Some(refusal)) => Err(io::Error::new(kind, refusal.reason)),
+            _ => Ok(0),
         }
-        let result = self.step(buffer);
-        result.map_err(|error| self.failure.insert(error.kind().into()).to_owned().into())
     }
-}
-
-impl From<Failure> for io::Error {
-    fn from(failure: Failure) -> Self {
-        let kind = match failure {
-            Failure::Malformed => io::ErrorKind::InvalidData,
-            Failure::Slow => io::ErrorKind::TimedOut,
-            Failure::Truncated => io::ErrorKind::UnexpectedEof,
-            Failure::Evicted => io::ErrorKind::ConnectionAborted,
-        };
-        Self::new(kind, failure.reason())
-    }
-}
-
-fn malformed() -> io::Error {
-    io::ErrorKind::InvalidData.into()
 }
 
 /// The size of a chunk, and the length of the extension, from the line before it.
@@ -267,8 +177,7 @@ fn chunk_line(line: &[u8]) -> Option<(u64, usize)> {
 
 /// Whether a line of a trailer has a name.
 fn is_field(line: &[u8]) -> bool {
-    let name =
-        line.iter().take_while(|&&byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
-    let name = name.count();
+    let is_token = |byte: &&u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let name = line.iter().take_while(is_token).count();
     name > 0 && line.get(name) == Some(&b':')
 }

@@ -1,21 +1,22 @@
 //! One connection on one thread: requests in order, each with its response, until one side ends it.
 
-use std::io;
+use std::io::{self, BufRead as _, BufReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::body::{Body, Failure};
+use super::body::Body;
 use super::head::{self, Framing, Head, Refusal};
-use super::meter::Phase;
-use super::wire::Input;
+use super::queue::Party;
+use super::wire::{Phase, Wire};
 use super::{Handler, LONG_BODY, Limits, Peer, Request, Response};
 
 /// A connection between handshake and end.
 pub(super) struct Connection {
-    pub(super) input: Input,
+    input: BufReader<Box<dyn Wire>>,
     pub(super) peer: Peer,
+    pub(super) party: Party,
     /// A request that waits for its turn.
-    pub(super) head: Option<Box<Head>>,
+    head: Option<Head>,
     /// Whether no request has come yet.
     is_new: bool,
 }
@@ -31,8 +32,8 @@ pub(super) enum Served {
 }
 
 impl Connection {
-    pub(super) fn new(input: Input, peer: Peer) -> Self {
-        Self { input, peer, head: None, is_new: true }
+    pub(super) fn new(wire: Box<dyn Wire>, peer: Peer, party: Party) -> Self {
+        Self { input: BufReader::with_capacity(4 << 10, wire), peer, party, head: None, is_new: true }
     }
 
     /// Serves requests until the end, or until one is a long upload that `may_be_long` does not permit. Where `is_last`
@@ -44,75 +45,46 @@ impl Connection {
         is_last: &dyn Fn() -> bool,
         handler: &Handler<'_>,
     ) -> Served {
-        loop {
-            let served = match self.head(limits) {
-                Ok(Some(head)) if is_long(&head) && !may_be_long() => {
-                    self.head = Some(head);
-                    return Served::Long;
-                }
-                Ok(Some(head)) => self.respond(*head, limits, is_last, handler),
-                Ok(None) => Ok(Some(Served::Ended)),
+        let served = loop {
+            let head = match self.head.take().map_or_else(|| self.head(limits), |head| Ok(Some(head))) {
+                Ok(Some(head)) => head,
+                Ok(None) => break Served::Ended,
                 Err(refusal) => return self.refuse(refusal),
             };
-            match served {
-                Ok(None) => {}
-                Ok(Some(served)) => {
-                    self.input.wire.close();
-                    return served;
-                }
-                Err(error) => {
-                    log::debug!("lost the connection of {}: {error}", self.peer.address);
-                    self.input.wire.close();
-                    return Served::Ended;
-                }
+            if !matches!(head.framing, Framing::Length(..=LONG_BODY)) && !may_be_long() {
+                self.head = Some(head);
+                return Served::Long;
             }
-        }
+            if let Some(served) = self.respond(head, is_last, handler) {
+                break served;
+            }
+        };
+        self.input.get_mut().close();
+        served
     }
 
     /// Sends a refusal, after which nothing more is read.
     pub(super) fn refuse(&mut self, refusal: Refusal) -> Served {
         log::debug!("refused a request from {}: {}", self.peer.address, refusal.reason);
-        let written = refusal.response().write(&mut *self.input.wire, true, true);
-        self.input.wire.close();
+        let wire = self.input.get_mut();
+        let written = refusal.response().write(wire, true, true);
+        wire.close();
         if written.is_ok() { Served::Unread } else { Served::Ended }
     }
 
     /// The head of the next request; `None` at the end of the connection.
-    fn head(&mut self, limits: &Limits) -> Result<Option<Box<Head>>, Refusal> {
-        if let Some(head) = self.head.take() {
-            return Ok(Some(head));
-        }
-        let (mut seen, mut blank) = (0, 0);
+    fn head(&mut self, limits: &Limits) -> Result<Option<Head>, Refusal> {
+        let (mut bytes, mut blank) = (Vec::new(), 0);
         // A new connection is about to send its request; only one that had a response may be ended while it idles.
         match std::mem::replace(&mut self.is_new, false) {
             true => self.enter(Phase::Handshake, limits.handshake),
             false => self.enter(Phase::Idle, limits.idle),
         }
         loop {
-            // Old clients send an empty line or two between requests.
-            while blank < 2 && seen == 0 && self.input.pending().starts_with(b"\r\n") {
-                self.input.consume(2);
-                blank += 1;
-            }
-            let pending = self.input.pending();
-            if !(pending.is_empty() || blank < 2 && pending == b"\r") {
+            let seen = bytes.len();
+            match self.input.fill_buf() {
                 // Not a byte beyond the limit counts, so that the verdict is the same however the bytes arrive.
-                let within = &pending[..pending.len().min(limits.head_bytes)];
-                if let Some(end) = head::end(within, seen)? {
-                    let head = head::parse(&pending[..end]);
-                    self.input.consume(end);
-                    return head.map(|head| Some(Box::new(head)));
-                }
-                if within.len() == limits.head_bytes {
-                    return Err(Refusal { status: 431, reason: "the head is too long" });
-                }
-                if seen == 0 {
-                    self.enter(Phase::Request, limits.head);
-                }
-                seen = self.input.pending().len();
-            }
-            match self.input.fill() {
-                Ok(1..) => {}
+                Ok(piece @ [_, ..]) => bytes.extend(piece.iter().take(limits.head_bytes - seen)),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {
                     return Err(Refusal { status: 408, reason: "the head arrived too slowly" });
                 }
@@ -122,68 +94,61 @@ impl Connection {
                 }
                 _ => return Ok(None),
             }
+            let end = head::end(&bytes, seen)?;
+            self.input.consume(end.unwrap_or(bytes.len()) - seen);
+            match end {
+                // Old clients send an empty line or two between requests.
+                Some(2) if blank < 2 => {
+                    bytes.clear();
+                    blank += 1;
+                }
+                Some(end) => return head::parse(&bytes[..end]).map(Some),
+                None if bytes.len() == limits.head_bytes => {
+                    return Err(Refusal { status: 431, reason: "the head is too long" });
+                }
+                None if seen == 0 => self.enter(Phase::Request, limits.head),
+                None => {}
+            }
         }
     }
 
-    fn enter(&mut self, phase: Phase, limit: Duration) {
+    fn enter(&self, phase: Phase, limit: Duration) {
         self.peer.meter.enter(phase);
-        // A socket that refuses a timeout fails at its next read, too.
-        let _ = self.input.wire.set_deadline(Instant::now().checked_add(limit));
+        self.peer.meter.finish_within(Some(limit));
     }
 
     /// Responds to one request; `None` if another may follow.
-    fn respond(
-        &mut self,
-        head: Head,
-        limits: &Limits,
-        is_last: &dyn Fn() -> bool,
-        handler: &Handler<'_>,
-    ) -> io::Result<Option<Served>> {
-        self.input.wire.set_deadline(None)?;
-        let (input, peer) = (&mut self.input, &self.peer);
+    fn respond(&mut self, head: Head, is_last: &dyn Fn() -> bool, handler: &Handler<'_>) -> Option<Served> {
+        let peer = &self.peer;
         peer.meter.enter(Phase::Request);
-        let is_head = head.method == "HEAD";
+        peer.meter.finish_within(None);
+        let Head { method, path, headers, framing, expects_continue, keep_alive } = head;
+        let length = if let Framing::Length(length) = framing { Some(length) } else { None };
+        let body = Body::new(&mut self.input, framing, expects_continue);
+        let mut request = Request { method, path, headers, peer, length, body };
+        // The handler shares only values that are behind locks.
+        let handled = catch_unwind(AssertUnwindSafe(|| handler(&mut request)));
+        let Request { method, path, mut body, .. } = request;
         // A worker uploads once; its connection leaves the thread to the next.
-        let keep_alive = head.keep_alive && head.method != "PUT";
-        let length = match head.framing {
-            Framing::Length(length) => Some(length),
-            Framing::Chunked => None,
-        };
-        let body = Body::new(input, head.framing, head.expects_continue, limits);
-        let Head { method, path, query, headers, .. } = head;
-        let mut request = Request { method, path, query, headers, peer, length, body };
-        let (mut response, sound) = match head::canonical(&request.path) {
-            Some(path) => {
-                let query = request.query.as_ref().map_or(String::new(), |query| format!("?{query}"));
-                (Response::empty(301).header("location", path + &query), true)
-            }
-            // The handler shares only values that are behind locks.
-            None => match catch_unwind(AssertUnwindSafe(|| handler(&mut request))) {
-                Ok(response) => (response, true),
-                Err(_) => {
-                    log::error!("a request from {} to `{}` ended in a panic", peer.address, request.path);
-                    (Response::text(500, "internal error"), false)
-                }
-            },
-        };
-        let mut body = request.body;
-        if let Some(failure) = body.failure() {
-            let status = match failure {
-                Failure::Malformed => 400,
-                Failure::Slow | Failure::Truncated => 408,
-                Failure::Evicted => 503,
-            };
-            response = Refusal { status, reason: failure.reason() }.response();
+        let keep_alive = keep_alive && method != "PUT" && handled.is_ok();
+        let mut response = handled.unwrap_or_else(|_| {
+            log::error!("a request from {} to `{path}` ended in a panic", peer.address);
+            Response::text(500, "internal error")
+        });
+        if let Some(refusal) = body.refusal() {
+            response = refusal.response();
         }
-        let go_on = keep_alive && sound && body.skip() && !is_last();
+        let go_on = keep_alive && body.skip() && !is_last();
         let is_done = body.is_done();
-        self.input.wire.set_deadline(None)?;
-        response.write(&mut *self.input.wire, !is_head, !go_on)?;
-        Ok(match (go_on, is_done) {
-            (true, _) => None,
-            (false, true) => Some(Served::Ended),
-            (false, false) => Some(Served::Unread),
-        })
+        peer.meter.finish_within(None);
+        if let Err(error) = response.write(self.input.get_mut(), method != "HEAD", !go_on) {
+            log::debug!("lost the connection of {}: {error}", peer.address);
+            return Some(Served::Ended);
+        }
+        if go_on {
+            return None;
+        }
+        Some(if is_done { Served::Ended } else { Served::Unread })
     }
 }
 
@@ -192,8 +157,4 @@ impl Refusal {
         let response = Response::text(self.status, self.reason);
         if self.status == 503 { response.header("retry-after", "5") } else { response }
     }
-}
-
-fn is_long(head: &Head) -> bool {
-    !matches!(head.framing, Framing::Length(..=LONG_BODY))
 }

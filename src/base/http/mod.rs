@@ -1,19 +1,17 @@
 //! The HTTP/1.1 server, over TLS or plain: one thread per connection that has something to say, strict framing, limits.
 //!
-//! Owns the wire: what a request is, where its body ends, how long a peer may take. Knows no route, no plugin, no file.
-//! The thread of [`Server::run`] accepts connections and parks them: a parked connection costs a descriptor and no
-//! thread. One that becomes readable enters the `queue`, which says who gets the next of at most [`Limits::threads`]
-//! threads. That thread performs the handshake, reads requests and responds, until the connection ends.
+//! The thread of [`Server::run`] accepts connections and parks them (`park`): a parked connection costs a descriptor and no
+//! thread. One that becomes readable enters the `queue`, whose first page says which client is served next, by one of at
+//! most [`Limits::threads`] threads. That thread performs the handshake on the `wire`, and serves the `connection`: it checks
+//! each `head`, lets the handler read the `body`, and writes the `response`. A doubt about the end of a message is a refusal
+//! and the end of the connection, and a body is never complete because its sender went away. Knows no routes or files.
 //!
-//! Every doubt about where a message ends is a refusal and the end of the connection. A body is never complete because
-//! its sender went away. We do not use tiny_http: it cannot require client certificates, accepts malformed lengths, and
-//! aborts on a declared length of 10^15.
+//! tiny_http was no alternative: it cannot require client certificates, accepts malformed lengths, and aborts on a declared
+//! length of 10^15.
 
 mod body;
 mod connection;
 mod head;
-mod listen;
-mod meter;
 mod park;
 mod queue;
 mod response;
@@ -28,23 +26,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use rustls::pki_types::CertificateDer;
 
-use crate::quota::Permit;
 use crate::stop::Stop;
 use crate::sys;
 pub use body::Body;
 use connection::{Connection, Served};
 pub use head::Headers;
 use head::Refusal;
-pub use meter::Meter;
-use park::Parking;
-use queue::{Job, Party};
+use park::{Parking, listen};
+use queue::{Party, Queue, Turn, Work};
 pub use response::Response;
 #[cfg(any(fuzzing, test))]
 pub use tests::script::consistent;
-use wire::{Input, Socket};
+pub use wire::Meter;
+use wire::Socket;
 
 /// Connections that the system keeps until they are accepted. The usual 128 costs a burst of workers seconds.
 const BACKLOG: i32 = 4096;
@@ -57,7 +54,6 @@ const LONG_BODY: u64 = 1 << 20;
 
 /// Decides on the response to a request.
 type Handler<'a> = dyn Fn(&mut Request<'_>) -> Response + Sync + 'a;
-type Queue = queue::Queue<Arrival, Box<Session>>;
 
 /// What peers may use.
 #[derive(Clone, Debug)]
@@ -124,15 +120,14 @@ pub struct Peer {
 pub struct Request<'a> {
     /// As it was sent; methods are case-sensitive.
     pub method: String,
-    /// Percent-encoded, without the query, never with empty or dot segments.
+    /// Percent-encoded, as it was sent, without the query.
     pub path: String,
-    /// The part after the `?`.
-    pub query: Option<String>,
     /// All header lines.
     pub headers: Headers,
     /// Its sender.
     pub peer: &'a Peer,
-    length: Option<u64>,
+    /// The declared length of the body, 0 without one; `None` if only its end tells.
+    pub length: Option<u64>,
     body: Body<'a>,
 }
 
@@ -141,20 +136,6 @@ impl<'a> Request<'a> {
     pub fn body(&mut self) -> &mut Body<'a> {
         &mut self.body
     }
-
-    /// The declared length of the body, 0 without one; `None` if only its end tells.
-    pub fn declared_length(&self) -> Option<u64> {
-        self.length
-    }
-}
-
-/// A connection that became readable.
-type Arrival = (TcpStream, SocketAddr);
-
-/// A connection after its handshake.
-struct Session {
-    connection: Connection,
-    party: Party,
 }
 
 /// A server that listens already.
@@ -169,16 +150,14 @@ pub struct Server {
 impl Server {
     /// Listens at `address`, a host and a port; port 0 is a free one. The wildcard of either family is that of both.
     pub fn bind(address: &str) -> anyhow::Result<Self> {
-        let listener = match listen::listen(address) {
-            Ok(listener) => listener,
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                bail!(
-                    "cannot listen at `{address}`: the port is taken; stop what listens there or choose another"
-                );
-            }
-            Err(error) => return Err(error).with_context(|| format!("cannot listen at `{address}`")),
-        };
-        sys::listen(&listener, BACKLOG).with_context(|| format!("cannot listen at `{address}`"))?;
+        let listening =
+            listen(address).and_then(|listener| sys::listen(&listener, BACKLOG).map(|()| listener));
+        let listener = listening.map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => anyhow!(
+                "cannot listen at `{address}`: the port is taken; stop what listens there or choose another"
+            ),
+            _ => anyhow::Error::new(error).context(format!("cannot listen at `{address}`")),
+        })?;
         let address = listener.local_addr().context("cannot get the port")?;
         Ok(Self { listener, address, tls: None, principal: None, limits: Limits::default() })
     }
@@ -215,32 +194,29 @@ impl Server {
         stop: &Stop,
         handler: impl Fn(&mut Request<'_>) -> Response + Sync,
     ) -> anyhow::Result<()> {
-        let limits = Limits { parked: self.parked(), ..self.limits.clone() };
-        let queue = Queue::new(&limits);
-        let mut parking = Parking::new(&self.listener, &limits).context("cannot wait for connections")?;
-        let (queue, limits, handler): (_, _, &Handler<'_>) = (&queue, &limits, &handler);
+        let limits = &Limits { parked: self.parked(), ..self.limits.clone() };
+        let (queue, handler): (_, &Handler<'_>) = (&Queue::new(limits), &handler);
+        let mut parking = Parking::new(&self.listener, limits).context("cannot wait for connections")?;
         std::thread::scope(|scope| {
-            let start_threads = || {
-                while queue.wants_thread() {
-                    let thread = std::thread::Builder::new().name("http".into()).stack_size(STACK_BYTES);
-                    if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
-                        // The queue is checked again soon; other threads may serve it meanwhile.
-                        queue.without_thread();
-                        return log::warn!("cannot start a thread for connections: {error}");
-                    }
-                }
-            };
             let mut checked = Instant::now();
             while !stop.stopped() {
                 for (socket, address) in parking.readable(CHECK_INTERVAL) {
-                    queue.arrive(Party::of(address.ip()), (socket, address));
+                    queue.arrive(socket, address);
                 }
                 if checked.elapsed() >= CHECK_INTERVAL {
                     checked = Instant::now();
                     parking.expire();
                     queue.press();
                 }
-                start_threads();
+                while queue.wants_thread() {
+                    let thread = std::thread::Builder::new().name("http".into()).stack_size(STACK_BYTES);
+                    if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
+                        // The queue is checked again soon; other threads may serve it meanwhile.
+                        queue.without_thread();
+                        log::warn!("cannot start a thread for connections: {error}");
+                        break;
+                    }
+                }
             }
             drop(parking);
             // From now on connections are refused by the system.
@@ -257,70 +233,79 @@ impl Server {
 
     /// A thread: serves one connection after another.
     fn work(&self, queue: &Queue, limits: &Limits, handler: &Handler<'_>) {
-        while let Some(job) = queue.next() {
+        while let Some(turn) = queue.next() {
             // One panic must not end the thread, which the queue counts.
-            let served = catch_unwind(AssertUnwindSafe(|| match job {
-                Job::Arrival((socket, address), _busy, unknown) => {
-                    let meter = Arc::new(Meter::new(Arc::new(socket)));
-                    let active = queue.activate(Party::of(address.ip()), Arc::clone(&meter));
-                    match self.open(meter, address, limits) {
-                        Ok(session) => {
-                            if session.connection.peer.certificate.is_some() {
-                                queue.identified(unknown);
-                            }
-                            active.belongs_to(&session.party);
-                            serve(queue, limits, session, None, handler);
-                        }
-                        Err(error) => log::debug!("no connection with {address}: {error}"),
-                    }
-                }
-                Job::Upload(session, _busy, running) => {
-                    let _active =
-                        queue.activate(session.party.clone(), Arc::clone(&session.connection.peer.meter));
-                    serve(queue, limits, session, Some(running), handler);
-                }
-            }));
-            if served.is_err() {
+            if catch_unwind(AssertUnwindSafe(|| self.serve(queue, turn, limits, handler))).is_err() {
                 log::error!("a connection ended in a panic");
             }
         }
     }
 
+    /// Serves a connection until its end, or until it must wait for a long upload.
+    fn serve(&self, queue: &Queue, turn: Turn, limits: &Limits, handler: &Handler<'_>) {
+        let Turn { work, permit, _busy } = turn;
+        let mut permit = Some(permit);
+        let mut connection = match work {
+            Work::Arrival(socket, address) => match self.open(socket, address, limits) {
+                Ok(connection) => {
+                    if connection.peer.certificate.is_some() {
+                        permit.take().into_iter().for_each(|unknown| queue.identified(unknown));
+                    }
+                    connection
+                }
+                Err(error) => return log::debug!("no connection with {address}: {error}"),
+            },
+            Work::Upload(connection, waited) => {
+                drop(waited);
+                connection
+            }
+        };
+        let (party, meter) = (connection.party.clone(), Arc::clone(&connection.peer.meter));
+        let _active = queue.activate(party.clone(), Arc::clone(&meter));
+        let mut may_be_long = || {
+            permit = permit.take().or_else(|| queue.begin_upload(&party));
+            permit.is_some() || matches!(party, Party::Address(_))
+        };
+        let is_last = || queue.is_pressed() || queue.is_closing();
+        let mut served = connection.serve(limits, &mut may_be_long, &is_last, handler);
+        if served == Served::Long {
+            let Some(mut refused) = queue.postpone(connection) else { return };
+            served = refused.refuse(Refusal { status: 503, reason: "too many uploads wait; try again" });
+        }
+        if served == Served::Unread {
+            meter.linger();
+        }
+    }
+
     /// Performs the handshake.
-    fn open(&self, meter: Arc<Meter>, address: SocketAddr, limits: &Limits) -> io::Result<Box<Session>> {
-        let socket = Socket::new(Arc::clone(&meter), limits.stall)?;
-        let session = |input, certificate, party| {
-            Box::new(Session {
-                connection: Connection::new(
-                    input,
-                    Peer { address, certificate, meter: Arc::clone(&meter), open: Arc::default() },
-                ),
-                party,
-            })
+    fn open(&self, socket: TcpStream, address: SocketAddr, limits: &Limits) -> io::Result<Box<Connection>> {
+        let meter = Arc::new(Meter::new(socket, limits)?);
+        let connection = |wire, certificate, party| {
+            let peer = Peer { address, certificate, meter: Arc::clone(&meter), open: Arc::default() };
+            Box::new(Connection::new(wire, peer, party))
         };
-        let Some(config) = &self.tls else {
-            return Ok(session(Input::new(Box::new(socket)), None, Party::of(address.ip())));
-        };
+        let plain = || connection(Box::new(Socket(Arc::clone(&meter))), None, Party::of(address.ip()));
+        let Some(config) = &self.tls else { return Ok(plain()) };
         let mut first = [0];
         // A TLS record does not begin with a letter; a request without TLS does.
-        if meter.socket().is_some_and(|tcp| tcp.peek(&mut first).is_ok()) && first[0].is_ascii_uppercase() {
-            let mut plain = session(Input::new(Box::new(socket)), None, Party::of(address.ip()));
-            plain.connection.refuse(Refusal { status: 400, reason: "this port speaks HTTPS" });
+        if meter.socket()?.peek(&mut first).is_ok() && first[0].is_ascii_uppercase() {
+            plain().refuse(Refusal { status: 400, reason: "this port speaks HTTPS" });
             meter.linger();
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let deadline = Instant::now() + limits.handshake;
-        match wire::handshake(Arc::clone(config), socket, deadline) {
+        match wire::handshake(Arc::clone(config), Arc::clone(&meter), limits.handshake) {
             Ok(tls) => {
-                let certificate = tls.certificate();
+                let certificate = tls.conn.peer_certificates().and_then(|chain| chain.first());
+                let certificate = certificate.map(|first| first.clone().into_owned());
                 let principal = certificate.as_ref().and_then(|found| self.principal?(found));
                 let party = principal.map_or(Party::of(address.ip()), |name| Party::Principal(name.into()));
-                Ok(session(Input::new(Box::new(tls)), certificate, party))
+                Ok(connection(Box::new(tls), certificate, party))
             }
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
             Err(error) => {
-                // The peer may be sending a request already, and must still receive the alert.
-                meter.linger();
+                if error.kind() != io::ErrorKind::TimedOut {
+                    // The peer may be sending a request already, and must still receive the alert.
+                    meter.linger();
+                }
                 Err(error)
             }
         }
@@ -333,34 +318,5 @@ impl Server {
         let used = threads as u64 * 2 + waiting_uploads + OTHERS;
         let files = sys::raise_open_files(used + parked as u64);
         usize::try_from(files.saturating_sub(used)).unwrap_or(parked).clamp(1, parked)
-    }
-}
-
-/// Serves a connection until its end, or until it must wait for a long upload.
-fn serve(
-    queue: &Queue,
-    limits: &Limits,
-    mut session: Box<Session>,
-    mut running: Option<Permit<Party>>,
-    handler: &Handler<'_>,
-) {
-    let party = session.party.clone();
-    let mut may_be_long = || match party {
-        Party::Address(_) => true,
-        Party::Principal(_) => {
-            running = running.take().or_else(|| queue.begin_upload(&party));
-            running.is_some()
-        }
-    };
-    let is_last = || queue.is_pressed() || queue.is_closing();
-    let mut served = session.connection.serve(limits, &mut may_be_long, &is_last, handler);
-    let meter = Arc::clone(&session.connection.peer.meter);
-    if served == Served::Long {
-        let Err(mut refused) = queue.postpone(&party, session) else { return };
-        let busy = Refusal { status: 503, reason: "too many uploads wait; try again" };
-        served = refused.connection.refuse(busy);
-    }
-    if served == Served::Unread {
-        meter.linger();
     }
 }

@@ -1,15 +1,18 @@
-//! Accepted connections that have said nothing yet: a descriptor each, and no thread.
+//! The listening socket, and accepted connections that have said nothing yet: a descriptor each, and no thread.
+//!
+//! A wildcard means all addresses of IPv4 and IPv6: pods in a network with IPv6 alone could not reach a server at `0.0.0.0`,
+//! and a machine with IPv4 alone must not fail for lack of the other family.
 //!
 //! A parked connection is never closed to make way for another: when all descriptors are in use, new connections wait
 //! in the system's backlog. One that stays silent is closed after [`Limits::silent`].
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::{Limits, listen};
-use crate::sys::{Found, Poller};
+use super::Limits;
+use crate::sys::{self, Poller, Readable};
 
 /// The listening socket's number for the poller; connections are counted from 1.
 const LISTENER: u64 = 0;
@@ -18,9 +21,8 @@ const LISTENER: u64 = 0;
 pub(super) struct Parking<'a> {
     listener: &'a TcpListener,
     poller: Poller,
-    parked: HashMap<u64, (TcpStream, SocketAddr)>,
     /// In the order in which they came.
-    since: VecDeque<(u64, Instant)>,
+    parked: BTreeMap<u64, (TcpStream, SocketAddr, Instant)>,
     next: u64,
     max: usize,
     silent: Duration,
@@ -34,8 +36,7 @@ impl<'a> Parking<'a> {
         Ok(Self {
             listener,
             poller,
-            parked: HashMap::new(),
-            since: VecDeque::new(),
+            parked: BTreeMap::new(),
             next: LISTENER,
             max: limits.parked,
             silent: limits.silent,
@@ -47,29 +48,33 @@ impl<'a> Parking<'a> {
         let found = self.poller.wait(limit).unwrap_or_else(|error| {
             log::warn!("cannot wait for connections: {error}");
             std::thread::park_timeout(limit);
-            Found::Anybody
+            Readable::Anybody
         });
         // Each time, since a connection that could not be accepted is not announced again.
         self.accept();
         let ids = match found {
-            Found::These(ids) => ids,
-            Found::Anybody => {
-                self.parked.iter().filter(|(_, (socket, _))| is_readable(socket)).map(|(id, _)| *id).collect()
-            }
+            Readable::These(ids) => ids,
+            Readable::Anybody => self
+                .parked
+                .iter()
+                .filter(|(_, (socket, ..))| is_readable(socket))
+                .map(|(id, _)| *id)
+                .collect(),
         };
         let leave = |id: u64| {
-            let left = self.parked.remove(&id)?;
-            self.poller.remove(&left.0);
-            Some(left)
+            let (socket, address, _) = self.parked.remove(&id)?;
+            self.poller.remove(&socket);
+            Some((socket, address))
         };
         ids.into_iter().filter_map(leave).collect()
     }
 
     /// Closes connections that have been silent for too long.
     pub(super) fn expire(&mut self) {
-        while let Some((id, _)) = self.since.front().filter(|(_, since)| since.elapsed() >= self.silent) {
-            self.parked.remove(id);
-            self.since.pop_front();
+        while let Some(first) =
+            self.parked.first_entry().filter(|first| first.get().2.elapsed() >= self.silent)
+        {
+            first.remove();
         }
     }
 
@@ -85,8 +90,7 @@ impl<'a> Parking<'a> {
                         log::debug!("cannot wait for {address}: {error}");
                         continue;
                     }
-                    self.since.push_back((self.next, Instant::now()));
-                    self.parked.insert(self.next, (socket, listen::canonical(address)));
+                    self.parked.insert(self.next, (socket, canonical(address), Instant::now()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The peer went away before it was accepted.
@@ -105,4 +109,65 @@ fn is_readable(socket: &TcpStream) -> bool {
     let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
     socket.set_nonblocking(false).is_err()
         || !matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Listens at `address`, a host and a port.
+pub(super) fn listen(address: &str) -> io::Result<TcpListener> {
+    let Some(port) = wildcard(address) else { return TcpListener::bind(address) };
+    match sys::listen_at_all(port) {
+        Ok(listener) => Ok(listener),
+        // The kernel lacks IPv6, or another program has the port there.
+        Err(error) => {
+            let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
+            log::info!("port {port} is open over IPv4 only: {error}");
+            Ok(listener)
+        }
+    }
+}
+
+/// The address of a peer; a socket of both families maps IPv4 into IPv6.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// The port of a wildcard.
+fn wildcard(address: &str) -> Option<u16> {
+    let address: SocketAddr = address.parse().ok()?;
+    address.ip().is_unspecified().then_some(address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn wildcard_of_either_family_accepts_both() {
+        let families: [std::net::IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        for host in families {
+            if TcpListener::bind((host, 0)).is_err() {
+                crate::testing::skipped("ipv6", &format!("this machine has no {host}"));
+                continue;
+            }
+            for address in ["0.0.0.0:0", "[::]:0"] {
+                let listener = listen(address).unwrap();
+                let port = listener.local_addr().unwrap().port();
+                let client = TcpStream::connect((host, port)).unwrap();
+                let (_, from) = listener.accept().unwrap();
+                assert_eq!(canonical(from), client.local_addr().unwrap(), "{address} {host}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_addresses_are_taken_literally() {
+        for address in ["127.0.0.1:0", "localhost:8080", "[::1]:1", "0.0.0.0", "::"] {
+            assert_eq!(wildcard(address), None, "{address}");
+        }
+        let taken = listen("0.0.0.0:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let again = listen(&format!("0.0.0.0:{port}")).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+    }
 }

@@ -7,15 +7,17 @@
 //! half. While a connection waits and the other three quarters are occupied, the slowest requests of the party with
 //! most threads are ended.
 //!
-//! Knows neither sockets nor TLS; starts no thread.
+//! Starts no thread, and performs no I/O.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::Limits;
-use super::meter::Meter;
+use super::connection::Connection;
+use super::wire::Meter;
 use crate::quota::{Permit, Quota};
 
 /// A thread that finds no work for this long ends.
@@ -38,9 +40,25 @@ impl Party {
     }
 }
 
+/// What waits for a thread.
+pub(super) enum Work {
+    /// A connection that became readable.
+    Arrival(TcpStream, SocketAddr),
+    /// A connection with a long upload, and its permit to wait.
+    Upload(Box<Connection>, Permit<Party>),
+}
+
+/// Work for a thread, with the permits that it holds meanwhile.
+pub(super) struct Turn {
+    pub(super) work: Work,
+    /// For a connection without a certificate, or for a long upload.
+    pub(super) permit: Permit<Party>,
+    pub(super) _busy: Permit<Party>,
+}
+
 /// Connections that wait for a thread, and those that have one.
-pub(super) struct Queue<A, U> {
-    limits: Limits,
+pub(super) struct Queue {
+    threads: u64,
     /// Threads in use, by party.
     busy: Quota<Party>,
     /// Connections with a thread that have shown no certificate, by source address.
@@ -48,74 +66,50 @@ pub(super) struct Queue<A, U> {
     /// Long uploads with a thread, by principal.
     uploads: Quota<Party>,
     waiting_uploads: Quota<Party>,
-    state: Mutex<State<A, U>>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
-struct State<A, U> {
+#[derive(Default)]
+struct State {
     /// Each party's connections in the order in which they came, with their numbers.
-    lines: HashMap<Party, Line<A, U>>,
+    lines: HashMap<Party, VecDeque<(u64, Work)>>,
     /// The number of the first in each line.
     fronts: BTreeMap<u64, Party>,
     waiting: usize,
     next: u64,
-    threads: usize,
+    threads: u64,
     idle: usize,
-    active: HashMap<u64, (Party, Arc<Meter>)>,
+    active: Vec<(Party, Arc<Meter>)>,
     closing: bool,
 }
 
-type Line<A, U> = VecDeque<(u64, Waiting<A, U>)>;
-
-enum Waiting<A, U> {
-    Arrival(A),
-    Upload(U, Permit<Party>),
-}
-
-/// Work for a thread, with the permits that it holds meanwhile.
-pub(super) enum Job<A, U> {
-    /// A new connection; the second permit counts until it has shown a certificate.
-    Arrival(A, Permit<Party>, Permit<Party>),
-    /// A long upload.
-    Upload(U, Permit<Party>, Permit<Party>),
-}
-
 /// Registers a connection as one that may be ended for others; over when it is dropped.
-pub(super) struct Active<'a, A, U> {
-    queue: &'a Queue<A, U>,
-    id: u64,
+pub(super) struct Active<'a> {
+    queue: &'a Queue,
+    meter: Arc<Meter>,
 }
 
-impl<A, U> Queue<A, U> {
+impl Queue {
     pub(super) fn new(limits: &Limits) -> Self {
         let threads = limits.threads as u64;
-        let part = |numerator: u64| (threads * numerator / 4).max(1);
-        let state = State {
-            lines: HashMap::new(),
-            fronts: BTreeMap::new(),
-            waiting: 0,
-            next: 0,
-            threads: 0,
-            idle: 0,
-            active: HashMap::new(),
-            closing: false,
-        };
+        let quarters = |count: u64| (threads * count / 4).max(1);
         Self {
+            threads,
             busy: Quota::new(threads, threads),
-            unknown: Quota::new(threads, part(1)),
-            uploads: Quota::new(part(3), part(2)),
+            unknown: Quota::new(threads, quarters(1)),
+            uploads: Quota::new(quarters(3), quarters(2)),
             waiting_uploads: Quota::new(limits.waiting_uploads, limits.waiting_uploads * 3 / 4),
-            limits: limits.clone(),
-            state: Mutex::new(state),
+            state: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
     /// Lets a connection wait for a thread.
-    pub(super) fn arrive(&self, source: Party, arrival: A) {
+    pub(super) fn arrive(&self, socket: TcpStream, address: SocketAddr) {
         let mut state = self.lock();
         if !state.closing {
-            state.push(source, Waiting::Arrival(arrival));
+            state.push(Party::of(address.ip()), Work::Arrival(socket, address));
             self.changed.notify_one();
         }
     }
@@ -126,13 +120,13 @@ impl<A, U> Queue<A, U> {
         if state.lines.contains_key(principal) { None } else { self.uploads.take(principal, 1) }
     }
 
-    /// Lets a long upload of `principal` wait without a thread; returns it when too many wait already.
-    pub(super) fn postpone(&self, principal: &Party, upload: U) -> Result<(), U> {
+    /// Lets a long upload wait without a thread; returns it when too many wait already.
+    pub(super) fn postpone(&self, upload: Box<Connection>) -> Option<Box<Connection>> {
         let mut state = self.lock();
-        let permit = if state.closing { None } else { self.waiting_uploads.take(principal, 1) };
-        let Some(permit) = permit else { return Err(upload) };
-        state.push(principal.clone(), Waiting::Upload(upload, permit));
-        Ok(())
+        let permit = if state.closing { None } else { self.waiting_uploads.take(&upload.party, 1) };
+        let Some(permit) = permit else { return Some(upload) };
+        state.push(upload.party.clone(), Work::Upload(upload, permit));
+        None
     }
 
     /// Notes that a connection has shown its certificate: another of its address may begin.
@@ -144,10 +138,8 @@ impl<A, U> Queue<A, U> {
     /// Counts one more thread, if work waits for one and it may be started.
     pub(super) fn wants_thread(&self) -> bool {
         let mut state = self.lock();
-        let wants = state.waiting > state.idle && state.threads < self.limits.threads;
-        if wants {
-            state.threads += 1;
-        }
+        let wants = state.waiting > state.idle && state.threads < self.threads;
+        state.threads += u64::from(wants);
         wants
     }
 
@@ -157,36 +149,39 @@ impl<A, U> Queue<A, U> {
     }
 
     /// The next work for a thread; `None` ends the thread.
-    pub(super) fn next(&self) -> Option<Job<A, U>> {
+    pub(super) fn next(&self) -> Option<Turn> {
         let mut state = self.lock();
-        let job = loop {
-            let job = self.pick(&mut state);
-            if job.is_some() || state.closing {
-                break job;
+        let turn = loop {
+            let turn = self.pick(&mut state);
+            if turn.is_some() || state.closing {
+                break turn;
             }
             state.idle += 1;
-            let (after, waited) =
-                self.changed.wait_timeout(state, IDLE_THREAD).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout(state, IDLE_THREAD);
+            let (after, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             state = after;
             state.idle -= 1;
             if waited.timed_out() && state.waiting == 0 {
                 break None;
             }
         };
-        if job.is_none() {
+        if turn.is_none() {
             state.threads -= 1;
             self.changed.notify_all();
         }
-        job
+        turn
     }
 
-    fn pick(&self, state: &mut State<A, U>) -> Option<Job<A, U>> {
+    fn pick(&self, state: &mut State) -> Option<Turn> {
+        let quota = |party: &Party| match party {
+            Party::Address(_) => &self.unknown,
+            Party::Principal(_) => &self.uploads,
+        };
         let is_full = self.is_full();
         let mut best: Option<(u64, &Party)> = None;
         for party in state.fronts.values() {
-            let quota = if matches!(party, Party::Address(_)) { &self.unknown } else { &self.uploads };
             let busy = self.busy.held(party);
-            let may = (busy == 0 || !is_full) && quota.has(party, 1);
+            let may = (busy == 0 || !is_full) && quota(party).has(party, 1);
             if may && best.is_none_or(|(least, _)| busy < least) {
                 best = Some((busy, party));
                 if busy == 0 {
@@ -195,14 +190,8 @@ impl<A, U> Queue<A, U> {
             }
         }
         let party = best?.1.clone();
-        let busy = self.busy.take(&party, 1)?;
-        Some(match state.pop(&party)? {
-            Waiting::Arrival(arrival) => Job::Arrival(arrival, busy, self.unknown.take(&party, 1)?),
-            Waiting::Upload(upload, waited) => {
-                drop(waited);
-                Job::Upload(upload, busy, self.uploads.take(&party, 1)?)
-            }
-        })
+        let (busy, permit) = (self.busy.take(&party, 1)?, quota(&party).take(&party, 1)?);
+        Some(Turn { work: state.pop(&party)?, permit, _busy: busy })
     }
 
     /// Whether a connection waits for a thread and none is free.
@@ -212,7 +201,7 @@ impl<A, U> Queue<A, U> {
 
     /// Whether all threads are occupied but those for parties without one.
     fn is_full(&self) -> bool {
-        self.busy.sum() >= (self.limits.threads as u64 * 3 / 4).max(1)
+        self.busy.sum() >= (self.threads * 3 / 4).max(1)
     }
 
     /// Ends the slowest requests of the party with most threads, one for each connection that waits.
@@ -222,25 +211,20 @@ impl<A, U> Queue<A, U> {
             return;
         }
         let mut held: HashMap<&Party, usize> = HashMap::new();
-        state.active.values().for_each(|(party, _)| *held.entry(party).or_default() += 1);
-        let slow = state.active.values().filter_map(|active| Some((active.1.slowness()?, active)));
+        state.active.iter().for_each(|(party, _)| *held.entry(party).or_default() += 1);
+        let slow = state.active.iter().filter_map(|(party, meter)| Some((meter.slowness()?, party, meter)));
         let mut slow: Vec<_> = slow.collect();
-        slow.sort_by_key(|(rate, (party, _))| (std::cmp::Reverse(held[party]), *rate));
-        for (rate, (party, meter)) in slow.into_iter().take(state.waiting) {
+        slow.sort_by_key(|(rate, party, _)| (Reverse(held[party]), *rate));
+        for (rate, party, meter) in slow.into_iter().take(state.waiting) {
             log::debug!("ended a request of {party:?}: {rate} bytes a second while others waited");
             meter.evict();
         }
     }
 
     /// Makes the connection of `party` one that [`Queue::press`] may end.
-    pub(super) fn activate(&self, party: Party, meter: Arc<Meter>) -> Active<'_, A, U> {
-        let mut state = self.lock();
-        let id = state.number();
-        if state.closing && meter.slowness() == Some(0) {
-            meter.evict();
-        }
-        state.active.insert(id, (party, meter));
-        Active { queue: self, id }
+    pub(super) fn activate(&self, party: Party, meter: Arc<Meter>) -> Active<'_> {
+        self.lock().active.push((party, Arc::clone(&meter)));
+        Active { queue: self, meter }
     }
 
     /// Drops all that waits, ends idle connections, and lets threads end after their request.
@@ -251,7 +235,7 @@ impl<A, U> Queue<A, U> {
         // Dropped after the lock is released: permits and sockets go with them.
         let dropped = std::mem::take(&mut state.lines);
         state.fronts.clear();
-        state.active.values().filter(|(_, meter)| meter.slowness() == Some(0)).for_each(|(_, m)| m.evict());
+        state.active.iter().filter(|(_, meter)| meter.slowness() == Some(0)).for_each(|(_, m)| m.evict());
         drop(state);
         drop(dropped);
         self.changed.notify_all();
@@ -264,40 +248,34 @@ impl<A, U> Queue<A, U> {
 
     /// Ends every connection.
     pub(super) fn abort(&self) {
-        self.lock().active.values().for_each(|(_, meter)| meter.abort());
+        self.lock().active.iter().for_each(|(_, meter)| meter.abort());
     }
 
     /// Waits up to `limit` until every thread has ended.
     pub(super) fn is_empty_within(&self, limit: Duration) -> bool {
-        let busy = |state: &mut State<A, U>| state.threads > 0;
-        let waited = self.changed.wait_timeout_while(self.lock(), limit, busy);
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, |state| state.threads > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.threads == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<A, U>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // Every change is complete before anything that could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<A, U> State<A, U> {
-    fn number(&mut self) -> u64 {
+impl State {
+    fn push(&mut self, party: Party, work: Work) {
         self.next += 1;
-        self.next
-    }
-
-    fn push(&mut self, party: Party, waiting: Waiting<A, U>) {
-        let number = self.number();
         let line = self.lines.entry(party.clone()).or_default();
         if line.is_empty() {
-            self.fronts.insert(number, party);
+            self.fronts.insert(self.next, party);
         }
-        line.push_back((number, waiting));
+        line.push_back((self.next, work));
         self.waiting += 1;
     }
 
     /// Takes the first of a party's line.
-    fn pop(&mut self, party: &Party) -> Option<Waiting<A, U>> {
+    fn pop(&mut self, party: &Party) -> Option<Work> {
         let line = self.lines.get_mut(party)?;
         let (number, first) = line.pop_front()?;
         self.fronts.remove(&number);
@@ -310,17 +288,8 @@ impl<A, U> State<A, U> {
     }
 }
 
-impl<A, U> Active<'_, A, U> {
-    /// Counts the connection as one of `party` from now on.
-    pub(super) fn belongs_to(&self, party: &Party) {
-        if let Some(active) = self.queue.lock().active.get_mut(&self.id) {
-            active.0.clone_from(party);
-        }
-    }
-}
-
-impl<A, U> Drop for Active<'_, A, U> {
+impl Drop for Active<'_> {
     fn drop(&mut self) {
-        self.queue.lock().active.remove(&self.id);
+        self.queue.lock().active.retain(|(_, meter)| !Arc::ptr_eq(meter, &self.meter));
     }
 }

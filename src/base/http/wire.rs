@@ -1,52 +1,176 @@
-//! Bytes in and out of one connection, within deadlines: plain TCP, or TLS over it.
+//! The bytes of one connection: a measured socket with deadlines, and TLS over it.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::CertificateDer;
-use rustls::{ServerConnection, StreamOwned};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::meter::Meter;
+use super::Limits;
 
-/// Bytes read at a time while a head or the length of a chunk is looked for.
-const FILL: usize = 4 * 1024;
+/// A request is slow when its peer has been waited for this long ...
+const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// ... and brings fewer bytes per second.
+const SLOW_RATE: u64 = 32 << 10;
+/// Time for which a peer may go on sending after its last response.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of TLS read in one system call; rustls alone asks for 4 KiB.
 const READ_BYTES: usize = 32 * 1024;
 
-/// One connection, plain or encrypted.
-pub(super) trait Wire: Read + Write + Send {
-    /// Fails reads after `deadline`; without one, after the stall timeout of each.
-    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()>;
-    /// Announces the end and sends nothing more.
-    fn close(&mut self);
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The handshake, which has its own deadline.
+    #[default]
+    Handshake,
+    /// Waiting for a request, or for the peer to read a last response.
+    Idle,
+    /// Reading a request or writing a response.
+    Request,
 }
 
-/// A TCP connection with timeouts.
-pub(super) struct Socket {
-    tcp: Arc<TcpStream>,
-    meter: Arc<Meter>,
-    deadline: Option<Instant>,
+/// Measures one connection, and ends it on behalf of others.
+#[derive(Default)]
+pub struct Meter {
+    socket: Option<TcpStream>,
     stall: Duration,
+    rate: u64,
+    state: Mutex<State>,
 }
 
-impl Socket {
-    pub(super) fn new(meter: Arc<Meter>, stall: Duration) -> io::Result<Self> {
-        let tcp = Arc::clone(meter.socket().ok_or(io::ErrorKind::NotConnected)?);
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    deadline: Option<Instant>,
+    since: Option<Instant>,
+    writing: bool,
+    waited: Duration,
+    bytes: u64,
+    evicted: bool,
+}
+
+impl Meter {
+    pub(super) fn new(socket: TcpStream, limits: &Limits) -> io::Result<Self> {
         // Zero would mean no timeout.
-        let stall = stall.max(Duration::from_millis(1));
-        tcp.set_nodelay(true)?;
-        tcp.set_write_timeout(Some(stall))?;
-        tcp.set_read_timeout(Some(stall))?;
-        Ok(Self { tcp, meter, deadline: None, stall })
+        let stall = limits.stall.max(Duration::from_millis(1));
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(stall))?;
+        socket.set_read_timeout(Some(stall))?;
+        Ok(Self { socket: Some(socket), stall, rate: limits.rate, state: Mutex::default() })
     }
 
-    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
-        self.deadline = deadline;
-        if deadline.is_none() { self.tcp.set_read_timeout(Some(self.stall)) } else { Ok(()) }
+    /// The connection; an error for a meter without one.
+    pub(super) fn socket(&self) -> io::Result<&TcpStream> {
+        self.socket.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Makes reads fail after `limit` from now; `None` restores the stall timeout of each read.
+    pub fn finish_within(&self, limit: Option<Duration>) {
+        self.lock().deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        if limit.is_none() {
+            // A socket that refuses a timeout fails at its next read, too.
+            let _ = self.socket().and_then(|socket| socket.set_read_timeout(Some(self.stall)));
+        }
+    }
+
+    /// Discards what the peer still sends: closing the connection before would make its system discard the response.
+    pub(super) fn linger(self: &Arc<Self>) {
+        // The peer may have gone by itself.
+        let _ = self.socket().and_then(|socket| socket.shutdown(Shutdown::Write));
+        self.enter(Phase::Idle);
+        self.finish_within(Some(LINGER_TIMEOUT));
+        let _ = io::copy(&mut Socket(Arc::clone(self)), &mut io::sink());
+    }
+
+    /// Begins a phase, without a deadline of its own.
+    pub(super) fn enter(&self, phase: Phase) {
+        let mut state = self.lock();
+        *state = State { phase, deadline: state.deadline, evicted: state.evicted, ..State::default() };
+    }
+
+    /// Runs one read or write, and counts its time and bytes.
+    pub fn time(&self, writing: bool, step: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+        let begun = Instant::now();
+        {
+            let mut state = self.lock();
+            (state.since, state.writing) = (Some(begun), writing);
+        }
+        let moved = step();
+        let mut state = self.lock();
+        state.since = None;
+        state.waited += begun.elapsed();
+        state.bytes += moved.as_ref().map_or(0, |&moved| moved as u64);
+        if writing {
+            // An evicted connection may still get its response.
+            return moved;
+        }
+        let earned = state.bytes.checked_div(self.rate).map_or(Duration::MAX, Duration::from_secs);
+        if state.evicted {
+            Err(io::ErrorKind::ConnectionAborted.into())
+        } else if state.phase == Phase::Request && state.waited > self.stall.saturating_add(earned) {
+            Err(io::ErrorKind::TimedOut.into())
+        } else {
+            moved
+        }
+    }
+
+    /// The bytes per second of a slow request; 0 for a connection without one; `None` for all others.
+    pub fn slowness(&self) -> Option<u64> {
+        let state = self.lock();
+        let waiting = state.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let milliseconds = u64::try_from((state.waited + waiting).as_millis()).unwrap_or(u64::MAX);
+        match state.phase {
+            _ if state.evicted => None,
+            Phase::Handshake => None,
+            Phase::Idle => Some(0),
+            Phase::Request => {
+                let rate = state.bytes.saturating_mul(1000) / milliseconds.max(1);
+                (u128::from(milliseconds) >= SLOW_AFTER.as_millis() && rate < SLOW_RATE).then_some(rate)
+            }
+        }
+    }
+
+    /// The bytes of the request under way.
+    pub fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// Whether another upload of the same result may take over: the connection was ended, is slow, or silent for a second.
+    pub fn is_stalled(&self) -> bool {
+        let State { since, evicted, .. } = *self.lock();
+        evicted || self.slowness().is_some() || since.is_some_and(|since| since.elapsed() >= SLOW_AFTER)
+    }
+
+    /// Ends what the connection waits for. A thread that reads can still respond.
+    pub fn evict(&self) {
+        let mut state = self.lock();
+        state.evicted = true;
+        if let Ok(socket) = self.socket() {
+            // The peer may have gone by itself.
+            let _ = socket.shutdown(if state.writing { Shutdown::Both } else { Shutdown::Read });
+        }
+    }
+
+    /// Ends the connection in both directions.
+    pub(super) fn abort(&self) {
+        self.lock().writing = true;
+        self.evict();
+    }
+
+    /// Whether the connection was ended on behalf of others.
+    pub fn evicted(&self) -> bool {
+        self.lock().evicted
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves numbers, which stay valid.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A measured socket as a stream.
+pub(super) struct Socket(pub(super) Arc<Meter>);
 
 /// Reports the system's word for an expired timeout as what it is.
 fn timed_out(error: io::Error) -> io::Error {
@@ -55,15 +179,17 @@ fn timed_out(error: io::Error) -> io::Error {
 
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut socket = self.0.socket()?;
         loop {
-            if let Some(deadline) = self.deadline {
+            let deadline = self.0.lock().deadline;
+            if let Some(deadline) = deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                self.tcp.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+                socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
             }
-            match self.meter.time(false, || (&*self.tcp).read(buffer)) {
+            match self.0.time(false, || socket.read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 read => return read.map_err(timed_out),
             }
@@ -73,7 +199,8 @@ impl Read for Socket {
 
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.meter.time(true, || (&*self.tcp).write(buffer)).map_err(timed_out)
+        let mut socket = self.0.socket()?;
+        self.0.time(true, || socket.write(buffer)).map_err(timed_out)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -81,16 +208,24 @@ impl Write for Socket {
     }
 }
 
-impl Wire for Socket {
-    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
-        self.set_deadline(deadline)
-    }
+/// One connection, plain or encrypted.
+pub(super) trait Wire: Read + Write + Send {
+    /// Announces the end.
+    fn close(&mut self) {}
+}
 
+impl Wire for Socket {}
+
+impl Wire for Tls {
     fn close(&mut self) {
+        self.conn.send_close_notify();
         // The peer may have gone by itself.
-        let _ = self.tcp.shutdown(Shutdown::Write);
+        let _ = self.flush();
     }
 }
+
+/// TLS over a buffered socket.
+pub(super) type Tls = StreamOwned<ServerConnection, Buffered>;
 
 /// A socket with a buffer for reading.
 pub(super) struct Buffered(BufReader<Socket>);
@@ -109,104 +244,47 @@ impl Write for Buffered {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.get_mut().flush()
+        Ok(())
     }
 }
 
-/// TLS over a socket.
-pub(super) struct Tls(StreamOwned<ServerConnection, Buffered>);
-
-/// Performs the handshake until `deadline`. A refusal is sent to the peer before it is returned.
-pub(super) fn handshake(
-    config: Arc<rustls::ServerConfig>,
-    mut socket: Socket,
-    deadline: Instant,
-) -> io::Result<Tls> {
-    socket.set_deadline(Some(deadline))?;
+/// Performs the handshake within `limit`. A refusal is sent to the peer before it is returned.
+pub(super) fn handshake(config: Arc<ServerConfig>, meter: Arc<Meter>, limit: Duration) -> io::Result<Tls> {
+    meter.finish_within(Some(limit));
     let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
     // Responses are written in pieces, each of which waits for the peer.
     connection.set_buffer_limit(Some(READ_BYTES));
-    let buffered = Buffered(BufReader::with_capacity(READ_BYTES, socket));
-    let mut tls = Tls(StreamOwned::new(connection, buffered));
-    while tls.0.conn.is_handshaking() {
+    let buffered = Buffered(BufReader::with_capacity(READ_BYTES, Socket(meter)));
+    let mut tls = StreamOwned::new(connection, buffered);
+    while tls.conn.is_handshaking() {
         // On an error this has sent the alert already.
-        if tls.0.conn.complete_io(&mut tls.0.sock)? == (0, 0) {
+        if tls.conn.complete_io(&mut tls.sock)? == (0, 0) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
     Ok(tls)
 }
 
-impl Tls {
-    /// The certificate that the peer has shown.
-    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
-        Some(self.0.conn.peer_certificates()?.first()?.clone().into_owned())
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Read for Tls {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
-
-impl Write for Tls {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.0.write(buffer)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Wire for Tls {
-    fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
-        self.0.sock.0.get_mut().set_deadline(deadline)
-    }
-
-    fn close(&mut self) {
-        self.0.conn.send_close_notify();
-        // The peer may have gone by itself.
-        let _ = self.0.flush();
-        self.0.sock.0.get_mut().close();
-    }
-}
-
-/// A wire, and bytes that were read from it and not used yet.
-pub(super) struct Input {
-    pub(super) wire: Box<dyn Wire>,
-    buffer: Vec<u8>,
-    start: usize,
-}
-
-impl Input {
-    pub(super) fn new(wire: Box<dyn Wire>) -> Self {
-        Self { wire, buffer: Vec::new(), start: 0 }
-    }
-
-    /// The bytes that were read and not used yet.
-    pub(super) fn pending(&self) -> &[u8] {
-        &self.buffer[self.start..]
-    }
-
-    /// Marks the first pending bytes as used.
-    pub(super) fn consume(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.buffer.len());
-    }
-
-    /// Reads more behind the pending bytes; 0 at the end.
-    pub(super) fn fill(&mut self) -> io::Result<usize> {
-        self.buffer.drain(..self.start);
-        self.start = 0;
-        if self.buffer.is_empty() {
-            // One large head must not cost memory for the rest of the connection.
-            self.buffer.shrink_to(FILL);
+    #[test]
+    fn only_requests_below_the_rate_are_slow() {
+        for (phase, waited, bytes, slow) in [
+            (Phase::Handshake, 60, 0, None),
+            (Phase::Idle, 0, 0, Some(0)),
+            (Phase::Request, 0, 0, None),
+            (Phase::Request, 2, 2 * SLOW_RATE, None),
+            (Phase::Request, 2, 2 * SLOW_RATE - 2, Some(SLOW_RATE - 1)),
+        ] {
+            let meter = Meter::default();
+            meter.enter(phase);
+            meter.lock().waited = Duration::from_secs(waited);
+            meter.lock().bytes = bytes;
+            assert_eq!(meter.slowness(), slow, "{phase:?} {waited} {bytes}");
+            meter.evict();
+            assert_eq!((meter.slowness(), meter.evicted()), (None, true), "once");
         }
-        let old = self.buffer.len();
-        self.buffer.resize(old + FILL, 0);
-        let result = self.wire.read(&mut self.buffer[old..]);
-        self.buffer.truncate(old + result.as_ref().map_or(0, |&got| got));
-        result
     }
 }

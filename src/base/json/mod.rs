@@ -7,7 +7,7 @@ mod bounded;
 mod page;
 
 pub use bounded::{Bounded, MAX_TREE_BYTES, from_reader, from_slice, weight};
-pub use page::{Page, Saved};
+pub use page::Page;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -17,16 +17,8 @@ use serde_json::{Map, Value};
 #[macro_export]
 macro_rules! __json {
     (@members $map:ident $(,)?) => {};
-    (@members $map:ident $key:tt: null $(, $($rest:tt)*)?) => {
-        $crate::json::put(&mut $map, $key, serde_json::Value::Null);
-        $crate::json::json!(@members $map $($($rest)*)?);
-    };
-    (@members $map:ident $key:tt: {$($inner:tt)*} $(, $($rest:tt)*)?) => {
-        $crate::json::put(&mut $map, $key, $crate::json::json!({$($inner)*}));
-        $crate::json::json!(@members $map $($($rest)*)?);
-    };
-    (@members $map:ident $key:tt: [$($inner:tt)*] $(, $($rest:tt)*)?) => {
-        $crate::json::put(&mut $map, $key, $crate::json::json!([$($inner)*]));
+    (@members $map:ident $key:tt: $value:tt $(, $($rest:tt)*)?) => {
+        $crate::json::put(&mut $map, $key, $crate::json::json!($value));
         $crate::json::json!(@members $map $($($rest)*)?);
     };
     (@members $map:ident $key:tt: $value:expr $(, $($rest:tt)*)?) => {
@@ -34,16 +26,8 @@ macro_rules! __json {
         $crate::json::json!(@members $map $($($rest)*)?);
     };
     (@elements $list:ident $(,)?) => {};
-    (@elements $list:ident null $(, $($rest:tt)*)?) => {
-        $crate::json::add(&mut $list, serde_json::Value::Null);
-        $crate::json::json!(@elements $list $($($rest)*)?);
-    };
-    (@elements $list:ident {$($inner:tt)*} $(, $($rest:tt)*)?) => {
-        $crate::json::add(&mut $list, $crate::json::json!({$($inner)*}));
-        $crate::json::json!(@elements $list $($($rest)*)?);
-    };
-    (@elements $list:ident [$($inner:tt)*] $(, $($rest:tt)*)?) => {
-        $crate::json::add(&mut $list, $crate::json::json!([$($inner)*]));
+    (@elements $list:ident $value:tt $(, $($rest:tt)*)?) => {
+        $crate::json::add(&mut $list, $crate::json::json!($value));
         $crate::json::json!(@elements $list $($($rest)*)?);
     };
     (@elements $list:ident $value:expr $(, $($rest:tt)*)?) => {

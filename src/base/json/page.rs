@@ -7,42 +7,15 @@ use serde_json::Value;
 
 use super::{Bounded, MAX_TREE_BYTES};
 
-/// A list that passes on its items as they are read, until the receiver returns false. Returns its `metadata`, and
-/// whether it has items at all.
+/// A list that passes on its items as they are read, until the receiver returns false: an object, or the bare array of
+/// items that the original writes. Returns the `metadata` of an object, and whether it has items at all.
 pub struct Page<'f>(pub &'f mut dyn FnMut(Value) -> bool);
 
 impl<'de> DeserializeSeed<'de> for Page<'_> {
     type Value = (Value, bool);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-/// A list as in a file of a snapshot: an object like [`Page`], or the bare array of items that the original writes.
-pub struct Saved<'f>(pub &'f mut dyn FnMut(Value) -> bool);
-
-impl<'de> DeserializeSeed<'de> for Saved<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Saved<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
-        Page(self.0).visit_map(map).map(drop)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<(), A::Error> {
-        Items(self.0).visit_seq(items)
     }
 }
 
@@ -68,6 +41,10 @@ impl<'de> Visitor<'de> for Page<'_> {
             }
         }
         Ok((meta, is_list))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
+        Items(self.0).visit_seq(items).map(|()| (Value::Null, false))
     }
 }
 
@@ -128,10 +105,10 @@ mod tests {
                 found.push(item["name"].as_str().unwrap_or_default().to_owned());
                 true
             };
-            Saved(&mut keep).deserialize(&mut serde_json::Deserializer::from_str(text)).unwrap();
+            Page(&mut keep).deserialize(&mut serde_json::Deserializer::from_str(text)).unwrap();
             assert_eq!(found, names, "{text}");
         }
         let mut keep = |_| true;
-        assert!(Saved(&mut keep).deserialize(&mut serde_json::Deserializer::from_str("3")).is_err());
+        assert!(Page(&mut keep).deserialize(&mut serde_json::Deserializer::from_str("3")).is_err());
     }
 }

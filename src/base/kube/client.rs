@@ -275,8 +275,10 @@ impl Client {
             return Err(Error::Stopped);
         }
         let headers = self.headers(request)?;
-        let stream =
-            self.dialer.dial().map_err(|why| self.explain(request, &NotConnected(why).into_ureq()))?;
+        let stream = self
+            .dialer
+            .dial(self.whole.unwrap_or(Duration::MAX))
+            .map_err(|why| self.explain(request, &NotConnected(why).into_ureq()))?;
         Ok((stream, headers))
     }
 

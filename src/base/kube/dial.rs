@@ -52,16 +52,18 @@ trait Io: Read + Write + Send + Sync {}
 impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
-    /// Connects; every error names the step that failed.
-    pub(super) fn dial(&self) -> io::Result<Stream> {
+    /// Connects, each step within `left`; every error names the step that failed.
+    pub(super) fn dial(&self, left: Duration) -> io::Result<Stream> {
         let (host, port) = match &self.proxy {
             Some((proxy, _)) => (&*proxy.host, proxy.port),
             None => (&*self.host, self.port),
         };
-        let (tcp, hook) =
-            self.open(host, port).map_err(|e| within(e, &format!("cannot connect to `{host}:{port}`")))?;
-        tcp.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-        tcp.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
+        let (tcp, hook) = self
+            .open(host, port, left.min(CONNECT_TIMEOUT))
+            .map_err(|e| within(e, &format!("cannot connect to `{host}:{port}`")))?;
+        let limit = Some(left.min(HANDSHAKE_TIMEOUT));
+        tcp.set_read_timeout(limit)?;
+        tcp.set_write_timeout(limit)?;
         let mut io: Box<dyn Io> = Box::new(Shared(tcp.clone()));
         if let Some((proxy, tls)) = &self.proxy {
             io = self
@@ -76,13 +78,13 @@ impl Dialer {
         Ok(Stream { io, tcp, certificate, _hook: hook })
     }
 
-    fn open(&self, host: &str, port: u16) -> io::Result<(Arc<TcpStream>, Hook)> {
+    fn open(&self, host: &str, port: u16, limit: Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in (host, port).to_socket_addrs()? {
             if self.stop.stopped() {
                 return Err(stopped());
             }
-            match self.open_one(address) {
+            match self.open_one(address, limit) {
                 Ok(open) => return Ok(open),
                 Err(error) => failure = error,
             }
@@ -91,7 +93,7 @@ impl Dialer {
     }
 
     /// `TcpStream::connect_timeout` would create a socket that cannot be shut down while connecting.
-    fn open_one(&self, address: SocketAddr) -> io::Result<(Arc<TcpStream>, Hook)> {
+    fn open_one(&self, address: SocketAddr, limit: Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
         let tcp = Arc::new(sys::socket(address)?);
         let shared = Arc::downgrade(&tcp);
         let hook = self.stop.on_stop(move || {
@@ -100,11 +102,11 @@ impl Dialer {
                 let _ = tcp.shutdown(Shutdown::Both);
             }
         });
-        sys::finish_connecting(&tcp, address, CONNECT_TIMEOUT, || self.stop.stopped()).map_err(|error| {
-            match error.kind() {
-                io::ErrorKind::TimedOut => timed_out(),
-                _ => error,
-            }
+        sys::finish_connecting(&tcp, address, limit, || self.stop.stopped()).map_err(|error| match error
+            .kind()
+        {
+            io::ErrorKind::TimedOut => timed_out(),
+            _ => error,
         })?;
         tcp.set_nodelay(true)?;
         sys::keep_alive(&tcp, KEEP_ALIVE_INTERVAL, 3)?;

@@ -1,16 +1,19 @@
-//! Commands in containers, over WebSocket.
+//! Commands in containers, over WebSocket (RFC 6455).
 //!
-//! Owns the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io` and the final status. Knows nothing about frames
-//! ([`super::websocket`]). Starts no thread.
+//! Owns the upgrade, the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io`, and the final status. Frame parsing is a
+//! pure value ([`Frames`]), so that it can be tested with any bytes in any pieces. Starts no thread.
 
+use std::io::{self, Read as _, Write as _};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
-use super::client::Client;
+use super::client::{Client, transport};
+use super::dial::{Stream, read_head};
 use super::error::{Error, Stage};
 use super::request::{Request, Resource};
-use super::websocket::Socket;
 
 /// Newer first; without standard input they are the same.
 const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -19,6 +22,16 @@ const ERRORS: u8 = 2;
 const STATUS: u8 = 3;
 /// Maximum bytes kept of a command's stderr, from its end.
 const MAX_STDERR_BYTES: usize = 64 << 10;
+/// Maximum bytes of a message; servers send 32 KiB at a time.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Interval of pings on a quiet connection, which keep intermediaries from dropping it.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// Maximum bytes read of an error response.
+const MAX_REFUSAL_BYTES: u64 = 64 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
+const CLOSE: u8 = 0x8;
+const PING: u8 = 0x9;
+const PONG: u8 = 0xA;
 
 /// Result of a command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,9 +51,19 @@ impl Exit {
     }
 }
 
+/// An open connection.
+struct Socket<'c> {
+    stream: Stream,
+    frames: Frames,
+    buffer: Vec<u8>,
+    what: String,
+    client: &'c Client,
+}
+
 impl Client {
     /// Runs a command and passes its standard output to `sink` as it arrives. A stream that breaks off before the status is
-    /// an error; a command that fails is not. `silence` limits the time without standard output; nothing else counts.
+    /// an error; a command that fails is not. `silence` limits the time without standard output; nothing else counts: a
+    /// server may send pings forever.
     pub fn exec(
         &self,
         (namespace, pod, container): (&str, &str, &str),
@@ -52,37 +75,163 @@ impl Client {
             .subresource("exec")
             .query("container", container)
             .query("stdout", "true")
-            .query("stderr", "true");
+            .query("stderr", "true")
+            // Some servers do not negotiate in an upgrade, and refuse a request for JSON.
+            .header("accept", "*/*");
         for word in command {
             request = request.query("command", *word);
         }
-        let mut socket = self.upgrade(&request, &CHANNELS)?;
-        let mut stderr = Vec::new();
-        let due = || silence.map(|silence| Instant::now() + silence);
-        let mut deadline = due();
-        while let Some(message) = socket.message(deadline)? {
-            match message.split_first() {
-                Some((&OUTPUT, bytes)) if !bytes.is_empty() => {
-                    sink(bytes).map_err(Error::Sink)?;
-                    deadline = due();
-                }
-                Some((&ERRORS, bytes)) => {
-                    stderr.extend_from_slice(bytes);
-                    let excess = stderr.len().saturating_sub(MAX_STDERR_BYTES);
-                    stderr.drain(..excess);
-                }
-                Some((&STATUS, bytes)) => {
-                    let stderr = String::from_utf8_lossy(&stderr).into_owned();
-                    return Ok(Exit { stderr, ..exit(bytes) });
-                }
-                _ => {}
+        let mut socket = match self.upgrade(&request) {
+            Err(error) if error.code() == Some(401) && self.config().credential.renew() => {
+                self.upgrade(&request)?
             }
-            if deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                return Err(socket.overdue());
+            other => other?,
+        };
+        let mut stderr = Vec::new();
+        let mut heard = Instant::now();
+        loop {
+            match socket.frame()? {
+                Some(Frame::Message(message)) => match message.split_first() {
+                    Some((&OUTPUT, bytes)) if !bytes.is_empty() => {
+                        sink(bytes).map_err(Error::Sink)?;
+                        heard = Instant::now();
+                    }
+                    Some((&ERRORS, bytes)) => {
+                        stderr.extend_from_slice(bytes);
+                        let excess = stderr.len().saturating_sub(MAX_STDERR_BYTES);
+                        stderr.drain(..excess);
+                    }
+                    Some((&STATUS, bytes)) => {
+                        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+                        return Ok(Exit { stderr, ..exit(bytes) });
+                    }
+                    _ => {}
+                },
+                Some(Frame::Ping(bytes)) => socket.send(PONG, &bytes)?,
+                Some(Frame::Close) => {
+                    // The server may have disconnected.
+                    let _ = socket.send(CLOSE, &1000_u16.to_be_bytes());
+                    return Err(socket.failed(&io::Error::other("the stream ended before the command did")));
+                }
+                None => {}
+            }
+            if silence.is_some_and(|silence| heard.elapsed() > silence) {
+                let why = io::Error::new(io::ErrorKind::TimedOut, "nothing more was received");
+                return Err(socket.failed(&why));
             }
         }
-        Err(broken(&socket))
     }
+
+    fn upgrade(&self, request: &Request) -> Result<Socket<'_>, Error> {
+        let (stream, headers) = self.connect(request)?;
+        let mut socket = Socket {
+            stream,
+            frames: Frames::default(),
+            buffer: vec![0; MAX_READ_BYTES],
+            what: self.address(request),
+            client: self,
+        };
+        let key = BASE64_STANDARD.encode(random::<16>()?);
+        let (host, base) = self.host_and_base();
+        let mut head = format!(
+            "GET {base}{} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: {}\r\n",
+            request.target(),
+            CHANNELS.join(", ")
+        );
+        for (name, value) in headers {
+            if value.contains(['\r', '\n']) {
+                return Err(Error::Config(format!("header `{name}` contains a line break")));
+            }
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        socket.write(head.as_bytes())?;
+        let answer = read_head(&mut socket.stream).map_err(|why| socket.failed(&why))?;
+        let mut fields = [httparse::EMPTY_HEADER; 64];
+        let mut response = httparse::Response::new(&mut fields);
+        response.parse(&answer).map_err(|why| socket.failed(&io::Error::other(why)))?;
+        let header = |name: &str| {
+            let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+            found.and_then(|header| std::str::from_utf8(header.value).ok()).unwrap_or_default().trim()
+        };
+        if response.code != Some(101) {
+            let length = header("content-length").parse().unwrap_or(MAX_REFUSAL_BYTES).min(MAX_REFUSAL_BYTES);
+            let mut body = Vec::new();
+            // A truncated explanation is better than none.
+            let _ = (&mut socket.stream).take(length).read_to_end(&mut body);
+            return Err(Error::from_answer(response.code.unwrap_or(0), None, &body, &socket.what));
+        }
+        if header("sec-websocket-accept") != accepted(&key)
+            || !CHANNELS.contains(&header("sec-websocket-protocol"))
+        {
+            return Err(Error::Decode(format!(
+                "`{}`: the server supports none of the protocols {} over WebSocket (Kubernetes 1.30 and later do)",
+                socket.what,
+                CHANNELS.join(", ")
+            )));
+        }
+        let limited = socket.stream.read_limit(Some(PING_INTERVAL));
+        limited
+            .and_then(|()| socket.stream.write_limit(Some(PING_INTERVAL * 3)))
+            .map_err(|why| socket.failed(&why))?;
+        Ok(socket)
+    }
+}
+
+impl Socket<'_> {
+    /// The next frame; `None` if none is complete after one read, or after a silence, which sends a ping.
+    fn frame(&mut self) -> Result<Option<Frame>, Error> {
+        if let Some(frame) = self.frames.next().map_err(|why| self.wrong(why))? {
+            return Ok(Some(frame));
+        }
+        match self.stream.read(&mut self.buffer) {
+            Ok(0) => {
+                let why = io::Error::new(io::ErrorKind::UnexpectedEof, "the stream was cut off");
+                return Err(self.failed(&why));
+            }
+            Ok(length) => self.frames.feed(&self.buffer[..length]),
+            Err(why) if why.kind() == io::ErrorKind::TimedOut => self.send(PING, b"")?,
+            Err(why) if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => {}
+            Err(why) => return Err(self.failed(&why)),
+        }
+        self.frames.next().map_err(|why| self.wrong(why))
+    }
+
+    /// Sends a control frame, whose payload has at most 125 bytes.
+    fn send(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Error> {
+        let mask = random::<4>()?;
+        let mut bytes = vec![0x80 | opcode, 0x80 | payload.len() as u8];
+        bytes.extend(mask);
+        bytes.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        self.write(&bytes)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).map_err(|why| self.failed(&why))
+    }
+
+    fn wrong(&self, why: &str) -> Error {
+        Error::Transport { what: self.what.clone(), why: format!("WebSocket: {why}"), stage: Stage::Sent }
+    }
+
+    fn failed(&self, why: &io::Error) -> Error {
+        if self.client.stop().stopped() { Error::Stopped } else { transport(&self.what, why) }
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Error>
+where
+    [u8; N]: ring::rand::RandomlyConstructable,
+{
+    let random = ring::rand::generate(&ring::rand::SystemRandom::new());
+    Ok(random.map_err(|_| Error::Config("no random numbers available".into()))?.expose())
+}
+
+/// The server's expected response to our key.
+fn accepted(key: &str) -> String {
+    let salted = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, salted.as_bytes()))
 }
 
 /// Parses the `Status` at the end of a command.
@@ -101,14 +250,273 @@ fn exit(status: &[u8]) -> Exit {
     Exit { code, message, stderr: String::new() }
 }
 
-fn broken(socket: &Socket) -> Error {
-    let why = "the stream ended before the command did".into();
-    Error::Transport { what: socket.what().to_owned(), why, stage: Stage::Sent }
+/// What a server sends, assembled from its frames.
+#[derive(Debug, PartialEq, Eq)]
+enum Frame {
+    Message(Vec<u8>),
+    Ping(Vec<u8>),
+    Close,
+}
+
+/// Turns bytes into frames, however they are split.
+#[derive(Default)]
+struct Frames {
+    bytes: Vec<u8>,
+    /// Where the next frame starts in `bytes`.
+    start: usize,
+    /// The fragments so far of an incomplete message.
+    partial: Option<Vec<u8>>,
+}
+
+impl Frames {
+    fn feed(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..std::mem::take(&mut self.start));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next frame; `None` if more bytes are needed; an error is final.
+    fn next(&mut self) -> Result<Option<Frame>, &'static str> {
+        while let Some((first, place)) = read_frame(&self.bytes[self.start..])? {
+            let payload = &self.bytes[self.start..][place.clone()];
+            self.start += place.end;
+            match (first & 0x0F, &mut self.partial) {
+                (0x1 | 0x2, none @ None) => *none = Some(payload.to_vec()),
+                (0x0, Some(partial)) if partial.len() + payload.len() <= MAX_MESSAGE_BYTES => {
+                    partial.extend_from_slice(payload);
+                }
+                (0x0, Some(_)) => return Err("a message is too large"),
+                (0x1 | 0x2, Some(_)) => return Err("a message starts inside another"),
+                (0x0, None) => return Err("a message continues that never started"),
+                (CLOSE, _) => return Ok(Some(Frame::Close)),
+                (PING, _) => return Ok(Some(Frame::Ping(payload.to_vec()))),
+                (PONG, _) => continue,
+                _ => return Err("unknown kind of frame"),
+            }
+            if first & 0x80 != 0 {
+                return Ok(self.partial.take().map(Frame::Message));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The first byte of a frame, and the place of its payload.
+fn read_frame(bytes: &[u8]) -> Result<Option<(u8, Range<usize>)>, &'static str> {
+    let [first, second, ..] = *bytes else { return Ok(None) };
+    if first & 0x70 != 0 {
+        return Err("a frame uses an extension that was not negotiated");
+    }
+    if second & 0x80 != 0 {
+        return Err("a frame from the server is masked");
+    }
+    if first & 0x08 != 0 && (second > 125 || first & 0x80 == 0) {
+        return Err("a control frame is too large or fragmented");
+    }
+    let head = 2 + match second {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    let Some(digits) = bytes.get(2..head) else { return Ok(None) };
+    let length = match digits {
+        [] => second.into(),
+        digits => digits.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+    };
+    let length = usize::try_from(length).ok().filter(|length| *length <= MAX_MESSAGE_BYTES);
+    let end = head + length.ok_or("a message is too large")?;
+    Ok((end <= bytes.len()).then_some((first, head..end)))
+}
+
+/// The messages of a stream that arrives in these pieces, and the error that ended it.
+#[cfg(any(fuzzing, test))]
+pub(super) fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<&'static str>) {
+    let (mut frames, mut found) = (Frames::default(), Vec::new());
+    for piece in bytes.chunks(piece.max(1)) {
+        frames.feed(piece);
+        loop {
+            match frames.next() {
+                Ok(Some(Frame::Message(message))) => found.push(message),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(why) => return (found, Some(why)),
+            }
+        }
+    }
+    (found, None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+        let length = payload.len();
+        let head = match (u8::try_from(length), u16::try_from(length)) {
+            (Ok(short @ 0..126), _) => vec![first, short],
+            (_, Ok(long)) => [&[first, 126], &long.to_be_bytes()[..]].concat(),
+            _ => [&[first, 127], &(length as u64).to_be_bytes()[..]].concat(),
+        };
+        [&head, payload].concat()
+    }
+
+    fn read(bytes: &[u8], piece: usize) -> (Vec<Frame>, Option<&'static str>) {
+        let (mut frames, mut found) = (Frames::default(), Vec::new());
+        for piece in bytes.chunks(piece.max(1)) {
+            frames.feed(piece);
+            loop {
+                match frames.next() {
+                    Ok(Some(frame)) => found.push(frame),
+                    Ok(None) => break,
+                    Err(why) => return (found, Some(why)),
+                }
+            }
+        }
+        (found, None)
+    }
+
+    #[test]
+    fn frames_are_put_together_however_they_are_cut() {
+        let large = vec![7; 70_000];
+        let bytes = [
+            frame(0x82, b"one"),
+            frame(0x02, b"t"),
+            frame(0x89, b"ping"),
+            frame(0x00, b"w"),
+            frame(0x8A, b""),
+            frame(0x80, b"o"),
+            frame(0x82, &[1; 300]),
+            frame(0x82, &large),
+            frame(0x88, b"\x03\xe8"),
+        ]
+        .concat();
+        let wanted = [
+            Frame::Message(b"one".to_vec()),
+            Frame::Ping(b"ping".to_vec()),
+            Frame::Message(b"two".to_vec()),
+            Frame::Message(vec![1; 300]),
+            Frame::Message(large),
+            Frame::Close,
+        ];
+        for piece in [1, 2, 3, 7, 1000, bytes.len()] {
+            let (found, error) = read(&bytes, piece);
+            assert!(found == wanted && error.is_none(), "in pieces of {piece}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (bytes, says) in [
+            (vec![0xC2, 0], "extension"),
+            (vec![0x82, 0x80, 0, 0, 0, 0], "masked"),
+            (vec![0x83, 0], "unknown kind"),
+            (vec![0x09, 0], "control frame"),
+            (vec![0x89, 126, 0, 200], "control frame"),
+            (vec![0x80, 0], "never started"),
+            ([frame(0x02, b"a"), frame(0x82, b"b")].concat(), "starts inside another"),
+            (vec![0x82, 127, 0xFF, 0, 0, 0, 0, 0, 0, 0], "too large"),
+            ([frame(0x02, &vec![0; MAX_MESSAGE_BYTES]), frame(0x80, b"x")].concat(), "too large"),
+        ] {
+            let (_, error) = read(&bytes, usize::MAX);
+            assert!(error.is_some_and(|why| why.contains(says)), "{says}: {error:?}");
+        }
+    }
+
+    /// Random bytes, and real streams with random damage, in random pieces: never a panic, never more memory than was
+    /// received, and the same outcome whatever the pieces.
+    #[test]
+    fn any_bytes_do_no_harm() {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        for round in 0..20_000 {
+            let mut bytes: Vec<u8> = if round % 2 == 0 {
+                let length = random(64);
+                (0..length).map(|_| u8::try_from(random(256)).unwrap()).collect()
+            } else {
+                let kinds = [0x82, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88, 0x81];
+                (0..random(6) + 1)
+                    .flat_map(|_| frame(kinds[random(8)], &vec![3; [0, 5, 130][random(3)]]))
+                    .collect()
+            };
+            for _ in 0..random(3) {
+                if !bytes.is_empty() {
+                    let at = random(bytes.len());
+                    bytes[at] = u8::try_from(random(256)).unwrap();
+                }
+            }
+            let whole = read(&bytes, usize::MAX);
+            let held: usize =
+                whole.0.iter().map(|frame| if let Frame::Message(m) = frame { m.len() } else { 0 }).sum();
+            assert!(held <= bytes.len());
+            assert_eq!(read(&bytes, random(9) + 1), whole, "{bytes:?}");
+        }
+    }
+
+    /// Upgrades one connection, then sends `round` again and again; each time it waits for the answer to its ping.
+    fn server(round: Vec<u8>) -> (String, std::thread::JoinHandle<usize>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let thread = std::thread::spawn(move || {
+            let (mut socket, mut head) = (listener.accept().unwrap().0, Vec::new());
+            while !head.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                socket.read_exact(&mut byte).unwrap();
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {}\r\n\
+                 Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+                accepted(key)
+            );
+            socket.write_all(answer.as_bytes()).unwrap();
+            let mut pong = [0; 6 + 4];
+            (0..)
+                .take_while(|_| {
+                    let sent =
+                        socket.write_all(&round).and_then(|()| socket.write_all(&frame(0x89, b"ping")));
+                    sent.and_then(|()| socket.read_exact(&mut pong)).is_ok() && pong[0] == 0x8A
+                })
+                .count()
+        });
+        (address, thread)
+    }
+
+    #[test]
+    fn a_server_that_sends_everything_but_output_is_silent() {
+        let silence = Duration::from_millis(200);
+        for (round, lasts) in [
+            (Vec::new(), false),
+            (frame(0x82, &[1]), false),
+            (frame(0x82, b"\x02words"), false),
+            (frame(0x82, b"\x01output"), true),
+        ] {
+            let (address, server) = server(round.clone());
+            let client =
+                Client::new(super::super::Config::plain(address), &crate::stop::Stop::new()).unwrap();
+            let (started, mut came) = (Instant::now(), 0);
+            let outcome = client.exec(("default", "p", "c"), &["x"], Some(silence), &mut |bytes| {
+                came += bytes.len();
+                // Long after the time of silence it is still heard.
+                if started.elapsed() > silence * 3 { Err("enough".into()) } else { Ok(()) }
+            });
+            let error = outcome.unwrap_err().to_string();
+            let says = if lasts { "enough" } else { "nothing more was received" };
+            assert!(error.contains(says) && (came > 0) == lasts, "{round:?}: {error}");
+            assert!(started.elapsed() > silence, "{round:?}: {error}");
+            assert!(server.join().unwrap() > 2, "its pings were answered");
+        }
+    }
+
+    #[test]
+    fn the_key_is_answered_as_the_standard_says() {
+        assert_eq!(accepted("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
 
     #[test]
     fn the_status_at_the_end_is_read() {

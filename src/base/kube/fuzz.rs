@@ -1,15 +1,15 @@
 //! What must hold for anything an API server or a kubeconfig may say; called by the fuzzers and, with their corpus, by a
 //! test.
 
-use super::{Config, Options, websocket};
+use super::{Config, Options, exec};
 
 /// A stream of any bytes means the same in pieces of any size, and yields no more than was sent.
 pub fn frames(bytes: &[u8]) {
-    let whole = websocket::frames(bytes, usize::MAX);
+    let whole = exec::frames(bytes, usize::MAX);
     let held: usize = whole.0.iter().map(Vec::len).sum();
     assert!(held <= bytes.len());
     for piece in [1, 3, 64] {
-        assert_eq!(websocket::frames(bytes, piece), whole, "in pieces of {piece}");
+        assert_eq!(exec::frames(bytes, piece), whole, "in pieces of {piece}");
     }
 }
 

@@ -70,6 +70,13 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 impl Config {
     /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the account of this process's pod.
     pub fn load(options: &Options) -> Result<Self, Error> {
+        let config = Self::find(options)?;
+        config.weaknesses().iter().for_each(|weakness| log::warn!("{}: {weakness}", config.source));
+        Ok(config)
+    }
+
+    /// As [`Self::load`], without warnings.
+    pub fn find(options: &Options) -> Result<Self, Error> {
         let files = Files::find(options, &variable).map_err(Error::Config)?;
         let mut config = match files.resolve(options).map_err(Error::Config)? {
             Some(config) => config,
@@ -92,8 +99,23 @@ impl Config {
                 "`--as-group` needs `--as`: a group cannot be impersonated alone".into(),
             ));
         }
-        config.weaknesses().iter().for_each(|weakness| log::warn!("{}: {weakness}", config.source));
         Ok(config)
+    }
+
+    /// The name of the context in use; `None` in a pod.
+    pub fn context(options: &Options) -> Option<String> {
+        let files = Files::find(options, &variable).map(|files| files.0).unwrap_or_default();
+        let current = files
+            .iter()
+            .find_map(|(_, value)| value["current-context"].as_str().filter(|name| !name.is_empty()));
+        options.context.clone().or_else(|| current.map(str::to_owned))
+    }
+
+    /// The names of all contexts; none if the kubeconfig cannot be read.
+    pub fn contexts(options: &Options) -> Vec<String> {
+        let files = Files::find(options, &variable).map(|files| files.0).unwrap_or_default();
+        let entries = files.iter().flat_map(|(_, value)| value["contexts"].as_array().into_iter().flatten());
+        entries.filter_map(|entry| entry["name"].as_str().map(str::to_owned)).collect()
     }
 
     /// Settings that let an attacker on the network impersonate the server or read credentials.

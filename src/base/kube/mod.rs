@@ -10,7 +10,6 @@
 //! request, error, limiter              pure values
 //! client                               sends, retries
 //! list, watch, exec, discovery
-//! websocket                            frames, for exec
 //! ```
 
 /// The server of the black-box tests; it shares no type with the crate.
@@ -37,11 +36,11 @@ mod tests_reach;
 mod tls;
 mod transport;
 mod watch;
-mod websocket;
 
 pub use client::Client;
 pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
+pub use exec::Exit;
 pub use kubeconfig::{Config, Options};
 pub use request::{Method, Request, Resource, Selector};
 pub use tls::{Identity, Trust, client_config};

@@ -3,11 +3,12 @@
 //! Owns paths and queries of the Kubernetes API. Does no I/O.
 
 use std::borrow::Cow;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde_json::Value;
 
 use crate::json::json;
+use crate::percent_encoded;
 use crate::visible::short;
 
 /// A kind of object, as the API serves it.
@@ -45,6 +46,7 @@ impl Resource {
         PODS = "" "v1" "pods" "Pod" true;
         EVENTS = "" "v1" "events" "Event" true;
         VOLUME_CLAIMS = "" "v1" "persistentvolumeclaims" "PersistentVolumeClaim" true;
+        VOLUMES = "" "v1" "persistentvolumes" "PersistentVolume" false;
         NODES = "" "v1" "nodes" "Node" false;
         NAMESPACES = "" "v1" "namespaces" "Namespace" false;
         CONFIG_MAPS = "" "v1" "configmaps" "ConfigMap" true;
@@ -249,10 +251,8 @@ impl Request {
     pub fn target(&self) -> String {
         let mut target = self.path.clone();
         for (index, (name, value)) in self.query.iter().enumerate() {
-            target.push(if index == 0 { '?' } else { '&' });
-            encode(&mut target, name);
-            target.push('=');
-            encode(&mut target, value);
+            let separator = if index == 0 { '?' } else { '&' };
+            target += &format!("{separator}{}={}", percent_encoded(name), percent_encoded(value));
         }
         target
     }
@@ -279,31 +279,8 @@ impl fmt::Display for Request {
 }
 
 /// One path segment: nothing in it can end the segment or climb out of it.
-pub(super) fn segment(text: &str) -> Cow<'_, str> {
-    if text == "." || text == ".." {
-        return Cow::Owned(text.replace('.', "%2E"));
-    }
-    if text.bytes().all(plain) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len() + 8);
-    encode(&mut out, text);
-    Cow::Owned(out)
-}
-
-fn encode(out: &mut String, text: &str) {
-    for byte in text.bytes() {
-        if plain(byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string cannot fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-}
-
-fn plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+pub(super) fn segment(text: &str) -> String {
+    if text == "." || text == ".." { text.replace('.', "%2E") } else { percent_encoded(text) }
 }
 
 fn delete_options() -> Value {

@@ -193,7 +193,7 @@ fn a_watch_tells_what_is_there_and_what_changes() {
     api.remove(&path(1));
     assert_eq!(take(2), "+p0000Running -p0001");
 
-    // The server ends the watch: it continues where it was.
+    // After the server ends the watch, it resumes.
     let lists = api.count("GET /api/v1/namespaces/default/pods?limit");
     api.drop_watches();
     api.merge(&path(0), &phase("Succeeded"));
@@ -208,12 +208,12 @@ fn a_watch_tells_what_is_there_and_what_changes() {
     assert_eq!(take(1), "+p0000Running", "refused once");
     assert_eq!(api.count("GET /api/v1/namespaces/default/pods?limit"), lists, "nothing was listed again");
 
-    // The history is gone: everything is reported anew.
+    // Without history every object is reported anew.
     api.drop_watches();
     api.compact();
     assert_eq!(take(3), "Restarted +p0000Running Synced");
 
-    // A bookmark avoids that.
+    // A bookmark prevents the second listing.
     api.bookmark();
     api.put(&path(7), json!({}));
     assert_eq!(take(1), "+p0007");

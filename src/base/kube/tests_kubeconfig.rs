@@ -1,4 +1,4 @@
-//! Kubeconfig files, whole and broken in every part.
+//! Valid and broken kubeconfig files.
 
 use super::*;
 

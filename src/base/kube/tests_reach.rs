@@ -1,4 +1,4 @@
-//! Reaching a server: every kind of TLS that a kubeconfig can configure, and through proxies.
+//! Connections: every TLS setting of a kubeconfig, and proxies.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -82,7 +82,7 @@ fn server(authority: &Authority, name: &str, clients: Option<&str>) -> SocketAdd
 fn ask(config: Config) -> Result<(), Error> {
     let client = Client::new(config, &Stop::new())?;
     client.version()?;
-    // The second time over the same connection.
+    // The second request reuses the connection.
     client.version().map(|_| ())
 }
 
@@ -150,7 +150,7 @@ fn client_certificates_are_shown_whatever_the_form_of_their_key() {
     let sealed = Identity::default().set(chain.as_bytes(), read("sealed").as_bytes()).unwrap_err();
     assert!(sealed.contains("it is encrypted"), "{sealed}");
 
-    // An RSA key in PKCS#1, as older clusters hand out, under an authority made by openssl.
+    // An RSA key in PKCS#1, as in older clusters, under an authority of openssl.
     openssl("genrsa -traditional -out rsa 2048");
     assert!(read("rsa").contains("BEGIN RSA PRIVATE KEY"));
     openssl("req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -subj /CN=rsa -days 1");
@@ -165,7 +165,7 @@ fn client_certificates_are_shown_whatever_the_form_of_their_key() {
     ask(Config { identity, ..config(rsa, trust(&ours)) }).unwrap();
 }
 
-/// A proxy that leads everything to one place; `greet` speaks its protocol and says whether it agreed.
+/// A proxy with one fixed target; `greet` speaks its protocol and returns whether it agreed.
 fn proxy(target: SocketAddr, greet: fn(&mut TcpStream) -> bool) -> (SocketAddr, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -195,7 +195,7 @@ fn proxy(target: SocketAddr, greet: fn(&mut TcpStream) -> bool) -> (SocketAddr, 
 fn proxies_are_gone_through() {
     let ours = authority("ours");
     let address = server(&ours, "api.test", None);
-    // A name that only the proxy knows.
+    // Only the proxy resolves this name.
     let through = |url: String| {
         let proxy = Some(Proxy::parse(&url).unwrap());
         ask(Config { proxy, trust: trust(&ours), ..Config::plain("https://api.test:6443") })

@@ -23,7 +23,11 @@ impl Connector<()> for Opener {
     type Out = Connection;
 
     fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Connection>, ureq::Error> {
-        let stream = self.0.dial().map_err(|error| ureq::Error::Other(Box::new(NotConnected(error))))?;
+        let left = details.timeout.not_zero().map(|left| *left);
+        let stream = self
+            .0
+            .dial(left.unwrap_or(Duration::MAX))
+            .map_err(|error| ureq::Error::Other(Box::new(NotConnected(error))))?;
         let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
         Ok(Some(Connection {
             stream,

@@ -5,12 +5,12 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use ring::digest;
 use serde_json::Value;
 use tar::{Builder, Header};
 
 use super::store::{MAX_JSON_BYTES, Store, Stored, parts};
-use super::{Descriptor, Reference, digest_of, hash_of};
+use super::{Descriptor, Reference, hash_of};
+use crate::Hashing;
 use crate::archive::{Kind, Limits, Reader};
 use crate::at::At as _;
 use crate::json::{self, json};
@@ -49,7 +49,7 @@ pub fn write(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -
         append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content).with_context(shown)?;
     }
     if !beside.is_empty() {
-        let sum = |content: &[u8]| crate::hex(digest::digest(&digest::SHA256, content));
+        let sum = |content: &[u8]| crate::hex(crate::sha256(content));
         let files = beside.iter().map(|file| format!("{}  {}\n", sum(&file.content), file.name));
         let all = blobs.iter().map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
         let rest = documents.iter().map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
@@ -153,21 +153,11 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
 }
 
 fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
-    let mut file = NewFile::create(path, 0o666).at("cannot write", path)?;
-    let mut sum = digest::Context::new(&digest::SHA256);
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        let length = from.read(&mut buffer)?;
-        if length == 0 {
-            break;
-        }
-        sum.update(&buffer[..length]);
-        file.write_all(&buffer[..length])?;
-    }
-    let came = digest_of(&sum.finish());
-    if hash_of(&came) != Some(hash) {
-        anyhow::bail!("blob {hash} has the digest {came}");
-    }
+    let mut file = Hashing::new(NewFile::create(path, 0o666).at("cannot write", path)?);
+    std::io::copy(from, &mut file)?;
+    let (file, came) = file.finish();
+    let came = crate::hex(came);
+    ensure!(came == hash, "blob {hash} has the digest {came}");
     Ok(file.commit(true)?)
 }
 

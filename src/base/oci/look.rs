@@ -2,7 +2,6 @@
 //!
 //! Starts no thread.
 
-use std::io::Read as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -10,16 +9,13 @@ use serde_json::Value;
 use ureq::http::StatusCode;
 
 use super::credential::{self, Credential};
-use super::registry::{MANIFESTS, agent, header, refusal};
+use super::registry::{MANIFESTS, agent, header, no_progress, refusal};
 use super::{Client, Descriptor, Reference, Store, Stored, hash_of};
 use crate::json;
 
-/// Maximum bytes of an image's configuration.
-const MAX_SETTINGS_BYTES: u64 = 4 << 20;
-
 /// A registry's information about an image.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Look {
+pub struct ImageInfo {
     /// Digest of its manifest, or of its index.
     pub digest: String,
     /// Platforms such as `linux/amd64`.
@@ -52,39 +48,36 @@ impl Client {
     /// Checks that the registry has an image; returns its digest if the registry says so.
     pub fn exists(&self, image: &Reference) -> Result<Option<String>> {
         let url = self.url(image, &format!("manifests/{}", image.wanted()));
-        let answer = self.repeat(|| self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None))?;
-        match answer.status() {
-            StatusCode::OK => Ok(Some(header(&answer, "docker-content-digest").unwrap_or_default())),
-            StatusCode::NOT_FOUND => Ok(None),
-            _ => Err(refusal(answer, &url)),
-        }
+        self.persist(no_progress, || {
+            let answer = self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None)?;
+            match answer.status() {
+                StatusCode::OK => Ok(Some(header(&answer, "docker-content-digest").unwrap_or_default())),
+                StatusCode::NOT_FOUND => Ok(None),
+                _ => Err(refusal(answer, &url)),
+            }
+        })
     }
 
     /// The image that the registry has under a name, if any.
-    pub fn look(&self, image: &Reference) -> Result<Option<Look>> {
+    pub fn look(&self, image: &Reference) -> Result<Option<ImageInfo>> {
         if self.exists(image)?.is_none() {
             return Ok(None);
         }
         let (root, bytes) = self.manifest(image, image.wanted())?;
         let manifest: Value =
             json::from_slice(&bytes).with_context(|| format!("the manifest of `{image}`"))?;
-        Look::new(root, &manifest, |blob| self.settings(image, blob)).map(Some)
+        ImageInfo::new(root, &manifest, |blob| self.settings(image, blob)).map(Some)
     }
 
     fn settings(&self, image: &Reference, blob: &Descriptor) -> Result<Value> {
         hash_of(&blob.digest).context("a digest of an unsupported kind")?;
         let url = self.url(image, &format!("blobs/{}", blob.digest));
-        let answer = self.repeat(|| self.call("GET", image, false, &url, &[], None))?;
-        if answer.status() != StatusCode::OK {
-            return Err(refusal(answer, &url));
-        }
-        let mut bytes = Vec::new();
-        answer.into_body().into_reader().take(MAX_SETTINGS_BYTES).read_to_end(&mut bytes)?;
+        let (_, bytes) = self.fetch(image, &url, &[])?;
         json::from_slice(&bytes).with_context(|| format!("`{url}`"))
     }
 }
 
-impl Look {
+impl ImageInfo {
     /// From the manifest or index of an image; `settings` reads the configuration blob of a single image.
     fn new(
         root: Descriptor,
@@ -104,8 +97,8 @@ impl Look {
 
 impl Store {
     /// Platforms of an image in the store.
-    pub fn look(&self, image: &Stored) -> Result<Look> {
-        Look::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
+    pub fn look(&self, image: &Stored) -> Result<ImageInfo> {
+        ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
     }
 }
 

@@ -15,7 +15,7 @@ mod store;
 mod within;
 
 pub use archive::{Beside, read as read_archive, write as write_archive};
-pub use look::{Look, is_unreached};
+pub use look::{ImageInfo, is_unreached};
 pub use reference::Reference;
 pub use registry::Client;
 pub use store::{Platform, Store, Stored};

@@ -74,23 +74,12 @@ impl Client {
     /// A manifest by its tag or digest, with its descriptor.
     pub fn manifest(&self, image: &Reference, wanted: &str) -> Result<(Descriptor, Vec<u8>)> {
         let url = self.url(image, &format!("manifests/{wanted}"));
-        let answer = self.repeat(|| self.call("GET", image, false, &url, &[("Accept", MANIFESTS)], None))?;
-        if answer.status() != StatusCode::OK {
-            return Err(refusal(answer, &url));
-        }
-        let declared = header(&answer, "content-type").unwrap_or_default();
-        let mut bytes = Vec::new();
-        answer
-            .into_body()
-            .into_reader()
-            .take(MAX_MANIFEST_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .with_context(|| format!("failed to read `{url}`"))?;
+        let (declared, bytes) = self.fetch(image, &url, &[("Accept", MANIFESTS)])?;
         ensure!(
             bytes.len() as u64 <= MAX_MANIFEST_BYTES,
             "`{url}`: the manifest has more than {MAX_MANIFEST_BYTES} bytes"
         );
-        let digest = digest_of(&digest::digest(&digest::SHA256, &bytes));
+        let digest = digest_of(&crate::sha256(&bytes));
         ensure!(
             !wanted.starts_with("sha256:") || wanted == digest,
             "`{url}`: the content has the digest {digest}"
@@ -110,21 +99,10 @@ impl Client {
     ) -> Result<()> {
         let partial = &path.with_extension("partial");
         let url = self.url(image, &format!("blobs/{}", blob.digest));
-        let mut attempts = Attempts::new(self.attempts, &self.stop);
-        loop {
-            let before = std::fs::metadata(partial).map_or(0, |meta| meta.len());
-            let error = match self.transfer(image, &url, blob, partial, watch) {
-                Ok(()) => {
-                    return std::fs::rename(partial, path).at("cannot write", path);
-                }
-                Err(error) => error,
-            };
-            let after = std::fs::metadata(partial).map_or(0, |meta| meta.len());
-            if error.is::<Final>() || !attempts.again(after > before) {
-                return Err(error).with_context(|| format!("failed to download `{url}`"));
-            }
-            log::debug!("`{url}`: {error:#}; resuming at byte {after}");
-        }
+        let length = || std::fs::metadata(partial).map_or(0, |meta| meta.len());
+        self.persist(length, || self.transfer(image, &url, blob, partial, watch))
+            .with_context(|| format!("failed to download `{url}`"))?;
+        std::fs::rename(partial, path).at("cannot write", path)
     }
 
     fn transfer(
@@ -164,14 +142,7 @@ impl Client {
                     hash = digest::Context::new(&digest::SHA256);
                     have = 0;
                 }
-                status => {
-                    let error = refusal(answer, url);
-                    return Err(if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
-                        anyhow!(Final(format!("{error:#}")))
-                    } else {
-                        error
-                    });
-                }
+                _ => return Err(refusal(answer, url)),
             }
             // One extra byte shows that the content is too long.
             let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
@@ -204,21 +175,16 @@ impl Client {
         watch: Watch<'_>,
     ) -> Result<bool> {
         let url = self.url(image, &format!("blobs/{}", blob.digest));
-        let there = self.repeat(|| self.call("HEAD", image, true, &url, &[], None))?;
-        if there.status() == StatusCode::OK {
+        let status = self.persist(no_progress, || {
+            let answer = self.call("HEAD", image, true, &url, &[], None)?;
+            if is_busy(&answer) { Err(refusal(answer, &url)) } else { Ok(answer.status()) }
+        })?;
+        if status == StatusCode::OK {
             return Ok(false);
         }
-        let mut attempts = Attempts::new(self.attempts, &self.stop);
-        loop {
-            let error = match self.send(image, blob, path, watch) {
-                Ok(()) => return Ok(true),
-                Err(error) => error,
-            };
-            if error.is::<Final>() || !attempts.again(false) {
-                return Err(error).with_context(|| format!("failed to upload `{url}`"));
-            }
-            log::debug!("`{url}`: {error:#}; retrying");
-        }
+        self.persist(no_progress, || self.send(image, blob, path, watch))
+            .with_context(|| format!("failed to upload `{url}`"))?;
+        Ok(true)
     }
 
     fn send(&self, image: &Reference, blob: &Descriptor, path: &Path, watch: Watch<'_>) -> Result<()> {
@@ -226,7 +192,7 @@ impl Client {
         let url = self.url(image, "blobs/uploads/");
         let answer = self.call("POST", image, true, &url, &[("Content-Length", "0")], None)?;
         if answer.status() != StatusCode::ACCEPTED {
-            return Err(lasting(answer, &url));
+            return Err(refusal(answer, &url));
         }
         let mut place = self.place(image, &answer, &url)?;
         let mut from = 0;
@@ -257,7 +223,7 @@ impl Client {
                     continue;
                 }
                 Ok(answer) if answer.status() != StatusCode::RANGE_NOT_SATISFIABLE => {
-                    return Err(lasting(answer, &place));
+                    return Err(refusal(answer, &place));
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -290,7 +256,7 @@ impl Client {
             &headers,
             Some(Piece { path, from, length: last, sent: &sent }),
         )?;
-        if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(lasting(answer, &end)) }
+        if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(refusal(answer, &end)) }
     }
 
     /// Puts a manifest under a tag or its digest; the registry must have its blobs.
@@ -305,8 +271,10 @@ impl Client {
         let size = kind.size.to_string();
         let headers = [("Content-Type", &*kind.media_type), ("Content-Length", &*size)];
         let piece = || Piece { path, from: 0, length: kind.size, sent: &|_| () };
-        let answer = self.repeat(|| self.call("PUT", image, true, &url, &headers, Some(piece())))?;
-        if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
+        self.persist(no_progress, || {
+            let answer = self.call("PUT", image, true, &url, &headers, Some(piece()))?;
+            if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
+        })
     }
 
     pub(super) fn url(&self, image: &Reference, rest: &str) -> String {
@@ -356,7 +324,12 @@ impl Client {
         let own = url.strip_prefix(&self.base(image)).is_some_and(|rest| rest.starts_with('/'));
         let mut wanted = None;
         loop {
-            let authorisation = if own { self.authorise(image, push, wanted.as_deref())? } else { None };
+            let authorisation = if own { self.authorise(image, push, wanted.as_deref()) } else { Ok(None) };
+            // Wrong credentials stay wrong.
+            let authorisation = authorisation.map_err(|error| match error.is::<ureq::Error>() {
+                true => error,
+                false => anyhow!(Final(format!("{error:#}"))),
+            })?;
             let mut request = Request::builder().method(method).uri(url);
             for (name, value) in headers {
                 request = request.header(*name, *value);
@@ -469,37 +442,57 @@ impl Client {
         if !answer.status().is_success() {
             return Err(refusal(answer, realm)).with_context(failed);
         }
-        let mut text = Vec::new();
-        answer
-            .into_body()
-            .into_reader()
-            .take(MAX_MANIFEST_BYTES)
-            .read_to_end(&mut text)
-            .with_context(failed)?;
+        let text = body(answer, MAX_MANIFEST_BYTES).with_context(failed)?;
         let document: Value = json::from_slice(&text).with_context(failed)?;
         let token = document["token"].as_str().or_else(|| document["access_token"].as_str());
         Ok(Some(format!("Bearer {}", token.with_context(failed)?)))
     }
 
-    /// Retries a request that failed in transit or for a temporary reason.
-    pub(super) fn repeat(&self, call: impl Fn() -> Result<Response<Body>>) -> Result<Response<Body>> {
+    /// The content of a URL, and its declared kind.
+    pub(super) fn fetch(
+        &self,
+        image: &Reference,
+        url: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(String, Vec<u8>)> {
+        self.persist(no_progress, || {
+            let answer = self.call("GET", image, false, url, headers, None)?;
+            if answer.status() != StatusCode::OK {
+                return Err(refusal(answer, url));
+            }
+            let kind = header(&answer, "content-type").unwrap_or_default();
+            let bytes =
+                body(answer, MAX_MANIFEST_BYTES + 1).with_context(|| format!("failed to read `{url}`"))?;
+            Ok((kind, bytes))
+        })
+    }
+
+    /// Repeats `work` until it succeeds, fails for good, or fails too often without progress.
+    pub(super) fn persist<T>(
+        &self,
+        progress: impl Fn() -> u64,
+        mut work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let mut attempts = Attempts::new(self.attempts, &self.stop);
         loop {
-            let outcome = call();
-            let passing = match &outcome {
-                Ok(answer) => {
-                    answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS
-                }
-                Err(error) => error.downcast_ref().is_some_and(|error| tls::tls_error(error).is_none()),
+            let before = progress();
+            let error = match work() {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
             };
-            if !passing || !attempts.again(false) {
-                return outcome;
+            let is_final = error.is::<Final>()
+                || error.downcast_ref().is_some_and(|error| tls::tls_error(error).is_some());
+            if is_final || !attempts.again(progress() > before) {
+                return Err(error);
             }
-            if let Err(error) = &outcome {
-                log::info!("{error:#}; retrying");
-            }
+            log::info!("{error:#}; retrying");
         }
     }
+}
+
+/// For requests that succeed or fail as a whole.
+pub(super) fn no_progress() -> u64 {
+    0
 }
 
 /// An agent with `limit` as the timeout for connecting and until a response starts.
@@ -531,29 +524,32 @@ pub(super) fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
-/// A registry's refusal as an error.
+fn body(answer: Response<Body>, max: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    answer.into_body().into_reader().take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether a registry may accept the same request later.
+pub(super) fn is_busy(answer: &Response<Body>) -> bool {
+    answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS
+}
+
+/// A registry's refusal as an error; final unless it is only busy.
 pub(super) fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
-    let (status, url) = (answer.status(), short(url));
-    let mut text = Vec::new();
-    let _ = answer.into_body().into_reader().take(64 << 10).read_to_end(&mut text);
-    let document: Value = json::from_slice(&text).unwrap_or_default();
+    let (status, is_busy, url) = (answer.status(), is_busy(&answer), short(url));
+    let document: Value = json::from_slice(&body(answer, 64 << 10).unwrap_or_default()).unwrap_or_default();
     let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
-    match (status, said) {
-        (StatusCode::UNAUTHORIZED, said) => anyhow!(
+    let why = match (status, said) {
+        (StatusCode::UNAUTHORIZED, said) => format!(
             "`{url}`: {status}: {}; use an account with access, by `docker login` or in config.json",
             said.unwrap_or("not allowed")
         ),
-        (_, Some(said)) => anyhow!("`{url}`: {status}: {said}"),
-        (StatusCode::NOT_FOUND, None) => anyhow!("`{url}`: not found"),
-        (_, None) => anyhow!("`{url}`: the registry answered {status}"),
-    }
-}
-
-/// A refusal; final unless the registry is only busy.
-fn lasting(answer: Response<Body>, url: &str) -> anyhow::Error {
-    let passing = answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS;
-    let error = refusal(answer, url);
-    if passing { error } else { anyhow!(Final(format!("{error:#}"))) }
+        (_, Some(said)) => format!("`{url}`: {status}: {said}"),
+        (StatusCode::NOT_FOUND, None) => format!("`{url}`: not found"),
+        (_, None) => format!("`{url}`: the registry answered {status}"),
+    };
+    if is_busy { anyhow!(why) } else { anyhow!(Final(why)) }
 }
 
 /// Passes on everything from `from`; returns the number of bytes.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of};
 use crate::at::At as _;
-use crate::{json, small, temp};
+use crate::{json, sha256, small, temp};
 
 /// Maximum bytes of an index or manifest.
 pub(super) const MAX_JSON_BYTES: u64 = 8 << 20;
@@ -148,7 +148,7 @@ impl Store {
         let path = self.path(&blob.digest)?;
         let bytes = small::read(&path, MAX_JSON_BYTES)
             .with_context(|| format!("the manifest {} cannot be read", blob.digest))?;
-        let came = digest_of(&ring::digest::digest(&ring::digest::SHA256, &bytes));
+        let came = digest_of(&sha256(&bytes));
         ensure!(came == blob.digest, "`{}` has the digest {came}", path.display());
         json::from_slice(&bytes).with_context(|| format!("{} is not a manifest", blob.digest))
     }
@@ -219,7 +219,7 @@ impl Store {
         }
         index["manifests"] = chosen.into();
         let bytes = index.to_string().into_bytes();
-        let digest = digest_of(&ring::digest::digest(&ring::digest::SHA256, &bytes));
+        let digest = digest_of(&sha256(&bytes));
         Ok((Descriptor { digest, size: bytes.len() as u64, ..root }, bytes))
     }
 

@@ -55,9 +55,9 @@ impl Store {
             match look(&blob, path, limit, out)
                 .with_context(|| format!("`{name}`: layer {}", layer.digest))?
             {
-                Found::File => return Ok(true),
-                Found::Removed => return Ok(false),
-                Found::Nothing => {}
+                LayerEntry::File => return Ok(true),
+                LayerEntry::Removed => return Ok(false),
+                LayerEntry::Nothing => {}
             }
         }
         Ok(false)
@@ -65,14 +65,14 @@ impl Store {
 }
 
 #[derive(Debug, PartialEq)]
-enum Found {
+enum LayerEntry {
     File,
     /// Removed by this layer.
     Removed,
     Nothing,
 }
 
-fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<Found> {
+fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<LayerEntry> {
     let mut file = File::open(blob)?;
     let mut head = [0; 4];
     let length = file.read(&mut head)?;
@@ -87,13 +87,13 @@ fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<Found> {
         Some((folder, file)) => format!("{folder}/.wh.{file}"),
         None => format!(".wh.{path}"),
     };
-    let mut found = Found::Nothing;
+    let mut found = LayerEntry::Nothing;
     let mut reader = Reader::new(input, Limits::default());
     while let Some(entry) = reader.next_entry()? {
         let name = String::from_utf8_lossy(&entry.name);
         let name = name.trim_start_matches("./").trim_start_matches('/');
         if name == removed {
-            found = Found::Removed;
+            found = LayerEntry::Removed;
         } else if name == path {
             ensure!(entry.kind == Kind::File, "`/{path}` is not a file");
             ensure!(entry.size <= limit, "`/{path}` has {} bytes, more than {limit}", entry.size);
@@ -101,7 +101,7 @@ fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<Found> {
             out.rewind()?;
             let copied = io::copy(&mut reader.by_ref().take(limit), out)?;
             ensure!(copied == entry.size, "`/{path}` is cut after {copied} of {} bytes", entry.size);
-            found = Found::File;
+            found = LayerEntry::File;
         }
     }
     Ok(found)
@@ -135,7 +135,7 @@ mod tests {
     fn a_file_is_found_removed_or_not_there() {
         let folder = temp::Folder::new().unwrap();
         let (blob, out) = (folder.join("layer"), folder.join("out"));
-        let check = |entries: &[(&str, Option<&str>)], expected: Result<Found, &str>| {
+        let check = |entries: &[(&str, Option<&str>)], expected: Result<LayerEntry, &str>| {
             std::fs::write(&blob, layer(entries)).unwrap();
             let mut file =
                 File::options().create(true).truncate(true).read(true).write(true).open(&out).unwrap();
@@ -145,12 +145,12 @@ mod tests {
                 (found, _) => panic!("{entries:?}: {found:?}"),
             }
         };
-        check(&[], Ok(Found::Nothing));
-        check(&[("bin/y", Some("1")), ("x", Some("2"))], Ok(Found::Nothing));
-        check(&[("bin/.wh.x", Some(""))], Ok(Found::Removed));
+        check(&[], Ok(LayerEntry::Nothing));
+        check(&[("bin/y", Some("1")), ("x", Some("2"))], Ok(LayerEntry::Nothing));
+        check(&[("bin/.wh.x", Some(""))], Ok(LayerEntry::Removed));
         check(&[("bin/x", None)], Err("is not a file"));
         check(&[("bin/x", Some("123456"))], Err("has 6 bytes, more than 5"));
-        check(&[("a", Some("1")), ("bin/x", Some("12345")), ("b", Some("2"))], Ok(Found::File));
+        check(&[("a", Some("1")), ("bin/x", Some("12345")), ("b", Some("2"))], Ok(LayerEntry::File));
         assert_eq!(std::fs::read(&out).unwrap(), b"12345");
         let whole = std::fs::read(&blob).unwrap();
         std::fs::write(&blob, &whole[..700]).unwrap();

@@ -21,11 +21,20 @@ pub fn ask_for_credentials(
     interactive: bool,
     limit: Duration,
 ) -> io::Result<(Vec<u8>, ExitStatus)> {
-    if interactive {
-        converse(command, input, max_bytes)
-    } else {
-        ask(command, input, max_bytes, limit, &|| {})
+    if !interactive {
+        return ask(command, input, max_bytes, limit, &|| {});
     }
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let output = tell_and_read(&mut child, input, max_bytes);
+    if output.as_ref().is_err() {
+        // It might never end.
+        let _ = child.kill();
+    }
+    let status = child.wait()?;
+    Ok((output?, status))
 }
 
 /// Runs a program in a separate process group, and returns its standard output and exit status. Its standard input is
@@ -40,11 +49,8 @@ pub fn ask(
 ) -> io::Result<(Vec<u8>, ExitStatus)> {
     let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
     let (group, mut child) = Group::spawn(command.stdin(stdin).stdout(Stdio::piped()))?;
-    tell(&mut child, input);
-    let mut output = child.stdout.take().map(|output| output.take(max_bytes + 1));
-    let mut bytes = Vec::new();
     let (over, waiting) = channel::<()>();
-    let (read, is_late) = std::thread::scope(|scope| {
+    let (output, is_late) = std::thread::scope(|scope| {
         let group = &group;
         let timer = std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, move || {
             let is_late = waiting.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
@@ -54,55 +60,33 @@ pub fn ask(
             }
             is_late
         });
-        let read = output.as_mut().map_or(Ok(0), |output| output.read_to_end(&mut bytes));
+        let output = tell_and_read(&mut child, input, max_bytes);
         drop(over);
-        timer.map(|timer| (read, timer.join().unwrap_or(false)))
+        timer.map(|timer| (output, timer.join().unwrap_or(false)))
     })?;
     drop(group);
     let status = child.wait();
     if is_late {
         return Err(io::Error::new(ErrorKind::TimedOut, format!("it took more than {} s", limit.as_secs())));
     }
-    read?;
-    if bytes.len() as u64 > max_bytes {
-        return Err(too_large(max_bytes));
-    }
-    Ok((bytes, status?))
+    Ok((output?, status?))
 }
 
-/// Runs a program that may interact with the user, without a timeout, and returns its standard output and exit status.
-/// Inherits standard input unless given some `input`, which must be short.
-fn converse(
-    command: &mut Command,
-    input: Option<&[u8]>,
-    max_bytes: u64,
-) -> io::Result<(Vec<u8>, ExitStatus)> {
-    if input.is_some() {
-        command.stdin(Stdio::piped());
-    }
-    let mut child = command.stdout(Stdio::piped()).spawn()?;
-    tell(&mut child, input);
-    let mut bytes = Vec::new();
-    let read = child.stdout.take().map(|output| output.take(max_bytes + 1).read_to_end(&mut bytes));
-    let is_large = bytes.len() as u64 > max_bytes;
-    if is_large {
-        // It might never end.
-        let _ = child.kill();
-    }
-    let status = child.wait()?;
-    read.transpose()?;
-    if is_large { Err(too_large(max_bytes)) } else { Ok((bytes, status)) }
-}
-
-fn tell(child: &mut Child, input: Option<&[u8]>) {
+/// Writes a program's standard input and reads its standard output.
+fn tell_and_read(child: &mut Child, input: Option<&[u8]>, max_bytes: u64) -> io::Result<Vec<u8>> {
     if let (Some(input), Some(mut stdin)) = (input, child.stdin.take()) {
         // The program may ignore its input.
         let _ = stdin.write_all(input);
     }
-}
-
-fn too_large(max_bytes: u64) -> io::Error {
-    io::Error::new(ErrorKind::FileTooLarge, format!("it printed more than {max_bytes} bytes"))
+    let mut bytes = Vec::new();
+    if let Some(output) = child.stdout.take() {
+        output.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > max_bytes {
+        let why = format!("it printed more than {max_bytes} bytes");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, why));
+    }
+    Ok(bytes)
 }
 
 #[cfg(all(test, unix))]
@@ -125,7 +109,8 @@ mod tests {
         assert_eq!(asked("read word; echo $word", long), (Ok((b"a\n".to_vec(), Some(0))), false));
         assert_eq!(asked("yes", long), (Err(ErrorKind::FileTooLarge), false));
         let told = |script: &str| {
-            let said = converse(Command::new("sh").args(["-c", script]), Some(b"a\n"), 8);
+            let mut command = Command::new("sh");
+            let said = ask_for_credentials(command.args(["-c", script]), Some(b"a\n"), 8, true, long);
             said.map(|(bytes, status)| (bytes, status.code())).map_err(|error| error.kind())
         };
         assert_eq!(told("read word; echo $word; exit 3"), Ok((b"a\n".to_vec(), Some(3))));

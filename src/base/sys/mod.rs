@@ -49,7 +49,7 @@ pub use family::process::{
 #[cfg(feature = "program")]
 pub use family::terminal::{colours, shows_unicode, stderr_size, stdout_width};
 #[cfg(feature = "program")]
-pub use poller::{Found, Poller};
+pub use poller::{Poller, Readable};
 
 #[cfg(target_os = "linux")]
 pub use linux::sync_tree;

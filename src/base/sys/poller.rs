@@ -10,7 +10,7 @@ pub use linux::Poller;
 
 /// Result of [`Poller::wait`].
 #[derive(Debug)]
-pub enum Found {
+pub enum Readable {
     /// These are readable or have ended.
     These(Vec<u64>),
     /// Unknown: try all sockets.
@@ -28,7 +28,7 @@ mod linux {
     use rustix::event::Timespec;
     use rustix::event::epoll::{self, EventData, EventFlags};
 
-    use super::Found;
+    use super::Readable;
 
     /// The watched sockets.
     #[derive(Debug)]
@@ -52,12 +52,12 @@ mod linux {
         }
 
         /// Waits up to `limit` until a socket is readable.
-        pub fn wait(&self, limit: Duration) -> io::Result<Found> {
+        pub fn wait(&self, limit: Duration) -> io::Result<Readable> {
             let mut events = Vec::with_capacity(256);
             let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
             match epoll::wait(&self.0, spare_capacity(&mut events), Some(&limit)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {
-                    Ok(Found::These(events.iter().map(|event| event.data.u64()).collect()))
+                    Ok(Readable::These(events.iter().map(|event| event.data.u64()).collect()))
                 }
                 Err(error) => Err(error.into()),
             }
@@ -74,7 +74,7 @@ mod everywhere {
     use std::io;
     use std::time::Duration;
 
-    use super::Found;
+    use super::Readable;
 
     /// Interval between two attempts.
     const INTERVAL: Duration = Duration::from_millis(10);
@@ -98,9 +98,9 @@ mod everywhere {
         pub fn remove<S>(&self, _: &S) {}
 
         /// Waits for a few milliseconds.
-        pub fn wait(&self, limit: Duration) -> io::Result<Found> {
+        pub fn wait(&self, limit: Duration) -> io::Result<Readable> {
             std::thread::park_timeout(limit.min(INTERVAL));
-            Ok(Found::Anybody)
+            Ok(Readable::Anybody)
         }
     }
 }

@@ -10,17 +10,7 @@ impl<R: BufRead> Lexer<R> {
         self.skip(1);
         let target = self.read_name("expected target name after <?")?;
         self.blanks()?;
-        let (mut data, mut last) = (Vec::new(), 0);
-        loop {
-            let byte = self.bump()?;
-            if last == b'?' && byte == b'>' {
-                break;
-            }
-            if data.len() < MAX_NAME {
-                data.push(byte);
-            }
-            last = byte;
-        }
+        let data = self.until(b"?>")?;
         if target != "xml" {
             return Ok(());
         }
@@ -86,26 +76,25 @@ impl<R: BufRead> Lexer<R> {
                 return Ok(Some(byte));
             }
         }
-        let mut dashes = 0;
-        loop {
-            match self.bump()? {
-                b'>' if dashes >= 2 => return Ok(None),
-                b'-' => dashes += 1,
-                _ => dashes = 0,
-            }
-        }
+        self.until(b"-->").map(|_| None)
     }
 
     fn comment(&mut self) -> Result<(), Error> {
-        let mut dashes = 0;
-        loop {
-            match (self.bump()?, dashes) {
-                (b'>', 2) => return Ok(()),
-                (_, 2) => return Err(self.error("invalid sequence \"--\" not allowed in comments")),
-                (b'-', _) => dashes += 1,
-                _ => dashes = 0,
+        self.until(b"--")?;
+        self.expect(b'>', "invalid sequence \"--\" not allowed in comments")
+    }
+
+    /// Skips to the end of `end`; returns the beginning of what precedes it.
+    fn until(&mut self, end: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut data = Vec::new();
+        while !data.ends_with(end) {
+            if data.len() == MAX_NAME + end.len() {
+                data.remove(MAX_NAME);
             }
+            data.push(self.bump()?);
         }
+        data.truncate(data.len() - end.len());
+        Ok(data)
     }
 }
 

@@ -131,16 +131,23 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
+    /// Opens the next element in the current one; false at the end of that.
+    pub fn next_child(&mut self) -> Result<bool, Error> {
+        loop {
+            match self.next_token()? {
+                Token::Open => return Ok(true),
+                Token::Close | Token::End => return Ok(false),
+                Token::Text => {}
+            }
+        }
+    }
+
     /// Skips to the end of the element that was just opened.
     pub fn skip_element(&mut self) -> Result<(), Error> {
-        let mut depth = 1_u32;
-        while depth > 0 {
-            match self.next_token()? {
-                Token::Open => depth += 1,
-                Token::Close => depth -= 1,
-                Token::Text => {}
-                Token::End => return Err(self.error("unexpected EOF")),
-            }
+        let depth = self.open.len();
+        while self.open.len() >= depth {
+            // The end of the file inside an element is an error.
+            self.next_token()?;
         }
         Ok(())
     }

@@ -1,14 +1,12 @@
 //! YAML as the original reads it (version 1.1) and writes it (sorted keys, ambiguous strings quoted).
 //!
 //! Owns the tree of a document with the place of each node, so that errors of type can name line and column; reading
-//! YAML (`read`) and JSON (`json`) into it, what an unquoted word means (`scalar`), getting typed values out of it
+//! YAML and JSON (`read`) into it, what an unquoted word means (`scalar`), getting typed values out of it
 //! (`typed`), and writing (`write`).
 //! Knows nothing about plugins or Kubernetes. Depth and the expansion of aliases are bounded.
 
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
-mod json;
-mod quick;
 mod read;
 mod scalar;
 pub mod typed;
@@ -16,9 +14,7 @@ mod write;
 
 use serde_json::{Number, Value};
 
-pub use json::read as json;
-pub use quick::{Quick, Unusual};
-pub use read::{BINARY, Events, Unreadable, document, documents, meaning, next_event};
+pub use read::{BINARY, Events, binary, document, documents, json, meaning, next_event};
 pub use scalar::resolve;
 pub use write::{entry, escaped, key_text, sorted, write};
 

@@ -3,27 +3,59 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
 
 use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 
 use super::{Content, Error, Key, MAX_DEPTH, Node, Place, scalar};
 
-/// Maximum nodes that aliases may add to one text. The largest definitions in practice have a few hundred nodes.
-const MAX_ALIAS_NODES: usize = 100_000;
-/// Maximum bytes that aliases may add to one text.
+/// Maximum bytes that aliases may add to one text. The largest definitions in practice have a few hundred nodes.
 const MAX_ALIAS_BYTES: usize = 16 << 20;
+/// Approximate memory of a node without its text.
+const NODE_BYTES: usize = 128;
 
 const STR: &str = "tag:yaml.org,2002:str";
 /// The tag of binary data.
 pub const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 
+/// The start of a text.
+const START: Place = Place { line: 1, column: 1 };
+
 /// Reads the first document; an empty text is null.
 pub fn document(text: &str) -> Result<Node, Error> {
     let whole = &ended(text);
     let mut bytes = whole.as_bytes();
-    let nothing = Node { place: Place { line: 1, column: 1 }, content: Content::Null };
-    Ok(Reader::new(text, &mut bytes).next_document()?.unwrap_or(nothing))
+    Ok(Reader::new(text, &mut bytes)
+        .next_document()?
+        .unwrap_or(Node { place: START, content: Content::Null }))
+}
+
+/// Reads the first JSON value of a text and ignores the rest.
+pub fn json(text: &str) -> Result<Node, Error> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
+    match values.next() {
+        None => Err(START.error("empty, but must be a JSON value")),
+        Some(Err(error)) => {
+            let words = error.to_string();
+            let message = words.split(" at line ").next().unwrap_or(&words).to_owned();
+            Err(Error { line: error.line(), column: error.column().max(1), message })
+        }
+        Some(Ok(_)) => document(&without_pairs(&text[..values.byte_offset()])),
+    }
+}
+
+/// JSON as YAML, which lacks escapes that only mean a character in pairs.
+fn without_pairs(json: &str) -> std::borrow::Cow<'_, str> {
+    static PAIR: LazyLock<Option<regex::Regex>> =
+        LazyLock::new(|| regex::Regex::new(r"\\u[dD][89abAB]..\\u....|\\.").ok());
+    let character = |found: &regex::Captures<'_>| {
+        let pair = found[0].len() > 2;
+        pair.then(|| serde_json::from_str(&format!("\"{}\"", &found[0])).ok())
+            .flatten()
+            .unwrap_or_else(|| found[0].to_owned())
+    };
+    PAIR.as_ref().map_or(json.into(), |pair| pair.replace_all(json, character))
 }
 
 /// Reads every document.
@@ -58,8 +90,7 @@ struct Reader<'t> {
     parser: Events<'t>,
     /// `None` while the anchored node is still being read.
     anchors: HashMap<String, Option<Node>>,
-    nodes_left: usize,
-    bytes_left: usize,
+    alias_bytes_left: usize,
     depth: usize,
     /// Position of the last event's end.
     place: Place,
@@ -68,24 +99,14 @@ struct Reader<'t> {
 /// The events of a text. A single type, so that there is only one copy of the parser's machine code.
 pub type Events<'t> = Parser<&'t mut (dyn BufRead + 't)>;
 
-/// A failure of the YAML parser without an explanation.
-pub struct Unreadable;
-
-/// The next event of a parser, which must not be used again after [`Unreadable`].
+/// The next event of a parser; `None` at the end. An error is final; without a cause, the parser panicked.
 ///
-/// The parser panics on a few texts, such as `[!a,]`; `cli` does not report such a panic as a bug.
-pub fn next_event(
-    parser: &mut Events<'_>,
-) -> Result<Option<Result<Event, libyaml_safer::Error>>, Unreadable> {
+/// It does so on a few texts, such as `[!a,]`; `cli` does not report such a panic as a bug.
+pub fn next_event(parser: &mut Events<'_>) -> Result<Option<Event>, Option<libyaml_safer::Error>> {
     #[cfg(fuzzing)]
     super::fuzz::tolerate_parser();
-    catch_unwind(AssertUnwindSafe(|| parser.next())).map_err(|_| Unreadable)
-}
-
-/// A node, or the end of the list or map that was being read.
-enum Part {
-    Node(Node),
-    End,
+    let next = catch_unwind(AssertUnwindSafe(|| parser.next())).map_err(|_| None)?;
+    next.transpose().map_err(Some)
 }
 
 /// A node that may be the key of a map, with the properties that a merge key depends on.
@@ -104,10 +125,9 @@ impl<'t> Reader<'t> {
             lines: text.matches('\n').count() + 1,
             parser,
             anchors: HashMap::new(),
-            nodes_left: MAX_ALIAS_NODES,
-            bytes_left: MAX_ALIAS_BYTES,
+            alias_bytes_left: MAX_ALIAS_BYTES,
             depth: 0,
-            place: Place { line: 1, column: 1 },
+            place: START,
         }
     }
 
@@ -119,27 +139,23 @@ impl<'t> Reader<'t> {
                 break;
             }
         }
-        let node = match self.part()? {
-            Part::Node(node) => node,
-            Part::End => return Ok(None),
-        };
-        Ok(Some(node))
+        self.node()
     }
 
     fn event(&mut self) -> Result<Option<(EventData, Place)>, Error> {
         match next_event(&mut self.parser) {
             Ok(None) => Ok(None),
-            Ok(Some(Ok(event))) => {
+            Ok(Some(event)) => {
                 self.place = place(event.end_mark);
                 Ok(Some((event.data, place(event.start_mark))))
             }
-            Ok(Some(Err(error))) => Err(explain(&error, self.text)),
-            Err(Unreadable) => Err(self.place.error("cannot be read as YAML from here on")),
+            Err(Some(error)) => Err(explain(&error, self.text)),
+            Err(None) => Err(self.place.error("cannot be read as YAML from here on")),
         }
     }
 
-    fn part(&mut self) -> Result<Part, Error> {
-        Ok(self.word()?.map_or(Part::End, |word| Part::Node(word.node)))
+    fn node(&mut self) -> Result<Option<Node>, Error> {
+        Ok(self.word()?.map(|word| word.node))
     }
 
     /// The next node; `None` at the end of what is being read.
@@ -157,7 +173,7 @@ impl<'t> Reader<'t> {
             EventData::SequenceStart { anchor, .. } => {
                 self.enter(anchor.as_deref(), place)?;
                 let mut items = Vec::new();
-                while let Part::Node(node) = self.part()? {
+                while let Some(node) = self.node()? {
                     items.push(node);
                 }
                 self.depth -= 1;
@@ -194,9 +210,7 @@ impl<'t> Reader<'t> {
 
     fn enter(&mut self, anchor: Option<&str>, place: Place) -> Result<(), Error> {
         self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(place.error(format!("nested deeper than {MAX_DEPTH} levels")));
-        }
+        self.check_depth(self.depth, place)?;
         if let Some(anchor) = anchor {
             self.anchors.insert(anchor.to_owned(), None);
         }
@@ -209,23 +223,25 @@ impl<'t> Reader<'t> {
             Some(None) => return Err(place.error(format!("anchor `{anchor}` contains itself"))),
             None => return Err(place.error(format!("unknown anchor `{anchor}`"))),
         };
-        self.spend(&node, place)?;
-        if self.depth + depth(&node) > MAX_DEPTH {
-            return Err(place.error(format!("nested deeper than {MAX_DEPTH} levels")));
-        }
+        let depth = self.spend(&node, place)?;
+        self.check_depth(self.depth + depth, place)?;
         Ok(Word { node, merges: false })
     }
 
-    /// Charges the copy of a node to the limits of aliases.
-    fn spend(&mut self, node: &Node, place: Place) -> Result<(), Error> {
-        let (nodes, bytes) = size(node);
-        match (self.nodes_left.checked_sub(nodes), self.bytes_left.checked_sub(bytes)) {
-            (Some(nodes), Some(bytes)) => {
-                (self.nodes_left, self.bytes_left) = (nodes, bytes);
-                Ok(())
-            }
-            _ => Err(place.error("aliases expand to too much; write out the values")),
+    /// Charges the copy of a node to the limit of aliases; returns its depth.
+    fn spend(&mut self, node: &Node, place: Place) -> Result<usize, Error> {
+        let (bytes, depth) = measure(node);
+        let left = self.alias_bytes_left.checked_sub(bytes);
+        self.alias_bytes_left =
+            left.ok_or_else(|| place.error("aliases expand to too much; write out the values"))?;
+        Ok(depth)
+    }
+
+    fn check_depth(&self, depth: usize, place: Place) -> Result<(), Error> {
+        if depth <= MAX_DEPTH {
+            return Ok(());
         }
+        Err(place.error(format!("nested deeper than {MAX_DEPTH} levels")))
     }
 
     /// The entries of a map; merged entries never override written ones.
@@ -234,7 +250,7 @@ impl<'t> Reader<'t> {
         let mut merged = Vec::new();
         while let Some(word) = self.word()? {
             let place = word.node.place;
-            let Part::Node(value) = self.part()? else { break };
+            let Some(value) = self.node()? else { break };
             if word.merges {
                 sources(value, &mut merged)?;
             } else {
@@ -301,14 +317,8 @@ pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content,
         None if plain => scalar::resolve(&value).map_err(str::to_owned),
         None | Some(STR | MERGE) => Ok(Content::Text(value)),
         Some(BINARY) => {
-            use base64::Engine as _;
-            let packed: String = value.split_whitespace().collect();
-            let bytes = base64::engine::general_purpose::STANDARD
-                .decode(packed)
-                .map_err(|_| "`!!binary` value is not base64".to_owned())?;
-            String::from_utf8(bytes)
-                .map(Content::Text)
-                .map_err(|_| "`!!binary` value is not UTF-8".to_owned())
+            let bytes = binary(&value).ok_or("`!!binary` value is not base64")?;
+            Ok(Content::Text(String::from_utf8(bytes).map_err(|_| "`!!binary` value is not UTF-8")?))
         }
         Some(tag) => match tag.strip_prefix("tag:yaml.org,2002:") {
             Some(name @ ("null" | "bool" | "int" | "float")) => {
@@ -330,23 +340,24 @@ pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content,
     }
 }
 
-fn size(node: &Node) -> (usize, usize) {
-    let add = |(n, b): (usize, usize), (nodes, bytes): (usize, usize)| (n + nodes, b + bytes);
-    match &node.content {
-        Content::Text(text) => (1, text.len()),
-        Content::List(items) => items.iter().map(size).fold((1, 0), add),
-        Content::Map(entries) => {
-            entries.iter().map(|(key, value)| add(size(value), (1, key.text.len()))).fold((1, 0), add)
-        }
-        _ => (1, 0),
-    }
+/// Decodes the text of a binary value, which may be broken into lines.
+pub fn binary(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    let packed: String = text.split_whitespace().collect();
+    base64::engine::general_purpose::STANDARD.decode(packed).ok()
 }
 
-fn depth(node: &Node) -> usize {
+/// Memory of a node, and its depth.
+fn measure(node: &Node) -> (usize, usize) {
+    let add = |(sum, max): (usize, usize), (bytes, depth): (usize, usize)| (sum + bytes, max.max(depth + 1));
     match &node.content {
-        Content::List(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Content::Map(entries) => 1 + entries.iter().map(|(_, value)| depth(value)).max().unwrap_or(0),
-        _ => 0,
+        Content::Text(text) => (NODE_BYTES + text.len(), 0),
+        Content::List(items) => items.iter().map(measure).fold((NODE_BYTES, 1), add),
+        Content::Map(entries) => entries
+            .iter()
+            .map(|(key, value)| add((key.text.len(), 0), measure(value)))
+            .fold((NODE_BYTES, 0), |(sum, max), (bytes, depth)| (sum + bytes, max.max(depth))),
+        _ => (NODE_BYTES, 0),
     }
 }
 
@@ -369,16 +380,12 @@ fn explain(error: &libyaml_safer::Error, text: &str) -> Error {
 
 /// Position of the first character that YAML does not allow.
 fn unreadable(text: &str) -> Place {
-    let mut place = Place { line: 1, column: 1 };
-    for c in text.chars() {
-        match c {
-            '\n' => place = Place { line: place.line + 1, column: 1 },
-            '\t' | '\r' | '\u{85}' => place.column += 1,
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => break,
-            _ => place.column += 1,
-        }
-    }
-    place
+    let odd = |c: char| {
+        c.is_control() && !matches!(c, '\n' | '\t' | '\r' | '\u{85}') || matches!(c, '\u{fffe}' | '\u{ffff}')
+    };
+    let before = &text[..text.find(odd).unwrap_or(text.len())];
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    Place { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
 }
 
 #[cfg(test)]
@@ -479,5 +486,31 @@ mod tests {
             deep.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
         }
         assert!(parse(&deep).unwrap_err().message.contains("nested deeper"));
+    }
+
+    #[test]
+    fn json_values_are_those_of_serde() {
+        for text in [
+            r#"{"a":[1,-2.5e-3,"x\"\\\u00e9\ud83d\ude00",null,true,false,{}],"b":{"c":[]},"a ":""}"#,
+            " [ ] ",
+            "\"\\\\\"",
+            "{\"a\":\n\t{ \"b\" : 1 , \"c\":[ [ ] , 2 ] } }",
+            "18446744073709551615",
+        ] {
+            let expected: serde_json::Value = serde_json::from_str(text).unwrap();
+            assert_eq!(json(text).unwrap().into_value(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn json_has_places_and_may_have_trailing_text() {
+        let node = json("{\"a\": 1,\n  \"b\": [true]}\ntrailing").unwrap();
+        let place = |line, column| Place { line, column };
+        assert_eq!(node.entries()[1].0.place, place(2, 3));
+        assert_eq!(node.get("b").unwrap().place, place(2, 8));
+        assert_eq!(json("{\"a\": x}").unwrap_err().line, 1);
+        assert_eq!(json("{\"a\": 1,\n}").unwrap_err().line, 2);
+        assert!(json("").is_err());
+        assert!(json(&"[".repeat(100_000)).is_err());
     }
 }

@@ -1,24 +1,56 @@
-//! Typed values from a tree: a value of the wrong type is an error with its position, its path, and the expected type.
+//! Typed values from a tree, through serde: a value of the wrong type is an error with its position, its path, and the
+//! expected type.
 //!
-//! Values override those that already exist, the way Go reads JSON into a struct: null clears lists, maps and optional
-//! values and leaves everything else alone; lists are replaced, maps are merged.
+//! Values override existing ones, the way Go reads JSON into a struct: null clears lists, maps and optional values and
+//! leaves everything else alone; lists and maps are replaced. A struct whose name for serde begins with a small letter
+//! rejects unknown keys.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::cell::RefCell;
 
-use super::{Content, Error, Key, Node};
-use crate::clock;
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{
+    DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use serde_json::Value;
 
-/// A field that a value can override.
-pub trait Overlay {
-    /// Overrides it with the value at `path`.
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error>;
+use super::{Content, Error, Key, Node, Place};
+use crate::near;
+
+/// How the keys of structs are read.
+#[derive(Default)]
+pub struct Rules {
+    /// Whether case does not matter in keys.
+    pub any_case: bool,
+    /// Paths of keys that are accepted without effect, in lower case.
+    pub former: &'static [&'static str],
+    /// Unknown keys, and whether each resembles a known one.
+    pub ignored: RefCell<Vec<(Error, bool)>>,
+    /// Path and place of the value that is being read.
+    pub current: RefCell<(String, Place)>,
 }
 
 /// Reads a value on its own.
-pub fn read<T: Overlay + Default>(path: &str, node: &Node) -> Result<T, Error> {
-    let mut value = T::default();
-    value.overlay(path, node).map(|()| value)
+pub fn read<T: DeserializeOwned>(path: &str, node: &Node) -> Result<T, Error> {
+    read_over(path, node, &Value::Null, &Rules::default())
+}
+
+/// Reads a value over an existing one.
+pub fn read_over<T: DeserializeOwned>(
+    path: &str,
+    node: &Node,
+    under: &Value,
+    rules: &Rules,
+) -> Result<T, Error> {
+    let value = Reader { path: path.to_owned(), node: Some(node), under, rules };
+    T::deserialize(value.into_deserializer()).map_err(|error| {
+        let (path, place) = rules.current.take();
+        match error.message.strip_prefix(':') {
+            _ if error.line > 0 => error,
+            Some(reason) => place.error(format!("`{path}`:{reason}")),
+            None => place.error(format!("`{path}` {}", error.message)),
+        }
+    })
 }
 
 /// The error for a value of the wrong kind.
@@ -35,10 +67,10 @@ pub fn entries<'n>(path: &str, node: &'n Node) -> Result<&'n [(Key, Node)], Erro
 }
 
 /// Applies `item` to each item of a list.
-pub fn list<T>(
+pub fn list<'n, T>(
     path: &str,
-    node: &Node,
-    mut item: impl FnMut(&str, &Node) -> Result<T, Error>,
+    node: &'n Node,
+    mut item: impl FnMut(&str, &'n Node) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
     let Content::List(items) = &node.content else { return Err(wrong(path, node, "a list")) };
     items.iter().enumerate().map(|(at, node)| item(&format!("{path}[{at}]"), node)).collect()
@@ -56,130 +88,278 @@ pub fn text<'n>(path: &str, node: &'n Node) -> Result<&'n str, Error> {
     Err(node.place.error(words))
 }
 
-impl Overlay for String {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        if !node.is_null() {
-            text(path, node)?.clone_into(self);
+/// Errors of types continue the sentence that begins with the path of the value.
+impl serde::de::Error for Error {
+    fn custom<T: std::fmt::Display>(message: T) -> Self {
+        Place::default().error(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let expected = expected.to_string();
+        let needed = match expected.as_str() {
+            "a boolean" => "true or false without quotes",
+            "i64" | "u64" => "a whole number without quotes",
+            "f64" => "a number without quotes",
+            "a sequence" => "a list",
+            other => other,
+        };
+        let found = if let Unexpected::Str(_) = found { "text".into() } else { found.to_string() };
+        Self::custom(format_args!("must be {needed}, not {found}"))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(match found {
+            Unexpected::Signed(count) => format!("is {count}, but cannot be negative"),
+            _ => format!("must be {expected}, not {found}"),
+        })
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        Self::custom(format_args!("is `{variant}`; write {}", either(expected, "or")))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::custom(format_args!("has no `{field}`"))
+    }
+}
+
+/// `a, b or c`.
+fn either(words: &[&str], last: &str) -> String {
+    match words.split_last() {
+        Some((end, rest)) if !rest.is_empty() => format!("{} {last} {end}", rest.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// One value of a tree, and the one that it overrides.
+struct Reader<'de> {
+    path: String,
+    /// `None` if the tree lacks it.
+    node: Option<&'de Node>,
+    under: &'de Value,
+    rules: &'de Rules,
+}
+
+impl<'de> Reader<'de> {
+    /// The node, unless it is missing or null.
+    fn given(&self) -> Option<&'de Node> {
+        self.node.filter(|node| !node.is_null())
+    }
+
+    fn is_null(&self) -> bool {
+        self.node.is_some_and(Node::is_null)
+    }
+
+    fn child(&self, path: String, node: Option<&'de Node>, under: &'de Value) -> Self {
+        Self { path, node, under, rules: self.rules }
+    }
+
+    fn below(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// Passes entries to a visitor; what it finds after them concerns the map as a whole.
+    fn visit<V: Visitor<'de>>(self, visitor: V, entries: Vec<(&'de str, Self)>) -> Result<V::Value, Error> {
+        let end = std::iter::from_fn(|| {
+            self.start();
+            None
+        });
+        visitor.visit_map(MapDeserializer::new(entries.into_iter().chain(end)))
+    }
+
+    fn start(&self) {
+        if let Some(node) = self.node {
+            self.rules.current.replace((self.path.clone(), node.place));
         }
-        Ok(())
     }
 }
 
-impl Overlay for bool {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        match &node.content {
-            Content::Null => {}
-            Content::Bool(flag) => *self = *flag,
-            _ => return Err(wrong(path, node, "true or false without quotes")),
-        }
-        Ok(())
+impl<'de> IntoDeserializer<'de, Error> for Reader<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self.start();
+        self
     }
 }
 
-impl Overlay for i64 {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        match &node.content {
-            Content::Null => {}
-            Content::Number(number) if number.is_i64() => *self = number.as_i64().unwrap_or_default(),
-            _ => return Err(wrong(path, node, "a whole number without quotes")),
-        }
-        Ok(())
-    }
-}
+impl<'de> Deserializer<'de> for Reader<'de> {
+    type Error = Error;
 
-impl Overlay for u64 {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        let mut count = i64::try_from(*self).unwrap_or(i64::MAX);
-        count.overlay(path, node)?;
-        let negative = |_| node.place.error(format!("`{path}` is {count} but cannot be negative"));
-        *self = Self::try_from(count).map_err(negative)?;
-        Ok(())
-    }
-}
-
-impl Overlay for f64 {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        match &node.content {
-            Content::Null => {}
-            Content::Number(number) => *self = number.as_f64().unwrap_or_default(),
-            _ => return Err(wrong(path, node, "a number without quotes")),
-        }
-        Ok(())
-    }
-}
-
-impl Overlay for Duration {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        match &node.content {
-            Content::Null => {}
-            Content::Text(text) => {
-                let words = || format!("`{path}` is not a duration; write it as 90s, 5m or 1h30m");
-                *self = clock::parse_duration(text).ok_or_else(|| node.place.error(words()))?;
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.given().map(|node| &node.content) {
+            None | Some(Content::Null) => self.under.deserialize_any(visitor).map_err(Error::custom),
+            Some(Content::Bool(flag)) => visitor.visit_bool(*flag),
+            Some(Content::Number(number)) => match number.as_i64() {
+                Some(whole) => visitor.visit_i64(whole),
+                None => visitor.visit_f64(number.as_f64().unwrap_or_default()),
+            },
+            Some(Content::Text(text)) => visitor.visit_str(text),
+            Some(Content::List(items)) => {
+                let item = |(at, node)| self.child(format!("{}[{at}]", self.path), Some(node), &Value::Null);
+                visitor.visit_seq(SeqDeserializer::new(items.iter().enumerate().map(item)))
             }
-            _ => return Err(wrong(path, node, "a duration in quotes, as in \"5m\"")),
+            Some(Content::Map(entries)) => {
+                let entry = |(key, node): &'de (Key, Node)| {
+                    (key.text.as_str(), self.child(self.below(&key.text), Some(node), &Value::Null))
+                };
+                let all = entries.iter().map(entry).collect();
+                self.visit(visitor, all)
+            }
         }
-        Ok(())
     }
-}
 
-impl<T: Overlay + Default> Overlay for Option<T> {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        *self = if node.is_null() { None } else { Some(read(path, node)?) };
-        Ok(())
-    }
-}
-
-impl<T: Overlay + Default> Overlay for Vec<T> {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        *self = if node.is_null() { Self::new() } else { list(path, node, read)? };
-        Ok(())
-    }
-}
-
-impl<T: Overlay + Default> Overlay for BTreeMap<String, T> {
-    fn overlay(&mut self, path: &str, node: &Node) -> Result<(), Error> {
-        if node.is_null() {
-            self.clear();
-            return Ok(());
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.given() {
+            Some(node) => visitor.visit_str(text(&self.path, node)?),
+            None => visitor.visit_str(self.under.as_str().unwrap_or_default()),
         }
-        for (key, value) in entries(path, node)? {
-            self.insert(key.text.clone(), read(&format!("{path}.{}", key.text), value)?);
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.is_null() {
+            Vec::<Self>::new().into_deserializer().deserialize_any(visitor)
+        } else {
+            self.deserialize_any(visitor)
         }
-        Ok(())
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.is_null() { self.visit(visitor, Vec::new()) } else { self.deserialize_any(visitor) }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self.given().map(|node| text(&self.path, node)).transpose()? {
+            None | Some("") => self.under.deserialize_enum(name, variants, visitor).map_err(Error::custom),
+            Some(word) => visitor.visit_enum(word.into_deserializer()),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let whole = if self.path.is_empty() { "the configuration" } else { &self.path };
+        let given = self.given().map_or(Ok(&[][..]), |node| entries(whole, node))?;
+        let is = |field: &str, key: &Key| match self.rules.any_case {
+            true => field.eq_ignore_ascii_case(&key.text),
+            false => field == key.text,
+        };
+        let mut all = Vec::new();
+        for &field in fields {
+            let under = self.under.get(field).unwrap_or(&Value::Null);
+            let entry = given.iter().rfind(|(key, _)| is(field, key));
+            let node = entry.map(|(_, node)| node);
+            // Without a value in either, the type has a default.
+            if !under.is_null() || node.is_some_and(|node| !node.is_null()) {
+                let path = self.below(entry.map_or(field, |(key, _)| &key.text));
+                all.push((field, self.child(path, node, under)));
+            }
+        }
+        for (key, node) in given.iter().filter(|(key, _)| !fields.iter().any(|field| is(field, key))) {
+            let path = self.below(&key.text);
+            let hint = near::hint(&key.text, fields.iter().copied());
+            if self.rules.former.contains(&&*path.to_lowercase()) {
+                continue;
+            } else if name.starts_with(char::is_lowercase) {
+                let keys = either(fields, "and");
+                return Err(node
+                    .place
+                    .error(format!("`{path}` is not a {name}{hint}; valid keys are {keys}")));
+            }
+            let unknown = key.place.error(format!("unknown key `{}` in `{whole}`{hint}", key.text));
+            self.rules.ignored.borrow_mut().push((unknown, !hint.is_empty()));
+        }
+        self.visit(visitor, all)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str bytes byte_buf unit unit_struct newtype_struct tuple
+        tuple_struct identifier ignored_any
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use serde::Deserialize;
+    use serde_json::json;
+
     use super::*;
+    use crate::clock::Span;
     use crate::yaml::document;
 
-    #[test]
-    fn null_clears_collections_and_leaves_single_values() {
-        let null = document("~").unwrap();
-        let (mut name, mut count, mut list) = ("a".to_owned(), 3_u64, vec![1_i64]);
-        let mut wish = Some(vec!["b".to_owned()]);
-        let mut map = BTreeMap::from([("c".to_owned(), 1.5)]);
-        let fields: [&mut dyn Overlay; 5] = [&mut name, &mut count, &mut list, &mut wish, &mut map];
-        for field in fields {
-            field.overlay("x", &null).unwrap();
-        }
-        assert_eq!((name.as_str(), count, list.len(), wish, map.len()), ("a", 3, 0, None, 0));
+    fn over<T: DeserializeOwned>(text: &str, under: &Value) -> T {
+        read_over("x", &document(text).unwrap(), under, &Rules::default()).unwrap()
     }
 
     #[test]
-    fn lists_are_replaced_and_maps_are_merged() {
-        let mut list = vec!["a".to_owned()];
-        list.overlay("x", &document("[b, ~]").unwrap()).unwrap();
-        assert_eq!(list, ["b", ""]);
-        let mut map = BTreeMap::from([("a".to_owned(), 1_i64), ("b".to_owned(), 2)]);
-        map.overlay("x", &document("{b: 3, c: 4}").unwrap()).unwrap();
-        assert_eq!(map.into_values().collect::<Vec<_>>(), [1, 3, 4]);
+    fn null_clears_collections_and_leaves_single_values() {
+        assert_eq!(over::<String>("~", &json!("a")), "a");
+        assert_eq!(over::<u64>("~", &json!(3)), 3);
+        assert!(over::<Vec<i64>>("~", &json!([1])).is_empty());
+        assert_eq!(over::<Option<Vec<String>>>("~", &json!(["b"])), None);
+        assert_eq!(over::<BTreeMap<String, f64>>("~", &json!({"c": 1.5})), BTreeMap::new());
+    }
+
+    #[test]
+    fn lists_and_maps_are_replaced() {
+        assert_eq!(over::<Vec<String>>("[b, ~]", &json!(["a"])), ["b", ""]);
+        let map = over::<BTreeMap<String, i64>>("{b: 3, c: 4}", &json!({"a": 1, "b": 2}));
+        assert_eq!(map.into_values().collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[derive(Debug, Default, Deserialize, PartialEq)]
+    #[serde(default, rename = "setting")]
+    struct Strict {
+        limit: u64,
+        time: Option<Span>,
+    }
+
+    #[test]
+    fn structs_deny_or_list_unknown_keys_with_the_nearest_known_one() {
+        let under = json!({"limit": 3});
+        assert_eq!(
+            over::<Strict>("time: 5s", &under),
+            Strict { limit: 3, time: Some(Span(Duration::from_secs(5))) }
+        );
+        assert_eq!(over::<Strict>("limit: ~", &under).limit, 3);
+        let error = read::<Strict>("x", &document("\nlimti: 1").unwrap()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 2, column 8: `x.limti` is not a setting; did you mean `limit`?; valid keys are limit and time"
+        );
+
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Lax {
+            limit: u64,
+        }
+        let rules = Rules { any_case: true, former: &["x.old"], ..Rules::default() };
+        let text = document("{LIMIT: 2, old: 1, limti: 1, other: 1}").unwrap();
+        assert_eq!(read_over::<Lax>("x", &text, &Value::Null, &rules).unwrap().limit, 2);
+        let ignored: Vec<_> =
+            rules.ignored.take().into_iter().map(|(error, near)| (error.message, near)).collect();
+        let near = "unknown key `limti` in `x`; did you mean `limit`?".to_owned();
+        assert_eq!(ignored, [(near, true), ("unknown key `other` in `x`".to_owned(), false)]);
     }
 
     #[test]
     fn a_wrong_type_is_reported_with_its_path() {
-        fn refuse<T: Overlay + Default>(content: &str, words: &str) {
+        fn refuse<T: DeserializeOwned>(content: &str, words: &str) {
             let error = read::<T>("x", &document(content).unwrap()).map(drop).unwrap_err();
             assert!(error.message.contains(words), "{content}: {error}");
         }
@@ -187,10 +367,10 @@ mod tests {
         refuse::<String>("[a]", "`x` must be text, not a list");
         refuse::<bool>("'true'", "without quotes");
         refuse::<i64>("1.5", "a whole number");
-        refuse::<u64>("-1", "cannot be negative");
+        refuse::<u64>("-1", "`x` is -1, but cannot be negative");
         refuse::<f64>("a", "a number without quotes");
-        refuse::<Duration>("5", "a duration in quotes");
-        refuse::<Duration>("soon", "write it as 90s");
+        refuse::<Span>("5", "`x` must be a duration in quotes");
+        refuse::<Span>("soon", "`x` is not a duration; write it as 90s");
         refuse::<Vec<String>>("[a, {b: c}]", "`x[1]` must be text, not a map");
         refuse::<BTreeMap<String, bool>>("{a: {}}", "`x.a` must be true or false");
     }

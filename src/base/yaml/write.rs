@@ -138,67 +138,47 @@ impl Writer {
     /// Writes text in a single-line style, quoted if necessary; folded if lines may continue at `indent`.
     fn line(&mut self, text: &str, indent: Option<usize>) {
         if !text.chars().all(is_printable) || is_ambiguous(text) {
-            self.double_quoted(text, indent);
+            self.out.push('"');
+            self.folded(text, indent, true);
+            self.out.push('"');
         } else if is_plain(text) {
-            self.folded(text, 0..text.len(), indent);
+            self.folded(text, indent, false);
         } else {
             self.out.push('\'');
-            let quoted = text.replace('\'', "''");
-            self.folded(&quoted, 1..quoted.len().saturating_sub(1), indent);
+            self.folded(&text.replace('\'', "''"), indent, false);
             self.out.push('\'');
         }
     }
 
-    /// Writes text that may be broken at single blanks in `breakable`.
-    fn folded(&mut self, text: &str, breakable: std::ops::Range<usize>, indent: Option<usize>) {
+    /// Writes text that may be broken at blanks inside it, between double quotes also where several follow each other.
+    fn folded(&mut self, text: &str, indent: Option<usize>, escaped: bool) {
         let mut column = self.column();
         let mut after_blank = false;
         for (at, c) in text.char_indices() {
-            let next_is_blank = text[at + c.len_utf8()..].starts_with(' ');
-            if c == ' '
-                && !after_blank
-                && !next_is_blank
-                && column > WIDTH
-                && breakable.contains(&at)
-                && let Some(indent) = indent
-            {
-                self.out.push('\n');
-                self.pad(indent);
-                column = indent;
-            } else {
-                self.out.push(c);
-                column += 1;
-            }
-            after_blank = c == ' ';
-        }
-    }
-
-    fn double_quoted(&mut self, text: &str, indent: Option<usize>) {
-        self.out.push('"');
-        let mut column = self.column();
-        let mut after_blank = false;
-        for (at, c) in text.char_indices() {
-            let before = self.out.len();
             let rest = &text[at + c.len_utf8()..];
-            match c {
-                ' ' if !after_blank && column > WIDTH && at > 0 && !rest.is_empty() && indent.is_some() => {
-                    let indent = indent.unwrap_or_default();
+            let next_is_blank = rest.starts_with(' ');
+            let inside = at > 0 && !rest.is_empty() && (escaped || !next_is_blank);
+            match indent {
+                Some(indent) if c == ' ' && !after_blank && column > WIDTH && inside => {
                     self.out.push('\n');
                     self.pad(indent);
                     column = indent;
-                    if rest.starts_with(' ') {
+                    if next_is_blank {
                         self.out.push('\\');
                         column += 1;
                     }
-                    after_blank = true;
-                    continue;
                 }
-                c => escape(&mut self.out, c),
+                _ => {
+                    let before = self.out.len();
+                    match escaped {
+                        true => escape(&mut self.out, c),
+                        false => self.out.push(c),
+                    }
+                    column += self.out[before..].chars().count();
+                }
             }
-            column += self.out[before..].chars().count();
             after_blank = c == ' ';
         }
-        self.out.push('"');
     }
 
     fn block(&mut self, text: &str, indent: usize) {

@@ -1,14 +1,12 @@
 //! The tables of facts: their source files and their columns.
 
-use std::collections::BTreeMap;
-use std::io::Cursor;
-
 use serde_json::{Map, Value};
 
 use super::super::times::spoken;
-use crate::item::read::{Visit, Writer, read};
-use crate::item::{FAILED, Item};
+use crate::item::FAILED;
+use crate::item::read::{Step, Writer, read};
 use crate::layout;
+use base::Joined as _;
 
 /// Facts of one kind.
 pub(super) struct Kind {
@@ -31,7 +29,21 @@ pub(super) struct Column {
     pub baseline: Baseline,
     /// The unit of numbers; empty for counts and text.
     pub unit: &'static str,
-    value: fn(&Value) -> Option<Cell>,
+    value: Of,
+}
+
+/// The origin of a value; places are JSON pointers.
+enum Of {
+    /// Text, or a number that is as good as text.
+    Text(&'static str),
+    /// A number.
+    Number(&'static str),
+    /// A number divided by another one, at least 1.
+    Rounded(&'static str, f64),
+    /// The sum of some numbers, if the first place exists.
+    Sum(&'static str, &'static [&'static str]),
+    /// Any other.
+    Fn(fn(&Value) -> Option<Cell>),
 }
 
 /// The rule that marks odd values of a column.
@@ -54,8 +66,18 @@ pub(super) struct Cell {
 
 impl Column {
     pub(super) fn cell(&self, facts: &Value) -> Cell {
-        let mut cell = (self.value)(facts).unwrap_or_default();
-        if let Some(number) = cell.number.filter(|_| cell.text.is_empty()) {
+        let number = |place: &str| facts.pointer(place)?.as_f64();
+        let cell = match self.value {
+            Of::Text(place) => text(facts, place).map(Cell::from),
+            Of::Number(place) => number(place).map(Cell::from),
+            Of::Rounded(place, by) => number(place).map(|number| (number / by).max(1.0).round().into()),
+            Of::Sum(needed, places) => facts
+                .pointer(needed)
+                .map(|_| places.iter().filter_map(|place| number(place)).sum::<f64>().into()),
+            Of::Fn(value) => value(facts),
+        };
+        let mut cell = cell.unwrap_or_default();
+        if let Some(number) = cell.number {
             cell.text = self.text(number);
         }
         cell
@@ -63,12 +85,13 @@ impl Column {
 
     /// Formats a number of this cell.
     pub(super) fn text(&self, number: f64) -> String {
-        match self.unit {
-            "ms" if number < 1000.0 => format!("{number:.1} ms"),
-            "ms" => spoken(number / 1000.0),
-            "s" if number.abs() < 0.05 => "0 s".into(),
-            "s" => format!("{number:+.1} s"),
-            "GiB" => format!("{number:.0} GiB"),
+        match (self.unit, self.baseline) {
+            ("ms", _) if number < 1000.0 => format!("{number:.1} ms"),
+            ("ms", _) => spoken(number / 1000.0),
+            ("s", Baseline::Nothing) => spoken(number),
+            ("s", _) if number.abs() < 0.05 => "0 s".into(),
+            ("s", _) => format!("{number:+.1} s"),
+            ("GiB", _) => format!("{number:.0} GiB"),
             _ => super::super::words::number(number as u64),
         }
     }
@@ -125,182 +148,144 @@ pub(super) const KINDS: [Kind; 3] = [
 ];
 
 /// A column whose values should be equal on all nodes.
-const fn same(title: &'static str, sentence: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
+const fn same(title: &'static str, sentence: &'static str, value: Of) -> Column {
     Column { title, sentence, none: "unknown", baseline: Baseline::Majority, unit: "", value }
 }
 
 /// A column that is shown and never marked.
-const fn shown(title: &'static str, value: fn(&Value) -> Option<Cell>) -> Column {
-    Column { title, sentence: "", none: "unknown", baseline: Baseline::Nothing, unit: "", value }
+const fn shown(title: &'static str, value: Of) -> Column {
+    Column { baseline: Baseline::Nothing, ..same(title, "", value) }
 }
 
 /// A column whose numbers should be similar on all nodes.
-const fn number(
-    title: &'static str,
-    sentence: &'static str,
-    floor: f64,
-    value: fn(&Value) -> Option<Cell>,
-) -> Column {
-    Column { title, sentence, none: "unknown", baseline: Baseline::Median { floor }, unit: "", value }
+const fn number(title: &'static str, sentence: &'static str, floor: f64, value: Of) -> Column {
+    Column { baseline: Baseline::Median { floor }, ..same(title, sentence, value) }
 }
 
 const HOST: [Column; 10] = [
-    same("OS", "run", |facts| {
-        let version = text(facts, "ansible_distribution_version").unwrap_or_default();
-        Some(format!("{} {version}", text(facts, "ansible_distribution")?).trim_end().to_owned().into())
-    }),
-    same("KERNEL", "run kernel", |facts| Some(text(facts, "ansible_kernel")?.into())),
-    same("ARCH", "have architecture", |facts| Some(text(facts, "ansible_architecture")?.into())),
-    same("CPUS", "have CPUs:", |facts| Some(text(facts, "ansible_processor_vcpus")?.into())),
-    // Rounded up to a GiB: the kernel reserves a little, which varies.
-    same("MEMORY", "have memory of", |facts| {
-        let mib = facts.get("ansible_memtotal_mb")?.as_f64()?;
-        Some((mib / 1024.0).max(1.0).round().into())
-    })
-    .of("GiB"),
-    same("DISK", "have a root disk of", |facts| {
-        let bytes = facts.pointer("/sonobuoy_folders/~1/size_total")?.as_f64()?;
-        Some((bytes / f64::from(1 << 30)).round().into())
-    })
-    .of("GiB"),
-    same("RUNTIME", "run", |facts| Some(info(facts, "containerRuntimeVersion")?.into())),
-    same("KUBELET", "run kubelet", |facts| Some(info(facts, "kubeletVersion")?.into())),
-    number("CLOCK", "have a clock that is off", 1.0, |facts| {
-        Some(facts.pointer("/sonobuoy_clock_offset/seconds")?.as_f64()?.into())
-    })
-    .of("s"),
-    shown("UPTIME", |facts| {
-        let seconds = facts.get("ansible_uptime_seconds")?.as_f64()?;
-        Some(Cell { text: spoken(seconds), number: Some(seconds) })
-    })
-    .of("s"),
+    same(
+        "OS",
+        "run",
+        Of::Fn(|facts| {
+            let version = text(facts, "/ansible_distribution_version").unwrap_or_default();
+            Some(format!("{} {version}", text(facts, "/ansible_distribution")?).trim_end().to_owned().into())
+        }),
+    ),
+    same("KERNEL", "run kernel", Of::Text("/ansible_kernel")),
+    same("ARCH", "have architecture", Of::Text("/ansible_architecture")),
+    same("CPUS", "have CPUs:", Of::Text("/ansible_processor_vcpus")),
+    // Rounded to a GiB: the kernel reserves a little, which varies.
+    same("MEMORY", "have memory of", Of::Rounded("/ansible_memtotal_mb", 1024.0)).of("GiB"),
+    same("DISK", "have a root disk of", Of::Rounded("/sonobuoy_folders/~1/size_total", (1 << 30) as f64))
+        .of("GiB"),
+    same("RUNTIME", "run", Of::Text("/sonobuoy_node_info/containerRuntimeVersion")),
+    same("KUBELET", "run kubelet", Of::Text("/sonobuoy_node_info/kubeletVersion")),
+    number("CLOCK", "have a clock that is off", 1.0, Of::Number("/sonobuoy_clock_offset/seconds")).of("s"),
+    shown("UPTIME", Of::Number("/ansible_uptime_seconds")).of("s"),
 ];
 
 const NETWORK: [Column; 5] = [
     Column {
-        title: "FAILED",
-        sentence: "fail at:",
         none: "nothing",
-        baseline: Baseline::Majority,
-        unit: "",
-        value: |facts| Some(failed(facts.as_object()?).into()),
+        ..same("FAILED", "fail at:", Of::Fn(|facts| Some(failed(facts.as_object()?).into())))
     },
-    number("DNS", "have slow name servers", 20.0, |facts| {
-        let servers = facts.pointer("/dns/servers")?.as_array()?;
-        let slowest = servers.iter().filter_map(|server| server.get("latency_ms")?.as_f64());
-        Some(slowest.reduce(f64::max)?.into())
-    })
+    number(
+        "DNS",
+        "have slow name servers",
+        20.0,
+        Of::Fn(|facts| {
+            let servers = facts.pointer("/dns/servers")?.as_array()?;
+            let slowest = servers.iter().filter_map(|server| server.get("latency_ms")?.as_f64());
+            Some(slowest.reduce(f64::max)?.into())
+        }),
+    )
     .of("ms"),
-    number("API", "are slow to reach the API server", 50.0, |facts| dialled(facts.get("api")?)).of("ms"),
-    number("AGGREGATOR", "are slow to reach the aggregator", 50.0, |facts| dialled(facts.get("aggregator")?))
-        .of("ms"),
-    number("CLOCK", "have a clock that is off", 1.0, |facts| {
-        Some(facts.pointer("/clock/offset_seconds")?.as_f64()?.into())
-    })
-    .of("s"),
+    number(
+        "API",
+        "are slow to reach the API server",
+        50.0,
+        Of::Sum("/api/connect_ms", &["/api/connect_ms", "/api/handshake_ms"]),
+    )
+    .of("ms"),
+    number(
+        "AGGREGATOR",
+        "are slow to reach the aggregator",
+        50.0,
+        Of::Sum("/aggregator/connect_ms", &["/aggregator/connect_ms", "/aggregator/handshake_ms"]),
+    )
+    .of("ms"),
+    number("CLOCK", "have a clock that is off", 1.0, Of::Number("/clock/offset_seconds")).of("s"),
 ];
 
 const LOGS: [Column; 7] = [
     Column {
-        title: "TROUBLE",
-        sentence: "log trouble:",
         none: "none",
-        baseline: Baseline::Majority,
-        unit: "",
-        value: |facts| Some(failed(facts.get("trouble")?.as_object()?).into()),
+        ..same(
+            "TROUBLE",
+            "log trouble:",
+            Of::Fn(|facts| Some(failed(facts.get("trouble")?.as_object()?).into())),
+        )
     },
-    shown("ENTRIES", |facts| Some(facts.get("entries")?.as_f64()?.into())),
-    number("CRITICAL", "log many critical entries", 10.0, |facts| {
-        priorities(facts, &["emerg", "alert", "crit"])
-    }),
-    number("ERRORS", "log many errors", 100.0, |facts| priorities(facts, &["err"])),
-    number("WARNINGS", "log many warnings", 1_000.0, |facts| priorities(facts, &["warning"])),
-    number("UNITS", "have errors of many units", 20.0, |facts| {
-        let units = facts.get("units-with-errors").and_then(Value::as_object);
-        let units = units.into_iter().flat_map(Map::values).filter(|unit| unit.is_object()).count();
-        facts.get("entries").map(|_| (units as f64).into())
-    }),
-    shown("MOST ERRORS", |facts| {
-        let units = facts.get("units-with-errors")?.as_object()?.iter();
-        let errors = units.filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)));
-        let (count, unit) = errors.max()?;
-        Some(format!("{unit} ({count})").into())
-    }),
+    shown("ENTRIES", Of::Number("/entries")),
+    number(
+        "CRITICAL",
+        "log many critical entries",
+        10.0,
+        Of::Sum("/priorities", &["/priorities/emerg", "/priorities/alert", "/priorities/crit"]),
+    ),
+    number("ERRORS", "log many errors", 100.0, Of::Sum("/priorities", &["/priorities/err"])),
+    number("WARNINGS", "log many warnings", 1_000.0, Of::Sum("/priorities", &["/priorities/warning"])),
+    number(
+        "UNITS",
+        "have errors of many units",
+        20.0,
+        Of::Fn(|facts| {
+            let units = facts.get("units-with-errors").and_then(Value::as_object);
+            let units = units.into_iter().flat_map(Map::values).filter(|unit| unit.is_object()).count();
+            facts.get("entries").map(|_| (units as f64).into())
+        }),
+    ),
+    shown(
+        "MOST ERRORS",
+        Of::Fn(|facts| {
+            let units = facts.get("units-with-errors")?.as_object()?.iter();
+            let errors = units.filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)));
+            let (count, unit) = errors.max()?;
+            Some(format!("{unit} ({count})").into())
+        }),
+    ),
 ];
 
-fn text(facts: &Value, key: &str) -> Option<String> {
-    match facts.get(key)? {
+fn text(facts: &Value, place: &str) -> Option<String> {
+    match facts.pointer(place)? {
         Value::String(text) if !text.is_empty() => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
 }
 
-fn info(facts: &Value, key: &str) -> Option<String> {
-    text(facts.get("sonobuoy_node_info")?, key)
-}
-
-/// Time until a connection was usable.
-fn dialled(leg: &Value) -> Option<Cell> {
-    let part = |key: &str| leg.get(key)?.as_f64();
-    Some((part("connect_ms")? + part("handshake_ms").unwrap_or_default()).into())
-}
-
 /// The names of the parts that failed.
 fn failed(parts: &Map<String, Value>) -> String {
     let failed = parts.iter().filter(|(_, part)| part.get("status").is_some_and(|status| status == FAILED));
-    failed.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
-}
-
-fn priorities(facts: &Value, names: &[&str]) -> Option<Cell> {
-    let counts = facts.get("priorities")?.as_object()?;
-    Some(names.iter().filter_map(|name| counts.get(*name)?.as_f64()).sum::<f64>().into())
+    failed.map(|(name, _)| name.as_str()).joined(", ")
 }
 
 /// A tree of items as nested maps: the details of an item, and its children by name.
 fn tree(bytes: &[u8]) -> Value {
-    let mut maps = Maps::default();
+    // The open items with their names; the first is the whole document.
+    let mut open = vec![(String::new(), Map::new())];
     // Whatever precedes an error is useful.
-    let _ = read(Cursor::new(bytes), Writer::Plugin, &mut maps);
-    maps.done.pop().map(|(_, map)| Value::Object(map)).unwrap_or_default()
-}
-
-#[derive(Default)]
-struct Maps {
-    open: Vec<(String, Map<String, Value>)>,
-    done: Vec<(String, Map<String, Value>)>,
-}
-
-impl Maps {
-    fn close(&mut self, name: String, map: Map<String, Value>) {
-        match self.open.last_mut() {
-            Some((_, above)) => drop(above.insert(name, Value::Object(map))),
-            None => self.done.push((name, map)),
+    let _ = read(bytes, Writer::Plugin, &mut |step| {
+        let is_group = matches!(step, Step::Enter(_));
+        if let Step::Enter(item) | Step::Item(item) = step {
+            let status = ("status".to_owned(), item.status.into());
+            open.push((item.name, item.details.into_iter().chain([status]).collect()));
         }
-    }
-}
-
-fn about(details: BTreeMap<String, Value>, status: String) -> Map<String, Value> {
-    let mut map: Map<String, Value> = details.into_iter().collect();
-    map.insert("status".into(), status.into());
-    map
-}
-
-impl Visit for Maps {
-    fn enter(&mut self, item: Item) -> anyhow::Result<()> {
-        self.open.push((item.name, about(item.details, item.status)));
-        Ok(())
-    }
-
-    fn leave(&mut self) -> anyhow::Result<()> {
-        if let Some((name, map)) = self.open.pop() {
-            self.close(name, map);
+        if !is_group && let (Some((name, map)), Some((_, above))) = (open.pop(), open.last_mut()) {
+            above.insert(name, Value::Object(map));
         }
         Ok(())
-    }
-
-    fn leaf(&mut self, item: Item) -> anyhow::Result<()> {
-        self.close(item.name, about(item.details, item.status));
-        Ok(())
-    }
+    });
+    let complete = open.len() == 1;
+    open.swap_remove(0).1.into_values().next().filter(|_| complete).unwrap_or_default()
 }

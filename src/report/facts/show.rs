@@ -2,89 +2,95 @@
 
 use std::io::Write;
 
-use serde_json::Value;
+use anyhow::{Result, bail, ensure};
+use serde_json::{Map, Value};
 
-use super::super::json::SCHEMA_VERSION;
-use super::super::look::{Look, fit, table};
+use super::super::run::SCHEMA_VERSION;
+use super::super::terminal::{Look, Terminal};
 use super::super::words::{count, number};
-use super::{Column, Difference, Facts, Odd, Spread, Table};
+use super::value_counts::Difference;
+use super::{Column, Facts, Odd, Spread, Table};
+use base::Joined as _;
 use base::json::json;
-use base::visible;
 
 /// Maximum number of nodes to name for a rare value.
 const NAMED: usize = 5;
 /// Maximum number of differing keys to list.
 const MAX_LISTED: usize = 500;
+/// Maximum width of the list of keys that are not compared.
+const VOLATILE_WIDTH: usize = 2_000;
 
 impl Facts {
-    fn any(&self) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.tables().next().is_some(),
+    fn any(&self) -> Result<Vec<&Table>> {
+        ensure!(
+            !self.tables.is_empty(),
             "the archive has no facts of nodes; `sonobuoy run -p host-facts` gathers them, as do `network` and `systemd-logs`"
         );
-        Ok(())
+        Ok(self.tables().collect())
     }
 
     /// Writes tables, and a sentence for each rare value.
-    pub(crate) fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
-        self.any()?;
-        let many = self.tables().count() > 1;
-        for (at, table) in self.tables().enumerate() {
-            if many {
+    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+        let tables = self.any()?;
+        for (at, table) in tables.iter().enumerate() {
+            if tables.len() > 1 {
                 let gap = if at > 0 { "\n" } else { "" };
-                writeln!(out, "{gap}{} ({})\n", table.title(), table.plugin())?;
+                writeln!(terminal.out, "{gap}{} ({})\n", table.title(), table.plugin())?;
             }
-            table.write_text(look, out)?;
+            table.write_text(terminal)?;
             if self.whole {
-                table.write_differences(look, out)?;
+                table.write_differences(terminal)?;
             }
         }
         Ok(())
     }
 
-    /// Writes one JSON document.
-    pub(crate) fn write_json(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        self.any()?;
-        let facts: serde_json::Map<_, _> =
-            self.tables().map(|table| (table.plugin().to_owned(), table.json(self.whole))).collect();
-        Ok(writeln!(out, "{:#}", json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))?)
+    /// The JSON document.
+    pub(crate) fn json(&self) -> Result<Value> {
+        let tables = self.any()?.into_iter();
+        let facts: Map<_, _> =
+            tables.map(|table| (table.plugin().to_owned(), table.json(self.whole))).collect();
+        Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
     }
 
     /// Writes CSV as in RFC 4180 except for line ends: one table with a row per node, or a row per value of a
     /// differing key.
-    pub(crate) fn write_csv(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        self.any()?;
-        let tables: Vec<&Table> = self.tables().collect();
+    pub(crate) fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        let tables = self.any()?;
         if self.whole {
-            line(out, ["plugin", "key", "value", "nodes", "examples"])?;
+            csv(out, &["plugin", "key", "value", "nodes", "examples"])?;
             for table in tables {
-                table.differences_csv(out)?;
+                for difference in table.differences() {
+                    for value in &difference.values {
+                        let (text, nodes) = (value.value.unwrap_or_default(), value.count.to_string());
+                        csv(out, &[table.plugin(), difference.key, text, &nodes, &value.nodes.join(" ")])?;
+                    }
+                }
             }
             return Ok(());
         }
         let [table] = tables[..] else {
             let names: Vec<&str> = tables.iter().map(|table| table.plugin()).collect();
-            anyhow::bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
+            bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
         };
-        let titles: Vec<String> = table.kind.columns.iter().map(Column::name).collect();
-        line(out, std::iter::once("node").chain(titles.iter().map(String::as_str)))?;
+        let titles = table.kind.columns.iter().map(Column::name);
+        csv(out, &std::iter::once("node".into()).chain(titles).collect::<Vec<_>>())?;
         for (node, row) in &table.rows {
             let cells =
                 row.iter().map(|cell| cell.number.map_or(cell.text.clone(), |number| number.to_string()));
-            let cells: Vec<String> = cells.collect();
-            line(out, std::iter::once(node.as_str()).chain(cells.iter().map(String::as_str)))?;
+            csv(out, &std::iter::once(node.clone()).chain(cells).collect::<Vec<_>>())?;
         }
         Ok(())
     }
 }
 
-/// A line of CSV.
-fn line<'c>(out: &mut dyn Write, cells: impl IntoIterator<Item = &'c str>) -> anyhow::Result<()> {
-    let quoted = cells.into_iter().map(|cell| match cell.contains(['"', ',', '\n', '\r']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"")),
-        false => cell.to_owned(),
+/// Writes a line of CSV.
+fn csv<C: AsRef<str>>(out: &mut dyn Write, cells: &[C]) -> Result<()> {
+    let quoted = cells.iter().map(|cell| match cell.as_ref() {
+        cell if cell.contains(['"', ',', '\n', '\r']) => format!("\"{}\"", cell.replace('"', "\"\"")),
+        cell => cell.to_owned(),
     });
-    Ok(writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))?)
+    Ok(writeln!(out, "{}", quoted.joined(","))?)
 }
 
 /// A title as a JSON key.
@@ -92,72 +98,91 @@ fn name(title: &str) -> String {
     title.to_lowercase().replace(' ', "_")
 }
 
+/// A title such as `MOST ERRORS` in a sentence or on the page.
+pub(crate) fn title_case(title: &str) -> String {
+    match title {
+        "CPUS" => "CPUs".into(),
+        "OS" | "DNS" | "API" => title.into(),
+        word => format!("{}{}", &word[..1], word[1..].to_lowercase()),
+    }
+}
+
 impl Table {
-    fn write_text(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
-        let head = std::iter::once("NODE".to_owned()).chain(self.titles().map(str::to_owned));
-        let mut rows = vec![head.collect::<Vec<_>>()];
-        for (node, cells) in self.rows() {
-            let cells = cells.iter().map(|(text, odd)| match (*text, odd) {
-                ("", _) => "-".into(),
-                (text, true) => format!("{text} *"),
-                (text, false) => text.to_owned(),
+    /// The table as text, without sentences.
+    pub(crate) fn text(&self) -> String {
+        let mut out = Vec::new();
+        // Nothing fails to be written to memory.
+        let _ = self.write_table(&mut Terminal { look: Look::default(), out: &mut out });
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    fn write_table(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+        let head = std::iter::once("NODE").chain(self.titles()).map(str::to_owned).collect::<Vec<_>>();
+        let rows = self.rows().map(|(node, cells)| {
+            let cells = cells.into_iter().map(|(text, odd)| match text {
+                "" => "-".into(),
+                text if odd => format!("{text} *"),
+                text => text.to_owned(),
             });
-            rows.push(std::iter::once(node.to_owned()).chain(cells).collect());
-        }
-        table(&rows, look, out)?;
-        let spread: Vec<String> = self.spread().iter().map(Spread::sentence).collect();
+            std::iter::once(node.to_owned()).chain(cells).collect()
+        });
+        terminal.table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), usize::MAX, |_| "")
+    }
+
+    fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+        self.write_table(terminal)?;
+        let spread = self.spread();
         if !spread.is_empty() && self.len() > 1 {
-            writeln!(out)?;
-            spread.iter().try_for_each(|line| writeln!(out, "{}", fit(&visible::line(line), look.width)))?;
+            terminal.gap()?;
+            spread.iter().try_for_each(|spread| terminal.line(&spread.sentence()))?;
         }
         let odd = self.odd();
         if !odd.is_empty() {
-            writeln!(out, "\n* differs from most nodes:")?;
+            terminal.gap()?;
+            terminal.line("* differs from most nodes:")?;
         }
-        for line in odd.iter().map(|odd| odd.sentence(self)) {
-            writeln!(out, "{}", fit(&visible::line(&line), look.width))?;
-        }
-        Ok(())
+        odd.iter().try_for_each(|odd| {
+            terminal.line(&format!("{}: {}", odd.what(self), named(&odd.nodes, odd.nodes.len() as u64)))
+        })
     }
 
-    fn write_differences(&self, look: Look, out: &mut dyn Write) -> anyhow::Result<()> {
+    fn write_differences(&self, terminal: &mut Terminal<'_>) -> Result<()> {
         let differences = self.differences();
+        terminal.gap()?;
         match differences.len() {
-            0 => writeln!(out, "\nNothing else differs between nodes.")?,
-            found => writeln!(out, "\nEvery key that differs between nodes: {}", number(found as u64))?,
+            0 => terminal.line("Nothing else differs between nodes.")?,
+            found => terminal.line(&format!("Every key that differs between nodes: {}", number(found)))?,
         }
-        for difference in differences.iter().take(MAX_LISTED) {
-            let told = format!("  {}: {}", difference.key, difference.sentence());
-            writeln!(out, "{}", fit(&visible::line(&told), look.width))?;
-        }
-        if differences.len() > MAX_LISTED {
-            writeln!(out, "  and {} more", number((differences.len() - MAX_LISTED) as u64))?;
-        }
+        let lines =
+            differences.iter().map(|difference| format!("  {}: {}", difference.key, difference.sentence()));
+        terminal.list(lines, MAX_LISTED)?;
         let volatile: Vec<&str> = self.volatile().collect();
         if !volatile.is_empty() {
-            let told = format!(
-                "\nNot compared, since they always differ (times, counters, addresses): {}",
-                volatile.join(", ")
-            );
-            writeln!(out, "{}", fit(&visible::text(&told), look.width.map(|_| 2_000)))?;
+            terminal.gap()?;
+            let width = terminal.look.width.map(|_| VOLATILE_WIDTH);
+            let look = Look { width, ..terminal.look };
+            let (text, keys) = ("Not compared, since they always differ", volatile.join(", "));
+            let text = format!("{text} (times, counters, addresses): {keys}");
+            Terminal { look, out: &mut *terminal.out }.line(&text)?;
         }
         Ok(())
     }
 
     fn json(&self, whole: bool) -> Value {
-        let titles: Vec<String> = self.titles().map(name).collect();
-        let nodes: serde_json::Map<_, _> = self
-            .rows
-            .iter()
-            .map(|(node, row)| {
-                let cells = titles.iter().zip(row).map(|(title, cell)| (title.clone(), json!(cell.text)));
-                (node.clone(), Value::Object(cells.collect()))
-            })
-            .collect();
-        let odd: Vec<Value> = self.odd().iter().map(Odd::json).collect();
-        let spread: serde_json::Map<_, _> =
-            self.spread().iter().map(|spread| (name(spread.column.title), spread.json())).collect();
-        let mut document = json!({"nodes": nodes, "odd": odd, "spread": spread});
+        let nodes = self.rows().map(|(node, cells)| {
+            let cells = self.titles().zip(cells).map(|(title, (text, _))| (name(title), json!(text)));
+            (node.to_owned(), Value::Object(cells.collect()))
+        });
+        let odd = self
+            .odd()
+            .into_iter()
+            .map(|odd| json!({"fact": name(odd.column.title), "value": odd.value, "nodes": odd.nodes}));
+        let spread = self.spread().into_iter().map(|spread| {
+            let Spread { column, median, highest: (highest, node) } = spread;
+            (name(column.title), json!({"median": median, "highest": highest, "node": node}))
+        });
+        let (nodes, spread): (Map<_, _>, Map<_, _>) = (nodes.collect(), spread.collect());
+        let mut document = json!({"nodes": nodes, "odd": odd.collect::<Vec<_>>(), "spread": spread});
         if whole {
             document["differences"] = json!(self.differences());
             document["notCompared"] = json!(self.volatile().collect::<Vec<_>>());
@@ -165,21 +190,19 @@ impl Table {
         document
     }
 
-    fn differences_csv(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        for difference in self.differences() {
-            for value in &difference.values {
-                let (nodes, examples) = (value.count.to_string(), value.nodes.join(" "));
-                let cells =
-                    [self.plugin(), difference.key, value.value.unwrap_or_default(), &nodes, &examples];
-                line(out, cells)?;
-            }
-        }
-        Ok(())
+    /// Other differences, those of few nodes first; only if all facts were compared.
+    pub(crate) fn differences(&self) -> Vec<Difference<'_>> {
+        self.all.differences()
+    }
+
+    /// Keys that differ by nature and were not compared.
+    pub(crate) fn volatile(&self) -> impl Iterator<Item = &str> {
+        self.all.volatile.iter().map(String::as_str)
     }
 }
 
 /// A verb phrase in agreement with the number of nodes: `run kernel 5.4`, `runs kernel 5.4`.
-fn agreed(what: &str, nodes: u64) -> String {
+fn agreed(what: &str, nodes: usize) -> String {
     let (verb, rest) = what.split_once(' ').unwrap_or((what, ""));
     match (nodes, verb) {
         (1, "have") => format!("has {rest}"),
@@ -192,34 +215,27 @@ fn agreed(what: &str, nodes: u64) -> String {
 
 /// Some names, and the number of others.
 pub(crate) fn named(nodes: &[&str], all: u64) -> String {
-    let shown = nodes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    let more = all.saturating_sub(nodes.len().min(NAMED) as u64);
-    if more > 0 { format!("{shown} and {} more", number(more)) } else { shown }
+    let shown = nodes.iter().take(NAMED).copied().joined(", ");
+    match all.saturating_sub(nodes.len().min(NAMED) as u64) {
+        0 => shown,
+        more => format!("{shown} and {} more", number(more)),
+    }
 }
 
 impl Odd<'_> {
-    /// `3 of 5,000 nodes run kernel 5.4.0: n1, n2, n3`.
-    pub(crate) fn sentence(&self, table: &Table) -> String {
-        format!("{}: {}", self.what(table), named(&self.nodes, self.nodes.len() as u64))
-    }
-
-    /// The sentence without the nodes.
+    /// `3 of 5,000 nodes run kernel 5.4.0`.
     pub(crate) fn what(&self, table: &Table) -> String {
-        let column = self.column;
-        let what = match column.baseline {
-            super::Baseline::Median { .. } => column.sentence.to_owned(),
-            _ if self.value.is_empty() && column.none != "unknown" => {
-                format!("do not {}", column.sentence.trim_end_matches(':').trim_end_matches(" at"))
+        let Column { sentence, none, title, .. } = self.column;
+        let what = match (self.value, self.column.baseline) {
+            (_, super::Baseline::Median { .. }) => (*sentence).to_owned(),
+            ("", _) if *none != "unknown" => {
+                format!("do not {}", sentence.trim_end_matches(':').trim_end_matches(" at"))
             }
-            _ if self.value.is_empty() => format!("do not report: {}", column.title.to_lowercase()),
-            _ => format!("{} {}", column.sentence, self.value),
+            ("", _) => format!("do not report: {}", title.to_lowercase()),
+            (value, _) => format!("{sentence} {value}"),
         };
-        let nodes = self.nodes.len() as u64;
+        let nodes = self.nodes.len();
         format!("{} of {} {}", number(nodes), count(table.len(), "node"), agreed(&what, nodes))
-    }
-
-    fn json(&self) -> Value {
-        json!({"fact": name(self.column.title), "value": self.value, "nodes": self.nodes})
     }
 }
 
@@ -227,17 +243,10 @@ impl Spread<'_> {
     /// `API: median 3.1 ms, highest 230.0 ms (n1)`.
     pub(crate) fn sentence(&self) -> String {
         let (text, node) = self.highest;
-        let title = match self.column.title {
-            short @ ("DNS" | "API") => short.to_owned(),
-            word => format!("{}{}", &word[..1], word[1..].to_lowercase()),
-        };
         // Offsets deviate in both directions.
         let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
-        format!("{title}: median {}, {most} {text} ({node})", self.column.text(self.median))
-    }
-
-    fn json(&self) -> Value {
-        json!({"median": self.median, "highest": self.highest.0, "node": self.highest.1})
+        let (title, median) = (title_case(self.column.title), self.column.text(self.median));
+        format!("{title}: median {median}, {most} {text} ({node})")
     }
 }
 
@@ -252,13 +261,13 @@ impl Difference<'_> {
         }
         let told = self.values.iter().enumerate().map(|(at, shared)| {
             let value = shared.value.map_or("none", |value| if value.is_empty() { "\"\"" } else { value });
-            let nodes = match (at, &shared.nodes[..]) {
-                (0, _) | (_, []) => String::new(),
-                (_, nodes) => format!(": {}", named(nodes, shared.count)),
+            let nodes = match &shared.nodes[..] {
+                nodes if at > 0 && !nodes.is_empty() => format!(": {}", named(nodes, shared.count)),
+                _ => String::new(),
             };
             format!("{value} on {}{nodes}", count(shared.count, "node"))
         });
         let more = (self.others > 0).then(|| format!("other values on {}", count(self.others, "node")));
-        told.chain(more).collect::<Vec<_>>().join("; ")
+        told.chain(more).joined("; ")
     }
 }

@@ -1,6 +1,6 @@
 //! Tables of facts of a few nodes: marks, sentences and output.
 
-use super::super::look::Look;
+use super::super::terminal::{Look, Terminal};
 use super::*;
 use crate::item::FAILED;
 use base::json::json;
@@ -26,7 +26,7 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
 }
 
 fn text(facts: &Facts) -> String {
-    written(|out| facts.write_text(Look::default(), out))
+    written(|out| facts.write_text(&mut Terminal { look: Look::default(), out }))
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn what_few_nodes_have_is_marked_and_said() {
     assert!(text.ends_with("\n\n* differs from most nodes:\n1 of 4 nodes runs kernel 5.4: n2\n"), "{text}");
     // Without a majority nothing is odd, and uptimes never are.
     assert!(!super::tests::text(&facts(&["6.1", "5.4"])).contains('*'));
-    assert!(Facts::default().write_text(Look::default(), &mut Vec::new()).is_err());
+    assert!(Facts::default().json().is_err());
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn programs_read_them_too() {
     );
     assert_eq!(csv.lines().nth(1), Some("n0,Debian 12,6.1,,4,16,,,\"v1.34.2, \"\"x\"\"\",,0"));
     facts.whole = true;
-    let json: Value = serde_json::from_str(&written(|out| facts.write_json(out))).unwrap();
+    let json = facts.json().unwrap();
     let host = &json["facts"]["host-facts"];
     assert_eq!((&host["nodes"]["n2"]["kernel"], &host["odd"][0]["nodes"]), (&json!("5.4"), &json!(["n2"])));
     assert_eq!(host["differences"][0]["key"], "ansible_kernel");

@@ -1,14 +1,17 @@
 //! Durations: a timeline of plugins and nodes, the slowest tests, a histogram.
 
-use std::io::Write;
 use std::time::SystemTime;
 
-use super::super::overview::{Overview, Plugin};
+use serde_json::Value;
+
+use super::super::run::{Plugin, Report};
 use super::super::times::{Span, spoken};
-use super::super::words::{count, number, shown};
-use super::digest::{BOUNDS, Digest, Slow};
-use super::escape::escape;
+use super::super::words::count;
+use super::cards::{BOUNDS, Digest};
 use super::plugin_class;
+use crate::item::plain;
+use base::json::json;
+use base::visible;
 
 /// Maximum number of nodes of a plugin with a separate bar.
 const NODES: usize = 12;
@@ -18,160 +21,82 @@ const HEIGHT: usize = 18;
 const LEFT: f64 = 200.0;
 const WIDTH: f64 = 1000.0;
 
-/// Writes the section, if any time is known.
-pub(super) fn write(overview: &Overview<'_>, digest: &Digest, out: &mut dyn Write) -> anyhow::Result<()> {
-    let bars = bars(overview);
-    let times = digest.histogram.iter().any(|count| *count > 0);
-    if bars.is_empty() && !times {
-        return Ok(());
-    }
-    writeln!(out, "<section id=\"time\">\n<h2>Where the time went</h2>")?;
-    timeline(overview, &bars, out)?;
-    if times {
-        slowest(&digest.slowest, out)?;
-        histogram(digest, out)?;
-    }
-    Ok(writeln!(out, "</section>")?)
+/// The section, if any time is known.
+pub(super) fn section(report: &Report<'_>, digest: &Digest) -> Option<Value> {
+    let bars: Vec<_> = report.plugins.iter().flat_map(bars).collect();
+    let tests = tests(digest);
+    (!bars.is_empty() || tests.is_some())
+        .then(|| json!({"timeline": timeline(report, &bars), "tests": tests}))
 }
 
 struct Bar<'o> {
-    plugin: &'o Plugin,
-    /// The node, unless the bar is the whole plugin's.
-    node: Option<&'o str>,
+    name: &'o str,
+    label: String,
+    class: &'static str,
     span: Span,
-    /// Whether its results arrived.
-    arrived: bool,
 }
 
-fn bars<'o>(overview: &'o Overview<'_>) -> Vec<Bar<'o>> {
-    let mut bars = Vec::new();
-    for plugin in &overview.plugins {
-        let Some(span) = overview.times.of(&plugin.name, None) else { continue };
-        bars.push(Bar { plugin, node: None, span, arrived: true });
-        if (2..=NODES).contains(&plugin.nodes.len()) {
-            let of_nodes = plugin.nodes.iter().filter_map(|node| {
-                let span = overview.times.of(&plugin.name, Some(&node.name))?;
-                let arrived = overview.times.arrived(&plugin.name, &node.name);
-                Some(Bar { plugin, node: Some(&node.name), span, arrived })
-            });
-            bars.extend(of_nodes);
-        }
+/// The bar of a plugin, and those of its nodes.
+fn bars<'p>(plugin: &'p Plugin<'_>) -> Vec<Bar<'p>> {
+    let Some(span) = plugin.duration else { return Vec::new() };
+    let label = visible::cut(plugin.name, SHORT).into_owned();
+    let mut bars = vec![Bar { name: plugin.name, label, class: plugin_class(plugin), span }];
+    if (2..=NODES).contains(&plugin.nodes.len()) {
+        bars.extend(plugin.nodes.iter().filter_map(|node| {
+            let mut arrivals = plugin.arrivals.iter().filter(|arrival| arrival.node == node.name);
+            let class = if arrivals.all(|arrival| arrival.failed.is_empty()) { "node" } else { "failed" };
+            let label = format!("\u{a0}\u{a0}{}", visible::cut(&node.name, SHORT));
+            Some(Bar { name: &node.name, label, class, span: node.duration? })
+        }));
     }
     bars
 }
 
-fn timeline(overview: &Overview<'_>, bars: &[Bar<'_>], out: &mut dyn Write) -> anyhow::Result<()> {
-    let first = bars.iter().map(|bar| bar.span.from).min();
-    let last = bars.iter().map(|bar| bar.span.to).max();
-    let (Some(first), Some(last)) = (first, last) else { return Ok(()) };
-    let whole = overview.times.whole();
-    let first = whole.map_or(first, |span| span.from.min(first));
-    let last = whole.map_or(last, |span| span.to.max(last));
-    let all = last.duration_since(first).unwrap_or_default().as_secs_f64();
-    if all <= 0.0 {
-        return Ok(());
-    }
-    let x = |time: SystemTime| {
-        LEFT + (WIDTH - LEFT) * time.duration_since(first).unwrap_or_default().as_secs_f64() / all
-    };
-    let height = (bars.len() + 1) * HEIGHT + 6;
-    writeln!(
-        out,
-        "<h3>Timeline</h3>\n<div class=\"scroll\" tabindex=\"0\"><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"When each plugin ran, of {}\">",
-        spoken(all)
-    )?;
-    for tick in 0..=4 {
-        let share = f64::from(tick) / 4.0;
-        let at = LEFT + (WIDTH - LEFT) * share;
-        let anchor = if tick == 4 { "end" } else { "start" };
-        writeln!(
-            out,
-            "<path class=\"grid\" d=\"M{at:.0} 0V{height}\"/><text x=\"{:.0}\" y=\"12\" text-anchor=\"{anchor}\">{}</text>",
-            if tick == 4 { at - 3.0 } else { at + 3.0 },
-            spoken(all * share)
-        )?;
-    }
-    for (at, bar) in bars.iter().enumerate() {
-        let y = (at + 1) * HEIGHT;
-        let (from, to) = (x(bar.span.from), x(bar.span.to));
-        let took = spoken(bar.span.length().as_secs_f64());
-        let name = bar.node.unwrap_or(&bar.plugin.name);
-        let short = match name.char_indices().nth(SHORT) {
-            Some((end, _)) => format!("{}…", &name[..end]),
-            None => name.to_owned(),
-        };
-        let (class, label) = match bar.node {
-            Some(_) => {
-                let class = if bar.arrived { "f-node" } else { "f-failed" };
-                (class.to_owned(), format!("\u{a0}\u{a0}{}", escape(&short)))
-            }
-            None => (plugin_fill(bar.plugin), escape(&short)),
-        };
-        writeln!(
-            out,
-            "<text x=\"0\" y=\"{:.0}\">{label}</text><rect class=\"{class}\" x=\"{from:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\" \
-             rx=\"3\"><title>{}: {took}</title></rect>",
-            y as f64 + 13.0,
-            y + 3,
-            (to - from).max(2.0),
-            HEIGHT - 5,
-            escape(name)
-        )?;
-    }
-    Ok(writeln!(out, "</svg></div>")?)
+fn timeline(report: &Report<'_>, bars: &[Bar<'_>]) -> Option<Value> {
+    let run = report.duration.filter(|_| !bars.is_empty());
+    let whole = Span::around(bars.iter().map(|bar| bar.span).chain(run))?;
+    let all = whole.seconds();
+    let share = |time: SystemTime| Span { from: whole.from, to: time }.seconds() / all;
+    let x = |share: f64| LEFT + (WIDTH - LEFT) * share;
+    let ticks = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share: f64| {
+        let (anchor, gap) = if share < 1.0 { ("start", 3.0) } else { ("end", -3.0) };
+        json!({"at": x(share), "x": x(share) + gap, "anchor": anchor, "text": spoken(all * share)})
+    });
+    let placed = bars.iter().enumerate().map(|(at, bar)| {
+        let y = ((at + 1) * HEIGHT) as f64;
+        let (from, to) = (x(share(bar.span.from)), x(share(bar.span.to)));
+        let [from_text, length] = [from, (to - from).max(2.0)].map(|number| format!("{number:.1}"));
+        json!({
+            "base": y + 13.0, "y": y + 3.0, "label": bar.label, "class": bar.class, "from": from_text,
+            "length": length, "name": bar.name, "took": spoken(bar.span.seconds()),
+        })
+    });
+    let height = ((bars.len() + 1) * HEIGHT + 6) as f64;
+    (all > 0.0).then(|| {
+        let bars: Vec<_> = placed.collect();
+        json!({"width": WIDTH, "height": height, "whole": spoken(all), "ticks": ticks, "bars": bars})
+    })
 }
 
-fn plugin_fill(plugin: &Plugin) -> String {
-    format!("f-{}", plugin_class(plugin))
-}
-
-fn slowest(slowest: &[Slow], out: &mut dyn Write) -> anyhow::Result<()> {
-    let longest = slowest.first().map_or(1.0, |slow| slow.seconds).max(1e-9);
-    writeln!(
-        out,
-        "<h3>The slowest</h3>\n<table class=\"slow\"><tr><th class=\"n\">Took</th><th>Test</th></tr>"
-    )?;
-    for slow in slowest {
-        let node = slow.node.as_ref().map(|node| format!(" on {}", escape(node))).unwrap_or_default();
-        writeln!(
-            out,
-            "<tr><td class=\"n\">{}</td><td><a href=\"#{}\">{}</a> <small>{}{node}</small><i style=\"width:{:.0}%\"></i></td></tr>",
-            spoken(slow.seconds),
-            slow.anchor,
-            escape(shown(&slow.name)),
-            escape(&slow.plugin),
-            100.0 * slow.seconds / longest
-        )?;
-    }
-    Ok(writeln!(out, "</table>")?)
-}
-
-fn histogram(digest: &Digest, out: &mut dyn Write) -> anyhow::Result<()> {
-    let most = digest.histogram.iter().copied().max().unwrap_or(1).max(1);
-    let told = digest.histogram.iter().sum::<u64>();
-    let height = BOUNDS.len() * HEIGHT;
-    writeln!(
-        out,
-        "<h3>How long tests took</h3>\n<svg class=\"chart narrow\" viewBox=\"0 0 520 {height}\" role=\"img\" \
-         aria-label=\"How long {} took\">",
-        count(told, "test")
-    )?;
-    for (at, ((_, name), tests)) in BOUNDS.iter().zip(digest.histogram).enumerate() {
-        let y = at * HEIGHT;
-        let width = 330.0 * tests as f64 / most as f64;
-        let width = if tests > 0 { width.max(2.0) } else { 0.0 };
-        writeln!(
-            out,
-            "<text x=\"0\" y=\"{}\">{name}</text><rect class=\"f-node\" x=\"110\" y=\"{}\" width=\"{width:.1}\" height=\"{}\" rx=\"3\"/>\
-             <text x=\"{:.0}\" y=\"{}\">{}</text>",
-            y + 13,
-            y + 3,
-            HEIGHT - 5,
-            116.0 + width,
-            y + 13,
-            number(tests)
-        )?;
-    }
-    Ok(writeln!(out, "</svg>")?)
+/// The slowest tests and the histogram, if the duration of any test is known.
+fn tests(digest: &Digest) -> Option<Value> {
+    let longest = digest.slowest.first()?.seconds.max(1e-9);
+    let slowest = digest.slowest.iter().map(|slow| {
+        let node = slow.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+        json!({
+            "took": spoken(slow.seconds), "id": slow.place.to_string(), "name": plain(&slow.name),
+            "where": format!("{}{node}", slow.plugin), "share": format!("{:.0}", 100.0 * slow.seconds / longest),
+        })
+    });
+    let most = digest.histogram.iter().copied().max().unwrap_or(1).max(1) as f64;
+    let rows = BOUNDS.iter().zip(digest.histogram).enumerate().map(|(at, ((_, name), tests))| {
+        let y = (at * HEIGHT) as f64;
+        let length = if tests > 0 { (330.0 * tests as f64 / most).max(2.0) } else { 0.0 };
+        let [length_text, end] = [length, 116.0 + length].map(|number| format!("{number:.1}"));
+        json!({"base": y + 13.0, "y": y + 3.0, "name": name, "length": length_text, "end": end, "tests": tests})
+    });
+    Some(json!({
+        "slowest": slowest.collect::<Vec<_>>(), "histogram": rows.collect::<Vec<_>>(),
+        "height": (BOUNDS.len() * HEIGHT) as f64, "timed": count(digest.histogram.iter().sum::<u64>(), "test"),
+    }))
 }

@@ -2,186 +2,148 @@
 //! dark and light, and without its script, which only searches, copies links and unfolds. All text from the archive
 //! is escaped.
 //!
-//! `digest` is the pass that computes the summary: causes, slowest tests, durations. `failures`, `nodes`, `facts`,
-//! `charts` and `rows` each write a section, `frame` the rest; `compare` is the page of two runs.
+//! `page.html` is the page, and `row.html` a row of its tests, which `template` fills with values: those of one run from this file, `nodes`, `facts`,
+//! `charts` and `cards`' pass over all tests, or those of two runs from `compare`.
 
+mod cards;
 mod charts;
 mod compare;
-mod digest;
-mod escape;
 mod facts;
-mod failures;
-mod frame;
 mod nodes;
-mod rows;
+mod template;
 
 use std::io::Write;
 
-use super::facts::Table;
-use super::headline::headline;
-use super::health;
+use anyhow::Result;
+use serde_json::Value;
+
 use super::logs::{Log, Logs};
-use super::overview::{Counts, Overview, Plugin, Verdict, columns};
+use super::run::{Columns, Counts, Plugin, Report, Verdict};
 use super::times::spoken;
 use super::words::{number, size};
 use crate::item::FLAKY;
 use crate::{layout, names};
+use base::clock::{parse_rfc3339, rfc3339};
+use base::json::json;
+use cards::Digest;
 pub(crate) use compare::write_diff;
-use digest::Digest;
-use escape::{anchor, escape};
+use template::{anchor, escape, fill};
 
 /// Maximum rows of a table that grows with the cluster.
 const TABLE: usize = 200;
+/// Maximum logs in the list of suspicious ones.
+const MAX_LOGS: usize = 50;
 
 /// Writes the page.
-pub(crate) fn write(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let logs = Logs::read(overview)?;
-    let digest = Digest::read(overview, &logs)?;
-    frame::begin("Sonobuoy results", &headline(overview), overview.verdict().word(), out)?;
-    about(overview, out)?;
-    contents(overview, &logs, out)?;
-    writeln!(out, "</div></header>\n<main>")?;
-    if let Some(why) = &overview.why {
-        let sentences: Vec<String> = why.sentences().iter().map(|text| escape(text).to_string()).collect();
-        writeln!(out, "<p class=\"why\">{}</p>", sentences.join("<br>\n"))?;
-    }
-    let counts = columns(&overview.counts());
-    frame::tools(
-        counts.into_iter().filter(|(_, count)| *count > 0).map(|(status, _)| (status, status)),
-        out,
-    )?;
-    failures::write(&digest, out)?;
-    nodes::matrix(overview, out)?;
-    let mut rows = 0;
-    for plugin in overview.by_severity() {
-        section(overview, plugin, &digest, &mut rows, out)?;
-    }
-    facts::write(overview, out)?;
-    charts::write(overview, &digest, out)?;
-    health(overview, &logs, out)?;
-    nodes::left_out(overview, out)?;
-    pod_logs(&logs, out)?;
-    frame::end("The archive holds every file in full.", out)
+pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
+    let logs = Logs::read(report)?;
+    let digest = Digest::read(report, &logs)?;
+    let plugins = report.by_severity();
+    let tables: Vec<_> = report.opened.facts.tables().collect();
+    let mut nav: Vec<_> = plugins
+        .iter()
+        .map(|plugin| {
+            let failed = plugin.counts.columns().failed;
+            json!({"class": plugin_class(plugin), "id": of_plugin(plugin), "title": plugin.name, "count": failed})
+        })
+        .collect();
+    let link = |id: &str, title: &str| json!({"class": null, "id": id, "title": title});
+    nav.extend(tables.iter().map(|table| link(&facts::id(table), table.title())));
+    nav.extend(report.health.iter().map(|_| link("health", "Cluster health")));
+    nav.extend((!logs.logs.is_empty()).then(|| link("logs", "Pod logs")));
+    let why =
+        report.why.as_ref().map(|why| why.sentences().iter().map(|text| escape(text)).collect::<Vec<_>>());
+    let mut listed = 0;
+    let sections = plugins.iter().map(|plugin| section(plugin, &digest, &mut listed));
+    let sections = sections.collect::<Result<Vec<_>>>()?;
+    let left = report.left_out.len();
+    let page = json!({
+        "above": "Sonobuoy results", "headline": report.headline(), "class": report.status,
+        "closing": "The archive holds every file in full.",
+        "total": {"bar": bar(&report.counts)}, "nav": nav, "why": why.map(|sentences| sentences.join("<br>\n")),
+        "boxes": report.counts.shares().map(|(status, _)| json!({"class": status, "word": status})).collect::<Vec<_>>(),
+        "results": {
+            "about": about(report), "groups": digest.groups(), "nodes": nodes::matrix(&plugins),
+            "plugins": sections, "facts": tables.iter().map(|table| facts::section(table)).collect::<Vec<_>>(),
+            "time": charts::section(report, &digest), "health": health(report, &logs),
+            "leftOut": (left > 0).then(|| json!({
+                "left": report.left_out.iter().take(TABLE).collect::<Vec<_>>(), "more": left.saturating_sub(TABLE),
+            })),
+            "logs": pod_logs(&logs),
+        },
+    });
+    frame(&page, out)
+}
+
+/// Fills the template.
+fn frame(page: &Value, out: &mut dyn Write) -> Result<()> {
+    let (style, script) = (include_str!("page.css"), include_str!("page.js"));
+    let around = json!({"style": style, "script": script, "program": names::VERSION});
+    fill(include_str!("page.html"), &[&around, page], out)
 }
 
 /// A timestamp to the minute, in UTC.
 fn minute(moment: &str) -> String {
-    let utc = base::clock::parse_rfc3339(moment).map(base::clock::rfc3339).unwrap_or_default();
+    let utc = parse_rfc3339(moment).map(rfc3339).unwrap_or_default();
     utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default()
 }
 
-fn about(overview: &Overview<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let label = overview.opened.source.label();
-    let file = label.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(label);
-    let (from, _) = overview.times.run.clone().unwrap_or_default();
-    let took = overview.times.whole().map(|span| spoken(span.length().as_secs_f64())).unwrap_or_default();
-    let began = minute(&from);
-    write!(out, "<dl>")?;
-    for (term, text) in [
-        ("Archive", file),
-        ("Started", &began),
+fn about(report: &Report<'_>) -> Vec<Value> {
+    let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(report.archive);
+    let began = minute(report.started.as_deref().unwrap_or_default());
+    let took = report.duration.map(|span| spoken(span.seconds())).unwrap_or_default();
+    let known = [
+        ("Started", &*began),
         ("Took", &took),
-        ("Kubernetes", &overview.kubernetes),
-        ("Sonobuoy", &overview.version),
-        ("Run", &overview.run),
-        ("Continues run", &overview.resumes),
-    ] {
-        if !text.is_empty() {
-            write!(out, "<div><dt>{term}</dt><dd>{}</dd></div>", escape(text))?;
-        }
-    }
-    Ok(writeln!(out, "</dl>")?)
+        ("Kubernetes", &report.kubernetes_version),
+        ("Sonobuoy", &report.version),
+        ("Archive", file),
+        ("Run", &report.run_id),
+        ("Continues run", &report.resumes),
+    ];
+    let known = known.into_iter().filter(|(_, text)| !text.is_empty());
+    known.map(|(term, text)| json!({"term": term, "text": text})).collect()
 }
 
-fn contents(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
-    write!(out, "<nav aria-label=\"Contents\">")?;
-    for plugin in overview.by_severity() {
-        let [(_, failed), ..] = columns(&plugin.counts);
-        let failed = if failed > 0 { format!(" <b>{}</b>", number(failed)) } else { String::new() };
-        write!(
-            out,
-            "<a class=\"{}\" href=\"#{}\"><span class=\"dot\"></span>{}{failed}</a>",
-            plugin_class(plugin),
-            of_plugin(plugin),
-            escape(&plugin.name)
-        )?;
-    }
-    for table in overview.opened.facts.tables() {
-        write!(out, "<a href=\"#{}\">{}</a>", of_facts(table), table.title())?;
-    }
-    if overview.health.is_some() {
-        write!(out, "<a href=\"#health\">Cluster health</a>")?;
-    }
-    if !logs.logs.is_empty() {
-        write!(out, "<a href=\"#logs\">Pod logs</a>")?;
-    }
-    Ok(writeln!(out, "</nav>")?)
+/// The parts of a bar; tests that did not run would only hide the others.
+fn bar(counts: &Counts) -> Vec<Value> {
+    let ran = counts.shares().filter(|(status, _)| *status != "skipped");
+    ran.map(|(status, count)| json!({"class": status, "share": count.to_string(), "count": number(count)}))
+        .collect()
 }
 
-fn section(
-    overview: &Overview<'_>,
-    plugin: &Plugin,
-    digest: &Digest,
-    rows: &mut u64,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
-    let verdict = plugin_class(plugin);
-    let span = overview.times.of(&plugin.name, None);
-    let took =
-        span.map(|span| format!("<span class=\"soft\">{}</span>", spoken(span.length().as_secs_f64())));
-    writeln!(
-        out,
-        "<section id=\"{}\" class=\"plugin\">\n<div class=\"head\"><h2>{}</h2>{}<span class=\"badge {verdict}\">{}</span></div>",
-        of_plugin(plugin),
-        escape(&plugin.name),
-        took.unwrap_or_default(),
-        escape(&plugin.status)
-    )?;
-    if let Some(error) = &plugin.error {
-        return Ok(writeln!(
-            out,
-            "<p>Its results cannot be read:</p><pre tabindex=\"0\">{}</pre>\n</section>",
-            escape(error)
-        )?);
-    }
-    bar(&plugin.counts, out)?;
-    nodes::odd(plugin, out)?;
-    rows::write(overview, plugin, digest, rows, out)?;
-    Ok(writeln!(out, "</section>")?)
+fn section(plugin: &Plugin<'_>, digest: &Digest, listed: &mut u64) -> Result<Value> {
+    let shares = plugin.counts.shares();
+    let bar = bar(&plugin.counts);
+    let known = ["passed", "failed", "timeout", "skipped", "unknown", FLAKY];
+    let custom = plugin.counts.0.iter().filter(|(status, _)| !known.contains(&status.as_str())).take(TABLE);
+    let legend =
+        shares.filter(|(status, _)| *status != "other").map(|(status, count)| (Some(status), count, status));
+    let legend = legend.chain(custom.map(|(status, count)| (None, *count, status.as_str())));
+    let (blocks, rows) = digest.blocks(plugin, *listed)?;
+    *listed += rows;
+    Ok(json!({
+        "id": of_plugin(plugin), "name": plugin.name, "class": plugin_class(plugin), "status": plugin.status,
+        "took": plugin.duration.map(|span| spoken(span.seconds())), "error": plugin.error,
+        "bar": bar,
+        "legend": legend.map(|(class, count, word)| json!({"class": class, "count": count, "word": word})).collect::<Vec<_>>(),
+        "said": nodes::said(plugin), "odd": nodes::odd(plugin),
+        "all": if plugin.total == 1 { "The one result".to_owned() } else { format!("All {} results", number(plugin.total)) },
+        "blocks": blocks, "unlisted": plugin.total - rows,
+    }))
 }
 
-fn bar(counts: &Counts, out: &mut dyn Write) -> anyhow::Result<()> {
-    let shares = columns(counts).into_iter().filter(|(_, count)| *count > 0);
-    write!(out, "<div class=\"bar\" aria-hidden=\"true\">")?;
-    for (status, count) in shares.clone() {
-        write!(out, "<i class=\"s-{status}\" style=\"flex:{count}\"></i>")?;
-    }
-    write!(out, "</div>\n<ul class=\"legend\">")?;
-    for (status, count) in shares.filter(|(status, _)| *status != "other") {
-        write!(out, "<li><span class=\"dot s-{status}\"></span> <b>{}</b> {status}</li>", number(count))?;
-    }
-    let known = ["passed", "failed", "timeout", "skipped", "unknown", FLAKY, ""];
-    for (status, count) in counts.iter().filter(|(status, _)| !known.contains(&status.as_str())).take(TABLE) {
-        write!(out, "<li><span class=\"dot\"></span> <b>{}</b> {}</li>", number(*count), escape(status))?;
-    }
-    Ok(writeln!(out, "</ul>")?)
-}
-
-fn plugin_class(plugin: &Plugin) -> &'static str {
+fn plugin_class(plugin: &Plugin<'_>) -> &'static str {
     colour(plugin.verdict(), &plugin.counts)
 }
 
-fn of_facts(table: &Table) -> String {
-    anchor("facts", &[table.plugin()])
-}
-
-fn of_plugin(plugin: &Plugin) -> String {
-    anchor("plugin", &[&plugin.name])
+fn of_plugin(plugin: &Plugin<'_>) -> String {
+    anchor("plugin", &[plugin.name])
 }
 
 /// A custom status is neither good nor bad.
 fn colour(verdict: Verdict, counts: &Counts) -> &'static str {
-    let [_, _, (_, flaky), _, (_, other), _] = columns(counts);
+    let Columns { flaky, other, .. } = counts.columns();
     match verdict {
         Verdict::Passed if other > 0 => "other",
         Verdict::Passed if flaky > 0 => FLAKY,
@@ -189,93 +151,48 @@ fn colour(verdict: Verdict, counts: &Counts) -> &'static str {
     }
 }
 
-fn health(overview: &Overview<'_>, logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let Some(health) = &overview.health else { return Ok(()) };
-    writeln!(out, "<section id=\"health\">\n<h2>Cluster health</h2>")?;
-    for (name, part) in [("Nodes", &health.node_health), ("Pods", &health.pod_health)] {
-        writeln!(out, "<h3>{name}: {} of {} healthy</h3>", part.healthy_nodes, part.total_nodes)?;
-        unwell(part, out)?;
-    }
-    for (kind, files) in &health.error_summary {
-        let mut files: Vec<_> =
-            files.iter().filter(|(file, count)| **count > 0 && !names::is_own_log(file)).collect();
-        if files.is_empty() {
-            continue;
-        }
-        files.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-        writeln!(
-            out,
-            "<h3>{} in logs</h3>\n<div class=\"scroll\" tabindex=\"0\"><table><tr><th class=\"n\">Lines</th><th>Log</th></tr>",
-            escape(kind)
-        )?;
-        for (file, count) in files.iter().take(50) {
-            let name = match logs.shown(file) {
-                Some(log) => format!("<a href=\"#{}\">{}</a>", of_log(log), escape(file)),
-                None => escape(file),
-            };
-            writeln!(out, "<tr><td class=\"n\">{}</td><td>{name}</td></tr>", number(**count))?;
-        }
-        writeln!(out, "</table></div>")?;
-    }
-    Ok(writeln!(out, "</section>")?)
+fn health(report: &Report<'_>, logs: &Logs<'_>) -> Option<Value> {
+    let health = report.health.as_ref()?;
+    let parts = [("Nodes", &health.node_health), ("Pods", &health.pod_health)].map(|(name, part)| {
+        let details = part.unwell().into_iter().take(TABLE).map(|detail| {
+            json!({
+                "full_name": detail.full_name(), "ready": detail.ready, "reason": detail.reason,
+                "message": detail.message,
+            })
+        });
+        let details: Vec<_> = details.collect();
+        let unwell = (!details.is_empty()).then(|| json!({"details": details}));
+        let (healthy, total) = (part.healthy_nodes.to_string(), part.total_nodes.to_string());
+        json!({"name": name, "healthy": healthy, "total": total, "unwell": unwell})
+    });
+    let kinds = health.error_summary.iter().filter_map(|(kind, files)| {
+        let own = |file: &str| names::is_own_log(file);
+        let mut files: Vec<_> = files.iter().filter(|(file, lines)| **lines > 0 && !own(file)).collect();
+        files.sort_by_key(|(_, lines)| std::cmp::Reverse(**lines));
+        let shown = |file: &str| logs.shown().find(|log| log.name == file).map(of_log);
+        let files = files.into_iter().take(MAX_LOGS);
+        let files: Vec<_> =
+            files.map(|(file, lines)| json!({"id": shown(file), "file": file, "lines": lines})).collect();
+        (!files.is_empty()).then(|| json!({"kind": kind, "files": files}))
+    });
+    Some(json!({"parts": parts, "kinds": kinds.collect::<Vec<_>>()}))
 }
 
-fn unwell(part: &health::Part, out: &mut dyn Write) -> anyhow::Result<()> {
-    let unwell = part.unwell();
-    if unwell.is_empty() {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "<div class=\"scroll\" tabindex=\"0\"><table class=\"wide\"><tr><th>Name</th><th>Ready</th><th>Reason</th><th>Message</th></tr>"
-    )?;
-    for detail in unwell.iter().take(TABLE) {
-        let texts = [&detail.full_name(), &detail.ready, &detail.reason, &detail.message];
-        let cells: String = texts.iter().map(|text| format!("<td>{}</td>", escape(text))).collect();
-        writeln!(out, "<tr>{cells}</tr>")?;
-    }
-    Ok(writeln!(out, "</table></div>")?)
+fn of_log(log: &Log<'_>) -> String {
+    anchor("log", &[log.name])
 }
 
-fn of_log(log: &Log) -> String {
-    anchor("log", &[&log.name])
-}
-
-fn pod_logs(logs: &Logs, out: &mut dyn Write) -> anyhow::Result<()> {
-    if logs.logs.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "<section id=\"logs\">\n<h2>Pod logs</h2>\n<p class=\"soft\">The last lines of each.</p>")?;
-    for log in &logs.logs {
-        let Some(tail) = &log.tail else { break };
-        writeln!(
-            out,
-            "<details class=\"log\" id=\"{}\"><summary>{} <small>{}{}</small></summary><div><pre tabindex=\"0\">{}</pre></div></details>",
-            of_log(log),
-            escape(short(&log.name)),
-            size(log.size),
-            if log.errors > 0 { format!(" · {} errors", number(log.errors)) } else { String::new() },
-            escape(tail)
-        )?;
-    }
-    let rest: Vec<&Log> = logs.logs.iter().filter(|log| log.tail.is_none()).collect();
-    if !rest.is_empty() {
-        writeln!(
-            out,
-            "<details class=\"all\"><summary>More logs in the archive</summary><table><tr><th>Log</th><th class=\"n\">Size</th></tr>"
-        )?;
-        for log in &rest {
-            writeln!(out, "<tr><td>{}</td><td class=\"n\">{}</td></tr>", escape(&log.name), size(log.size))?;
-        }
-        writeln!(out, "</table></details>")?;
-    }
-    if logs.more > 0 {
-        writeln!(out, "<p class=\"soft\">and {} more</p>", number(logs.more as u64))?;
-    }
-    Ok(writeln!(out, "</section>")?)
-}
-
-/// A log's path without the prefix common to all.
-fn short(name: &str) -> &str {
-    layout::below_pod_logs(name).unwrap_or(name)
+fn pod_logs(logs: &Logs<'_>) -> Option<Value> {
+    let mut shown: Vec<_> = logs.shown().collect();
+    shown.sort_by_key(|log| std::cmp::Reverse(log.errors));
+    let shown = shown.into_iter().map(|log| {
+        // Without the prefix common to all.
+        let name = layout::below_pod_logs(log.name).unwrap_or(log.name);
+        json!({"id": of_log(log), "name": name, "size": size(log.size), "errors": log.errors, "tail": log.tail})
+    });
+    let others = logs.logs.iter().filter(|log| log.tail.is_none());
+    let others: Vec<_> = others.map(|log| json!({"name": log.name, "size": size(log.size)})).collect();
+    let rest = (!others.is_empty()).then(|| json!({"others": others}));
+    (!logs.logs.is_empty())
+        .then(|| json!({"shown": shown.collect::<Vec<_>>(), "rest": rest, "more": logs.more}))
 }

@@ -38,13 +38,24 @@
     for (const section of all('section')) section.hidden = narrowed && !visible(section);
     for (const list of all('details.all')) if (words.length > 0 && visible(list)) list.open = true;
     for (const cause of all('details.cause')) if (words.length > 0 && !cause.hidden) cause.open = true;
+    one('#empty').hidden = !narrowed || all('section').some(section => !section.hidden);
+    const off = boxes.filter(box => !box.checked).map(box => box.value).join();
+    const state = query.value || off ? '#q=' + encodeURIComponent(query.value) + (off && '&off=' + off) : '';
+    if (state || location.hash.startsWith('#q=')) history.replaceState(null, '', location.pathname + location.search + state);
     count.textContent = narrowed ? `${shown.toLocaleString('en')} of ${tests.length.toLocaleString('en')} tests` + (beside ? `, ${beside.toLocaleString('en')} elsewhere` : '') : '';
   };
+  one('#empty button').addEventListener('click', () => { query.value = ''; boxes.forEach(box => { box.checked = true; }); filter(); });
   query.addEventListener('input', filter);
   boxes.forEach(box => box.addEventListener('change', filter));
   tools.hidden = false;
   // A link into something folded or filtered away shows it.
   const reveal = () => {
+    if (location.hash.startsWith('#q=')) {
+      const asked = new URLSearchParams(location.hash.slice(1)), off = (asked.get('off') || '').split(',');
+      query.value = asked.get('q');
+      boxes.forEach(box => { box.checked = !off.includes(box.value); });
+      return filter();
+    }
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     for (let node = target; node; node = node.parentElement) {
       if (node.localName === 'details') node.open = true;
@@ -58,25 +69,46 @@
   addEventListener('toggle', event => {
     const node = event.target;
     if (!node.open || !node.id || one(':scope > .copy', node)) return;
-    const button = document.createElement('button');
-    button.className = 'copy';
-    button.type = 'button';
-    button.textContent = 'Copy link';
-    button.addEventListener('click', async () => {
-      const link = location.href.split('#')[0] + '#' + node.id;
-      try { await navigator.clipboard.writeText(link); button.textContent = 'Copied'; } catch { location.hash = node.id; button.textContent = 'In the address bar'; }
+    const offer = (label, text) => {
+      const button = document.createElement('button');
+      button.className = 'copy';
+      button.type = 'button';
+      button.textContent = label;
+      button.addEventListener('click', async () => {
+        try { await navigator.clipboard.writeText(text()); button.textContent = 'Copied'; } catch { prompt(label, text()); }
+      });
+      node.append(button);
+    };
+    offer('Copy link', () => location.href.split('#')[0] + '#' + node.id);
+    if (node.dataset.rerun) offer('Copy command to run again', () => node.dataset.rerun);
+    if (node.classList.contains('cause')) offer('Copy as issue', () => {
+      const fence = '`'.repeat(3), said = one('details.t pre', node), help = one('.remedy', node);
+      return [`## ${one('summary', node).textContent}`, one('h1').textContent, all('details.t > summary', node).map(test => '* ' + test.textContent).join('\n'),
+        said && fence + '\n' + said.textContent + '\n' + fence, help && help.textContent, node.dataset.rerun && '`' + node.dataset.rerun + '`'].filter(Boolean).join('\n\n') + '\n';
     });
-    node.append(button);
   }, true);
   // The name of the node under the pointer, and its results in every plugin.
   const names = one('#names'), under = one('#under');
   if (names) {
     const list = names.content.textContent.split('\n');
-    for (const picture of all('svg.nodes')) picture.addEventListener('pointermove', event => {
-      const box = picture.viewBox.baseVal, point = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
-      const place = Math.floor(point.y / (box.width / picture.dataset.across)) * picture.dataset.across + Math.floor(point.x / (box.width / picture.dataset.across));
-      if (list[place]) under.textContent = list[place] + ': ' + (event.target.getAttribute('class') || '').replace('f-none', 'did not run').replace('f-', '').replace('nodes', '');
-    });
+    const tip = document.createElement('div');
+    tip.id = 'tip'; tip.hidden = true;
+    document.body.append(tip);
+    for (const picture of all('svg.nodes')) {
+      const at = event => {
+        const box = picture.viewBox.baseVal, point = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
+        return list[Math.floor(point.y / (box.width / picture.dataset.across)) * picture.dataset.across + Math.floor(point.x / (box.width / picture.dataset.across))];
+      };
+      picture.addEventListener('pointermove', event => {
+        const name = at(event);
+        tip.hidden = !name;
+        if (name) tip.textContent = under.textContent = name + ': ' + (event.target.getAttribute('class') || '').replace('f-none', 'did not run').replace('f-', '').replace('nodes', '');
+        tip.style.left = Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 4) + 'px';
+        tip.style.top = event.clientY + 14 + 'px';
+      });
+      picture.addEventListener('pointerleave', () => { tip.hidden = true; });
+      picture.addEventListener('click', event => { if (at(event)) { query.value = at(event); filter(); tools.scrollIntoView(); } });
+    }
   }
   addEventListener('beforeprint', () => all('details.cause, details.t').forEach(node => { node.open = true; }));
   addEventListener('keydown', event => {

@@ -1,5 +1,5 @@
-//! A plugin that reports by itself: it tells its progress, says that it is alive, and submits the file or folder that
-//! its argument names, or why there is none.
+//! A plugin that reports by itself: sends progress and heartbeats, and submits the file or folder named by its
+//! argument, or the reason why it is missing.
 
 use std::path::Path;
 use std::process::ExitCode;

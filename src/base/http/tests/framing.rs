@@ -1,8 +1,8 @@
-//! Streams of bytes in memory: however they are split, cut or damaged, they mean one thing and never panic.
+//! Split, truncated and damaged streams have one meaning and never panic.
 
 use super::script::{consistent, play};
 
-/// A small generator of numbers, so that a failure can be repeated from its seed.
+/// A pseudo-random generator with a seed, so that failures are reproducible.
 struct Dice(u64);
 
 impl Dice {
@@ -22,7 +22,7 @@ impl Dice {
     }
 }
 
-/// One sound request of any kind.
+/// A random valid request.
 fn request(dice: &mut Dice) -> Vec<u8> {
     let method = dice.pick(&["GET", "PUT", "POST", "POST", "POST", "HEAD", "X-ODD"]);
     let path = dice.pick(&["/", "/a/b", "/early", "/a//b", "/%2e%2e/x", "/q?a=b"]);

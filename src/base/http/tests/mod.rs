@@ -1,4 +1,4 @@
-//! The server over real sockets, and over scripts of bytes.
+//! The server over real sockets and scripted connections.
 
 #[cfg(test)]
 mod attack;
@@ -19,7 +19,7 @@ mod live {
     use super::super::*;
     use crate::stop::StopOnDrop;
 
-    /// Runs a server while `client` talks to it, and stops it.
+    /// Runs a server during `client`.
     pub(in super::super) fn with_server<T>(
         server: &Server,
         handler: impl Fn(&mut Request<'_>) -> Response + Sync,
@@ -37,7 +37,7 @@ mod live {
         })
     }
 
-    /// Reads the body and tells what it got.
+    /// Reads the body and returns its length and completeness.
     pub(in super::super) fn echo(request: &mut Request<'_>) -> Response {
         let mut body = Vec::new();
         match request.body().read_to_end(&mut body) {
@@ -46,7 +46,7 @@ mod live {
         }
     }
 
-    /// Sends all of it, and returns all that comes until the end.
+    /// Sends everything, and returns the response until the end.
     pub(in super::super) fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

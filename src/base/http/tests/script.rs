@@ -1,15 +1,15 @@
-//! Connections played from memory, for tests and fuzzing: bytes mean the same however they are split.
+//! Scripted connections for tests and fuzzing: the split of the bytes must not matter.
 
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use super::super::connection::Connection;
-use super::super::wire::{Input, Wire};
+use super::super::queue::Party;
+use super::super::wire::Wire;
 use super::super::{Limits, Peer, Request, Response};
 
-/// What a handler saw of one request: method, path, body, and whether the body was complete.
+/// Method, path, body, and whether the body was complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub method: String,
@@ -18,7 +18,7 @@ pub(super) struct Seen {
     pub complete: bool,
 }
 
-/// A peer that sends `bytes` in pieces of the given sizes, in turn, and then goes away.
+/// A client that sends `bytes` in pieces of the given sizes, then closes.
 struct Script {
     bytes: io::Cursor<Vec<u8>>,
     pieces: Vec<usize>,
@@ -45,15 +45,9 @@ impl Write for Script {
     }
 }
 
-impl Wire for Script {
-    fn set_deadline(&mut self, _: Option<Instant>) -> io::Result<()> {
-        Ok(())
-    }
+impl Wire for Script {}
 
-    fn close(&mut self) {}
-}
-
-/// Plays a connection; returns what the handler saw and the responses without their dates.
+/// Plays a connection; returns the handler's requests and the responses without dates.
 pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
     let peer = Peer {
         address: (Ipv4Addr::LOCALHOST, 1).into(),
@@ -65,11 +59,11 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
     let answers = Arc::<Mutex<Vec<u8>>>::default();
     let bytes = io::Cursor::new(bytes.to_vec());
     let script = Script { bytes, pieces: pieces.to_vec(), turn: 0, answers: Arc::clone(&answers) };
-    let limits = Limits { rate: 0, ..Limits::default() };
+    let limits = Limits::default();
     let handler = |request: &mut Request<'_>| {
         let mut body = Vec::new();
         let mut complete = true;
-        // A path that says so is answered without reading.
+        // This path is answered without reading the body.
         if !request.path.starts_with("/early") {
             complete = request.body().read_to_end(&mut body).is_ok();
         }
@@ -78,14 +72,14 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
         seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { method, path, body, complete });
         answer
     };
-    let mut connection = Connection::new(Input::new(Box::new(script)), peer);
+    let mut connection = Connection::new(Box::new(script), peer, Party::of(Ipv4Addr::LOCALHOST.into()));
     connection.serve(&limits, &mut || true, &|| false, &handler);
     let text = String::from_utf8_lossy(&answers.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
     let undated: Vec<&str> = text.split("\r\n").filter(|line| !line.starts_with("date: ")).collect();
     (seen.into_inner().unwrap_or_else(PoisonError::into_inner), undated.join("\r\n"))
 }
 
-/// Panics if the same bytes mean different things in different pieces, or a cut stream more than the whole.
+/// Panics if the meaning depends on the split, or a truncated stream means more than the whole.
 pub fn consistent(bytes: &[u8]) {
     let whole = play(bytes, &[usize::MAX]);
     for pieces in [&[1][..], &[2, 3, 1, 7], &[4095, 1], &[17, 1000]] {

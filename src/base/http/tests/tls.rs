@@ -1,22 +1,22 @@
-//! TLS itself: pieces of every size, new keys, and streams that were damaged on their way.
+//! TLS: records of every size, key updates, and damaged streams.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConnection, SupportedProtocolVersion};
 
-use super::super::meter::Meter;
-use super::super::wire::{Socket, Wire as _, handshake};
+use super::super::Limits;
+use super::super::wire::{Meter, Wire as _, handshake};
 use super::attack::{Stranger, talk};
 use super::{echo, with_server};
 
-/// Much longer than anything here takes, so that only a hang reaches it.
+/// Reached only by a hang.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A stream of numbers that looks random and is the same every time.
+/// Pseudo-random bytes from a fixed seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -26,7 +26,7 @@ impl Numbers {
     }
 }
 
-/// A server that reads up to `pieces` bytes at a time until the end, and then sends back all that it got.
+/// An echo server that reads up to `pieces` bytes at a time.
 fn mirror(
     stranger: &Stranger,
     pieces: usize,
@@ -37,9 +37,10 @@ fn mirror(
     let address = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let server = scope.spawn(move || -> io::Result<Vec<u8>> {
-            let meter = Arc::new(Meter::new(Arc::new(listener.accept()?.0)));
-            let mut tls = handshake(config, Socket::new(meter, LONG)?, Instant::now() + LONG)?;
-            tls.set_deadline(None)?;
+            let limits = Limits { stall: LONG, ..Limits::default() };
+            let meter = Arc::new(Meter::new(listener.accept()?.0, &limits)?);
+            let mut tls = handshake(config, Arc::clone(&meter), LONG)?;
+            meter.finish_within(None);
             let (mut seen, mut piece) = (Vec::new(), vec![0; pieces]);
             loop {
                 match tls.read(&mut piece)? {
@@ -118,12 +119,12 @@ fn a_damaged_stream_is_noticed_and_never_a_panic() {
         let mut connection = client(&ours, if seed % 4 == 0 { &TLS12 } else { &TLS13 });
         let hurt_at = numbers.below(if seed % 2 == 0 { 600 } else { 60_000 });
         let result = mirror(&ours, 16_384, |socket| {
-            // Where each waits for the other, the client gives up; that the server does is tested elsewhere.
+            // In a deadlock the client times out; the server's timeout has another test.
             socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
             let end = socket.try_clone().unwrap();
             let mut damaged = Damaged { socket, sent: 0, hurt_at, numbers };
             let mut stream = rustls::Stream::new(&mut connection, &mut damaged);
-            // Either side may be the one that gives up.
+            // Either side may detect the damage.
             let _ = stream.write_all(&content);
             connection.send_close_notify();
             let _ = connection.write_tls(&mut damaged);
@@ -131,12 +132,12 @@ fn a_damaged_stream_is_noticed_and_never_a_panic() {
             let _ = (&end).read_to_end(&mut Vec::new());
         });
         let outcome = result.unwrap_or_else(|_| panic!("seed {seed}: the server panicked"));
-        // What may come twice does no harm; whatever else was spoiled must be noticed.
+        // Repeated bytes may be harmless; other damage must be detected.
         assert!(outcome.map_or(true, |seen| seen == content), "seed {seed}: something else arrived");
     }
 }
 
-/// Spoils one byte, or leaves some out, or says some twice.
+/// Changes, drops or repeats bytes.
 struct Damaged {
     socket: TcpStream,
     sent: usize,

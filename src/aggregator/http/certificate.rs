@@ -1,0 +1,288 @@
+//! `POST /api/v1/certificate`: a worker proves its pod with a token and gets a certificate for the result of that pod.
+//!
+//! Owns the order of the checks, the responses, and the rates: reviews are bounded in total and for each address that
+//! fails, certificates for each pod. A [`Reviewer`] identifies the holder of a token; `backplane` signs. Reviews run on
+//! the threads of their connections.
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::aggregator::store::Store;
+use crate::backplane::{Authority, SigningRequest};
+use base::http::{Request, Response};
+use base::quota::{Permit, Quota};
+use client::protocol::{RENEW_HEADER, ResultId};
+
+/// A request has a key and a signature: some 500 bytes.
+const MAX_REQUEST_BYTES: u64 = 16 << 10;
+/// Tokens of service accounts have one or two KiB.
+const MAX_TOKEN_BYTES: usize = 8 << 10;
+/// Validity of a certificate; a pod that was removed has it no longer.
+const VALID: Duration = Duration::from_secs(3600);
+/// When its holder asks for the next: an aggregator may be away for twenty minutes.
+const RENEW_AFTER: Duration = Duration::from_secs(2400);
+/// Reviews that begin in a second.
+const REVIEWS_PER_SECOND: u64 = 50;
+/// Reviews at a time while the API server is slow; each occupies a thread. At most so many of them for one address.
+const MAX_REVIEWS: u64 = 64;
+const MAX_REVIEWS_OF_ONE: u64 = 8;
+/// Failures of an address, and certificates of a pod, within [`WINDOW`]. A worker that is restarted asks again.
+const MAX_TRIES: u64 = 8;
+const WINDOW: Duration = Duration::from_secs(300);
+/// Tries of all addresses or pods that are remembered.
+const MAX_REMEMBERED: u64 = 32_768;
+
+/// The holder of a token.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Holder {
+    /// The result that its pod sends.
+    pub id: ResultId,
+    /// Identifies its pod.
+    pub pod: String,
+}
+
+/// Why the holder of a token is unknown.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ReviewError {
+    /// The token is invalid; another one may be valid.
+    Unknown(String),
+    /// The token is valid, and its holder is not of this run.
+    Stranger(String),
+    /// The review failed.
+    Unavailable(String),
+}
+
+/// Identifies the holders of tokens.
+pub(crate) trait Reviewer: Send + Sync {
+    /// Whether `token` claims to be one of this run; needs no request.
+    fn may_know(&self, _token: &str) -> bool {
+        true
+    }
+
+    /// The holder of `token`, which came from `address`.
+    fn review(&self, token: &str, address: IpAddr) -> Result<Holder, ReviewError>;
+}
+
+/// Issues worker certificates.
+pub(crate) struct Certifier {
+    reviewer: Box<dyn Reviewer>,
+    pace: Tries<()>,
+    reviews: Quota<IpAddr>,
+    failures: Tries<IpAddr>,
+    grants: Tries<String>,
+}
+
+impl Certifier {
+    pub(crate) fn new(reviewer: Box<dyn Reviewer>) -> Self {
+        Self {
+            reviewer,
+            pace: Tries::new(REVIEWS_PER_SECOND, REVIEWS_PER_SECOND, Duration::from_secs(1)),
+            reviews: Quota::new(MAX_REVIEWS, MAX_REVIEWS_OF_ONE),
+            failures: Tries::default(),
+            grants: Tries::default(),
+        }
+    }
+
+    /// Responds to a request for a certificate.
+    pub(super) fn answer(
+        &self,
+        store: &Store,
+        authority: &Authority,
+        request: &mut Request<'_>,
+    ) -> Result<Response, Response> {
+        let address = request.peer.address.ip();
+        if !self.failures.left(&address) {
+            return Err(busy("too many requests for certificates from this address have failed", WINDOW / 5));
+        }
+        // A malformed request needs no review, and counts as a failure all the same.
+        let failed = |response| {
+            self.failures.count(&address);
+            response
+        };
+        let token = bearer(request.headers.get("authorization")).ok_or_else(|| {
+            failed(Response::text(401, "certificates are issued only for `Authorization: Bearer TOKEN`"))
+        })?;
+        let key = read_request(request).map_err(failed)?;
+        let holder = self
+            .review(store, &token, address)
+            .map_err(|(response, counts)| if counts { failed(response) } else { response })?;
+        if store.lock().result(&holder.id).is_none() {
+            return Err(failed(Response::text(
+                403,
+                format_args!("this run expects nothing from `{}`", holder.id),
+            )));
+        }
+        if !self.grants.left(&holder.pod) {
+            return Err(busy("this pod has received too many certificates", WINDOW / 5));
+        }
+        self.grants.count(&holder.pod);
+        match authority.certify(&holder.id, &key, VALID) {
+            Ok(certificate) => {
+                store.lock().hear(&holder.id, Instant::now());
+                log::debug!("`{}` received a certificate", holder.id);
+                Ok(Response::text(200, certificate.trim_end())
+                    .header(RENEW_HEADER, RENEW_AFTER.as_secs().to_string()))
+            }
+            Err(error) => {
+                log::error!("no certificate for `{}`: {error:#}", holder.id);
+                Err(Response::text(500, "the certificate could not be signed"))
+            }
+        }
+    }
+
+    /// The holder of the token; else the refusal, and whether it counts as a failure of the address.
+    fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, (Response, bool)> {
+        if !self.reviewer.may_know(token) {
+            return Err((Response::text(401, "the token is not for this run"), true));
+        }
+        if !self.pace.count(&()) {
+            return Err((busy("too many requests for certificates at once", Duration::from_secs(1)), false));
+        }
+        let Some(_permit) = self.reviews.take(&address, 1) else {
+            return Err((busy("too many tokens are being reviewed", Duration::from_secs(2)), false));
+        };
+        let reviewed = self.reviewer.review(token, address);
+        let unavailable = match &reviewed {
+            Err(ReviewError::Unavailable(why)) => Some(why.clone()),
+            _ => None,
+        };
+        store.lock().certificates_held_up(unavailable);
+        reviewed.map_err(|doubt| match doubt {
+            ReviewError::Unknown(why) => (Response::text(401, why), true),
+            ReviewError::Stranger(why) => (Response::text(403, why), true),
+            ReviewError::Unavailable(why) => {
+                log::warn!("a token could not be reviewed: {why}");
+                (Response::text(503, why).header("retry-after", "2"), false)
+            }
+        })
+    }
+}
+
+fn busy(why: &str, after: Duration) -> Response {
+    Response::text(429, why).header("retry-after", after.as_secs().max(1).to_string())
+}
+
+/// The token of an `Authorization` header, if it can be one.
+fn bearer(header: Option<&str>) -> Option<String> {
+    let (scheme, token) = header?.split_once(' ')?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    let token = token.trim();
+    let fits = !token.is_empty() && token.len() <= MAX_TOKEN_BYTES && token.bytes().all(plain);
+    (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| token.to_owned())
+}
+
+fn read_request(request: &mut Request<'_>) -> Result<SigningRequest, Response> {
+    let too_large = || Response::text(413, format_args!("more than {MAX_REQUEST_BYTES} bytes"));
+    if request.length.is_some_and(|length| length > MAX_REQUEST_BYTES) {
+        return Err(too_large());
+    }
+    let mut body = Vec::new();
+    if let Err(error) = request.body().take(MAX_REQUEST_BYTES + 1).read_to_end(&mut body) {
+        return Err(Response::text(400, error));
+    }
+    if body.len() as u64 > MAX_REQUEST_BYTES {
+        return Err(too_large());
+    }
+    SigningRequest::from_pem(&body).map_err(|error| Response::text(400, format_args!("{error:#}")))
+}
+
+/// Counts tries of each key within a time.
+pub(super) struct Tries<K: Eq + Hash> {
+    quota: Quota<K>,
+    within: Duration,
+    /// One permit for each try, oldest first.
+    held: Mutex<VecDeque<(Instant, Permit<K>)>>,
+}
+
+impl<K: Eq + Hash + Clone> Default for Tries<K> {
+    fn default() -> Self {
+        Self::new(MAX_REMEMBERED, MAX_TRIES, WINDOW)
+    }
+}
+
+impl<K: Eq + Hash + Clone> Tries<K> {
+    fn new(total: u64, per_key: u64, within: Duration) -> Self {
+        Self { quota: Quota::new(total, per_key), within, held: Mutex::default() }
+    }
+
+    /// Whether `key` has a try left.
+    fn left(&self, key: &K) -> bool {
+        drop(self.expire(Instant::now()));
+        self.quota.has(key, 1)
+    }
+
+    /// Counts a try of `key`; false if it had none left.
+    pub(super) fn count(&self, key: &K) -> bool {
+        self.count_at(key, Instant::now())
+    }
+
+    fn count_at(&self, key: &K, now: Instant) -> bool {
+        let mut held = self.expire(now);
+        let permit = self.quota.take(key, 1);
+        permit.map(|permit| held.push_back((now, permit))).is_some()
+    }
+
+    fn expire(&self, now: Instant) -> MutexGuard<'_, VecDeque<(Instant, Permit<K>)>> {
+        // A panic elsewhere leaves permits, which stay valid.
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        while held.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within) {
+            held.pop_front();
+        }
+        held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_second_sees_at_most_its_reviews() {
+        let start = Instant::now();
+        let pace = Tries::new(50, 50, Duration::from_secs(1));
+        let begun: Vec<u64> =
+            (0..5_000).filter(|ms| pace.count_at(&(), start + Duration::from_millis(*ms))).collect();
+        assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
+        assert_eq!(begun.len(), 250);
+        let later = start + Duration::from_secs(9_000);
+        assert_eq!(
+            (0..200).filter(|_| pace.count_at(&(), later)).count(),
+            50,
+            "unused ones are not saved up"
+        );
+    }
+
+    #[test]
+    fn each_key_has_its_tries_and_memory_is_bounded() {
+        let tries = Tries::default();
+        for _ in 0..MAX_TRIES {
+            assert!(tries.left(&0) && tries.count(&0));
+        }
+        assert_eq!([tries.left(&0), tries.count(&0), tries.left(&1)], [false, false, true]);
+        for key in 0..2 * MAX_REMEMBERED {
+            tries.count(&key);
+        }
+        assert!(tries.held.lock().unwrap().len() as u64 <= MAX_REMEMBERED);
+    }
+
+    #[test]
+    fn only_a_bearer_with_a_token_counts() {
+        for (header, expected) in [
+            (Some("Bearer abc.def-_"), Some("abc.def-_")),
+            (Some("bearer  abc"), Some("abc")),
+            (Some("Basic abc"), None),
+            (Some("Bearer "), None),
+            (Some("Bearer"), None),
+            (Some("Bearer a b"), None),
+            (Some("Bearer \u{e4}"), None),
+            (None, None),
+        ] {
+            assert_eq!(bearer(header).as_deref(), expected, "{header:?}");
+        }
+        assert_eq!(bearer(Some(&format!("Bearer {}", "a".repeat(MAX_TOKEN_BYTES + 1)))), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! The routes: who may send which request, and the response.
+//!
+//! A request is permitted or refused before its body is read. `certificate` issues certificates to workers that prove their
+//! pod; `content_disposition` and `repr_digest` read headers of uploads. Connections, framing and deadlines are those of
+//! `base::http`; files are the store's.
+
+mod certificate;
+mod content_disposition;
+mod repr_digest;
+
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::aggregator::limits::{self, LimitExceeded, Refusal};
+use crate::aggregator::run::{Sender, progress};
+use crate::aggregator::store::{self, Store, Upload};
+use crate::backplane::{Authority, Caller};
+use base::clock;
+use base::http::{Request, Response};
+use certificate::Tries;
+pub(crate) use certificate::{Certifier, Holder, ReviewError, Reviewer};
+use client::protocol::{DIGEST_HEADER, ERROR_HEADER, GZIP, ResultId, Route};
+
+/// Time for a body that is kept in memory.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum bytes that a log line repeats of a path and of a refusal.
+const LOGGED_BYTES: usize = 256;
+
+/// Responds to requests.
+pub(crate) struct Endpoints<'a> {
+    store: &'a Store,
+    authority: &'a Authority,
+    /// Issues certificates, if this run does.
+    certifier: Option<&'a Certifier>,
+    /// Refusals that were logged, by address.
+    logged: Tries<IpAddr>,
+}
+
+impl<'a> Endpoints<'a> {
+    pub(crate) fn new(store: &'a Store, authority: &'a Authority, certifier: Option<&'a Certifier>) -> Self {
+        Self { store, authority, certifier, logged: Tries::default() }
+    }
+
+    /// Responds to one request.
+    pub(crate) fn answer(&self, request: &mut Request<'_>) -> Response {
+        let response = self.respond(request).unwrap_or_else(|refusal| refusal);
+        self.log(request, &response);
+        response
+    }
+
+    /// Logs a refusal, at most a few of each address. Those that only invite a retry are not.
+    fn log(&self, request: &Request<'_>, response: &Response) {
+        let (status, address) = (response.status(), request.peer.address.ip());
+        let is_refusal = (400..600).contains(&status) && !matches!(status, 429 | 503);
+        self.store.lock().refusals += u64::from(is_refusal);
+        if !is_refusal || !self.logged.count(&address) {
+            return;
+        }
+        let level = match status {
+            // The response to a worker whose result has arrived before.
+            409 => log::Level::Info,
+            500.. => log::Level::Error,
+            _ => log::Level::Warn,
+        };
+        let path = limits::beginning(&request.path, LOGGED_BYTES);
+        let message = limits::beginning(response.message(), LOGGED_BYTES);
+        log::log!(level, "{} {path} from {address} was refused with {status} {message}", request.method);
+    }
+
+    fn respond(&self, request: &mut Request<'_>) -> Result<Response, Response> {
+        let store = self.store;
+        let caller = request.peer.certificate.as_ref().and_then(Caller::of);
+        let route = permitted(&request.method, &request.path, caller.as_ref());
+        // A client without a certificate learns nothing about routes and results.
+        if request.peer.certificate.is_none() && !matches!(route, Ok(Route::Certificate)) {
+            return Err(Response::text(401, "a certificate of this run is required"));
+        }
+        match route? {
+            Route::Result(id) => {
+                store.lock().hear(&id, Instant::now());
+                submit(store, &id, caller.as_ref(), request)
+            }
+            Route::Progress(id) => update(store, &id, request).map_err(|refusal| refusal.response(&id)),
+            Route::Health(id) if store.lock().beat(&id, Instant::now()) => Ok(Response::empty(200)),
+            Route::Health(id) => Err(Refusal::Unexpected.response(&id)),
+            Route::Certificate => match self.certifier {
+                Some(certifier) => certifier.answer(store, self.authority, request),
+                None => Err(Response::text(404, "this run does not issue certificates")),
+            },
+        }
+    }
+}
+
+/// The route of `method` and `path`, if `caller`, as its certificate names it, may use it.
+fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route, Response> {
+    let route = Route::parse(path).ok_or_else(|| Response::text(404, "no such path"))?;
+    let id = match (method, &route) {
+        ("PUT", Route::Result(id)) | ("POST", Route::Progress(id)) | ("GET", Route::Health(id)) => id,
+        ("POST", Route::Certificate) => return Ok(route),
+        (_, Route::Result(_)) => return Err(Response::empty(405).header("allow", "PUT")),
+        (_, Route::Health(_)) => return Err(Response::empty(405).header("allow", "GET")),
+        (_, Route::Progress(_) | Route::Certificate) => {
+            return Err(Response::empty(405).header("allow", "POST"));
+        }
+    };
+    if caller.is_some_and(|caller| caller.may(id)) {
+        return Ok(route);
+    }
+    let caller = caller.map_or("nobody".into(), Caller::to_string);
+    Err(Response::text(403, format_args!("the certificate of {caller} does not cover `{id}`")))
+}
+
+/// Stores a result.
+fn submit(
+    store: &Store,
+    id: &ResultId,
+    caller: Option<&Caller>,
+    request: &mut Request,
+) -> Result<Response, Response> {
+    let headers = &request.headers;
+    let digest = repr_digest::announced(headers.all(DIGEST_HEADER)).ok_or_else(|| {
+        Response::text(400, format_args!("`{DIGEST_HEADER}` must be one `sha-256=:<base64>:`"))
+    })?;
+    let upload = Upload {
+        length: request.length,
+        is_archive: headers.get("content-type") == Some(GZIP),
+        is_error: headers.get(ERROR_HEADER).is_some(),
+        name: headers.get("content-disposition").map(content_disposition::file_name),
+        digest,
+        sender: Sender::new(caller.map(Caller::kind), headers.get("user-agent")),
+        meter: Arc::clone(&request.peer.meter),
+        body: request.body(),
+    };
+    if upload.is_error {
+        upload.meter.finish_within(Some(BODY_TIMEOUT));
+    }
+    let digest = store.accept(id, upload).map_err(|refusal| refusal.response(id))?;
+    Ok(Response::empty(200).header("repr-digest", repr_digest::text(&digest)))
+}
+
+/// Merges a progress update.
+fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Response, Refusal> {
+    if !store.lock().hear(id, Instant::now()) {
+        return Err(Refusal::Unexpected);
+    }
+    let limited = |limit: LimitExceeded| {
+        store.lock().limited(id, &limit);
+        Refusal::from(limit)
+    };
+    let max = store.limits().progress.bytes;
+    let wanted = request.length.unwrap_or(max);
+    if wanted > max {
+        return Err(limited(LimitExceeded::Update(max)));
+    }
+    // Held until the update is parsed: that takes more memory than the body.
+    let _memory = store.memory(id, wanted).map_err(limited)?;
+    let mut body = Vec::new();
+    request.peer.meter.finish_within(Some(BODY_TIMEOUT));
+    if request.body().take(max + 1).read_to_end(&mut body).is_err() {
+        // The server responds to a body that cannot be read.
+        return Ok(Response::empty(400));
+    }
+    if body.len() as u64 > max {
+        return Err(limited(LimitExceeded::Update(max)));
+    }
+    let Some(progress) = progress::decode(&body) else { return Ok(Response::empty(400)) };
+    store::note_finished(store.run_dir(), id, &progress.msg);
+    store.lock().progress(id, progress, clock::now());
+    Ok(Response::empty(200))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(method: &str, path: &str, caller: Option<&Caller>, expected: Result<Route, u16>) {
+        let got = permitted(method, path, caller).map_err(|refusal| refusal.status());
+        assert_eq!(got, expected, "{method} {path} from {caller:?}");
+    }
+
+    #[test]
+    fn a_request_is_one_route_or_a_refusal() {
+        let (global, node) = (ResultId::global("p"), ResultId::on_node("p", "n"));
+        let p = Some(&Caller::Plugin("p".into()));
+        let n = Some(&Caller::Result(node.clone()));
+        check("PUT", "/api/v1/results/global/p", p, Ok(Route::Result(global.clone())));
+        check("PUT", "/api/v1/results/by-node/n/p", p, Ok(Route::Result(node.clone())));
+        check("PUT", "/api/v1/results/by_node/n/p", p, Ok(Route::Result(node.clone())));
+        check("POST", "/api/v1/progress/by-node/n/p", p, Ok(Route::Progress(node.clone())));
+        check("GET", "/api/v1/health/by-node/n/p", p, Ok(Route::Health(node.clone())));
+        check("GET", "/api/v1/health/by-node/n/p", n, Ok(Route::Health(node)));
+        check("GET", "/api/v1/health/by-node/m/p", n, Err(403));
+        check("PUT", "/api/v1/results/by-node/n/q", n, Err(403));
+        check("POST", "/api/v1/progress/global/p", n, Err(403));
+        check("POST", "/api/v1/certificate", None, Ok(Route::Certificate));
+        check("GET", "/api/v1/certificate", p, Err(405));
+        check("GET", "/api/v1/health/global/p", p, Ok(Route::Health(global)));
+        check("POST", "/api/v1/results/global/p", p, Err(405));
+        check("PUT", "/api/v1/progress/global/p", p, Err(405));
+        check("HEAD", "/api/v1/health/global/p", p, Err(405));
+        check("put", "/api/v1/results/global/p", p, Err(405));
+        check("PUT", "/api/v1/results/global/q", p, Err(403));
+        check("PUT", "/api/v1/results/global/p", None, Err(403));
+        check("PUT", "/api/v1/results/global/p/", p, Err(404));
+        check("GET", "/", p, Err(404));
+        check("GET", "/api/v1/results/global/..", p, Err(404));
+    }
+}

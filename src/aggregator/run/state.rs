@@ -1,0 +1,579 @@
+//! The state of a run without any I/O: expected results with their receipts and uploads, contacts of workers, and the
+//! status document.
+//!
+//! Each change is one method, called under the store's lock, and ends the [`Stop`] of each waiter.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::progress;
+use super::receipt::{Receipt, Received, Sender};
+use crate::aggregator::limits::{self, LimitExceeded, Refusal};
+use crate::status::{self, Archive, Entry, Run};
+use crate::{item, remedies};
+use base::clock;
+use base::http::Meter;
+use base::stop::Stop;
+use client::protocol::{FailureKind, Lost, Progress, ResultId};
+
+/// Maximum error reports in the place of one result; a worker has one to send, or a few.
+const MAX_REPORTS: u32 = 16;
+
+/// The state of one expected result.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ResultState {
+    Awaited,
+    /// The last upload could not be stored; its sender may retry for a while.
+    Refused {
+        first: Instant,
+        last: Instant,
+        reason: String,
+    },
+    /// An error, which a result still replaces.
+    Failed {
+        error: String,
+        kind: FailureKind,
+    },
+    Accepted,
+}
+
+impl ResultState {
+    /// Whether no upload is awaited.
+    pub(crate) fn settled(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Accepted)
+    }
+}
+
+/// One expected result.
+struct Slot {
+    id: ResultId,
+    state: ResultState,
+    /// A thread is putting files in place.
+    busy: bool,
+    launched: Option<Instant>,
+    heard: Option<Instant>,
+    /// Whether its worker sends heartbeats; the original's does not.
+    beats: bool,
+    /// The upload under way, one at a time.
+    upload: Option<Arc<Meter>>,
+    /// Bytes of its upload at the last check for silence.
+    uploaded: u64,
+    reports: u32,
+    /// What the driver observes now.
+    trouble: Option<String>,
+    progress: Option<Arc<Progress>>,
+    /// The last limit that it exceeded, for the status.
+    limited: Option<String>,
+    result_status: String,
+    result_counts: Option<BTreeMap<String, u64>>,
+    receipt: Receipt,
+}
+
+/// How the run as a whole ended.
+enum End {
+    Archive(Archive),
+    Error(String),
+}
+
+/// The state of a run.
+#[derive(Default)]
+pub(crate) struct State {
+    slots: Vec<Slot>,
+    index: HashMap<ResultId, usize>,
+    /// Number of results by plugin.
+    sizes: HashMap<String, usize>,
+    /// Bytes that are kept of the progress of all results.
+    progress_kept: u64,
+    /// The reason why no worker gets a certificate.
+    held_up: Option<String>,
+    /// Refused requests.
+    pub(crate) refusals: u64,
+    end: Option<End>,
+    /// Ended at each change of the status document.
+    onlookers: Vec<Stop>,
+    /// Ended when a result settles.
+    waiters: Vec<Stop>,
+}
+
+impl State {
+    /// A state that expects `ids`, each once, and keeps at most `progress_kept` bytes of their progress.
+    pub(crate) fn new(ids: Vec<ResultId>, progress_kept: u64) -> Self {
+        let mut state = Self { progress_kept, ..Self::default() };
+        for id in ids {
+            state.add(id, None);
+        }
+        state
+    }
+
+    /// Expects one more result, of a plugin that is under way.
+    pub(crate) fn expect(&mut self, id: ResultId, now: Instant) {
+        self.add(id, Some(now));
+        wake(&mut self.onlookers);
+    }
+
+    /// Whether all results of `plugin` are settled.
+    pub(crate) fn settled(&self, plugin: &str) -> bool {
+        self.slots.iter().filter(|slot| slot.id.plugin == plugin).all(|slot| slot.state.settled())
+    }
+
+    /// Notes trouble that may pass, or that it has passed.
+    pub(crate) fn trouble(&mut self, id: &ResultId, trouble: Option<String>) {
+        if let Some(slot) = self.slot(id) {
+            slot.trouble = trouble;
+            wake(&mut self.onlookers);
+        }
+    }
+
+    /// Records the loss of the pod of `id`: neither its heartbeats nor its progress say anything about the next one.
+    pub(crate) fn lost(&mut self, id: &ResultId, lost: Lost, now: Instant) {
+        if let Some(slot) = self.slot(id) {
+            slot.receipt.lost.push(lost);
+            (slot.heard, slot.beats, slot.progress) = (None, false, None);
+            slot.launched = slot.launched.and(Some(now));
+            wake(&mut self.onlookers);
+        }
+    }
+
+    /// Whether `id` has arrived or failed.
+    pub(crate) fn is_settled(&self, id: &ResultId) -> bool {
+        self.index.get(id).is_some_and(|at| self.slots[*at].state.settled())
+    }
+
+    /// The last known problem of each awaited result that `id` stands for.
+    pub(crate) fn problems(&self, id: &ResultId) -> Vec<(ResultId, String)> {
+        let problem = |slot: &Slot| match &slot.state {
+            ResultState::Refused { reason, .. } => Some(reason.clone()),
+            ResultState::Awaited => slot.trouble.clone(),
+            _ => None,
+        };
+        let meant =
+            self.slots.iter().filter(|slot| slot.id == *id || id.is_global() && slot.id.plugin == id.plugin);
+        meant.filter_map(|slot| Some((slot.id.clone(), problem(slot)?))).collect()
+    }
+
+    /// All expected results in their order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &ResultId> {
+        self.slots.iter().map(|slot| &slot.id)
+    }
+
+    /// The state of the result of `id`, if it is expected.
+    pub(crate) fn result(&self, id: &ResultId) -> Option<&ResultState> {
+        self.index.get(id).map(|at| &self.slots[*at].state)
+    }
+
+    /// Notes that `id` exceeded a limit.
+    pub(crate) fn limited(&mut self, id: &ResultId, limit: &LimitExceeded) {
+        if let Some(slot) = self.slot(id) {
+            slot.limited = Some(limit.to_string());
+            wake(&mut self.onlookers);
+        }
+    }
+
+    /// The slot of `id`, if a result would be accepted for it.
+    fn open_slot(&mut self, id: &ResultId) -> Result<&mut Slot, Refusal> {
+        match self.slot(id) {
+            None => Err(Refusal::Unexpected),
+            Some(Slot { state: ResultState::Accepted, .. }) => Err(Refusal::Duplicate),
+            Some(slot) => Ok(slot),
+        }
+    }
+
+    /// Begins an upload of `id`. One that `must_be_alone` ends a stalled one, and yields to one that makes progress: a
+    /// worker whose connection died silently begins again and must not wait for the dead one.
+    pub(crate) fn begin(
+        &mut self,
+        id: &ResultId,
+        sender: &Sender,
+        must_be_alone: Option<&Arc<Meter>>,
+    ) -> Result<(), Refusal> {
+        let slot = self.open_slot(id)?;
+        if let Some(upload) = must_be_alone {
+            if slot.upload.as_ref().is_some_and(|current| !current.is_stalled()) {
+                return Err(LimitExceeded::Uploading.into());
+            }
+            if let Some(stalled) = slot.upload.replace(Arc::clone(upload)) {
+                stalled.evict();
+            }
+        }
+        slot.receipt.attempts += 1;
+        slot.receipt.sender = sender.clone();
+        Ok(())
+    }
+
+    /// Ends an upload of `id`, unless another has taken over.
+    pub(crate) fn end(&mut self, id: &ResultId, upload: &Arc<Meter>) {
+        if let Some(slot) = self.slot(id) {
+            slot.upload.take_if(|current| Arc::ptr_eq(current, upload));
+        }
+    }
+
+    /// Whether an upload of `id` is under way.
+    pub(crate) fn is_uploading(&self, id: &ResultId) -> bool {
+        self.index.get(id).is_some_and(|at| self.slots[*at].upload.is_some())
+    }
+
+    /// Ends all uploads.
+    pub(crate) fn abandon_uploads(&self) {
+        self.slots.iter().filter_map(|slot| slot.upload.as_ref()).for_each(|upload| upload.evict());
+    }
+
+    /// Counts one more error report for `id`; false beyond the maximum.
+    pub(crate) fn may_report(&mut self, id: &ResultId) -> bool {
+        self.slot(id).is_some_and(|slot| {
+            slot.reports = slot.reports.saturating_add(1);
+            slot.reports <= MAX_REPORTS
+        })
+    }
+
+    /// Acquires `id` for a change of files, which [`State::settle`] or [`State::release`] ends; false while it is acquired.
+    pub(crate) fn acquire(&mut self, id: &ResultId) -> Result<bool, Refusal> {
+        self.open_slot(id).map(|slot| !std::mem::replace(&mut slot.busy, true))
+    }
+
+    /// Releases `id` unchanged.
+    pub(crate) fn release(&mut self, id: &ResultId) {
+        if let Some(slot) = self.slot(id) {
+            slot.busy = false;
+        }
+    }
+
+    /// Changes the state of `id`, and releases it.
+    pub(crate) fn settle(&mut self, id: &ResultId, state: ResultState) {
+        if let Some(slot) = self.slot(id) {
+            slot.state = state;
+            slot.busy = false;
+        }
+        wake(&mut self.waiters);
+        wake(&mut self.onlookers);
+    }
+
+    /// Notes that an upload of `id` could not be stored, unless `id` is settled.
+    pub(crate) fn refuse(&mut self, id: &ResultId, reason: String, now: Instant) {
+        let Some(slot) = self.slot(id) else { return };
+        let first = match slot.state {
+            ResultState::Awaited => now,
+            ResultState::Refused { first, .. } => first,
+            ResultState::Failed { .. } | ResultState::Accepted => return,
+        };
+        slot.state = ResultState::Refused { first, last: now, reason };
+        wake(&mut self.waiters);
+        wake(&mut self.onlookers);
+    }
+
+    /// Results whose last refused upload is `window` ago, or the first one `limit`.
+    pub(crate) fn given_up(
+        &self,
+        window: Duration,
+        limit: Duration,
+        now: Instant,
+    ) -> Vec<(ResultId, String)> {
+        let over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
+        let given_up = |slot: &Slot| match &slot.state {
+            ResultState::Refused { first, last, reason } if over(last, window) || over(first, limit) => {
+                Some((slot.id.clone(), reason.clone()))
+            }
+            _ => None,
+        };
+        self.slots.iter().filter_map(given_up).collect()
+    }
+
+    /// Notes why no worker gets a certificate, or that workers do.
+    pub(crate) fn certificates_held_up(&mut self, why: Option<String>) {
+        if self.held_up != why {
+            self.held_up = why;
+            wake(&mut self.onlookers);
+        }
+    }
+
+    /// Notes a contact of the worker of `id`; false if `id` is not expected.
+    pub(crate) fn hear(&mut self, id: &ResultId, now: Instant) -> bool {
+        let Some(slot) = self.slot(id) else { return false };
+        let first = slot.heard.replace(now).is_none();
+        // Later ones change only an age, which is not worth telling at once.
+        if first {
+            slot.receipt.first_heartbeat.get_or_insert_with(clock::now);
+            wake(&mut self.onlookers);
+        }
+        true
+    }
+
+    /// Notes a heartbeat of the worker of `id`: from now on its silence is a failure. False if `id` is not expected.
+    pub(crate) fn beat(&mut self, id: &ResultId, now: Instant) -> bool {
+        if let Some(slot) = self.slot(id) {
+            slot.beats = true;
+        }
+        self.hear(id, now)
+    }
+
+    /// Workers that sent heartbeats, and then neither heartbeats nor bytes of an upload for `limit`, and for how long.
+    pub(crate) fn gone_silent(&mut self, limit: Duration, now: Instant) -> Vec<(ResultId, Duration)> {
+        let silent = |slot: &mut Slot| {
+            let uploaded = slot.upload.as_ref().map_or(0, |upload| upload.bytes());
+            if std::mem::replace(&mut slot.uploaded, uploaded) != uploaded {
+                slot.heard = Some(now);
+            }
+            let quiet = now.saturating_duration_since(slot.heard?);
+            (quiet >= limit).then(|| (slot.id.clone(), quiet))
+        };
+        let awaited = self.slots.iter_mut().filter(|slot| slot.beats && slot.state == ResultState::Awaited);
+        awaited.filter_map(silent).collect()
+    }
+
+    /// Whether the worker of `id` ever spoke, or need not any more.
+    pub(crate) fn heard(&self, id: &ResultId) -> bool {
+        self.index.get(id).is_none_or(|at| !self.slots[*at].waits())
+    }
+
+    /// Merges `update` into the progress of `id`; false if `id` is not expected.
+    pub(crate) fn progress(&mut self, id: &ResultId, update: Progress, now: String) -> bool {
+        let results = self.sizes.get(&id.plugin).copied().unwrap_or(1);
+        let share = limits::progress_share(self.progress_kept, self.sizes.len(), results);
+        let Some(slot) = self.slot(id) else { return false };
+        let before = slot.progress.take().map(Arc::unwrap_or_clone);
+        let (after, cut) = progress::merged(id, before, update, now, share);
+        slot.progress = Some(Arc::new(after));
+        slot.limited = cut.then(|| {
+            format!(
+                "its progress is shown in part: {share} bytes are kept for each result (`Limits.Progress.KeptBytes`)"
+            )
+        });
+        wake(&mut self.onlookers);
+        true
+    }
+
+    /// Notes that `plugin` was started: from `now` on its workers may be silent.
+    pub(crate) fn launched(&mut self, plugin: &str, now: Instant) {
+        for slot in self.slots_of(plugin) {
+            slot.launched.get_or_insert(now);
+        }
+    }
+
+    /// Notes when `plugin` was started for the first time.
+    pub(crate) fn started(&mut self, plugin: &str, at: &str) {
+        for slot in self.slots_of(plugin) {
+            slot.receipt.started.get_or_insert_with(|| at.to_owned());
+        }
+    }
+
+    /// Notes the processed results of `plugin`: the status of each, and its items by status, if it has any.
+    pub(crate) fn processed(
+        &mut self,
+        plugin: &str,
+        of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>,
+    ) {
+        for slot in self.slots_of(plugin) {
+            if let Some((status, counts)) = of(&slot.id) {
+                slot.result_status = status;
+                slot.result_counts = Some(counts);
+            }
+        }
+        wake(&mut self.onlookers);
+    }
+
+    /// Notes that the archive is there and the run over.
+    pub(crate) fn finished(&mut self, archive: Archive) {
+        self.end = Some(End::Archive(archive));
+        wake(&mut self.onlookers);
+    }
+
+    /// Notes that the run ended without an archive.
+    pub(crate) fn failed(&mut self, error: String) {
+        self.end = Some(End::Error(error));
+        wake(&mut self.onlookers);
+    }
+
+    /// Ends `waiter` when the next result settles.
+    pub(crate) fn wait_here(&mut self, waiter: Stop) {
+        // Waiters that gave up have stopped theirs.
+        self.waiters.retain(|waiter| !waiter.stopped());
+        self.waiters.push(waiter);
+    }
+
+    /// Ends `onlooker` at the next change of the status document.
+    pub(crate) fn wake_on_change(&mut self, onlooker: Stop) {
+        self.onlookers.retain(|onlooker| !onlooker.stopped());
+        self.onlookers.push(onlooker);
+    }
+
+    /// The status document. A worker is named as silent when nothing was heard of it for `silence`.
+    pub(crate) fn document(&self, silence: Duration, now: Instant) -> Run {
+        let settled = self.slots.iter().filter(|slot| slot.state.settled()).count();
+        let mut run = Run {
+            plugins: Some(self.slots.iter().map(|slot| slot.entry(silence, now)).collect()),
+            received_bytes: self.slots.iter().map(|slot| slot.receipt.size).sum(),
+            refusals: self.refusals,
+            ..Run::default()
+        };
+        let entries = self.slots.iter().zip(run.plugins.iter_mut().flatten());
+        for (_, entry) in entries.filter(|(slot, entry)| slot.waits() && entry.message.is_none()) {
+            let held_up = |why| format!("waiting for its worker's certificate: {why}");
+            entry.message = self.held_up.as_ref().map(held_up);
+        }
+        if !self.slots.is_empty() {
+            #[allow(clippy::cast_precision_loss, reason = "exact for any number of nodes there can be")]
+            let share = settled as f64 / self.slots.len() as f64;
+            run.percent_complete = Some((share * 10_000.0).floor() / 10_000.0);
+        }
+        match &self.end {
+            Some(End::Archive(archive)) => {
+                run.status = status::COMPLETE.into();
+                run.archive = archive.clone();
+            }
+            Some(End::Error(error)) => {
+                run.status = status::FAILED.into();
+                run.error = Some(error.clone());
+            }
+            None if settled == self.slots.len() => run.status = status::POST_PROCESSING.into(),
+            None => {}
+        }
+        run
+    }
+
+    fn add(&mut self, id: ResultId, launched: Option<Instant>) {
+        if self.index.contains_key(&id) {
+            return;
+        }
+        *self.sizes.entry(id.plugin.clone()).or_default() += 1;
+        self.index.insert(id.clone(), self.slots.len());
+        self.slots.push(Slot {
+            id,
+            state: ResultState::Awaited,
+            busy: false,
+            launched,
+            heard: None,
+            beats: false,
+            upload: None,
+            uploaded: 0,
+            reports: 0,
+            trouble: None,
+            progress: None,
+            limited: None,
+            result_status: String::new(),
+            result_counts: None,
+            receipt: Receipt::default(),
+        });
+    }
+
+    /// The receipt of `id`.
+    pub(crate) fn receipt(&self, id: &ResultId) -> Option<&Receipt> {
+        self.index.get(id).map(|at| &self.slots[*at].receipt)
+    }
+
+    /// The receipt of `id`, to change it.
+    pub(crate) fn receipt_mut(&mut self, id: &ResultId) -> Option<&mut Receipt> {
+        self.slot(id).map(|slot| &mut slot.receipt)
+    }
+
+    /// The receipts of all results, in the order in which they were expected.
+    pub(crate) fn received(&self) -> Vec<Received> {
+        let received = |slot: &Slot| {
+            let mut receipt = slot.receipt.clone();
+            let error = match &slot.state {
+                ResultState::Accepted => {
+                    // A result that arrived after all has not failed.
+                    receipt.failed = None;
+                    None
+                }
+                ResultState::Failed { error, .. } | ResultState::Refused { reason: error, .. } => {
+                    Some(error.clone())
+                }
+                ResultState::Awaited => Some("no result arrived".into()),
+            };
+            Received { plugin: slot.id.plugin.clone(), node: slot.id.node.clone(), receipt, error }
+        };
+        self.slots.iter().map(received).collect()
+    }
+
+    /// The results whose file is the body that arrived, with its SHA-256.
+    pub(crate) fn arrived(&self) -> impl Iterator<Item = (ResultId, String)> {
+        let accepted = self.slots.iter().filter(|slot| slot.state == ResultState::Accepted);
+        let arrived = accepted.filter(|slot| !slot.receipt.unpacked && !slot.receipt.sha256.is_empty());
+        arrived.map(|slot| (slot.id.clone(), slot.receipt.sha256.clone()))
+    }
+
+    fn slots_of(&mut self, plugin: &str) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut().filter(move |slot| slot.id.plugin == plugin)
+    }
+
+    fn slot(&mut self, id: &ResultId) -> Option<&mut Slot> {
+        self.index.get(id).map(|at| &mut self.slots[*at])
+    }
+}
+
+impl Slot {
+    fn entry(&self, silence: Duration, now: Instant) -> Entry {
+        let since = |then: Instant| now.saturating_duration_since(then);
+        let mut entry = Entry {
+            plugin: self.id.plugin.clone(),
+            node: self.id.node.clone(),
+            status: status::RUNNING.into(),
+            result_status: self.result_status.clone(),
+            result_counts: self.result_counts.clone(),
+            progress: self.progress.clone(),
+            last_heartbeat: self.heard.map(|then| since(then).as_secs()),
+            ..Entry::default()
+        };
+        match &self.state {
+            ResultState::Awaited => {
+                let limited = || self.limited.clone();
+                entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)).or_else(limited);
+            }
+            ResultState::Refused { reason, .. } => {
+                let refused = format!("the last upload was refused and may be sent again: {reason}");
+                entry.message = Some(remedies::advised(&refused));
+            }
+            // Not an error: no worker was started.
+            ResultState::Failed { error, kind: FailureKind::Skipped } => {
+                entry.status = status::COMPLETE.into();
+                entry.result_status = item::SKIPPED.into();
+                entry.message = Some(error.clone());
+            }
+            ResultState::Failed { error, kind } => {
+                entry.status = status::FAILED.into();
+                entry.message = Some(remedies::advised(error));
+                entry.timed_out = *kind == FailureKind::TimedOut;
+                entry.lost = self.receipt.lost.last().filter(|_| *kind == FailureKind::NodeLost).cloned();
+            }
+            ResultState::Accepted => {
+                entry.status = status::COMPLETE.into();
+                let identity = &self.receipt.sender.identity;
+                entry.identity = (!identity.is_empty()).then(|| identity.clone());
+                // The worker has done its work, and its age means nothing.
+                entry.last_heartbeat = None;
+            }
+        }
+        entry
+    }
+
+    /// Whether its worker was started and has not been heard of.
+    fn waits(&self) -> bool {
+        self.state == ResultState::Awaited && self.launched.is_some() && self.heard.is_none()
+    }
+
+    /// The likely cause of a worker's silence.
+    fn silent(&self, silence: Duration, now: Instant) -> Option<String> {
+        let quiet = now.saturating_duration_since(self.heard.or(self.launched)?);
+        (quiet >= silence).then(|| {
+            let seconds = quiet.as_secs();
+            match self.heard {
+                None => format!(
+                    "the worker has not been heard from in the {seconds} s since the plugin was started: its image may not be there yet, it cannot reach the aggregator (DNS, network policy, firewall), or its version sends no heartbeats"
+                ),
+                Some(_) => format!(
+                    "the worker was last heard from {seconds} s ago: its node or the network to it may be down, or its version sends no heartbeats"
+                ),
+            }
+        })
+    }
+}
+
+fn wake(waiting: &mut Vec<Stop>) {
+    for stop in waiting.drain(..) {
+        stop.stop();
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

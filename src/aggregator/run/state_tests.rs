@@ -1,0 +1,207 @@
+//! The state of a run: results, waits, silent workers and the status document.
+
+use super::*;
+
+const SILENCE: Duration = Duration::from_secs(60);
+
+fn failed(error: &str) -> ResultState {
+    ResultState::Failed { error: error.into(), kind: FailureKind::Failed }
+}
+
+fn document(state: &State, now: Instant) -> Run {
+    state.document(SILENCE, now)
+}
+
+#[test]
+fn the_run_is_processed_once_everything_is_in_failures_included() {
+    let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
+    let mut state = State::new(ids.to_vec(), 24 << 20);
+    let now = Instant::now();
+    let mut seen = Vec::new();
+    for result in [ResultState::Accepted, failed("no"), ResultState::Accepted] {
+        let run = document(&state, now);
+        seen.push((run.status, run.percent_complete.unwrap()));
+        let id = &ids[seen.len() - 1];
+        assert!(state.acquire(id).unwrap());
+        state.settle(id, result);
+    }
+    let run = document(&state, now);
+    seen.push((run.status.clone(), run.percent_complete.unwrap()));
+    let words = [status::RUNNING, status::RUNNING, status::RUNNING, status::POST_PROCESSING];
+    let expected: Vec<(String, f64)> =
+        words.into_iter().map(str::to_owned).zip([0.0, 0.3333, 0.6666, 1.0]).collect();
+    assert_eq!(seen, expected);
+    let entries = run.plugins.unwrap();
+    let told: Vec<_> = entries.iter().map(|e| (e.node.as_str(), e.status.as_str())).collect();
+    assert_eq!(told, [("global", "complete"), ("n1", "failed"), ("n2", "complete")]);
+    assert_eq!(entries[1].message.as_deref(), Some("no"));
+    state.finished(Archive { size: 7, ..Archive::default() });
+    assert_eq!(document(&state, now).status, status::COMPLETE);
+    state.failed("disk on fire".into());
+    let run = document(&state, now);
+    assert_eq!((run.status.as_str(), run.error.as_deref()), (status::FAILED, Some("disk on fire")));
+}
+
+#[test]
+fn a_slot_is_taken_by_one_at_a_time_and_never_after_its_result() {
+    let id = ResultId::global("a");
+    let mut state = State::new(vec![id.clone()], 24 << 20);
+    assert!(matches!(state.acquire(&ResultId::global("b")), Err(Refusal::Unexpected)));
+    assert!(state.acquire(&id).unwrap() && !state.acquire(&id).unwrap());
+    state.release(&id);
+    assert!(state.acquire(&id).unwrap());
+    state.settle(&id, failed("no"));
+    assert!(state.acquire(&id).unwrap(), "an error may be replaced");
+    state.settle(&id, ResultState::Accepted);
+    assert!(matches!(state.acquire(&id), Err(Refusal::Duplicate)));
+}
+
+#[test]
+fn one_upload_at_a_time_until_it_ends_or_is_ended() {
+    let id = ResultId::global("a");
+    let mut state = State::new(vec![id.clone()], 24 << 20);
+    let [first, second, third]: [Arc<Meter>; 3] = Default::default();
+    let sender = Sender::default();
+    let begins = |state: &mut State, upload| state.begin(&id, &sender, Some(upload)).is_ok();
+    assert!(begins(&mut state, &first) && !begins(&mut state, &second));
+    assert!(state.begin(&id, &sender, None).is_ok(), "small bodies need not be alone");
+    state.end(&id, &second);
+    assert!(!begins(&mut state, &second), "only the one under way can end");
+    state.end(&id, &first);
+    assert!(begins(&mut state, &second));
+    second.evict();
+    assert!(begins(&mut state, &third) && !begins(&mut state, &first));
+}
+
+#[test]
+fn spoiled_uploads_are_given_up_after_window_or_limit() {
+    let id = ResultId::global("a");
+    let mut state = State::new(vec![id.clone()], 24 << 20);
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let given_up = |state: &State, now| {
+        !state.given_up(Duration::from_secs(120), Duration::from_secs(600), now).is_empty()
+    };
+    for minute in 0..10 {
+        state.refuse(&id, "bad".into(), at(minute * 60));
+        assert!(!given_up(&state, at(minute * 60 + 59)), "{minute}");
+    }
+    assert!(given_up(&state, at(600)), "the limit counts from the first");
+    state.settle(&id, ResultState::Awaited);
+    state.refuse(&id, "bad".into(), at(0));
+    assert!(!given_up(&state, at(119)) && given_up(&state, at(120)));
+    state.settle(&id, ResultState::Accepted);
+    state.refuse(&id, "late".into(), at(0));
+    assert_eq!(state.result(&id), Some(&ResultState::Accepted));
+}
+
+#[test]
+fn silent_workers_are_named_with_the_likely_cause() {
+    let ids = [ResultId::global("never"), ResultId::global("once"), ResultId::global("later")];
+    let mut state = State::new(ids.to_vec(), 24 << 20);
+    let start = Instant::now();
+    state.launched("never", start);
+    state.launched("once", start);
+    assert!(state.hear(&ids[1], start + Duration::from_secs(5)));
+    assert!(!state.hear(&ResultId::global("x"), start));
+    let messages = |seconds| {
+        let run = document(&state, start + Duration::from_secs(seconds));
+        run.plugins.unwrap().into_iter().map(|entry| entry.message).collect::<Vec<_>>()
+    };
+    assert_eq!(messages(59), [None, None, None]);
+    let [never, once, later] = &messages(65)[..] else { panic!() };
+    assert!(never.as_ref().unwrap().contains("not been heard from in the 65 s since the plugin was started"));
+    assert!(once.as_ref().unwrap().contains("last heard from 60 s ago"));
+    assert_eq!(*later, None, "what was not started is not missed");
+    let entries = document(&state, start + Duration::from_secs(22)).plugins.unwrap();
+    assert_eq!(entries.iter().map(|e| e.last_heartbeat).collect::<Vec<_>>(), [None, Some(17), None]);
+}
+
+#[test]
+fn a_worker_that_stops_its_heartbeats_is_silent_unless_it_uploads() {
+    let ids = ["beats", "uploads", "original", "done"].map(|node| ResultId::on_node("p", node));
+    let mut state = State::new(ids.to_vec(), 24 << 20);
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    for id in [&ids[0], &ids[1], &ids[3]] {
+        assert!(state.beat(id, start));
+    }
+    assert!(!state.beat(&ResultId::global("x"), start));
+    // The original's worker reports progress without heartbeats.
+    assert!(state.hear(&ids[2], start));
+    state.settle(&ids[3], ResultState::Accepted);
+    let upload = std::sync::Arc::<base::http::Meter>::default();
+    state.begin(&ids[1], &Sender::default(), Some(&upload)).unwrap();
+    let mut silent = |seconds| {
+        upload.time(false, || Ok(1)).unwrap();
+        let silent = state.gone_silent(Duration::from_secs(60), at(seconds));
+        silent.into_iter().map(|(id, quiet)| (id.node, quiet.as_secs())).collect::<Vec<_>>()
+    };
+    assert_eq!(silent(59), []);
+    assert_eq!(silent(65), [("beats".to_owned(), 65)]);
+    state.end(&ids[1], &upload);
+    let names = |state: &mut State, seconds| state.gone_silent(Duration::from_secs(60), at(seconds)).len();
+    assert_eq!((names(&mut state, 66), names(&mut state, 125), names(&mut state, 126)), (1, 1, 2));
+    state.beat(&ids[0], at(126));
+    assert_eq!(names(&mut state, 126), 1, "it has come back");
+}
+
+#[test]
+fn results_of_processing_reach_every_node_that_has_some() {
+    let nodes = ["n1", "n2", "n3"].map(|node| ResultId::on_node("d", node));
+    let mut state = State::new([&nodes[..], &[ResultId::global("j")]].concat(), 24 << 20);
+    let counts = BTreeMap::from([("passed".to_owned(), 2)]);
+    state.processed("d", |id| (id.node != "n2").then(|| (format!("of {}", id.node), counts.clone())));
+    let entries = document(&state, Instant::now()).plugins.unwrap();
+    let told: Vec<_> = entries.iter().map(|entry| entry.result_status.as_str()).collect();
+    assert_eq!(told, ["of n1", "", "of n3", ""], "a node without an item is skipped");
+    assert_eq!((entries[2].result_counts.as_ref(), entries[1].result_counts.as_ref()), (Some(&counts), None));
+}
+
+#[test]
+fn those_who_wait_are_told_once() {
+    let id = ResultId::global("a");
+    let mut state = State::new(vec![id.clone()], 24 << 20);
+    let (waiter, onlooker) = (Stop::new(), Stop::new());
+    state.wait_here(waiter.clone());
+    state.wake_on_change(onlooker.clone());
+    state.progress(&id, Progress::default(), "now".into());
+    assert!(onlooker.stopped() && !waiter.stopped(), "progress is not a result");
+    state.settle(&id, ResultState::Accepted);
+    assert!(waiter.stopped());
+    assert!(state.waiters.is_empty() && state.onlookers.is_empty());
+}
+
+#[test]
+fn the_list_says_of_each_result_what_became_of_it() {
+    let ids = [ResultId::on_node("p", "a"), ResultId::on_node("p", "b"), ResultId::global("q")];
+    let mut state = State::new(ids.to_vec(), 1 << 20);
+    state.started("p", "t0");
+    state.started("p", "t9");
+    state.hear(&ids[0], Instant::now());
+    let sender = Sender::new(Some("plugin"), Some("w/1"));
+    state.begin(&ids[0], &sender, None).unwrap();
+    state.begin(&ids[0], &sender, None).unwrap();
+    let receipt = state.receipt_mut(&ids[0]).unwrap();
+    (receipt.arrived, receipt.size, receipt.sha256) = (Some("t1".into()), 7, "e3b0".into());
+    state.settle(&ids[0], ResultState::Accepted);
+    let list = serde_json::to_value(state.received()).unwrap();
+    let (first, heard) = (&list[0], &list[0]["first_heartbeat"]);
+    assert!(clock::parse_rfc3339(heard.as_str().unwrap()).is_some(), "{heard}");
+    for (key, value) in [
+        ("plugin", "p"),
+        ("node", "a"),
+        ("started", "t0"),
+        ("arrived", "t1"),
+        ("sha256", "e3b0"),
+        ("identity", "plugin"),
+        ("worker", "w/1"),
+    ] {
+        assert_eq!(first[key], value, "{first}");
+    }
+    assert_eq!((&first["size"], &first["attempts"]), (&7.into(), &2.into()));
+    assert_eq!(
+        list[2].to_string(),
+        r#"{"arrived":null,"attempts":0,"error":"no result arrived","first_heartbeat":null,"identity":"","node":"global","plugin":"q","sha256":"","size":0,"started":null,"worker":""}"#
+    );
+}

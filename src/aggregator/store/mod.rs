@@ -1,0 +1,591 @@
+//! The results of a run on the disk: written as streams, renamed into place whole, remembered over a crash.
+//!
+//! A result is in `plugins/<plugin>/results/<node>/`, an error in its place in `plugins/<plugin>/errors/<node>/error.json`.
+//! Both are written to a folder beside the run directory, on the same disk, and renamed. Everything else that must survive
+//! a crash (journal, authority, partial bodies) is in the folder `<run directory>.state`, which no archive contains.
+//!
+//! `body` reads an upload within its `disk_share`; `durable` writes files and folders for good; `journal` has a record of
+//! each change; `error_report` recognises reports of workers without a result; `verify` compares the files with what
+//! arrived; `finished` lists the tests that have finished. Nothing is written or read under the lock of the state. Knows
+//! neither HTTP nor permissions. Starts no thread.
+
+mod body;
+mod disk_share;
+mod durable;
+mod error_report;
+mod finished;
+pub(in crate::aggregator) mod journal;
+mod verify;
+
+use std::cell::OnceCell;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, ensure};
+
+use crate::aggregator::limits::{self, LimitExceeded, Refusal};
+use crate::aggregator::run::{Receipt, ResultState, State};
+use crate::config::{self, Results};
+use crate::layout;
+use base::http::Meter;
+use base::quota::{Permit, Quota};
+use base::{archive, clock, hex};
+use body::BodyReader;
+pub(crate) use body::{Sha256, Upload};
+use client::protocol::{DEFAULT_FILE_NAME, Failure, FailureKind, Lost, ResultId};
+use disk_share::{Claim, Disk, Space};
+use durable::{make_dir, put_in_place, remove, sync_tree, write_new};
+pub(crate) use finished::note as note_finished;
+use journal::{Journal, Record};
+pub(crate) use verify::verify;
+
+/// How long an upload waits for another one of the same result.
+const TURN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The store of one run.
+pub(crate) struct Store {
+    plugins: PathBuf,
+    incoming: PathBuf,
+    journal: Journal,
+    limits: config::Limits,
+    disk: Disk,
+    state: Mutex<State>,
+    /// Notified when files are in place, or an upload has ended.
+    free: Condvar,
+    number: AtomicU64,
+    /// Whether no results are awaited.
+    closing: AtomicBool,
+    memory: Quota<String>,
+}
+
+impl Store {
+    /// Opens the store of the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
+    pub(crate) fn open(
+        run_dir: &Path,
+        expected: &[ResultId],
+        limits: config::Limits,
+    ) -> anyhow::Result<Self> {
+        for id in expected {
+            ensure!(
+                is_name(&id.plugin) && is_name(&id.node),
+                "`{id}` cannot be expected: plugin and node must be usable as folder names"
+            );
+        }
+        let (plugins, state_dir) = (run_dir.join(layout::PLUGINS), layout::state_dir(run_dir));
+        make_dir(&plugins, 0o755)?;
+        make_dir(&state_dir, 0o700)?;
+        // First: the folder belongs to the process that has locked the journal.
+        let (journal, records) = Journal::open(&state_dir.join(layout::JOURNAL))?;
+        let incoming = state_dir.join(layout::INCOMING);
+        remove(&incoming)?;
+        make_dir(&incoming, 0o700)?;
+        let begun = records.iter().any(|record| matches!(record, Record::Expected(_)));
+        let ids = if begun {
+            // Nodes that joined later have their own records.
+            let known = records.iter().filter_map(|record| match record {
+                Record::Expected(ids) => Some(ids.as_slice()),
+                _ => None,
+            });
+            let ids = known.collect::<Vec<_>>().concat();
+            if ids != expected {
+                log::warn!("the run continues with the {} results that it expected before", ids.len());
+            }
+            ids
+        } else {
+            journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
+            expected.to_vec()
+        };
+        let disk = Disk::open(&plugins, &ids, &limits);
+        let store = Self {
+            plugins,
+            incoming,
+            journal,
+            disk,
+            state: Mutex::new(State::new(ids, limits.progress.kept_bytes)),
+            free: Condvar::new(),
+            number: AtomicU64::new(0),
+            closing: AtomicBool::new(false),
+            memory: limits::body_memory(&limits),
+            limits,
+        };
+        store.resume(records)?;
+        Ok(store)
+    }
+
+    /// The state; not to be held during I/O.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // Each change is complete before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn limits(&self) -> &config::Limits {
+        &self.limits
+    }
+
+    /// Memory for a body of `bytes` for `id`; small ones need no permit.
+    pub(crate) fn memory(&self, id: &ResultId, bytes: u64) -> Result<Option<Permit<String>>, LimitExceeded> {
+        if bytes <= limits::SMALL_BODY_BYTES {
+            return Ok(None);
+        }
+        self.memory.take(&id.plugin, bytes).map(Some).ok_or(LimitExceeded::Memory)
+    }
+
+    /// Stores a body. Once this returns its digest, the result survives a crash.
+    pub(crate) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<R>) -> Result<Sha256, Refusal> {
+        let meter = Arc::clone(&upload.meter);
+        let accepted = self.begin(id, &upload).and_then(|()| {
+            let place = self.new_place();
+            // The reserve of the disk is for error reports, among others.
+            let disk = if upload.is_error { &Disk::endless() } else { &self.disk };
+            // Released after the files are removed.
+            let claim = disk.claim(id);
+            let accepted = self.store(id, upload, &place, &claim);
+            // At the end of the run the whole folder is removed.
+            if !self.closing.load(Ordering::Relaxed)
+                && let Err(error) = remove(&place)
+            {
+                log::warn!("{error:#}");
+            }
+            self.lock().end(id, &meter);
+            self.free.notify_all();
+            accepted
+        });
+        if let Err(refusal) = &accepted {
+            self.note(id, refusal);
+        }
+        accepted
+    }
+
+    /// Expects one more result, of a node that has joined.
+    pub(crate) fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
+        ensure!(is_name(&id.node), "its node's name cannot be the name of a folder");
+        if self.lock().result(id).is_none() {
+            self.journal.append(&Record::Expected(vec![id.clone()])).context("journal")?;
+            self.disk.expect(id);
+            self.lock().expect(id.clone(), Instant::now());
+        }
+        Ok(())
+    }
+
+    /// The folder of the run.
+    pub(crate) fn run_dir(&self) -> &Path {
+        self.plugins.parent().unwrap_or(&self.plugins)
+    }
+
+    /// Notes that `plugin` is started. After a restart the first time counts.
+    pub(crate) fn launched(&self, plugin: &str) {
+        let at = clock::now();
+        let record = Record::Started { plugin: plugin.to_owned(), at: at.clone() };
+        if let Err(error) = self.journal.append(&record) {
+            log::warn!("the start of plugin `{plugin}` could not be recorded: {error}");
+        }
+        let mut state = self.lock();
+        state.launched(plugin, Instant::now());
+        state.started(plugin, &at);
+    }
+
+    /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on nodes counts for each
+    /// node whose result is outstanding.
+    pub(crate) fn record(&self, failure: &Failure) {
+        let ids: Vec<ResultId> = {
+            let state = self.lock();
+            let meant = |id: &&ResultId| {
+                **id == failure.id || failure.id.is_global() && id.plugin == failure.id.plugin
+            };
+            let all = state.ids().filter(meant);
+            all.filter(|id| state.result(id).is_some_and(|state| !state.settled())).cloned().collect()
+        };
+        if ids.is_empty() {
+            log::info!(
+                "`{}` already has its result or expects none; ignored: {}",
+                failure.id,
+                failure.error()
+            );
+        }
+        let failed = || ResultState::Failed {
+            error: error_report::sentence(failure.error().to_owned()),
+            kind: failure.kind,
+        };
+        let body = serde_json::Value::from(failure.report.clone()).to_string();
+        for id in ids {
+            match self.put_error(&id, body.as_bytes(), failed()) {
+                Ok(()) => {}
+                // A result has arrived meanwhile.
+                Err(Refusal::Duplicate | Refusal::Unexpected) => {}
+                Err(refusal) => {
+                    log::error!("`{id}`: its error could not be stored: {refusal}");
+                    // It must count all the same, or the run would wait for ever.
+                    if let Ok(slot) = self.acquire(&id) {
+                        slot.settle(failed());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records an end from outside, such as a time limit, after the last known problem of each result that it ends.
+    pub(crate) fn record_end(&self, failure: &Failure) {
+        let problems = self.lock().problems(&failure.id);
+        for (id, problem) in problems {
+            self.record(&Failure { id, ..failure.clone() }.because(&problem));
+        }
+        self.record(failure);
+    }
+
+    /// Records the loss of the pod of `id`.
+    pub(crate) fn lost(&self, id: &ResultId, lost: Lost) {
+        log::warn!("`{id}`: {lost}");
+        if let Err(error) = self.journal.append(&Record::Lost { id: id.clone(), lost: lost.clone() }) {
+            log::warn!("the journal lacks a lost pod of `{id}`: {error}");
+        }
+        self.lock().lost(id, lost, Instant::now());
+    }
+
+    /// Turns refused uploads that were not retried within `window`, or `limit` in all, into failures.
+    pub(crate) fn give_up(&self, window: Duration, limit: Duration) {
+        let given_up = self.lock().given_up(window, limit, Instant::now());
+        for (id, reason) in given_up {
+            self.record(&Failure::new(id, format!("the result could not be stored: {reason}")));
+        }
+    }
+
+    /// Turns workers that sent heartbeats, and nothing for `limit`, into failures.
+    pub(crate) fn give_up_silent(&self, limit: Duration) {
+        let silent = self.lock().gone_silent(limit, Instant::now());
+        for (id, quiet) in silent {
+            let since = SystemTime::now().checked_sub(quiet).map(clock::rfc3339).unwrap_or_default();
+            let since = since.get(11..19).unwrap_or_default();
+            let place = if id.is_global() { String::new() } else { format!(" on `{}`", id.node) };
+            let why = "look at its pod, its node and the network between them";
+            self.record_end(&Failure::new(
+                id,
+                format!("worker{place} stopped reporting at {since} UTC: {why}"),
+            ));
+        }
+    }
+
+    /// Ends all uploads under way.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        self.lock().abandon_uploads();
+    }
+
+    /// Removes what only a restart needs. The results stay.
+    pub(crate) fn discard_state(&self) {
+        if let Some(dir) = self.incoming.parent()
+            && let Err(error) = remove(dir)
+        {
+            log::warn!("{error:#}");
+        }
+    }
+
+    /// Begins an upload of `id`, a large one as soon as no other makes progress.
+    fn begin<R>(&self, id: &ResultId, upload: &Upload<R>) -> Result<(), Refusal> {
+        const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+        // A short file costs too little to wait for another upload; a short archive may unpack to much.
+        let alone = upload.is_archive || upload.length.is_none_or(|length| length > limits::SMALL_BODY_BYTES);
+        let deadline = Instant::now() + TURN_TIMEOUT;
+        let mut state = self.lock();
+        loop {
+            match state.begin(id, &upload.sender, alone.then_some(&upload.meter)) {
+                Err(Refusal::Limit(LimitExceeded::Uploading)) if Instant::now() < deadline => {
+                    let waited = self.free.wait_timeout(state, CHECK_INTERVAL);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+                begun => return begun,
+            }
+        }
+    }
+
+    /// Reads a body into the folder `place`, and puts it, or the error that it reports, in place.
+    fn store<R: Read>(
+        &self,
+        id: &ResultId,
+        upload: Upload<R>,
+        place: &Path,
+        claim: &Claim<'_>,
+    ) -> Result<Sha256, Refusal> {
+        let Upload { body, length, is_archive, is_error, name, digest: announced, sender, meter } = upload;
+        let max = if is_error { limits::MAX_REPORT_BYTES } else { self.limits.results.bytes };
+        if length.is_some_and(|length| length > max) {
+            return Err(LimitExceeded::Sent(max).into());
+        }
+        // The folder itself counts, and an upload that certainly does not fit is not begun.
+        claim.check(Space { bytes: length.unwrap_or(0), inodes: 0 })?;
+        claim.take(Space::file(0))?;
+        make_dir(place, 0o755)?;
+        let mut reader = BodyReader::new(body, max, claim);
+        let mut read = || {
+            let (start, memory) = self.start_of(id, &mut reader, length, is_error, name.is_none())?;
+            if is_error || name.is_none() && error_report::is_bare(&start) {
+                return Ok(Some((start, memory)));
+            }
+            if is_archive {
+                unpack(id, start.chain(reader.by_ref()), place, &self.limits.results, &meter, claim)?;
+                // The archive may end before the body does.
+                io::copy(&mut reader, &mut io::sink()).map_err(anyhow::Error::from)?;
+                sync_tree(place)?;
+            } else {
+                let name = name.as_deref().unwrap_or(DEFAULT_FILE_NAME);
+                write_new(&place.join(name), |file| {
+                    file.write_all(&start)?;
+                    reader.copy_to(file, start.len() as u64)
+                })?;
+            }
+            Ok(None)
+        };
+        let report = read().map_err(|error: Refusal| reader.refusal().unwrap_or(error))?;
+        let (size, digest) = (reader.size(), reader.digest());
+        if announced.is_some_and(|announced| announced != digest) {
+            return Err(Refusal::Digest);
+        }
+        if let Some((body, _memory)) = report {
+            self.put_report(id, body)?;
+        } else {
+            let known = self.lock().receipt(id).cloned().unwrap_or_default();
+            let (arrived, sha256) = (Some(clock::now()), hex(digest));
+            let receipt = Receipt { arrived, size, sha256, unpacked: is_archive, sender, ..known };
+            self.put_result(id, place, receipt)?;
+            claim.keep();
+        }
+        Ok(digest)
+    }
+
+    /// Reads all of an error report, and of a nameless body enough to recognise one of an older worker. The permit is for
+    /// the memory of the report until it is parsed and written.
+    fn start_of<R: Read>(
+        &self,
+        id: &ResultId,
+        reader: &mut BodyReader<'_, R>,
+        length: Option<u64>,
+        is_error: bool,
+        is_nameless: bool,
+    ) -> Result<(Vec<u8>, Option<Permit<String>>), Refusal> {
+        let (mut start, mut memory) = (Vec::new(), None);
+        let mut read = |max: u64, start: &mut Vec<u8>| {
+            reader.by_ref().take(max).read_to_end(start).map_err(anyhow::Error::from)
+        };
+        if !is_error && is_nameless {
+            read(error_report::START_BYTES, &mut start)?;
+        }
+        if is_error || is_nameless && error_report::may_be_bare(&start) {
+            let length = length.unwrap_or(u64::MAX).min(limits::MAX_REPORT_BYTES);
+            memory = self.memory(id, length)?;
+            // One byte more makes the reader refuse a report that is too long.
+            read(limits::MAX_REPORT_BYTES + 1 - start.len() as u64, &mut start)?;
+        }
+        Ok((start, memory))
+    }
+
+    /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
+    fn put_result(&self, id: &ResultId, place: &Path, receipt: Receipt) -> Result<(), Refusal> {
+        let slot = self.acquire(id)?;
+        let (target, errors) = (self.results(id), self.errors(id));
+        remove(&target)?;
+        let record = Record::Accepted { id: id.clone(), receipt: receipt.clone() };
+        let stored =
+            put_in_place(place, &target).and_then(|()| self.journal.append(&record).context("journal"));
+        if let Err(error) = stored {
+            // Not acknowledged, so it must not look as if it were.
+            remove(&target)?;
+            return Err(error.into());
+        }
+        log::info!("`{id}`: received its result, {} bytes", receipt.size);
+        self.set_receipt(id, |kept| *kept = receipt);
+        slot.settle(ResultState::Accepted);
+        // Only now: until the result is certain the error stands.
+        if let Err(error) = remove(&errors) {
+            log::warn!("`{id}`: {error:#}");
+        }
+        Ok(())
+    }
+
+    /// Puts a worker's report in the place of the result of `id`.
+    fn put_report(&self, id: &ResultId, body: Vec<u8>) -> Result<(), Refusal> {
+        let before = self.lock().result(id).cloned();
+        // A time limit says more about the run than what the worker says after it.
+        if matches!(before, Some(ResultState::Failed { kind: FailureKind::TimedOut, .. })) {
+            return Ok(());
+        }
+        let (body, error) = error_report::parse(body);
+        // Only the aggregator decides that a time limit is over.
+        let skipped = FailureKind::of(&error) == FailureKind::Skipped;
+        let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
+        let failed = ResultState::Failed { error, kind };
+        // The same report is not written again, and the number of different ones is limited.
+        if before.as_ref() == Some(&failed) {
+            return Ok(());
+        }
+        if !self.lock().may_report(id) {
+            return Err(Refusal::Duplicate);
+        }
+        self.put_error(id, &body, failed)
+    }
+
+    /// Puts the report `body` in the place of the result of `id`, unless the result has arrived.
+    fn put_error(&self, id: &ResultId, body: &[u8], failed: ResultState) -> Result<(), Refusal> {
+        let ResultState::Failed { error, kind } = &failed else { return Ok(()) };
+        let place = self.new_place();
+        let slot = self.acquire(id)?;
+        make_dir(&place, 0o755)?;
+        write_new(&place.join(layout::ERROR_FILE), |file| file.write_all(body))?;
+        let errors = self.errors(id);
+        remove(&errors)?;
+        put_in_place(&place, &errors)?;
+        let at = clock::now();
+        let record = Record::Failed { id: id.clone(), error: error.clone(), kind: *kind, at: at.clone() };
+        self.journal.append(&record).context("journal")?;
+        self.set_receipt(id, |receipt| receipt.failed = Some(at));
+        log::warn!("`{id}` failed: {error}");
+        slot.settle(failed);
+        Ok(())
+    }
+
+    fn set_receipt(&self, id: &ResultId, change: impl FnOnce(&mut Receipt)) {
+        self.lock().receipt_mut(id).map(change).unwrap_or_default();
+    }
+
+    /// Waits for the right to change the files of `id`.
+    fn acquire<'a>(&'a self, id: &'a ResultId) -> Result<SlotGuard<'a>, Refusal> {
+        let mut state = self.lock();
+        // The other thread renames, and appends to the journal: this is over in moments.
+        while !state.acquire(id)? {
+            state = self.free.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(SlotGuard { store: self, id, settled: false })
+    }
+
+    /// Notes a refusal in the state, unless it concerns the connection alone.
+    fn note(&self, id: &ResultId, refusal: &Refusal) {
+        match refusal {
+            Refusal::Unexpected | Refusal::Duplicate | Refusal::Cut(_) | Refusal::Stalled => {}
+            // A retry would be as large.
+            Refusal::Limit(limit) if limit.is_final() => {
+                self.record(&Failure::new(id.clone(), refusal.to_string()));
+            }
+            // The body is not at fault.
+            Refusal::Limit(limit @ (LimitExceeded::Uploading | LimitExceeded::Memory)) => {
+                self.lock().limited(id, limit);
+            }
+            _ => self.lock().refuse(id, refusal.to_string(), Instant::now()),
+        }
+    }
+
+    /// Restores the state from journal and disk. A result that is in place but not in the journal is whole, since it was
+    /// renamed; its sender has no response, and gets one when it retries.
+    fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        for record in records {
+            match record {
+                Record::Failed { id, error, kind, at } => {
+                    state.receipt_mut(&id).into_iter().for_each(|receipt| receipt.failed = Some(at.clone()));
+                    state.settle(&id, ResultState::Failed { error, kind });
+                }
+                Record::Accepted { id, receipt } => {
+                    state.receipt_mut(&id).into_iter().for_each(|kept| kept.clone_from(&receipt));
+                    state.settle(&id, ResultState::Accepted);
+                }
+                Record::Lost { id, lost } => state.lost(&id, lost, Instant::now()),
+                Record::Started { plugin, at } => state.started(&plugin, &at),
+                Record::Expected(_) => {}
+            }
+        }
+        let ids: Vec<ResultId> = state.ids().cloned().collect();
+        for id in &ids {
+            let (results, errors) = (self.results(id), self.errors(id));
+            let recorded = state.result(id).cloned();
+            if results.is_dir() {
+                remove(&errors)?;
+                state.settle(id, ResultState::Accepted);
+            } else if !(matches!(recorded, Some(ResultState::Failed { .. })) && errors.is_dir()) {
+                remove(&errors)?;
+                state.settle(id, ResultState::Awaited);
+                if recorded == Some(ResultState::Accepted) {
+                    log::error!(
+                        "`{id}` had arrived, but `{}` no longer exists; waiting for it again",
+                        results.display()
+                    );
+                    if let Some(receipt) = state.receipt_mut(id) {
+                        *receipt = Receipt { started: receipt.started.take(), ..Receipt::default() };
+                    }
+                }
+            }
+            if state.result(id).is_some_and(ResultState::settled) {
+                self.disk.done(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// A new path for a folder that is put in place later.
+    fn new_place(&self) -> PathBuf {
+        self.incoming.join(self.number.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    pub(crate) fn results(&self, id: &ResultId) -> PathBuf {
+        self.plugins.join(&id.plugin).join(layout::RESULTS).join(&id.node)
+    }
+
+    fn errors(&self, id: &ResultId) -> PathBuf {
+        self.plugins.join(&id.plugin).join(layout::ERRORS).join(&id.node)
+    }
+}
+
+/// The right to change the files of one result, released when it is dropped.
+struct SlotGuard<'a> {
+    store: &'a Store,
+    id: &'a ResultId,
+    settled: bool,
+}
+
+impl SlotGuard<'_> {
+    fn settle(mut self, state: ResultState) {
+        self.settled = true;
+        self.store.lock().settle(self.id, state);
+        self.store.disk.done(self.id);
+    }
+}
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.store.lock().release(self.id);
+        }
+        self.store.free.notify_all();
+    }
+}
+
+/// Unpacks the archive `body` of `id` into the folder `place`.
+fn unpack(
+    id: &ResultId,
+    body: impl Read,
+    place: &Path,
+    limits: &Results,
+    meter: &Meter,
+    claim: &Claim<'_>,
+) -> Result<(), Refusal> {
+    let total = limits.unpacked_bytes;
+    let limits = archive::Limits { entries: limits.entries, total, file: total };
+    let exceeded = OnceCell::new();
+    let may_write = |bytes| {
+        let taken = claim.take(Space::file(bytes)).map_err(|limit| exceeded.set(limit));
+        // A few bytes of a body can unpack to much, even after another upload has taken over.
+        taken.is_ok() && !meter.evicted()
+    };
+    let unpacked = archive::unpack_within(body, place, &limits, may_write);
+    if let Some(limit) = exceeded.into_inner() {
+        return Err(limit.into());
+    }
+    let skipped = unpacked?.skipped;
+    if skipped > 0 {
+        log::warn!("`{id}`: {skipped} entries of its archive were skipped");
+    }
+    Ok(())
+}
+
+fn is_name(text: &str) -> bool {
+    !matches!(text, "" | "." | "..") && text.len() <= 255 && !text.contains(['/', '\\', '\0'])
+}

@@ -1,0 +1,53 @@
+//! `-o`: a table in the forms of kubectl, and in Markdown.
+
+use serde_json::Value;
+
+use super::flag::Args;
+use super::{mistake, output};
+use crate::report::markdown_text;
+use base::json::json;
+use base::yaml;
+
+/// Values of `-o` for a table.
+pub(super) const WORDS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
+
+/// The text of a table in the requested form; `None` without `-o`. `wide` is the table with all columns, `name` its first column.
+pub(super) fn table<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> Option<String> {
+    let word = args.text("output")?;
+    let objects = || {
+        let one = |row: &[String; N]| {
+            head.iter().zip(row).map(|(key, cell)| ((*key).into(), json!(cell))).collect()
+        };
+        Value::Array(rows.iter().map(|row| Value::Object(one(row))).collect())
+    };
+    let markdown = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    Some(match word {
+        "json" | "yaml" => document(word, &objects()),
+        "name" => rows.iter().map(|row| format!("{}\n", row[0])).collect(),
+        "markdown" => {
+            let cells = rows.iter().map(|row| markdown(&row.each_ref().map(|cell| markdown_text(cell))));
+            markdown(&head.map(str::to_owned))
+                + &markdown(&head.map(|_| "---".to_owned()))
+                + &cells.collect::<String>()
+        }
+        _ => {
+            let head = head.map(str::to_uppercase);
+            output::table(&[&[head], rows].concat(), false)
+        }
+    })
+}
+
+/// A document as JSON or YAML.
+pub(super) fn document(word: &str, value: &Value) -> String {
+    if word == "yaml" { yaml::write(value) + "\n" } else { format!("{value:#}\n") }
+}
+
+/// Rejects a form that a command lacks in a certain mode.
+pub(super) fn only(args: Args, mode: &str, words: &[&str]) -> anyhow::Result<()> {
+    match args.text("output") {
+        Some(word) if !words.contains(&word) => {
+            Err(mistake::error(format!("-o {word}: with {mode} it must be one of {}", words.join(", "))))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,731 @@
+//! The flags that `run`, `doctor`, `wait` and `gen` share: settings and a plan.
+//!
+//! Flags of one kind may be in any order and the later one wins, so flags that change plugins are applied in order.
+//! Reads the files named by flags; queries the cluster's version only if necessary. Defaults of settings are defined
+//! in the configuration alone: flags with defaults would hide the values of a configuration file.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use serde_json::Value;
+
+use super::flag::Args;
+use super::mistake::{self, invalid};
+use super::{cluster, shown};
+use crate::config;
+use crate::deploy::{Change, Plan, Split};
+use crate::image::conformance::Tests;
+use crate::image::kit::{self, Kit};
+use crate::image::lists::listed;
+use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
+use crate::names::{self, PLUGIN_CONFIG_DIR};
+use crate::plugin::focus::{self, FOCUS, PARALLEL, SKIP};
+use crate::plugin::mode::{CERTIFIED, Mode};
+use crate::plugin::{self, Definition, Found, Installed, builtin};
+use crate::report;
+use base::at::At as _;
+use base::json::json;
+use base::kube::{Method, Request};
+use base::oci::Client;
+use base::stop::Stop;
+use base::{near, pattern, small, sys};
+
+/// The URL with the name of the newest build.
+const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
+/// The default pull secret for `--e2e-docker-config-file`.
+const PULL_SECRET: &str = "auth-repo-cred";
+/// Maximum size of files named by flags: keys, registry lists, credentials.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// The list of all tests of a version has one or two MiB.
+const MAX_LIST_BYTES: u64 = 64 << 20;
+/// More parts would load a cluster more than the tests do.
+pub(super) const MAX_PARTS: i64 = 20;
+
+/// The flags that override a setting of the configuration file, with its path there.
+const SETTINGS: &[(&str, &str)] = &[
+    ("namespace", "Namespace"),
+    ("sonobuoy-image", "WorkerImage"),
+    ("image-pull-policy", "ImagePullPolicy"),
+    ("force-image-pull-policy", "ForceImagePullPolicy"),
+    ("image-pull-secret", "ImagePullSecrets"),
+    ("timeout", "Server/timeoutseconds"),
+    ("aggregator-permissions", "AggregatorPermissions"),
+    ("security-context-mode", "SecurityContextMode"),
+    ("service-account-name", "ServiceAccountName"),
+    ("existing-service-account", "ExistingServiceAccount"),
+    ("namespace-psa-enforce-level", "NamespacePSAEnforceLevel"),
+    ("e2e-docker-config-file", "E2EDockerConfigFile"),
+    ("retry-failed", "RetryFailed"),
+    ("identity", "Identity"),
+    ("nodes", "Nodes/Only"),
+    ("sample", "Nodes/Sample"),
+    ("per-zone", "Nodes/PerZone"),
+    ("joined", "Nodes/Joined"),
+    ("max-parallel", "Nodes/MaxParallel"),
+];
+
+type Env = BTreeMap<String, BTreeMap<String, String>>;
+
+/// What the flags describe objects for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A run in a cluster, or checks before it.
+    Run,
+    /// A run on this machine, which queries no cluster: a flag sets the version.
+    Local,
+    /// Printed objects, like those of the original.
+    Print,
+}
+
+/// The shared flags of a call.
+pub(crate) struct RunArgs<'m> {
+    args: Args<'m>,
+    purpose: Purpose,
+    /// The configuration file over the defaults, flags over both.
+    pub(crate) config: config::Run,
+}
+
+impl<'m> RunArgs<'m> {
+    /// Reads the settings, and checks flags against each other.
+    pub(crate) fn new(args: Args<'m>, purpose: Purpose) -> Result<Self> {
+        let creates = purpose != Purpose::Print;
+        if args.text("mode") == Some(CERTIFIED) {
+            for (flag, asks) in
+                [("retry-failed", "pass the first time"), ("split", "run one after the other")]
+            {
+                if args.number(flag) != 0 {
+                    return Err(mistake::error(format!(
+                        "--{flag}: certified conformance requires tests that {asks}; leave out the flag or the mode"
+                    )));
+                }
+            }
+        }
+        if args.given("kube-conformance-image-version") {
+            log::warn!("--kube-conformance-image-version is an old name; use --kubernetes-version");
+        }
+        if args.given("kube-conformance-image") && version_flag(args) != "auto" {
+            log::warn!(
+                "--kube-conformance-image and the version flags both set the image of the e2e plugin; the last one wins"
+            );
+        }
+        // An empty variable in a script would otherwise mean the default.
+        ensure!(
+            !creates || !args.given("namespace") || args.text("namespace").or(args.text("file")).is_some(),
+            cluster::NO_NAMESPACE
+        );
+        follow_config(args)?;
+        let mut config = configuration(args)?;
+        if let Some(name) = sys::variable(cluster::NAMESPACE) {
+            config.namespace = name;
+        }
+        for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
+            let value = match (args.try_get_one::<bool>(id), args.try_get_one::<i64>(id), args.text(id)) {
+                (Ok(Some(on)), ..) => json!(on),
+                (_, Ok(Some(number)), _) => json!(number),
+                (.., Some(text)) => json!(text),
+                _ => continue,
+            };
+            let document = path.rsplit('/').fold(value, |value, key| json!({key: value}));
+            config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
+        }
+        if args.number("timeout") < 0 {
+            return Err(mistake::error("--timeout is negative; 0 means no limit"));
+        }
+        redaction(args, &mut config)?;
+        check(&config, creates)?;
+        Ok(Self { args, purpose, config })
+    }
+
+    /// Checks the flags that are not settings, so that an error in one is found by the first command that reads it.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.changes()?;
+        self.node_selector()?;
+        self.selected().map(drop)
+    }
+
+    /// The complete plan. `only` selects one built-in plugin.
+    #[allow(clippy::too_many_lines, reason = "one value after the other, each needed by the next")]
+    pub(crate) fn plan(mut self, only: Option<&str>) -> Result<Plan> {
+        let (args, purpose) = (self.args, self.purpose);
+        let (creates, local) = (purpose != Purpose::Print, purpose == Purpose::Local);
+        let registry = args.text("registry");
+        let kit = args.text("kit").map(kit).transpose()?;
+        let config = &mut self.config;
+        let mut ours = config::default_image();
+        if let Some(kit) = &kit {
+            if config.worker_image == ours {
+                config.worker_image.clone_from(&kit.sonobuoy_image);
+            }
+            ours.clone_from(&kit.sonobuoy_image);
+        }
+        if let Some(registry) = registry.filter(|_| config.worker_image == ours) {
+            // A registry for all images also has the own image.
+            config.worker_image = plugin::relocated(&ours, registry);
+        }
+        if !config.e2e_docker_config_file.is_empty() && config.image_pull_secrets.is_empty() {
+            config.image_pull_secrets = PULL_SECRET.into();
+        }
+        let (mut env, mut changes) = self.changes()?;
+        let mut found = match (only, &kit) {
+            (Some(name), _) => {
+                let others = self.selected()?;
+                let is_other = |env: &String| others.iter().any(|other| other.definition.name() == env);
+                env.retain(|plugin, _| plugin == name || !is_other(plugin));
+                plugin::find(name, None, &[])?
+            }
+            (_, Some(kit)) if args.all("plugin").next().is_none() && !self.config.skip_plugins => {
+                of_kit(kit)?
+            }
+            _ => self.selected()?,
+        };
+        if let Some(chosen) = self.config.plugins.as_ref().filter(|_| local) {
+            // In a cluster, the aggregator does this.
+            let chosen: Vec<String> = chosen.iter().map(|plugin| plugin.name.clone()).collect();
+            plugin::select(&mut found, &chosen, |found| found.definition.name()).map_err(|name| {
+                anyhow!("plugin `{name}` is selected by `Plugins` of --config but not by `-p`")
+            })?;
+        }
+        let e2e = found.iter().find(|found| found.definition.name() == builtin::E2E);
+        let has_ours = e2e.is_some_and(|e2e| e2e.built_in);
+        if let Some(registry) = registry.filter(|_| e2e.is_some() && creates) {
+            test_images(registry, env.entry(builtin::E2E.into()).or_default(), &mut changes);
+        }
+        if !has_ours {
+            // Only the built-in definition takes its image from the version.
+            changes.retain(|change| match change {
+                Change::Image { image, .. } => {
+                    ![CONFORMANCE, CONFORMANCE_LATEST].map(version_image).contains(image)
+                }
+                _ => true,
+            });
+        }
+        let harden = args.text("harden") == Some("on");
+        let names_image = changes
+            .iter()
+            .any(|change| matches!(change, Change::Image { plugin, .. } if plugin == builtin::SYSTEMD_LOGS));
+        let own_logs = local || harden && creates && !names_image;
+        let plugins: Vec<Definition> =
+            found.into_iter().map(|found| adopt(found, &self.config, own_logs, harden)).collect();
+        if let Some(archive) = args.text("resume") {
+            let before = interrupted(archive)?;
+            (self.config.resumes, self.config.resumed_tests) = (before.run, before.ran);
+        }
+        if let Some(user) = args.text("ssh-user") {
+            env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
+        }
+        let version = self.version(kit.as_ref(), &plugins)?;
+        if has_ours && creates {
+            name_tests(args, env.entry(builtin::E2E.into()).or_default(), &version);
+        }
+        let split = split(args, kit.as_ref(), &version)?;
+        let docker_config = self.docker_config(&version, &mut changes)?;
+        changes.extend(registry.map(|registry| Change::Registry(registry.into())));
+        Ok(Plan {
+            rbac: !local && rbac(args)?,
+            node_selector: self.node_selector()?,
+            show_default_pod_spec: args.on("show-default-podspec"),
+            level: args.text("level").unwrap_or("info").to_lowercase(),
+            harden,
+            declared_only: args.text("plugin-permissions") == Some("declared"),
+            results_pvc: args.text("results-pvc").unwrap_or_default().to_owned(),
+            ssh_key: args.text("ssh-key").map(read_file).transpose()?,
+            split,
+            run: self.config,
+            plugins,
+            changes,
+            env,
+            kubernetes_version: version,
+            docker_config,
+            ..Plan::default()
+        })
+    }
+
+    /// The average duration of a selected test in the archive of `--estimate-from`.
+    pub(crate) fn per_test(&self) -> Result<Option<std::time::Duration>> {
+        let Some(archive) = self.args.text("estimate-from") else { return Ok(None) };
+        let (env, _) = self.changes()?;
+        let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
+        e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
+        let of = |variable| {
+            let text = e2e.env(variable).filter(|text| !text.is_empty());
+            text.map(pattern::compile).transpose().map_err(|why| mistake::error(format!("{variable}: {why}")))
+        };
+        let (focus, skip) = (of(FOCUS)?, of(SKIP)?);
+        let chosen = |name: &str| {
+            focus.as_ref().is_none_or(|one| one.is_match(name))
+                && !skip.as_ref().is_some_and(|one| one.is_match(name))
+        };
+        per_test(archive, &chosen).map(Some)
+    }
+
+    /// The plugins of `-p`, or the default ones.
+    fn selected(&self) -> Result<Vec<Found>> {
+        if self.config.skip_plugins {
+            return Ok(Vec::new());
+        }
+        let mut names: Vec<&str> = self.args.all("plugin").collect();
+        if names.is_empty() {
+            names = builtin::DEFAULT.to_vec();
+        }
+        let installed = Installed::by_name(&sys::variable);
+        let path = self.config.plugin_search_path.as_deref().unwrap_or_default();
+        let found = names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok(), path));
+        Ok(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
+    /// The flags that change plugins, in command-line order.
+    fn changes(&self) -> Result<(Env, Vec<Change>)> {
+        const FLAGS: &[&str] = &[
+            "plugin-env",
+            "plugin-image",
+            "mode",
+            "e2e-focus",
+            "e2e-skip",
+            "e2e-parallel",
+            "e2e-repo",
+            "e2e-repo-config",
+            "kubernetes-version",
+            "kube-conformance-image-version",
+            "kube-conformance-image",
+            "systemd-logs-image",
+            "sonobuoy-image",
+            "ssh-key",
+            "configmap",
+            "rerun-failed",
+            "resume",
+        ];
+        let given = FLAGS.iter().filter(|id| self.args.given(id)).flat_map(|id| {
+            let places = self.args.indices_of(id).into_iter().flatten();
+            places.zip(self.args.all(id)).map(move |(place, value)| (place, *id, value))
+        });
+        let mut given: Vec<_> = given.collect();
+        given.sort_unstable();
+        let mut made = (Env::new(), Vec::new());
+        given.into_iter().try_for_each(|(_, id, value)| change(id, value, &mut made))?;
+        Ok(made)
+    }
+
+    fn node_selector(&self) -> Result<BTreeMap<String, String>> {
+        const ID: &str = "aggregator-node-selector";
+        let given = self.args.all(ID).map(|label| match label.split_once(':') {
+            Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
+            _ => Err(invalid(ID, label, "write KEY:VALUE")),
+        });
+        given.collect()
+    }
+
+    /// The version of Kubernetes that plugins are told.
+    fn version(&self, kit: Option<&Kit>, plugins: &[Definition]) -> Result<String> {
+        let creates = self.purpose != Purpose::Print;
+        let cluster = || kubernetes_version(self.args, creates);
+        match (self.purpose, kit.map_or("", |kit| kit.kubernetes_version.as_str())) {
+            (Purpose::Local, _) if version_flag(self.args) == "auto" => Ok(String::new()),
+            (Purpose::Run | Purpose::Print, version)
+                if version_flag(self.args) == "auto" && !version.is_empty() =>
+            {
+                let minor = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
+                match cluster() {
+                    Ok(cluster) if minor(&cluster) != minor(version) => {
+                        log::warn!("the kit is for Kubernetes {version}, and the cluster is {cluster}");
+                    }
+                    Err(error) if creates => return Err(error),
+                    _ => {}
+                }
+                Ok(version.into())
+            }
+            // `run` and plugins that need the version fail without it; otherwise a warning suffices.
+            _ if creates || kit.is_some() || plugins.iter().any(needs_version) => cluster(),
+            _ => Ok(cluster().unwrap_or_else(|error| {
+                log::warn!("plugins are not told the version of the cluster: {error:#}");
+                String::new()
+            })),
+        }
+    }
+
+    /// Registry credentials of the tests, which Kubernetes supports from 1.27 on.
+    fn docker_config(&self, version: &str, changes: &mut Vec<Change>) -> Result<Option<Vec<u8>>> {
+        let path = &self.config.e2e_docker_config_file;
+        if path.is_empty() {
+            return Ok(None);
+        }
+        if minor(version).is_some_and(|minor| minor < 27) {
+            return Err(mistake::error(format!(
+                "--e2e-docker-config-file needs Kubernetes 1.27 or later, and this is {version}"
+            )));
+        }
+        let (plugin, name) = (builtin::E2E.to_owned(), base_name(path)?);
+        let word = format!("--e2e-docker-config-file={}/{name}", names::CREDENTIALS_DIR);
+        let secret = self.config.image_pull_secrets.clone();
+        changes.push(Change::Credentials { plugin: plugin.clone(), secret, name });
+        changes.push(Change::Word { plugin, variable: "E2E_EXTRA_ARGS".into(), word });
+        read_text(path).map(|text| Some(text.into_bytes()))
+    }
+}
+
+/// The configuration file over the defaults.
+pub(super) fn configuration(args: Args) -> Result<config::Run> {
+    let mut run = config::Run::standard();
+    if let Some(path) = args.text("config") {
+        let file = read_text(path)?;
+        run.overlay(&file).map_err(|error| match file.trim_start().starts_with('{') {
+            true => anyhow!("configuration `{path}`, {error}"),
+            false => anyhow!("configuration `{path}` is not JSON; `sonobuoy gen config` prints an example"),
+        })?;
+    }
+    Ok(run)
+}
+
+/// Redaction rules of the snapshot: those of a file add to those of the configuration.
+pub(crate) fn redaction(args: Args, run: &mut config::Run) -> Result<()> {
+    if args.given("no-redact") {
+        run.redaction.off = args.on("no-redact");
+    }
+    if let Some(path) = args.text("redact") {
+        let rules = read_text(path)?;
+        run.redaction.add(&rules).map_err(|error| anyhow!("redaction rules `{path}`, {error}"))?;
+    }
+    Ok(())
+}
+
+/// The default of a flag that overrides a setting, if it is worth mentioning.
+pub(super) fn default_of(id: &str) -> Option<String> {
+    let (_, path) = SETTINGS.iter().find(|(flag, _)| *flag == id && id != "sonobuoy-image")?;
+    Some(default_at(path)).filter(|default| !["", "false"].contains(&default.as_str()))
+}
+
+/// The default of a setting; empty if the configuration leaves it out.
+fn default_at(path: &str) -> String {
+    let default = serde_json::to_value(config::Run::standard()).unwrap_or_default();
+    match default.pointer(&format!("/{path}")) {
+        Some(Value::String(text)) => text.clone(),
+        other => other.map(Value::to_string).unwrap_or_default(),
+    }
+}
+
+/// Rejects flags before `--config` that its file appears to override. Flags without effect are allowed.
+fn follow_config(args: Args) -> Result<()> {
+    let Some(config) = args.indices_of("config").filter(|_| args.given("config")).and_then(Iterator::max)
+    else {
+        return Ok(());
+    };
+    for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
+        let changed =
+            args.get_raw(id).and_then(Iterator::last).is_some_and(|value| *value != *default_at(path));
+        if changed && args.indices_of(id).and_then(Iterator::min).is_some_and(|index| index < config) {
+            return Err(mistake::error(format!(
+                "--config comes after --{id}, which overrides it; write --config before the other flags"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Rejects values that the cluster would reject halfway through creating the run; warns of unknown words, since
+/// Kubernetes or the aggregator may know them.
+fn check(run: &config::Run, creates: bool) -> Result<()> {
+    for (id, value, known) in [
+        ("image-pull-policy", &run.image_pull_policy, &["Always", "IfNotPresent", "Never"][..]),
+        ("security-context-mode", &run.security_context_mode, &["nonroot", "none"]),
+    ] {
+        if value.is_empty() || known.contains(&value.as_str()) {
+            continue;
+        }
+        let (words, hint) = (known.join(", "), near::hint(value, known.iter().copied()));
+        // Kubernetes would reject the pod with half of the run created; `gen` prints what the original prints.
+        if id == "image-pull-policy" && creates {
+            return Err(invalid(id, value, &format!("it must be one of {words}{hint}")));
+        }
+        log::warn!("--{id} `{value}` is not one of {words}{hint}");
+    }
+    let name = run.namespace.as_bytes();
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    let is_label = (1..=63).contains(&name.len())
+        && name.iter().all(inner)
+        && ![name.first(), name.last()].contains(&Some(&b'-'));
+    if creates && !is_label {
+        return Err(mistake::error(format!(
+            "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
+            run.namespace
+        )));
+    }
+    Ok(())
+}
+
+fn kit(path: &str) -> Result<Kit> {
+    let kit = Kit::read(Path::new(path))?;
+    kit.with_context(|| format!("`{path}` is not a kit; `sonobuoy images kit` makes one"))
+}
+
+/// The plugins of a kit: built-in ones in their built-in form, which flags apply to.
+fn of_kit(kit: &Kit) -> Result<Vec<Found>> {
+    let found = kit.plugins.iter().map(|(name, text)| {
+        match builtin::named(name).filter(|_| kit.built_in.contains(name)) {
+            Some(definition) => Ok(Found { definition, built_in: true, notes: Vec::new() }),
+            None => {
+                let loaded =
+                    plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}"))?;
+                Ok(Found { definition: loaded.definition, built_in: false, notes: loaded.notes })
+            }
+        }
+    });
+    found.collect()
+}
+
+/// Points tests to the registry of all other images, unless set otherwise.
+fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut Vec<Change>) {
+    const FILE: &str = "registries.yaml";
+    const LIST: &str = "KUBE_TEST_REPO_LIST";
+    if env.contains_key(LIST) || env.contains_key("KUBE_TEST_REPO") {
+        return;
+    }
+    env.insert(LIST.into(), format!("{PLUGIN_CONFIG_DIR}/{FILE}"));
+    let text = kit::repositories(registry);
+    changes.push(Change::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
+}
+
+/// Whether a plugin depends on the version of Kubernetes other than through its environment.
+fn needs_version(plugin: &Definition) -> bool {
+    plugin.name() == builtin::E2E || plugin.to_value().to_string().contains(names::VERSION_PLACEHOLDER)
+}
+
+/// Applies the settings to built-in definitions; notes about others are logged.
+fn adopt(found: Found, run: &config::Run, own_logs: bool, harden: bool) -> Definition {
+    for note in &found.notes {
+        log::warn!("{note}");
+    }
+    let mut definition = found.definition;
+    if let Some(spec) = &mut definition.pod_spec
+        && spec["serviceAccountName"] == names::SERVICE_ACCOUNT
+    {
+        spec["serviceAccountName"] = run.service_account_name.clone().into();
+    }
+    if !found.built_in {
+        return definition;
+    }
+    // The own image is present already, while the original's has to be pulled.
+    if own_logs && let Some(own) = builtin::without_image(definition.name()) {
+        definition = own;
+    }
+    definition.set_pull_policy(&run.image_pull_policy);
+    if harden && definition.name() == builtin::SYSTEMD_LOGS {
+        // The original's output lacks the field; the plugin only reads its node's journal.
+        definition.config.permissions = Some(plugin::Permissions::None);
+    }
+    if definition.name() == builtin::E2E && !run.progress_updates_port.is_empty() {
+        let url = format!("--progress-report-url=http://localhost:{}/progress", run.progress_updates_port);
+        definition.set_env(&[("E2E_EXTRA_ARGS".to_owned(), url)].into());
+    }
+    definition
+}
+
+/// Adds the effect of one flag.
+fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<Change>)) -> Result<()> {
+    let mut set = |plugin: &str, name: &str, value: &str| {
+        env.entry(plugin.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
+    };
+    let e2e = || builtin::E2E.to_owned();
+    let image = |plugin: &str, image: &str| Change::Image { plugin: plugin.into(), image: image.into() };
+    match id {
+        "plugin-env" => {
+            let (plugin, rest) = value.split_once('.').unwrap_or(("", ""));
+            let (name, content) = rest.split_once('=').unwrap_or((rest, ""));
+            if plugin.is_empty() || plugin.contains('=') || name.is_empty() {
+                return Err(invalid(id, value, "write PLUGIN.NAME=VALUE, or PLUGIN.NAME to remove it"));
+            }
+            set(plugin, name, content);
+        }
+        "plugin-image" => match value.split_once(':') {
+            Some((plugin, name)) if !plugin.is_empty() && !name.is_empty() => {
+                changes.push(image(plugin, name));
+            }
+            _ => return Err(invalid(id, value, "write PLUGIN:IMAGE")),
+        },
+        "mode" => {
+            let mode = Mode::named(value).context("an unknown mode")?;
+            set(builtin::E2E, FOCUS, mode.focus);
+            set(builtin::E2E, SKIP, &mode.skip());
+            set(builtin::E2E, PARALLEL, if mode.parallel { "true" } else { "false" });
+        }
+        "e2e-focus" => set(builtin::E2E, FOCUS, value),
+        "e2e-skip" => set(builtin::E2E, SKIP, value),
+        "rerun-failed" => {
+            let names = report::failed(value, builtin::E2E).with_context(|| format!("--{id} {value}"))?;
+            ensure!(!names.is_empty(), "--{id} {value}: no e2e test failed in this archive");
+            let names: Vec<_> = names.iter().map(|name| pattern::quote(name)).collect();
+            set(builtin::E2E, FOCUS, &names.join("|"));
+            set(builtin::E2E, SKIP, "");
+        }
+        "resume" => {
+            let before = interrupted(value)?;
+            let ran = focus::exactly(before.ran.keys().map(String::as_str)).ok_or_else(|| {
+                let why = format!("{} tests have run, too many to exclude by name", before.ran.len());
+                invalid(id, value, &why)
+            })?;
+            let skip = [before.skip, ran].into_iter().filter(|skip| !skip.is_empty()).collect::<Vec<_>>();
+            set(builtin::E2E, FOCUS, &before.focus);
+            set(builtin::E2E, SKIP, &skip.join("|"));
+        }
+        "e2e-parallel" => set(builtin::E2E, PARALLEL, value),
+        "e2e-repo" => set(builtin::E2E, "KUBE_TEST_REPO", value),
+        _ if value.is_empty() => {}
+        "e2e-repo-config" | "configmap" => {
+            let name = base_name(value)?;
+            if id == "e2e-repo-config" {
+                set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
+            }
+            changes.push(Change::File { plugin: e2e(), name, text: read_text(value)? });
+        }
+        "kubernetes-version" | "kube-conformance-image-version" => {
+            let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
+            changes.push(image(builtin::E2E, &version_image(repository)));
+        }
+        "ssh-key" => changes.push(Change::SshKey { plugin: e2e() }),
+        _ if value.starts_with(['/', ':']) => {
+            return Err(invalid(id, value, "it names no registry or repository; is a variable unset?"));
+        }
+        "kube-conformance-image" => changes.push(image(builtin::E2E, value)),
+        "systemd-logs-image" => changes.push(image(builtin::SYSTEMD_LOGS, value)),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn version_image(repository: &str) -> String {
+    format!("{repository}:{}", names::VERSION_PLACEHOLDER)
+}
+
+/// The average duration of an e2e test in an archive.
+pub(super) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<std::time::Duration> {
+    report::per_test(archive, builtin::E2E, chosen).with_context(|| format!("--estimate-from {archive}"))
+}
+
+/// The interrupted run of `--resume`.
+fn interrupted(archive: &str) -> Result<report::Interrupted> {
+    report::interrupted(archive, builtin::E2E).with_context(|| format!("--resume {archive}"))
+}
+
+/// The split of the tests, if requested.
+fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> {
+    let parts = usize::try_from(args.number("split"))?;
+    if parts == 0 {
+        return Ok(None);
+    }
+    let tests = match (args.text("tests"), kit) {
+        (Some(path), _) => tests(path)?,
+        (None, Some(kit)) if !kit.tests.is_empty() => kit.tests.clone(),
+        _ => {
+            let ours = format!("{CONFORMANCE}:{version}");
+            let ours =
+                args.text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
+            let image = args.text("kube-conformance-image").unwrap_or(&ours);
+            let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
+            shown::exit_on_signal()?;
+            let names = Tests::fetch(&client, image, false).and_then(|tests| tests.names());
+            names.context(
+                "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
+            )?
+        }
+    };
+    Ok(Some(Split { parts, tests }))
+}
+
+/// Makes the test framework name each test that it runs, unless flags say otherwise. Runs for certification keep the
+/// standard flags, and the framework of versions before v1.25 does not support all of these.
+fn name_tests(args: Args, env: &mut BTreeMap<String, String>, version: &str) {
+    const WORDS: [&str; 3] = ["-v", "--poll-progress-after=1m", "--poll-progress-interval=10m"];
+    if args.text("mode") == Some(CERTIFIED) || minor(version).is_none_or(|minor| minor < 25) {
+        return;
+    }
+    let separator = env.get("E2E_EXTRA_ARGS_SEP").filter(|text| !text.is_empty());
+    let words = WORDS.join(separator.map_or(" ", String::as_str));
+    env.entry("E2E_EXTRA_GINKGO_ARGS".to_owned()).or_insert(words);
+}
+
+/// The minor number of a version of Kubernetes.
+fn minor(version: &str) -> Option<u32> {
+    version.split('.').nth(1)?.parse().ok()
+}
+
+/// The names of tests in a list or a kit.
+pub(super) fn tests(path: &str) -> Result<Vec<String>> {
+    let names: Vec<String> = match Kit::read(Path::new(path))? {
+        Some(kit) => kit.tests,
+        None => {
+            let text = small::read(Path::new(path), MAX_LIST_BYTES).at("cannot read", path)?;
+            let text = String::from_utf8_lossy(&text);
+            let lines = text.lines().map(|line| listed(line).unwrap_or(line).trim().to_owned());
+            lines.filter(|line| !line.is_empty()).collect()
+        }
+    };
+    ensure!(!names.is_empty(), "`{path}` lists no tests");
+    Ok(names)
+}
+
+/// The value of the last version flag.
+fn version_flag<'m>(args: Args<'m>) -> &'m str {
+    let given = ["kubernetes-version", "kube-conformance-image-version"].into_iter();
+    let given = given.filter(|id| args.given(id));
+    let last = given.filter_map(|id| Some((args.indices_of(id)?.next_back()?, args.text(id)?))).max();
+    last.map_or("auto", |(_, version)| version)
+}
+
+/// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates` objects has.
+pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
+    match version_flag(args) {
+        "auto" => cluster::client(args, &Stop::new()).and_then(|client| cluster::release(&client)).map_err(
+            |error| match creates {
+                true => error.context("cannot ask the cluster for its version"),
+                false => anyhow!(
+                    "cannot ask the cluster for its version: {error:#}; without a cluster, name it with --kubernetes-version"
+                ),
+            },
+        ),
+        "latest" => {
+            let answer = base::fetch::fetch(LATEST, MAX_FILE_BYTES)
+                .context("looking for the newest build of Kubernetes")?;
+            let version = String::from_utf8_lossy(&answer).trim().replacen('+', "_", 1);
+            ensure!(version.starts_with('v'), "`{LATEST}` does not name a version of Kubernetes");
+            Ok(version)
+        }
+        version => Ok(version.into()),
+    }
+}
+
+/// Whether to create roles and bindings; `Detect` queries the cluster's API groups.
+pub(crate) fn rbac(args: Args) -> Result<bool> {
+    if args.text("rbac") != Some("Detect") || args.text("dry-run") == Some("client") {
+        return Ok(args.text("rbac") != Some("Disable"));
+    }
+    let groups = cluster::client(args, &Stop::new())
+        .and_then(|client| Ok(client.send(&Request::raw(Method::Get, "/apis"))?))
+        .context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")?;
+    let mut groups = groups["groups"].as_array().into_iter().flatten();
+    Ok(groups.any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
+}
+
+/// The last part of a path.
+pub(crate) fn base_name(path: &str) -> Result<String> {
+    let name = Path::new(path).file_name().and_then(|name| name.to_str());
+    name.map(str::to_owned).with_context(|| format!("`{path}` does not name a file"))
+}
+
+/// The text of a file named by a flag.
+pub(crate) fn read_text(path: &str) -> Result<String> {
+    String::from_utf8(read_file(path)?).map_err(|error| {
+        anyhow!("`{path}` is not text: byte {} is not UTF-8", error.utf8_error().valid_up_to())
+    })
+}
+
+fn read_file(path: &str) -> Result<Vec<u8>> {
+    match small::read(Path::new(path), MAX_FILE_BYTES) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+            bail!(
+                "`{path}` has more than {} KiB, which is more than a ConfigMap can hold",
+                MAX_FILE_BYTES >> 10
+            )
+        }
+        read => read.at("cannot read", path),
+    }
+}

@@ -1,0 +1,185 @@
+//! Loads an image archive into nodes that no registry serves: one privileged pod per node, which hands the archive to the
+//! node's runtime.
+//!
+//! Justified by docs/install.md. The archive travels in ConfigMaps of a separate namespace, which is deleted afterwards;
+//! the pods use an image that their node already has.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use serde_json::Value;
+
+use crate::names;
+use base::json::json;
+use base::kube::{Client, Resource, Selector};
+use base::stop::Stop;
+
+/// Bytes of the archive per ConfigMap, which holds at most one MiB.
+const PART_BYTES: usize = 700 << 10;
+/// Maximum parts: more belongs into a registry.
+const MAX_PARTS: usize = 60;
+/// The account of the pods, without permissions.
+const ACCOUNT: &str = "load";
+const TIMEOUT: Duration = Duration::from_secs(180);
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Parts of names of images with a shell and `chroot`.
+const LOADERS: [&str; 6] = ["busybox", "alpine", "debian", "ubuntu", "fedora", "toolbox"];
+/// Joins the parts, and imports them with the runtime of the node's kubelet.
+const SCRIPT: &str = r#"
+set -e
+file=/tmp/sonobuoy-load-$$.tar
+trap 'rm -f /host$file' EXIT
+cat /parts/*/part > /host$file
+socket=
+for process in /proc/[0-9]*; do
+  words=$(tr '\0' ' ' < $process/cmdline 2>/dev/null) || continue
+  case ${words%% *} in *kubelet | *k3s | *rke2) ;; *) continue ;; esac
+  case "$words " in *--hostname-override[=\ ]"$NODE "*) ;; *--hostname-override*) continue ;; esac
+  config=$(echo "$words" | sed -n 's/.*--config[= ]\([^ ]*\).*/\1/p')
+  found=$(echo "$words" | sed -n 's|.*--container-runtime-endpoint[= ]\(unix://\)\{0,1\}\([^ ]*\).*|\2|p')
+  if [ -z "$found" ] && [ -n "$config" ]; then
+    found=$(sed -n 's|^ *"\{0,1\}containerRuntimeEndpoint"\{0,1\}: *"\{0,1\}\(unix://\)\{0,1\}\([^",]*\).*|\2|p' "/host$config" 2>/dev/null) || found=
+  fi
+  if [ -n "$found" ]; then socket=$found; fi
+done
+for usual in /run/k3s/containerd/containerd.sock /run/containerd/containerd.sock; do
+  if [ -z "$socket" ] && [ -S "/host$usual" ]; then socket=$usual; fi
+done
+chroot /host /bin/sh -c '
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/var/lib/rancher/rke2/bin
+has() { command -v "$1" >/dev/null 2>&1; }
+case $2 in
+*crio*) podman load -q -i "$1" ;;
+*docker*) docker load -q -i "$1" ;;
+*)
+  if has ctr; then ctr -a "$2" -n k8s.io images import "$1"
+  elif has k3s; then k3s ctr -a "$2" -n k8s.io images import "$1"
+  else echo "the node has no ctr and no k3s"; exit 1; fi ;;
+esac' sh "$file" "$socket"
+"#;
+
+/// Whether every node has the image already, as far as kubelets tell.
+pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
+    let nodes = client.list(&Resource::NODES, "", &Selector::all())?;
+    Ok(!nodes.is_empty() && nodes.iter().all(|node| images(node).any(|name| name == image)))
+}
+
+fn images(node: &Value) -> impl Iterator<Item = &str> {
+    let images = node["status"]["images"].as_array().into_iter().flatten();
+    images.flat_map(|image| image["names"].as_array().into_iter().flatten()).filter_map(Value::as_str)
+}
+
+/// Loads the archive into every node; returns the number of nodes. `with` is the image of the pods, instead of one that
+/// each node has.
+pub(crate) fn load(client: &Client, archive: &[u8], with: Option<&str>) -> Result<usize> {
+    let nodes = client.list(&Resource::NODES, "", &Selector::all())?;
+    let mut pods = BTreeMap::new();
+    for node in &nodes {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let is_loader =
+            |image: &&str| LOADERS.iter().any(|part| image.contains(part)) && !image.contains('@');
+        let image = with.or_else(|| images(node).find(is_loader)).with_context(|| {
+            format!("node `{name}` has no image with a shell, such as busybox; name one that it has or can pull with --load-with")
+        })?;
+        pods.insert(name, image);
+    }
+    let parts: Vec<_> = archive.chunks(PART_BYTES).collect();
+    if parts.len() > MAX_PARTS {
+        bail!(
+            "the archive has {} MiB, too much for a cluster's API; push it to a registry",
+            archive.len() >> 20
+        );
+    }
+    let labels =
+        json!({(names::LABEL_ALL): names::SONOBUOY, "pod-security.kubernetes.io/enforce": "privileged"});
+    let metadata = json!({"generateName": "sonobuoy-load-", "labels": labels});
+    let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+    let home = client.create(&Resource::NAMESPACES, "", &home);
+    let home = home.context("cannot create a namespace for the pods that load the image")?;
+    let namespace = home["metadata"]["name"].as_str().unwrap_or_default();
+    let outcome = within(client, namespace, &parts, &pods);
+    let deleted = client.under(&Stop::new()).delete(&Resource::NAMESPACES, "", namespace);
+    if let Err(error) = deleted {
+        log::warn!(
+            "namespace `{namespace}` remains: {error}; delete it with `kubectl delete namespace {namespace}`"
+        );
+    }
+    outcome.map(|()| pods.len())
+}
+
+fn within(client: &Client, namespace: &str, parts: &[&[u8]], pods: &BTreeMap<&str, &str>) -> Result<()> {
+    let name = |at: usize| format!("part-{at:03}");
+    // Pods need not wait for the account of a new namespace.
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
+    client.create(&Resource::SERVICE_ACCOUNTS, namespace, &account)?;
+    for (at, part) in parts.iter().enumerate() {
+        let data = base64::engine::general_purpose::STANDARD.encode(part);
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(at)}, "binaryData": {"part": data},
+        });
+        client.create(&Resource::CONFIG_MAPS, namespace, &map)?;
+    }
+    let sources = (0..parts.len()).map(|at| {
+        json!({"configMap": {"name": name(at), "items": [{"key": "part", "path": format!("{}/part", name(at))}]}})
+    });
+    let sources: Vec<_> = sources.collect();
+    for (at, (node, image)) in pods.iter().enumerate() {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("load-{at}")},
+            "spec": {
+                "nodeName": node, "restartPolicy": "Never", "hostPID": true, "serviceAccountName": ACCOUNT, "automountServiceAccountToken": false,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{
+                    "name": "load", "image": image, "imagePullPolicy": "IfNotPresent",
+                    "command": ["/bin/sh", "-c", SCRIPT], "env": [{"name": "NODE", "value": node}], "securityContext": {"privileged": true, "runAsUser": 0},
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    "volumeMounts": [{"name": "host", "mountPath": "/host"}, {"name": "parts", "mountPath": "/parts"}],
+                }],
+                "volumes": [
+                    {"name": "host", "hostPath": {"path": "/"}},
+                    {"name": "parts", "projected": {"sources": sources}},
+                ],
+            },
+        });
+        client.create(&Resource::PODS, namespace, &pod).with_context(|| format!("node `{node}`"))?;
+    }
+    wait(client, namespace, pods.len())
+}
+
+fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
+    let until = Instant::now() + TIMEOUT;
+    loop {
+        let pods = client.list(&Resource::PODS, namespace, &Selector::all())?;
+        let phase = |wanted: &'static str| pods.iter().filter(move |pod| pod["status"]["phase"] == wanted);
+        if phase("Succeeded").count() == count {
+            return Ok(());
+        }
+        let over = Instant::now() > until;
+        let failed: Vec<_> =
+            pods.iter().filter(|pod| pod["status"]["phase"] == "Failed" || over).map(told).collect();
+        if over
+            || phase("Failed").next().is_some() && phase("Pending").chain(phase("Running")).next().is_none()
+        {
+            bail!(
+                "the image was loaded into {} of {count} nodes; {}",
+                phase("Succeeded").count(),
+                failed.join("; ")
+            );
+        }
+        if client.stop().wait(INTERVAL) {
+            bail!("loading the image was interrupted");
+        }
+    }
+}
+
+/// The node of a pod, and why it has not succeeded.
+fn told(pod: &Value) -> String {
+    let state = &pod["status"]["containerStatuses"][0]["state"];
+    let text =
+        |value: &Value| value.as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    let said = text(&state["terminated"]["message"]).or_else(|| text(&state["waiting"]["message"]));
+    let said = said.or_else(|| text(&pod["status"]["message"])).unwrap_or_else(|| "no reason given".into());
+    format!("node `{}`: {}", pod["spec"]["nodeName"].as_str().unwrap_or_default(), base::visible::line(&said))
+}

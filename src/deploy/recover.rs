@@ -1,0 +1,112 @@
+//! Continues a run whose aggregator's pod was lost, in a new pod with the same volume claim.
+//!
+//! Decides whether the claim can be mounted on any node that is ready. Starts no thread.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::driver::refusal;
+use crate::names::{bare, claim};
+use crate::remote::state::{State, find, kept};
+use crate::status;
+use base::json::json;
+use base::kube::{Client, Request, Resource, Selector};
+
+/// Time for the server to remove the lost pod.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Replaces the aggregator's pod, if it is lost. Fails if nothing can continue the run.
+pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
+    let found = find(client, namespace).context("looking for the aggregator")?;
+    if let Some(pod) = &found {
+        match State::read_pod(client, pod) {
+            State::Told(run) if run.status == status::COMPLETE => {
+                bail!("the run is complete; `sonobuoy retrieve -n {namespace}` fetches its archive")
+            }
+            State::Told(status::Run { message: None, .. }) => {
+                log::info!("the aggregator in namespace `{namespace}` runs; nothing has to be recovered");
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    let pod = found.as_ref().map(bare).or_else(|| kept(client, namespace));
+    let Some(pod) = pod else {
+        bail!("there is no run in namespace `{namespace}` whose results are on a volume claim")
+    };
+    let Some(name) = claim(&pod) else {
+        bail!(
+            "the results of the run were in its pod only, so it cannot be continued; remove it with `sonobuoy delete -n {namespace}`; \
+             `run --results-pvc CLAIM` keeps results on a volume"
+        )
+    };
+    mountable(client, namespace, name)?;
+    if let Some(lost) = &found {
+        remove(client, namespace, lost)?;
+    }
+    client.create(&Resource::PODS, namespace, &pod).context("creating the aggregator's pod")?;
+    log::info!("the run in namespace `{namespace}` continues in a new pod, with the volume claim `{name}`");
+    Ok(())
+}
+
+/// Fails if no node that is ready can mount the claim.
+fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
+    let found = client.get(&Resource::VOLUME_CLAIMS, namespace, name);
+    let found = found.with_context(|| format!("the volume claim `{name}` of the results"))?;
+    let Some(volume) = found["spec"]["volumeName"].as_str().filter(|volume| !volume.is_empty()) else {
+        bail!("the volume claim `{name}` has no volume, so it has no results")
+    };
+    // Without permission to read volumes, the scheduler reports what is wrong.
+    let Ok(volume) = client.get(&Resource::VOLUMES, "", volume) else { return Ok(()) };
+    let required = &volume["spec"]["nodeAffinity"]["required"];
+    if required.is_null() {
+        return Ok(());
+    }
+    let spec = json!({
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        "tolerations": [{"operator": "Exists"}],
+    });
+    let nodes = client.list(&Resource::NODES, "", &Selector::all()).context("listing the nodes")?;
+    let is_ready = |node: &&Value| {
+        let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    };
+    let fitting: Vec<_> = nodes.iter().filter(|node| refusal(&spec, node).is_none()).collect();
+    let names: Vec<_> = fitting.iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
+    let places = if names.is_empty() { "nodes that are gone".to_owned() } else { names.join(", ") };
+    ensure!(
+        fitting.iter().any(is_ready),
+        "the volume of the claim `{name}` can only be mounted on {places}, which is not ready: the run can be continued once it is; \
+         a volume that is not local to a node has no such limit"
+    );
+    Ok(())
+}
+
+/// Removes the lost pod without its node, which confirms nothing any more.
+fn remove(client: &Client, namespace: &str, pod: &Value) -> Result<()> {
+    let meta = &pod["metadata"];
+    let name = meta["name"].as_str().unwrap_or_default();
+    let mut request = Request::delete(&Resource::PODS, namespace, name);
+    let options = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]},
+    });
+    request.body = Some(options.to_string().into_bytes());
+    let end = Instant::now() + REMOVAL_TIMEOUT;
+    match client.send(&request) {
+        Err(error) if !error.is_not_found() => return Err(error).context("removing the lost pod"),
+        _ => {}
+    }
+    while client
+        .get(&Resource::PODS, namespace, name)
+        .is_ok_and(|found| found["metadata"]["uid"] == meta["uid"])
+    {
+        ensure!(
+            Instant::now() < end && !client.stop().wait(POLL_INTERVAL),
+            "the pod `{name}` is not removed"
+        );
+    }
+    Ok(())
+}

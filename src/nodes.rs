@@ -1,0 +1,283 @@
+//! Which nodes a plugin of the driver Nodes runs on, how many at once, and in which order.
+//!
+//! Pure: works on API objects. Whether a node accepts the pod is the concern of `driver`.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+/// The label with the zone of a node.
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// Nodes at once, unless the definition or the run says otherwise; in large clusters [`DEFAULT_PERCENT`].
+const DEFAULT_COUNT: usize = 50;
+const DEFAULT_PERCENT: u64 = 10;
+
+/// How many nodes run a plugin at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parallel {
+    /// A number of nodes.
+    Count(u64),
+    /// A share of the nodes.
+    Percent(u64),
+}
+
+impl Parallel {
+    /// Reads `50` or `10%`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse::<u64>().ok().filter(|number| *number > 0);
+        let parsed = match text.strip_suffix('%') {
+            Some(share) => number(share).filter(|share| *share <= 100).map(Self::Percent),
+            None => number(text).map(Self::Count),
+        };
+        parsed
+            .ok_or_else(|| format!("is `{text}`; write a number of nodes from 1, or a share from 1% to 100%"))
+    }
+
+    fn of(self, nodes: usize) -> usize {
+        match self {
+            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            Self::Percent(share) => nodes.saturating_mul(usize::try_from(share).unwrap_or(100)).div_ceil(100),
+        }
+    }
+}
+
+impl Serialize for Parallel {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Count(count) => out.serialize_u64(*count),
+            Self::Percent(share) => out.serialize_str(&format!("{share}%")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Parallel {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        struct CountOrShare;
+        impl Visitor<'_> for CountOrShare {
+            type Value = Parallel;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of nodes, or a share such as 10%")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Parallel, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Parallel, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Parallel, E> {
+                Parallel::parse(text).map_err(E::custom)
+            }
+        }
+        value.deserialize_any(CountOrShare)
+    }
+}
+
+/// `waves` of a definition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Waves {
+    /// Nodes at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<Parallel>,
+    /// The order of nodes.
+    pub order: Order,
+}
+
+/// The order in which nodes run a plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// By name.
+    #[default]
+    Name,
+    /// One zone after the other.
+    Zone,
+}
+
+impl Waves {
+    /// The number of `nodes` at once; `limit` is that of the run.
+    pub(crate) fn size(&self, limit: Option<Parallel>, nodes: usize) -> usize {
+        let own = self.parallel.map(|parallel| parallel.of(nodes));
+        let limit = limit.map(|limit| limit.of(nodes));
+        let default = DEFAULT_COUNT.max(Parallel::Percent(DEFAULT_PERCENT).of(nodes));
+        own.into_iter().chain(limit).min().unwrap_or(default).max(1)
+    }
+}
+
+/// Which nodes a run chooses, of those that accept a plugin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct Choice {
+    /// Names or a label selector; empty for all.
+    pub only: String,
+    /// So many of them; 0 for all.
+    pub sample: u64,
+    /// So many of each zone; 0 for all.
+    pub per_zone: u64,
+    /// Whether nodes that join during the run are taken.
+    pub joined: Joined,
+    /// The number of nodes at once, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_parallel: Option<Parallel>,
+}
+
+/// What to do with nodes that join during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Joined {
+    /// Run plugins on them.
+    #[default]
+    Take,
+    /// Ignore them.
+    Ignore,
+}
+
+fn name(node: &Value) -> &str {
+    node["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// The zone of a node; empty if unknown.
+pub(crate) fn zone(node: &Value) -> &str {
+    node["metadata"]["labels"][ZONE].as_str().unwrap_or_default()
+}
+
+impl Choice {
+    /// Why the choice excludes a node, whatever others it takes.
+    fn excludes(&self, node: &Value) -> Option<String> {
+        let only = self.only.trim();
+        if only.is_empty() {
+            return None;
+        }
+        let labels = &node["metadata"]["labels"];
+        let parts = || only.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let takes = if only.contains(['=', '!']) {
+            parts().all(|part| {
+                let (key, value, is_equal) = match (part.split_once("!="), part.split_once('=')) {
+                    (Some((key, value)), _) => (key, Some(value), false),
+                    (_, Some((key, value))) => (key, Some(value.trim_start_matches('=')), true),
+                    _ => match part.strip_prefix('!') {
+                        Some(key) => (key, None, false),
+                        None => (part, None, true),
+                    },
+                };
+                let label = labels[key.trim()].as_str();
+                is_equal == value.map_or(label.is_some(), |value| label == Some(value.trim()))
+            })
+        } else {
+            parts().any(|part| part == name(node))
+        };
+        (!takes).then(|| format!("it is not among `{only}`"))
+    }
+
+    /// Whether a node that joined is taken; a sample is not extended.
+    pub(crate) fn takes_joined(&self, node: &Value) -> bool {
+        self.joined == Joined::Take && self.sample == 0 && self.per_zone == 0 && self.excludes(node).is_none()
+    }
+
+    /// The chosen nodes, and the reason for each other one. The same `seed` chooses the same sample.
+    pub(crate) fn choose<'n>(
+        &self,
+        nodes: impl Iterator<Item = &'n Value>,
+        seed: &str,
+    ) -> (Vec<&'n Value>, BTreeMap<String, String>) {
+        let mut excluded = BTreeMap::new();
+        let mut chosen: Vec<&Value> = nodes
+            .filter(|node| match self.excludes(node) {
+                Some(why) => {
+                    excluded.insert(name(node).to_owned(), why);
+                    false
+                }
+                None => true,
+            })
+            .collect();
+        let lot = |node: &&Value| {
+            let mut hasher = DefaultHasher::new();
+            (seed, name(node)).hash(&mut hasher);
+            hasher.finish()
+        };
+        if self.sample > 0 || self.per_zone > 0 {
+            chosen.sort_by_cached_key(lot);
+        }
+        let mut zones: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut taken = 0;
+        chosen.retain(|node| {
+            let of_zone = zones.entry(zone(node)).or_default();
+            let why = if self.per_zone > 0 && *of_zone >= self.per_zone {
+                format!("zone `{}` has {} others", zone(node), self.per_zone)
+            } else if self.sample > 0 && taken >= self.sample {
+                format!("it is not in the sample of {}", self.sample)
+            } else {
+                *of_zone += 1;
+                taken += 1;
+                return true;
+            };
+            excluded.insert(name(node).to_owned(), why);
+            false
+        });
+        if self.sample > taken {
+            log::warn!("--sample {}: only {taken} nodes are available", self.sample);
+        }
+        chosen.sort_by_key(|node| name(node));
+        (chosen, excluded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::json::json;
+
+    fn nodes() -> Vec<Value> {
+        let node = |number: u32| {
+            let zone = if number < 6 { "x" } else { "y" };
+            json!({"metadata": {"name": format!("n{number}"), "labels": {(ZONE): zone, "gpu": "a"}}})
+        };
+        (0..10).map(node).chain([json!({"metadata": {"name": "plain"}})]).collect()
+    }
+
+    fn chosen(choice: &Choice) -> Vec<String> {
+        let nodes = nodes();
+        let (chosen, excluded) = choice.choose(nodes.iter(), "seed");
+        assert_eq!(chosen.len() + excluded.len(), nodes.len(), "each node is chosen, or has a reason");
+        chosen.into_iter().map(|node| name(node).to_owned()).collect()
+    }
+
+    #[test]
+    fn names_and_labels_choose_nodes() {
+        let only = |only: &str| chosen(&Choice { only: only.into(), ..Choice::default() });
+        assert_eq!(only("").len(), 11);
+        assert_eq!(only("n1, n3,gone"), ["n1", "n3"]);
+        assert_eq!(only("gpu=a,topology.kubernetes.io/zone!=x").len(), 4);
+        assert_eq!(only("!gpu"), ["plain"]);
+        assert_eq!(only("gpu=b"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn samples_are_repeatable_and_no_larger_than_the_cluster() {
+        let sample = Choice { sample: 3, ..Choice::default() };
+        assert_eq!((chosen(&sample).len(), chosen(&sample)), (3, chosen(&sample)));
+        assert_eq!(chosen(&Choice { sample: 99, ..Choice::default() }).len(), 11);
+        let per_zone = chosen(&Choice { per_zone: 2, ..Choice::default() });
+        assert_eq!(per_zone.len(), 5, "{per_zone:?}");
+    }
+
+    #[test]
+    fn waves_are_a_count_or_a_share() {
+        for (text, of_30) in [("50", 50), ("1", 1), ("10%", 3), ("1%", 1), ("100%", 30)] {
+            assert_eq!(Parallel::parse(text).map(|parallel| parallel.of(30)), Ok(of_30), "{text}");
+        }
+        for text in ["0", "0%", "101%", "-1", "", "%", "x"] {
+            assert!(Parallel::parse(text).unwrap_err().contains("from 1% to 100%"), "{text}");
+        }
+        let waves = Waves { parallel: Some(Parallel::Count(7)), ..Waves::default() };
+        assert_eq!((waves.size(None, 30), waves.size(Some(Parallel::Percent(10)), 30)), (7, 3));
+        assert_eq!((Waves::default().size(None, 3), Waves::default().size(None, 15_000)), (50, 1_500));
+    }
+}

@@ -1,0 +1,325 @@
+//! Makes a status document small enough for the annotation that carries it.
+//!
+//! Two stages: long texts and lists are shortened; then the entries of a plugin are merged into one entry with a count for
+//! each status and result, except for the first failed and unfinished ones. No plugin displaces another. Pure.
+
+use std::collections::btree_map::Entry::{Occupied, Vacant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::item;
+use crate::status::{self, Entry, Run};
+use client::protocol::Progress;
+
+/// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of annotations in
+/// all, and quotes in the document are escaped on the way.
+const ANNOTATION_BYTES: usize = 200 << 10;
+
+/// The node of an entry that several were merged into.
+const MANY: &str = "*";
+/// Maximum length of a text and of a list once a document has to be shortened.
+const MAX_ITEMS: usize = 100;
+/// Maximum number of entries of one plugin and one rank that are not merged.
+const MAX_KEPT: usize = 200;
+
+/// `run` in at most [`ANNOTATION_BYTES`] of JSON, marked as truncated if anything was lost.
+pub(crate) fn shorten(mut run: Run) -> Run {
+    if size(&run) <= ANNOTATION_BYTES {
+        return run;
+    }
+    run.truncated = true;
+    shorten_texts(&mut run);
+    if size(&run) <= ANNOTATION_BYTES {
+        return run;
+    }
+    let mut entries = run.plugins.take().unwrap_or_default();
+    let mut room = ANNOTATION_BYTES.saturating_sub(size(&run));
+    let mut merged = merge(&entries, &BTreeSet::new());
+    if size(&merged) > room {
+        // Hundreds of plugins, or of results that only one node has.
+        for entry in &mut entries {
+            (entry.result_counts, entry.message) = (None, None);
+            entry.result_status.clear();
+        }
+        merged = merge(&entries, &BTreeSet::new());
+    }
+    match room.checked_sub(size(&merged)) {
+        Some(left) => merged = merge(&entries, &kept(&entries, left)),
+        None => {
+            let fitting = merged.iter().take_while(|entry| fits(entry, &mut room)).count();
+            merged.truncate(fitting);
+        }
+    }
+    run.plugins = Some(merged);
+    run
+}
+
+/// The positions of entries that are not merged, within `room` bytes: what failed comes first.
+fn kept(entries: &[Entry], mut room: usize) -> BTreeSet<usize> {
+    let mut seen: BTreeMap<(u8, &str), usize> = BTreeMap::new();
+    let mut candidates = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        let Some(rank) = rank(entry) else { continue };
+        let number = seen.entry((rank, &entry.plugin)).or_default();
+        *number += 1;
+        if *number <= MAX_KEPT {
+            candidates.push((rank, *number, at));
+        }
+    }
+    // The first of each plugin, then the second of each.
+    candidates.sort_unstable();
+    candidates.iter().map(|(_, _, at)| *at).take_while(|at| fits(&entries[*at], &mut room)).collect()
+}
+
+/// Whether an entry, with a comma, fits into the rest of `room`, which it reduces.
+fn fits(entry: &Entry, room: &mut usize) -> bool {
+    let left = room.checked_sub(size(entry) + 1);
+    *room = left.unwrap_or(0);
+    left.is_some()
+}
+
+/// The importance of an entry, most important first; `None` for a success, of which a count says enough.
+fn rank(entry: &Entry) -> Option<u8> {
+    match (&*entry.status, &entry.message) {
+        (status::FAILED, _) => Some(0),
+        (status::RUNNING, Some(_)) => Some(1),
+        (status::COMPLETE, _) if entry.result_status == "failed" => Some(2),
+        (status::COMPLETE, _) => None,
+        _ => Some(3),
+    }
+}
+
+/// The length of the JSON of `document`.
+fn size(document: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, document).map_or(usize::MAX, |()| count.0)
+}
+
+/// Shortens every text and every list.
+fn shorten_texts(run: &mut Run) {
+    run.error = run.error.take().map(|error| cut(&error, ANNOTATION_BYTES / 8));
+    for entry in run.plugins.iter_mut().flatten() {
+        entry.plugin = cut(&entry.plugin, MAX_ITEMS);
+        // The message says as much.
+        entry.lost = None;
+        entry.message = entry.message.take().map(|message| cut(&message, 2 * MAX_ITEMS));
+        entry.result_status = cut(&entry.result_status, MAX_ITEMS);
+        entry.result_counts = entry.result_counts.take().map(few);
+        entry.progress = entry.progress.take().map(|progress| {
+            let names =
+                |names: &[String]| names.iter().take(MAX_ITEMS).map(|name| cut(name, MAX_ITEMS)).collect();
+            // Shared with others: only the rest is copied.
+            let Progress { name, node, timestamp, msg, total, completed, errors, failures, .. } = &*progress;
+            Arc::new(Progress {
+                name: name.clone(),
+                node: node.clone(),
+                timestamp: timestamp.clone(),
+                msg: cut(msg, MAX_ITEMS),
+                total: *total,
+                completed: *completed,
+                errors: names(errors),
+                failures: names(failures),
+                ..Progress::default()
+            })
+        });
+    }
+}
+
+/// The first of `counts` with shortened names; the others are one count.
+fn few(counts: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut few = BTreeMap::new();
+    for (at, (status, count)) in counts.into_iter().enumerate() {
+        let status = if at < MAX_ITEMS { cut(&status, MAX_ITEMS) } else { item::OTHER.into() };
+        *few.entry(status).or_default() += count;
+    }
+    few
+}
+
+fn cut(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Merges the entries of each plugin, except at the positions `kept`, into one for each pair of status and
+/// result, at the position of the first.
+fn merge(entries: &[Entry], kept: &BTreeSet<usize>) -> Vec<Entry> {
+    let mut places: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
+    let mut merged: Vec<Entry> = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        if kept.contains(&at) {
+            merged.push(entry.clone());
+            continue;
+        }
+        match places.entry((&entry.plugin, &entry.status, &entry.result_status)) {
+            Occupied(place) => join(&mut merged[*place.get()], entry),
+            Vacant(place) => {
+                place.insert(merged.len());
+                merged.push(Entry {
+                    node: MANY.into(),
+                    count: Some(1),
+                    progress: None,
+                    last_heartbeat: None,
+                    identity: None,
+                    ..entry.clone()
+                });
+            }
+        }
+    }
+    merged
+}
+
+fn join(many: &mut Entry, one: &Entry) {
+    many.count = many.count.map(|count| count + 1);
+    many.timed_out |= one.timed_out;
+    if let Some(counts) = &one.result_counts {
+        let sums = many.result_counts.get_or_insert_default();
+        for (status, count) in counts {
+            *sums.entry(status.clone()).or_default() += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `nodes` nodes: the first `failed` failed with words, the next `running` at work, the rest done.
+    fn run(nodes: usize, failed: usize, running: usize) -> Run {
+        let entry = |number| {
+            let mut entry = Entry {
+                plugin: "systemd-logs".into(),
+                node: format!("ip-10-0-0-{number:05}.eu-central-1.compute.internal"),
+                status: status::COMPLETE.into(),
+                result_status: "passed".into(),
+                result_counts: Some([("passed".into(), 2)].into()),
+                ..Entry::default()
+            };
+            if number < failed {
+                entry.status = status::FAILED.into();
+                entry.message = Some("no pod was scheduled on the node, ".repeat(20));
+            } else if number < failed + running {
+                entry.status = status::RUNNING.into();
+                entry.result_counts = None;
+                entry.last_heartbeat = Some(7);
+                let failures = vec!["[sig-network] a test".into(); 50];
+                entry.progress = Some(Arc::new(Progress { failures, ..Progress::default() }));
+            }
+            entry
+        };
+        Run { plugins: Some((0..nodes).map(entry).collect()), ..Run::default() }
+    }
+
+    fn total(run: &Run) -> u64 {
+        run.plugins.iter().flatten().map(|entry| entry.count.unwrap_or(1)).sum()
+    }
+
+    #[test]
+    fn any_number_of_nodes_fits_and_none_is_forgotten() {
+        for (nodes, failed, running) in [
+            (100, 5, 5),
+            (5_000, 0, 5_000),
+            (5_000, 3, 100),
+            (5_000, 5_000, 0),
+            (10_000, 2_000, 4_000),
+            (10_000, 1, 0),
+        ] {
+            let document = run(nodes, failed, running);
+            let whole = size(&document);
+            let fitted = shorten(document);
+            assert!(size(&fitted) <= ANNOTATION_BYTES, "{nodes} {failed} {running}: {}", size(&fitted));
+            assert_eq!(total(&fitted), nodes as u64, "{nodes} {failed} {running}");
+            assert_eq!(fitted.truncated, whole > ANNOTATION_BYTES, "{nodes} {failed} {running}");
+        }
+    }
+
+    #[test]
+    fn failures_are_shown_before_what_went_well() {
+        let fitted = shorten(run(10_000, 30, 0));
+        let entries = fitted.plugins.unwrap();
+        assert_eq!(entries.len(), 31);
+        assert!(entries[..30].iter().all(|entry| entry.status == status::FAILED && entry.message.is_some()));
+        let many = &entries[30];
+        assert_eq!((many.node.as_str(), many.count), ("*", Some(9_970)));
+        assert_eq!(many.result_counts.as_ref().unwrap()["passed"], 2 * 9_970);
+    }
+
+    #[test]
+    fn long_lists_are_shortened_before_nodes_are_folded() {
+        let mut document = run(3, 0, 0);
+        document.plugins.as_mut().unwrap()[0].progress = Some(Arc::new(Progress {
+            msg: "ä".repeat(50_000),
+            failures: vec!["[sig-network] a test with a long name ".repeat(10); 6_000],
+            ..Progress::default()
+        }));
+        let fitted = shorten(document);
+        assert!(fitted.truncated && size(&fitted) <= ANNOTATION_BYTES);
+        let entries = fitted.plugins.unwrap();
+        assert_eq!(entries.len(), 3);
+        assert!(entries.iter().all(|entry| entry.count.is_none()));
+        assert!(entries[0].progress.as_ref().unwrap().failures.len() >= 100);
+    }
+
+    #[test]
+    fn what_one_plugin_says_hides_no_other() {
+        let huge = "x".repeat(5 << 20);
+        let counts: BTreeMap<String, u64> =
+            (0..200_000).map(|number| (format!("status {number}"), 1)).collect();
+        let loud = [
+            Entry { result_status: huge.clone(), ..Entry::default() },
+            Entry { message: Some(huge.clone()), ..Entry::default() },
+            Entry { result_counts: Some(counts), ..Entry::default() },
+            Entry { result_counts: Some([(huge.clone(), 1)].into()), ..Entry::default() },
+        ];
+        for loud in loud {
+            let mut document = run(4, 1, 1);
+            document.plugins.as_mut().unwrap().insert(0, Entry { plugin: "loud".into(), ..loud });
+            let fitted = shorten(document);
+            assert!(size(&fitted) <= ANNOTATION_BYTES && fitted.truncated);
+            assert_eq!(total(&fitted), 5);
+            let counts = fitted.plugins.unwrap().remove(0).result_counts;
+            assert!(counts.is_none_or(|counts| counts.values().sum::<u64>() == 200_000 || counts.len() == 1));
+        }
+        // A status of its own on each of many nodes.
+        let entry = |number| Entry {
+            plugin: "loud".into(),
+            node: format!("n{number}"),
+            result_status: format!("{number:01000}"),
+            ..Entry::default()
+        };
+        let mut document = run(4, 4, 0);
+        document.plugins.as_mut().unwrap().extend((0..20_000).map(entry));
+        let fitted = shorten(document);
+        assert!(size(&fitted) <= ANNOTATION_BYTES);
+        assert_eq!(total(&fitted), 20_004);
+    }
+
+    #[test]
+    fn a_small_document_stays_as_it_is() {
+        let document = run(10, 2, 2);
+        assert_eq!(shorten(document.clone()), document);
+    }
+
+    #[test]
+    fn thousands_of_plugins_leave_at_least_the_run() {
+        let entry = |number| Entry { plugin: format!("{number:0100}"), ..Entry::default() };
+        let document = Run { plugins: Some((0..9_000).map(entry).collect()), ..Run::default() };
+        let fitted = shorten(document);
+        assert!(size(&fitted) <= ANNOTATION_BYTES && fitted.truncated);
+        assert!(fitted.plugins.unwrap().len() > 500);
+    }
+}

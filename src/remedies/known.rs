@@ -1,0 +1,246 @@
+//! Common causes of failures, and their remedies.
+
+use super::{MAX_TEXT_BYTES, head};
+
+/// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The first match counts, so specific
+/// causes precede general ones.
+const KNOWN: &[(&str, &[&str])] = &[
+    // A result cannot be read.
+    (
+        "look at the file that the plugin wrote: it is truncated, or not in the format that `result-format` says",
+        &["xml syntax error", "scanner error", "eof while parsing", "unexpected end of json"],
+    ),
+    // Large packets are lost.
+    (
+        "the MTU of the pods' network seems to be larger than what the nodes' network lets through: lower it in the network plugin's settings (VXLAN takes 50 bytes, WireGuard 60 or more), and let ICMP `fragmentation needed` pass",
+        &["small packets arrive"],
+    ),
+    // Workers cannot reach the aggregator.
+    (
+        "a network policy or firewall seems to be in the way: allow TCP from the plugins' pods to the aggregator's, port 8080 unless `Server.bindport` says otherwise",
+        &[
+            "cannot reach the aggregator&refused",
+            "cannot reach the aggregator&timed out",
+            "cannot reach the aggregator&timeout",
+            "cannot reach the aggregator&unreachable",
+            "cannot reach the aggregator&no route",
+            "cannot reach the aggregator&reset",
+        ],
+    ),
+    // An image cannot be pulled.
+    (
+        "check the image's name and tag, the registry and the pull secret; `sonobuoy images` lists what a run needs",
+        &[
+            "imagepullbackoff",
+            "errimagepull",
+            "errimageneverpull",
+            "pull access denied",
+            "manifest unknown",
+            "toomanyrequests",
+            "failed to pull image",
+            "failed to pull and unpack",
+        ],
+    ),
+    // The image is for another architecture.
+    (
+        "use an image that is built for the architecture of every node",
+        &["exec format error", "no match for platform"],
+    ),
+    // A name cannot be resolved.
+    (
+        "check that the cluster's DNS pods are running, that pods can reach them, and the name servers of the node",
+        &[
+            "no such host",
+            "server misbehaving",
+            "name resolution",
+            "nxdomain",
+            "servfail",
+            "lookup &i/o timeout",
+            "name server&did not answer",
+            "name server&does not know",
+            "no way to name server",
+        ],
+    ),
+    // The clock of a node is wrong.
+    (
+        "let NTP or chrony keep the node's clock; `sonobuoy run -p network` measures it",
+        &["clock skew", "not yet valid", "not valid yet", "clock is", "clock offset"],
+    ),
+    // The credentials are rejected.
+    (
+        "log in again, or use a kubeconfig whose token or certificate has not expired",
+        &["credentials were rejected"],
+    ),
+    // A certificate is not trusted.
+    (
+        "check the certificate's names, its dates and the authorities that the client trusts",
+        &[
+            "x509:",
+            "invalid peer certificate",
+            "certificate has expired",
+            "certificate verify failed",
+            "unknown authority",
+        ],
+    ),
+    // Nothing listens there.
+    ("check that the service has ready endpoints, and that the port is right", &["connection refused"]),
+    // There is no route to it.
+    (
+        "check routes, network policies and firewalls between the node and the address",
+        &["no route to host", "network is unreachable", "host is unreachable"],
+    ),
+    // A connection was cut.
+    (
+        "look for a proxy, firewall or load balancer in between that closes connections",
+        &["connection reset", "broken pipe", "unexpected eof"],
+    ),
+    // No place for a pod.
+    (
+        "check the nodes' free CPU and memory, their taints and the pod's node selector",
+        &[
+            "unschedulable",
+            "insufficient cpu",
+            "insufficient memory",
+            "untolerated taint",
+            "nodes are available",
+            "no pod was scheduled",
+        ],
+    ),
+    // A quota is used up.
+    ("raise the namespace's ResourceQuota, or ask for less in the plugin's resources", &["exceeded quota"]),
+    // Pod Security refused a pod.
+    (
+        "give the namespace the Pod Security level that the plugin needs",
+        &["violates podsecurity", "podsecurity \""],
+    ),
+    // An admission webhook refused it.
+    (
+        "read the webhook's message; change the object, or the policy behind the webhook",
+        &["admission webhook"],
+    ),
+    // Memory ran out.
+    (
+        "raise the container's memory limit, or find what uses the node's memory",
+        &["oomkilled", "out of memory", "exit code 137", "cannot allocate memory"],
+    ),
+    // The disk for results is full.
+    (
+        "free space on it, or use a larger one: in a cluster with `--results-pvc`, with `--local` by TMPDIR; workers try again for an hour",
+        &["results disk is full"],
+    ),
+    // A disk is full.
+    (
+        "free space on the node's disk, or move what fills it",
+        &["no space left", "disk pressure", "diskpressure", "quota exceeded"],
+    ),
+    // Too many files are open.
+    ("raise the limit on open files or inotify watches on the node", &["too many open files"]),
+    // A permission is missing.
+    (
+        "give the service account the rights it lacks, or check the file's owner and the security context",
+        &[
+            "is forbidden",
+            "forbidden:",
+            "permission denied",
+            "unauthorized",
+            "operation not permitted",
+            "cannot list resource",
+            "cannot get resource",
+        ],
+    ),
+    // A program is missing.
+    (
+        "check the command of the container and what the image contains",
+        &["executable file not found", "command not found", "exec: &no such file or directory"],
+    ),
+    // A file is missing.
+    (
+        "check the path that the message names, and the volume or image that should contain it",
+        &["no such file or directory"],
+    ),
+    // The node went away.
+    (
+        "look at the node's state and its kubelet; run the plugin again once it is ready",
+        &["node is not ready", "nodenotready", "` was lost at ", "nodelost", "node deleted"],
+    ),
+    // A plugin took too long.
+    (
+        "look at what it waited for: pods that do not become ready, a slow network or an overloaded node; `--timeout` gives more time",
+        &["no result within the time limit"],
+    ),
+    // Something took too long.
+    (
+        "look at what it waited for: pods that do not become ready, a slow network or an overloaded node",
+        &["i/o timeout", "deadline exceeded", "timed out", "timeout"],
+    ),
+];
+
+/// The remedy for the cause that a text indicates, if known.
+pub(crate) fn remedy(text: &str) -> Option<&'static str> {
+    let text = head(text, MAX_TEXT_BYTES).to_lowercase();
+    let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));
+    KNOWN.iter().find(|(_, needles)| needles.iter().any(&tells)).map(|(remedy, _)| *remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_causes_have_a_remedy() {
+        for (text, begin) in [
+            (
+                "cannot reach the aggregator: `https://a`: Connection refused",
+                "a network policy or firewall seems to",
+            ),
+            ("cannot reach the aggregator: no such host", "check that the cluster's DNS pods are"),
+            ("Back-off: ImagePullBackOff", "check the image's name and tag, the"),
+            ("lookup x on 10.0.0.1:53: read udp: i/o timeout", "check that the cluster's DNS pods are"),
+            ("dial tcp 1.2.3.4:1: connect: connection refused", "check that the service has ready"),
+            ("pods is forbidden: User cannot list resource", "give the service account the rights it"),
+            ("context deadline exceeded", "look at what it waited for: pods that"),
+            ("XML syntax error on line 1: unexpected EOF", "look at the file that the plugin wrote:"),
+            (
+                "name server 10.0.0.1, asked for `x`: did not answer: timed out",
+                "check that the cluster's DNS pods are",
+            ),
+            (
+                "cannot reach the aggregator: small packets arrive, but 64 KiB do not: timed out",
+                "the MTU of the pods' network seems to",
+            ),
+            (
+                "Unauthorized: the credentials were rejected; they may have expired",
+                "log in again, or use a kubeconfig whose",
+            ),
+            ("TLS: invalid peer certificate: Expired", "check the certificate's names, its"),
+            ("x509: certificate has expired or is not yet valid", "let NTP or chrony keep the node's"),
+            ("the clock is 340 s ahead", "let NTP or chrony keep the node's"),
+            (
+                "invalid peer certificate: certificate not valid yet: verification time 1",
+                "let NTP or chrony keep the node's",
+            ),
+            ("0/3 nodes are available: 3 Insufficient cpu", "check the nodes' free CPU and memory,"),
+            ("admission webhook \"w\" denied the request: no", "read the webhook's message; change the"),
+            (
+                "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\"",
+                "give the namespace the Pod Security",
+            ),
+            ("stat /nope: no such file or directory", "check the path that the message names,"),
+            (
+                "exec: \"/run.sh\": stat /run.sh: no such file or directory",
+                "check the command of the container and",
+            ),
+            ("timeout: no result within the time limit of 10s", "look at what it waited for: pods that"),
+            (
+                "node `n` was lost at 11:55:54: Kubelet stopped posting node status",
+                "look at the node's state and its kubelet",
+            ),
+        ] {
+            assert!(remedy(text).unwrap_or_default().starts_with(begin), "{text}: {:?}", remedy(text));
+        }
+        assert_eq!(remedy("expected 5 to equal 7"), None);
+        for (remedy, needles) in KNOWN {
+            assert!(needles.iter().all(|needle| *needle == needle.to_lowercase()), "{remedy}");
+        }
+    }
+}

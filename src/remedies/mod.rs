@@ -1,0 +1,339 @@
+//! Groups failures by cause, and knows the remedies of common ones.
+//!
+//! Pure: texts in, values out. Owns the masking (numbers, addresses, identifiers, times, names of nodes), the choice of a
+//! failure's significant line, and the table of remedies. Does not know the origin or the display of texts.
+
+mod contact;
+mod image;
+mod known;
+mod mask;
+mod why;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde::{Serialize, Serializer};
+
+pub(crate) use contact::{message, unreached, why_unreached};
+pub(crate) use image::{is_local_image, load_commands, missing_image};
+pub(crate) use known::remedy;
+use mask::mask;
+pub(crate) use why::{Event, Why};
+
+/// Maximum length of a cause.
+const MAX_CAUSE_BYTES: usize = 200;
+/// Maximum lines of an example, and their maximum length.
+const MAX_LINES: usize = 6;
+const MAX_LINE_BYTES: usize = 300;
+/// Maximum names of tests per cause.
+const MAX_NAMES: usize = 10;
+/// Maximum distinct causes; further ones are combined.
+const MAX_CAUSES: usize = 2_000;
+/// Maximum bytes and lines of a failure searched for its significant line.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+const MAX_TEXT_LINES: usize = 400;
+
+/// Lines that contain only a location, or announce the next line.
+static FRAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(concat!(
+        r"^\s*(?:|Unexpected error|occurred|Full Stack Trace|Expected|to equal|goroutine(?: .*)?|<\*\S*|<.* \| 0x.*>|\[[^ ]*\]",
+        r"|(?:In \[It\] at: )?[^ :]*\.(?:go|rs|py|sh|js)(?::[\d:]*)?(?: [^ ]+){0,2})[\s:{},]*$",
+    ))
+    .ok()
+});
+
+/// Appends the remedy to a text, unless the text has one, which follows a semicolon.
+pub(crate) fn advised(text: &str) -> String {
+    match remedy(text).filter(|_| !text.contains("; ")) {
+        Some(remedy) => format!("{text}; {remedy}"),
+        None => text.to_owned(),
+    }
+}
+
+/// One failure.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Failure<'a> {
+    /// The plugin.
+    pub plugin: &'a str,
+    /// The node, if the failure is specific to one.
+    pub node: Option<&'a str>,
+    /// The name of the test.
+    pub test: &'a str,
+    /// The whole message; empty without one.
+    pub text: &'a str,
+    /// The plugin's remedy.
+    pub remedy: Option<&'a str>,
+    /// The plugin's link to more information.
+    pub link: Option<&'a str>,
+}
+
+/// Failures with a common cause.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cause {
+    /// Their common text.
+    pub cause: String,
+    /// The number of failures.
+    pub count: u64,
+    /// Digests of the distinct tests.
+    #[serde(serialize_with = "length")]
+    tests: HashSet<u64>,
+    /// Digests of the nodes; none if unknown.
+    #[serde(serialize_with = "length")]
+    nodes: HashSet<u64>,
+    /// The plugins concerned.
+    pub plugins: Vec<String>,
+    /// The first tests; not those that are named after their failure, such as missing results.
+    #[serde(rename = "testNames")]
+    pub names: Vec<String>,
+    /// One of the failures.
+    pub example: Example,
+    /// The remedy.
+    pub remedy: Option<String>,
+    /// Link to more information.
+    pub link: Option<String>,
+    /// Its number, in order of first occurrence.
+    #[serde(skip)]
+    pub place: usize,
+}
+
+/// One failure of a cause.
+#[derive(Debug, Serialize)]
+pub(crate) struct Example {
+    /// The plugin.
+    pub plugin: String,
+    /// The node.
+    pub node: Option<String>,
+    /// The test.
+    pub test: String,
+    /// The first lines, starting with the significant one.
+    pub lines: Vec<String>,
+}
+
+/// Failures, grouped by their causes.
+#[derive(Default)]
+pub(crate) struct Causes {
+    of: HashMap<String, usize>,
+    list: Vec<Cause>,
+    nodes: HashSet<String>,
+}
+
+impl Causes {
+    /// An empty collection; `nodes` are the names to mask.
+    pub(crate) fn new<'n>(nodes: impl IntoIterator<Item = &'n str>) -> Self {
+        Self { nodes: nodes.into_iter().map(str::to_owned).collect(), ..Self::default() }
+    }
+
+    /// The cause of a text, as used for grouping.
+    pub(crate) fn name(&self, failure: &Failure<'_>) -> String {
+        let mut lines = significant(failure.text);
+        let Some(line) = lines.next() else {
+            return format!("{}: no reason given", cut(&mask(failure.test, &self.nodes), MAX_CAUSE_BYTES));
+        };
+        // A line that ends in a colon announces the next one.
+        let line = match lines.next() {
+            Some(next) if line.ends_with(':') => format!("{line} {}", next.trim()),
+            _ => line.to_owned(),
+        };
+        cut(&mask(once(&line), &self.nodes), MAX_CAUSE_BYTES)
+    }
+
+    /// Adds a failure; returns the index of its cause.
+    pub(crate) fn add(&mut self, failure: &Failure<'_>) -> usize {
+        let mut name = self.name(failure);
+        if self.list.len() >= MAX_CAUSES && !self.of.contains_key(&name) {
+            name = "other causes".into();
+        }
+        let place = *self.of.entry(name.clone()).or_insert(self.list.len());
+        if place == self.list.len() {
+            self.list.push(Cause::new(name, place, failure));
+        }
+        let cause = &mut self.list[place];
+        cause.count += 1;
+        let is_new = cause.tests.insert(digest(&(failure.plugin, failure.test)));
+        if is_new
+            && cause.names.len() < MAX_NAMES
+            && significant(failure.text).next().is_some_and(|line| !failure.test.contains(once(line.trim())))
+        {
+            cause.names.push(failure.test.to_owned());
+        }
+        cause.nodes.extend(failure.node.map(|node| digest(&node)));
+        if !cause.plugins.iter().any(|plugin| plugin == failure.plugin) {
+            cause.plugins.push(failure.plugin.to_owned());
+        }
+        place
+    }
+
+    /// The causes, by descending number of failures.
+    pub(crate) fn list(mut self) -> Vec<Cause> {
+        self.list.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cause.cmp(&b.cause)));
+        self.list
+    }
+}
+
+impl Cause {
+    fn new(cause: String, place: usize, failure: &Failure<'_>) -> Self {
+        let lines = significant(failure.text).take(MAX_LINES).map(|line| cut(once(line), MAX_LINE_BYTES));
+        let example = Example {
+            plugin: failure.plugin.to_owned(),
+            node: failure.node.map(str::to_owned),
+            test: failure.test.to_owned(),
+            lines: lines.collect(),
+        };
+        Self {
+            cause,
+            count: 0,
+            tests: HashSet::new(),
+            nodes: HashSet::new(),
+            plugins: Vec::new(),
+            names: Vec::new(),
+            example,
+            remedy: failure.remedy.or_else(|| remedy(failure.text)).map(str::to_owned),
+            link: failure.link.map(str::to_owned),
+            place,
+        }
+    }
+
+    /// The text of the example that the cause stands for, and the lines after it.
+    pub(crate) fn headline(&self) -> (String, &[String]) {
+        match &self.example.lines[..] {
+            [] => (self.cause.clone(), &[]),
+            [first, second, rest @ ..] if first.ends_with(':') => {
+                (cut(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES), rest)
+            }
+            [first, rest @ ..] => (cut(first.trim(), MAX_CAUSE_BYTES), rest),
+        }
+    }
+
+    /// The number of distinct tests.
+    pub(crate) fn tests(&self) -> usize {
+        self.tests.len()
+    }
+
+    /// The numbers of tests and nodes, for display.
+    pub(crate) fn extent(&self) -> String {
+        let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        let tests = of(self.tests.len(), "test");
+        let extent = match self.nodes.len() {
+            0 => tests,
+            nodes => format!("{tests} on {}", of(nodes, "node")),
+        };
+        // The masked parts of the headline are those of one failure.
+        let varies = self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
+        if varies { format!("{extent}, details vary") } else { extent }
+    }
+}
+
+fn length<S: Serializer>(set: &HashSet<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    set.len().serialize(serializer)
+}
+
+fn digest(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Removes a repetition from a line, as in files with a message beside the text that begins with it.
+fn once(line: &str) -> &str {
+    let doubled = ["", "[FAILED] ", "Error: "].iter().find_map(|between| {
+        let half = line.len().checked_sub(between.len() + 1)? / 2;
+        let (first, rest) = (line.get(..half)?, line.get(half..)?);
+        let second = rest.strip_prefix(' ')?.strip_prefix(between)?;
+        (first == second && !first.trim().is_empty()).then_some(first)
+    });
+    let line = doubled.unwrap_or(line);
+    line.strip_prefix("[FAILED] ").unwrap_or(line)
+}
+
+/// The lines of a failure that are not blank, from the significant one: the first with a known cause, else the first that is
+/// not a bare location.
+fn significant(text: &str) -> impl Iterator<Item = &str> {
+    let lines = head(text, MAX_TEXT_BYTES).lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
+    let searched = || lines.clone().enumerate().take(MAX_TEXT_LINES).filter(|(_, line)| !frame(line));
+    let told = searched().find(|(_, line)| remedy(line).is_some()).or_else(|| searched().next());
+    let first = told.map_or(0, |(at, _)| at);
+    lines.skip(first)
+}
+
+fn frame(line: &str) -> bool {
+    FRAME.as_ref().is_some_and(|frame| frame.is_match(line))
+}
+
+/// At most `limit` bytes from the beginning.
+fn head(text: &str, limit: usize) -> &str {
+    let end = (0..=text.len().min(limit)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
+}
+
+fn cut(text: &str, limit: usize) -> String {
+    let part = head(text, limit);
+    if part.len() == text.len() { text.to_owned() } else { format!("{part}…") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_tells_the_cause_speaks() {
+        for (text, cause) in [
+            (
+                "test/e2e/framework/pod.go:123\nUnexpected error:\n    <*errors.errorString | 0xc0001>: {\n  timed out waiting for the condition\n}\noccurred",
+                "timed out waiting for the condition",
+            ),
+            ("[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26", "something odd"),
+            // A message, followed by the text that begins with it.
+            ("something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12", "something odd"),
+            ("odd: 1 odd: 1\nmore", "odd: <n>"),
+            (
+                "it ended, and said last:\n\n  no disk 3 here\nmore",
+                "it ended, and said last: no disk <n> here",
+            ),
+            (
+                "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: connection refused",
+                "Get \"https://<ip>:443/api\": dial tcp <ip>:443: connect: connection refused",
+            ),
+            ("", "a test 7: no reason given"),
+            ("\n  \n", "a test 7: no reason given"),
+        ] {
+            let failure = Failure { test: "a test 7", text, ..Failure::default() };
+            let expected = cause.replace("a test 7", "a test <n>");
+            assert_eq!(Causes::default().name(&failure), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn failures_of_one_cause_are_counted_together() {
+        let mut causes = Causes::new(["n1", "n2"]);
+        for (node, test, text) in [
+            ("n1", "a", "dial tcp 10.0.0.1:443: i/o timeout"),
+            ("n2", "a", "dial tcp 10.0.0.2:443: i/o timeout"),
+            ("n2", "b", "dial tcp 10.0.0.3:443: i/o timeout\nmore"),
+            ("n1", "c", "odd"),
+        ] {
+            causes.add(&Failure { plugin: "p", node: Some(node), test, text, ..Failure::default() });
+        }
+        causes.add(&Failure {
+            plugin: "q",
+            test: "d",
+            text: "odd",
+            remedy: Some("help"),
+            ..Failure::default()
+        });
+        let list = causes.list();
+        let shown: Vec<_> = list.iter().map(|c| (c.cause.as_str(), c.count, c.extent())).collect();
+        assert_eq!(
+            shown,
+            [
+                ("dial tcp <ip>:443: i/o timeout", 3, "2 tests on 2 nodes, details vary".to_owned()),
+                ("odd", 2, "2 tests on 1 node".to_owned()),
+            ]
+        );
+        assert_eq!(list[0].example.lines, ["dial tcp 10.0.0.1:443: i/o timeout"]);
+        assert!(list[0].remedy.as_ref().unwrap().contains("waited for"));
+        assert_eq!(list[1].plugins, ["p", "q"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! Opens an archive for a view: its plugins, their trees, and what the view needs of other files.
+
+use std::collections::HashSet;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use serde::Deserialize;
+
+use super::facts::Facts;
+use super::files::Files;
+use super::health;
+use super::logs::Tails;
+use super::source::{Next, Source, absent};
+use super::survey::Survey;
+use crate::layout::{
+    self, CONFIG, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RECEIVED, RUN_LOG, SERVER_VERSION, WHY,
+};
+
+/// Far beyond the plugins of any run; reports have a section for each.
+const MAX_PLUGINS: usize = 10_000;
+
+/// Files that describe the whole run.
+const ABOUT: [&str; 8] = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY];
+
+/// An archive with its trees extracted.
+pub(crate) struct Archive {
+    /// The source of further files.
+    pub source: Source,
+    /// The small files, trees included.
+    pub files: Files,
+    /// The requested plugins, in stored order, the cluster's health last.
+    pub plugins: Vec<String>,
+    /// Data from other files, depending on the depth.
+    pub survey: Survey,
+    /// Facts of nodes, depending on the depth.
+    pub facts: Facts,
+    /// The ends of logs, depending on the depth.
+    pub tails: Tails,
+}
+
+/// The part of an archive to read; each level includes the previous one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Depth {
+    /// As the original: plugins only if the archive lists them, and no more than their trees.
+    Trees,
+    /// Also data about the run, to the end of the archive; unlisted plugins are found by their trees.
+    Run,
+    /// Also the duration of each test.
+    Tests,
+    /// Also facts of nodes, in tables.
+    Nodes,
+    /// Also all facts, and logs of pods.
+    Page,
+}
+
+impl Archive {
+    /// Reads the files needed for `plugin`, or for all plugins and the health of the cluster.
+    pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> Result<Self> {
+        let source = Source::open(archive)?;
+        let mut survey = Survey::default();
+        let mut facts = Facts::new(depth == Depth::Page);
+        let mut tails = Tails::default();
+        let mut enough = Enough { plugin, listed: None, complete: 0 };
+        let mut has_objects = false;
+        let files = source.extract(|files, name, stat, content| {
+            if depth == Depth::Trees {
+                if enough.has(files) {
+                    return Ok(Next::Stop);
+                }
+            } else if let Some(found) = layout::delivered(name) {
+                if plugin.is_none_or(|plugin| plugin == found.plugin) {
+                    survey.arrived(found, stat);
+                    if depth >= Depth::Nodes {
+                        facts.see(found, content)?;
+                    }
+                    if depth >= Depth::Tests {
+                        survey.tests(found, content);
+                    }
+                }
+            } else {
+                if name == INFO {
+                    survey.packed = survey.packed.or(stat.modified);
+                }
+                has_objects |= layout::resource_file(name).is_some();
+                if depth >= Depth::Nodes {
+                    facts.see_cluster(name, content);
+                }
+                if depth == Depth::Page {
+                    tails.see(name, stat, content)?;
+                }
+            }
+            Ok(Next::keep_if(ABOUT.contains(&name) || layout::is_tree(name) || layout::is_definition(name)))
+        })?;
+        facts.complete();
+        let has_tree = |plugin: &String| files.has(&layout::tree(plugin));
+        let mut plugins = listed(&files)?;
+        if let Some(plugin) = plugin.map(str::to_owned) {
+            if plugin != health::NAME && !has_tree(&plugin) {
+                let known: Vec<_> = files.folders(PLUGINS).into_iter().filter(has_tree).collect();
+                let known = match known.join(", ") {
+                    none if none.is_empty() => "no results of any plugin".into(),
+                    known => format!("results of {known}"),
+                };
+                bail!("{}; it has {known}", absent(&layout::tree(&plugin)));
+            }
+            plugins = vec![plugin];
+        } else if depth == Depth::Trees {
+            ensure!(
+                // Only a snapshot without a run has no plugins, but has the health of the cluster.
+                !plugins.is_empty() || files.has(QUERY_ERRORS),
+                "no plugins specified by either the --plugin flag or tarball metadata{}",
+                if files.has(INFO) || files.has(CONFIG) { "" } else { "; it is not a Sonobuoy archive" }
+            );
+            plugins.push(health::NAME.into());
+        } else {
+            plugins.extend(files.folders(PLUGINS).into_iter().filter(has_tree));
+            plugins = distinct(plugins)?;
+            ensure!(
+                !plugins.is_empty()
+                    || has_objects
+                    || [QUERY_ERRORS, HEALTH, WHY].iter().any(|name| files.has(name)),
+                "it contains neither results nor a snapshot of a cluster; it is not a Sonobuoy archive"
+            );
+        }
+        Ok(Self { source, files, plugins, survey, facts, tails })
+    }
+}
+
+/// Whether all trees have been extracted, so that the rest of an archive need not be read.
+struct Enough<'p> {
+    plugin: Option<&'p str>,
+    listed: Option<Vec<String>>,
+    /// Number of listed plugins whose trees are complete.
+    complete: usize,
+}
+
+impl Enough<'_> {
+    fn has(&mut self, files: &Files) -> bool {
+        if let Some(plugin) = self.plugin {
+            return files.has(&if plugin == health::NAME { HEALTH.into() } else { layout::tree(plugin) });
+        }
+        if self.listed.is_none() && files.has(INFO) {
+            self.listed = Some(listed(files).unwrap_or_default());
+        }
+        let Some(all) = &self.listed else { return false };
+        let left = all.iter().skip(self.complete);
+        self.complete += left.take_while(|plugin| files.has(&layout::tree(plugin))).count();
+        files.has(HEALTH) && self.complete > 0 && self.complete == all.len()
+    }
+}
+
+/// The plugins that the archive lists.
+fn listed(files: &Files) -> Result<Vec<String>> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Info {
+        plugins: Option<Vec<String>>,
+    }
+    let Some(bytes) = files.small(INFO)? else { return Ok(Vec::new()) };
+    let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
+    let info = info.map_err(|error| anyhow!("`{INFO}`: {error}"))?;
+    distinct(info.and_then(|info| info.plugins).unwrap_or_default())
+}
+
+/// Each plugin once, in order.
+fn distinct(mut plugins: Vec<String>) -> Result<Vec<String>> {
+    let mut seen = HashSet::new();
+    plugins.retain(|name| seen.insert(name.clone()));
+    ensure!(
+        plugins.len() <= MAX_PLUGINS,
+        "the archive names more than {MAX_PLUGINS} plugins; it is not one of a run"
+    );
+    Ok(plugins)
+}

@@ -1,0 +1,187 @@
+//! Every case of a tree, which is an item without children, with its location.
+
+use anyhow::{Result, anyhow};
+use serde::ser::{Error as _, SerializeSeq as _};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use super::archive::Archive;
+use super::files::Content;
+use super::select::select;
+use super::source::absent;
+use super::survey::Told;
+use crate::item::read::Step;
+use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, UNKNOWN};
+use crate::layout;
+use crate::remedies::Failure;
+use base::Joined as _;
+
+/// An item without children and its location; in the JSON document, a test.
+#[derive(Serialize)]
+pub(crate) struct Case<'a> {
+    pub name: &'a str,
+    /// Never empty.
+    pub status: &'a str,
+    /// The names of the items above, without the plugin's.
+    path: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<&'a str>,
+    /// Its source file, relative to the plugin's folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<&'a str>,
+    /// Why there is no result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'a str>,
+    #[serde(rename = "details", skip_serializing_if = "is_bare", serialize_with = "details")]
+    pub item: &'a Item,
+    /// Duration in seconds, from its result, else from its file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration: Option<f64>,
+    #[serde(skip)]
+    pub plugin: &'a str,
+    /// The root of the tree, or the selected item.
+    #[serde(skip)]
+    pub root: &'a Item,
+    /// The item of its node.
+    #[serde(skip)]
+    pub node_item: Option<&'a Item>,
+    /// The data of its file about this test.
+    #[serde(skip)]
+    pub told: Option<&'a Told>,
+}
+
+fn is_bare(item: &&Item) -> bool {
+    item.details.is_empty()
+}
+
+fn details<S: Serializer>(item: &&Item, out: S) -> Result<S::Ok, S::Error> {
+    item.details.serialize(out)
+}
+
+impl<'a> Case<'a> {
+    /// Whether it represents a missing result.
+    pub(crate) fn is_error(&self) -> bool {
+        self.file.is_some_and(|file| layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS))
+    }
+
+    /// The names of the items above, without those of the plugin and the node.
+    pub(crate) fn group(&self) -> impl Iterator<Item = &'a str> {
+        self.path
+            .iter()
+            .copied()
+            .skip(usize::from(self.node.is_some() && self.path.first() == self.node.as_ref()))
+    }
+
+    /// A detail that is text.
+    pub(crate) fn detail(&self, key: &str) -> Option<&'a str> {
+        self.item.details.get(key)?.as_str()
+    }
+
+    /// The failure text: the parts with the reason, else all details.
+    pub(crate) fn reason(&self) -> String {
+        let known = [self.error, self.detail(FAILURE), self.detail("error")].into_iter().flatten();
+        let known: Vec<&str> = known.collect();
+        if !known.is_empty() {
+            return known.join("\n");
+        }
+        let aside = |key: &str| {
+            key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK, RESUMED].contains(&key)
+        };
+        let rest = self.item.details.iter().filter(|(key, _)| !aside(key));
+        let lines = rest.map(|(key, value)| match value {
+            Value::String(text) => format!("{key}: {text}"),
+            other => format!("{key}: {other}"),
+        });
+        lines.joined("\n")
+    }
+
+    /// Passes the case to `take` as a failure.
+    pub(crate) fn failure<T>(&self, take: impl FnOnce(&Failure<'_>) -> T) -> T {
+        let Self { plugin, node, name, .. } = *self;
+        let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
+        take(&Failure { plugin, node, test: name, text: &text, remedy, link })
+    }
+}
+
+/// The cases of a plugin's tree, which is read anew for each use.
+#[derive(Clone, Copy)]
+pub(crate) struct Cases<'a> {
+    /// The archive.
+    pub archive: &'a Archive,
+    /// The plugin.
+    pub plugin: &'a str,
+    /// The selected item, as in [`select`]; `None` for all.
+    pub node: Option<&'a str>,
+    /// Whether the tree can be read; otherwise there are no cases.
+    pub readable: bool,
+}
+
+impl<'a> Cases<'a> {
+    /// Calls `visit` with each case in the order of the tree.
+    pub(crate) fn each(self, mut visit: impl FnMut(&Case<'_>) -> Result<()>) -> Result<()> {
+        if !self.readable {
+            return Ok(());
+        }
+        let mut above = Vec::<Item>::new();
+        select(self.open()?, self.node, &mut |step| {
+            let item = match step {
+                Step::Item(item) => item,
+                Step::Enter(item) => {
+                    above.push(item);
+                    return Ok(());
+                }
+                Step::Leave => {
+                    above.pop();
+                    return Ok(());
+                }
+            };
+            let around = above.iter().chain([&item]);
+            let file = around.clone().rev().find_map(|item| item.meta.get("file")).map(String::as_str);
+            let is_node = |item: &&Item| item.meta.get("type").is_some_and(|kind| kind == "node");
+            let node_item = around.clone().find(is_node);
+            let told = file.and_then(|file| {
+                let (plugin, file) = layout::deliverer(self.plugin, file);
+                self.archive.survey.told(plugin, file, &item.name)
+            });
+            visit(&Case {
+                name: &item.name,
+                status: if item.status.is_empty() { UNKNOWN } else { &item.status },
+                path: above.iter().skip(1).map(|item| &*item.name).collect(),
+                node: node_item.map(|item| &*item.name),
+                file,
+                error: item.meta.get("error").map(String::as_str),
+                duration: item.duration().or_else(|| told?.duration()),
+                item: &item,
+                plugin: self.plugin,
+                root: above.first().unwrap_or(&item),
+                node_item,
+                told,
+            })
+        })
+    }
+
+    /// Opens the tree.
+    pub(crate) fn open(self) -> Result<Content<'a>> {
+        let name = layout::tree(self.plugin);
+        self.archive.files.open(&name).ok_or_else(|| absent(&name))
+    }
+}
+
+/// As a list, streamed.
+impl Serialize for Cases<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut list = out.serialize_seq(None)?;
+        let mut failed = None;
+        let read = self.each(|case| {
+            list.serialize_element(case).map_err(|error| {
+                failed = Some(error);
+                anyhow!("not written")
+            })
+        });
+        match (failed, read) {
+            (Some(error), _) => Err(error),
+            (None, Err(error)) => Err(S::Error::custom(format!("{error:#}"))),
+            (None, Ok(())) => list.end(),
+        }
+    }
+}

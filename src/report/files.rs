@@ -1,0 +1,182 @@
+//! Files extracted from a stream for later: small ones in memory, many or large ones on disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::marker::PhantomData;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, DeserializeSeed as _, Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::Value;
+
+use crate::layout;
+use base::json::Bounded;
+use base::sys;
+use base::temp;
+
+/// Maximum bytes in memory; the results of 20,000 tests are 5 MiB.
+const MEMORY: u64 = 8 << 20;
+
+/// Maximum size of a file read as a whole: lists that grow with the cluster, the log, definitions.
+const MAX_HELD_BYTES: u64 = 16 << 20;
+/// Maximum size of a file that describes the whole run.
+const MAX_SMALL_BYTES: u64 = 1 << 20;
+const SMALL: [&str; 4] = [layout::SERVER_VERSION, layout::INFO, layout::CONFIG, layout::WHY];
+
+/// Maximum size of a document in memory: a small text can become a large tree.
+const MAX_TREE_BYTES: usize = 24 << 20;
+/// Maximum number of nodes, pods or results in a list.
+const MAX_ENTRIES: usize = 50_000;
+
+/// Named contents, stored consecutively.
+#[derive(Default)]
+pub(crate) struct Files {
+    memory: Vec<u8>,
+    /// The contents once they exceed memory; an unlinked file.
+    file: Option<File>,
+    end: u64,
+    /// Offset and length of each content.
+    places: BTreeMap<String, (u64, u64)>,
+}
+
+impl Files {
+    /// Adds a content under `name`; the first of a name is kept.
+    pub(crate) fn add(&mut self, name: &str, mut content: impl Read) -> Result<()> {
+        if self.has(name) {
+            return Ok(());
+        }
+        let start = self.end;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self
+                    .write(&buffer[..count])
+                    .context("cannot write a temporary file; `TMPDIR` names its folder")?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.places.insert(name.to_owned(), (start, self.end - start));
+        Ok(())
+    }
+
+    /// Whether a content of that name exists.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+
+    /// Opens a content at its start.
+    pub(crate) fn open(&self, name: &str) -> Option<Content<'_>> {
+        let (at, left) = *self.places.get(name)?;
+        Some(Content { files: self, at, left })
+    }
+
+    /// The bytes of a small file.
+    pub(crate) fn small(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let Some(mut content) = self.open(name) else { return Ok(None) };
+        let limit = if SMALL.contains(&name) { MAX_SMALL_BYTES } else { MAX_HELD_BYTES };
+        ensure!(content.left <= limit, "`{name}` is larger than {} MiB", limit >> 20);
+        let mut bytes = Vec::with_capacity(usize::try_from(content.left)?);
+        content.read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
+        Ok(Some(bytes))
+    }
+
+    /// A small JSON file; `None` if it is missing or broken.
+    pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let tree = self.small(name)?.and_then(|text| tree(&text).ok());
+        Ok(tree.and_then(|tree| serde_json::from_value(tree).ok()))
+    }
+
+    /// A JSON document; `None` if it is missing.
+    pub(crate) fn document(&self, name: &str) -> Result<Option<Value>> {
+        self.small(name)?.map(|text| tree(&text).with_context(|| format!("`{name}`"))).transpose()
+    }
+
+    /// A list that grows with the cluster; empty if it is missing, broken or too long.
+    pub(crate) fn list<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
+        let text = self.small(name).ok().flatten().unwrap_or_default();
+        entries(&mut serde_json::Deserializer::from_slice(&text)).unwrap_or_default()
+    }
+
+    /// The names of the folders in `folder`.
+    pub(crate) fn folders(&self, folder: &str) -> BTreeSet<String> {
+        let below = |name: &String| {
+            let (first, _) = name.strip_prefix(folder)?.strip_prefix('/')?.split_once('/')?;
+            Some(first.to_owned())
+        };
+        self.places.keys().filter_map(below).collect()
+    }
+
+    fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        let end = self.end + data.len() as u64;
+        if self.file.is_none() && end > MEMORY {
+            let mut file = temp::file(temp::dir())?;
+            file.write_all(&std::mem::take(&mut self.memory))?;
+            self.file = Some(file);
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(data)?,
+            None => self.memory.extend_from_slice(data),
+        }
+        self.end += data.len() as u64;
+        Ok(())
+    }
+}
+
+fn tree(text: &[u8]) -> serde_json::Result<Value> {
+    Bounded(&mut { MAX_TREE_BYTES }).deserialize(&mut serde_json::Deserializer::from_slice(text))
+}
+
+/// Deserializes at most [`MAX_ENTRIES`] entries, none from `null`.
+pub(super) fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
+    struct Entries<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if list.len() == MAX_ENTRIES {
+                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries")));
+                }
+                list.push(item);
+            }
+            Ok(list)
+        }
+    }
+    input.deserialize_any(Entries(PhantomData))
+}
+
+/// A reader of one content.
+pub(crate) struct Content<'s> {
+    files: &'s Files,
+    at: u64,
+    left: u64,
+}
+
+impl Read for Content<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
+        let count = match &self.files.file {
+            Some(file) => sys::read_at(file, &mut buffer[..room], self.at)?,
+            None => {
+                let start = usize::try_from(self.at).unwrap_or(usize::MAX);
+                (&self.files.memory[start..]).read(&mut buffer[..room])?
+            }
+        };
+        self.at += count as u64;
+        self.left -= count as u64;
+        Ok(count)
+    }
+}

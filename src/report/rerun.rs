@@ -1,0 +1,205 @@
+//! What to run again: the failed tests of a plugin, the tests that an interrupted run lacks, and how long they take.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use super::archive::{Archive, Depth};
+use super::run::Report;
+use super::source::{Next, Source, absent};
+use crate::item::read::{Step, Writer, read};
+use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
+use crate::layout;
+use crate::plugin::focus::{FOCUS, SKIP};
+
+/// The test framework's prefix of test names.
+const PREFIX: &str = "[It]";
+
+/// Other entries that the framework reports.
+const SUITE_NODES: [&str; 9] = [
+    "[BeforeSuite]",
+    "[AfterSuite]",
+    "[SynchronizedBeforeSuite]",
+    "[SynchronizedAfterSuite]",
+    "[ReportBeforeSuite]",
+    "[ReportAfterSuite]",
+    "[DeferCleanup (Suite)]",
+    "[CleanupAfterSuite]",
+    "[CleanupAfterAll]",
+];
+
+/// The names of the failed tests of a plugin in an archive, in order; the blank after the prefix remains, as in the
+/// original's pattern.
+pub(crate) fn failed(archive: &str, plugin: &str) -> Result<Vec<String>> {
+    let archive = Archive::open(archive, Some(plugin), Depth::Trees)?;
+    let tree = layout::tree(plugin);
+    failed_in(archive.files.open(&tree).ok_or_else(|| absent(&tree))?)
+}
+
+/// Average duration of a plugin's tests: of the `chosen` ones, if the archive has any.
+pub(crate) fn per_test(archive: &str, plugin: &str, chosen: &dyn Fn(&str) -> bool) -> Result<Duration> {
+    let archive = Archive::open(archive, Some(plugin), Depth::Tests)?;
+    let (mut of_chosen, mut of_all) = (Vec::new(), Vec::new());
+    for plugin in Report::read(&archive, None)?.plugins {
+        plugin.cases.each(|case| {
+            let took = case.duration.filter(|_| case.status != SKIPPED && !is_suite_node(case.name));
+            of_all.extend(took);
+            of_chosen.extend(took.filter(|_| chosen(plain(case.name))));
+            Ok(())
+        })?;
+    }
+    let took = if of_chosen.is_empty() { of_all } else { of_chosen };
+    ensure!(!took.is_empty(), "it does not say how long any test of the plugin `{plugin}` took");
+    Ok(Duration::try_from_secs_f64(took.iter().sum::<f64>() / took.len() as f64)?)
+}
+
+/// The names of the failed tests in a tree of results.
+pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    read(tree, Writer::Aggregator, &mut |step| {
+        let Step::Item(item) = step else { return Ok(()) };
+        let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
+        // The item of a missing or unreadable result names its file; a test has that of its group. A test without a name
+        // would match every test.
+        let is_test = !item.meta.contains_key("file") && !is_suite_node(name) && !name.trim().is_empty();
+        if is_test && is_failed(&item) {
+            names.push(name.to_owned());
+        }
+        Ok(())
+    })?;
+    Ok(names)
+}
+
+fn is_failed(item: &Item) -> bool {
+    [FAILED, TIMEOUT].contains(&item.status.as_str())
+}
+
+/// Whether the entry is a suite node, which always runs and cannot be selected.
+pub(crate) fn is_suite_node(name: &str) -> bool {
+    SUITE_NODES.iter().any(|node| name.starts_with(node))
+}
+
+/// A run that was interrupted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Interrupted {
+    /// Its id.
+    pub run: String,
+    /// The focus and the skip pattern of its plugin.
+    pub focus: String,
+    /// See `focus`.
+    pub skip: String,
+    /// The tests that have run, with the reason if failed, else empty.
+    pub ran: BTreeMap<String, String>,
+}
+
+/// Maximum bytes of a failure's reason passed to the next run, and of all reasons.
+const MAX_FAILURE_BYTES: usize = 1 << 10;
+const MAX_FAILURES_BYTES: usize = 64 << 10;
+
+/// The interrupted run of a plugin in an archive.
+pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
+    let mut failed = BTreeSet::new();
+    let files = Source::open(archive)?.extract(|_, name, _, _| {
+        let found = layout::delivered(name).filter(|found| !found.is_result);
+        failed.extend(found.map(|found| found.plugin.to_owned()));
+        Ok(Next::keep_if(
+            name == layout::CONFIG
+                || layout::is_definition(name)
+                || layout::is_tree(name)
+                || layout::plugin_of_ran(name).is_some(),
+        ))
+    })?;
+    let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeMap::new(), true);
+    for name in files.folders(layout::PLUGINS) {
+        let definition = format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]);
+        let definition: Value = files.json(&definition)?.unwrap_or_default();
+        let whole = definition.pointer("/Definition/sonobuoy-config/part-of").and_then(Value::as_str);
+        if whole.unwrap_or(&name) != plugin || layout::is_attempt(&name, plugin) {
+            continue;
+        }
+        let variables = definition.pointer("/Definition/spec/env").and_then(Value::as_array);
+        let env = |wanted: &str| {
+            let mut all = variables.into_iter().flatten();
+            all.find(|variable| variable["name"] == wanted)?["value"].as_str().map(str::to_owned)
+        };
+        focuses.push(env(FOCUS).unwrap_or_default());
+        skip = env(SKIP).unwrap_or(skip);
+        is_whole &= !failed.contains(&name);
+        let told = files.small(&layout::ran(&name))?.unwrap_or_default();
+        ran.extend(String::from_utf8_lossy(&told).lines().filter_map(|line| {
+            let why = if line.starts_with(layout::FAILED_TEST) { FAILED } else { "" };
+            Some((layout::ran_test(line)?.to_owned(), why.to_owned()))
+        }));
+    }
+    ensure!(!focuses.is_empty(), "it has no plugin `{plugin}`");
+    ensure!(!is_whole, "all of its tests have run; `--rerun-failed` runs the failed ones again");
+    if let Some(tree) = files.open(&layout::tree(plugin)) {
+        let mut room = MAX_FAILURES_BYTES;
+        read(tree, Writer::Aggregator, &mut |step| {
+            if let Step::Item(item) = step {
+                ran.extend(outcome(&item, &mut room));
+            }
+            Ok(())
+        })?;
+    }
+    let config: Value = files.json(layout::CONFIG)?.unwrap_or_default();
+    // The interrupted run may itself have resumed another one.
+    for (name, why) in config["ResumedTests"].as_object().into_iter().flatten() {
+        ran.entry(name.clone()).or_insert_with(|| why.as_str().unwrap_or_default().to_owned());
+    }
+    ensure!(!ran.is_empty(), "it does not say which tests have run; start a new run");
+    let run = config["UUID"].as_str().context("it does not say which run it belongs to")?.to_owned();
+    Ok(Interrupted { run, focus: focuses.join("|"), skip, ran })
+}
+
+/// A test that ran, with the reason if it failed; `room` is the number of bytes left for reasons.
+fn outcome(item: &Item, room: &mut usize) -> Option<(String, String)> {
+    let name = plain(&item.name);
+    let is_test = name != layout::ERROR_FILE && !is_suite_node(name) && !name.is_empty();
+    // An unreadable file is an item without children, too.
+    if !is_test || [SKIPPED, UNKNOWN, ""].contains(&&*item.status) || item.meta.contains_key("file") {
+        return None;
+    }
+    let mut why = String::new();
+    if is_failed(item) {
+        let told = item.details.get(FAILURE).and_then(Value::as_str).unwrap_or(FAILED);
+        let end = (0..=MAX_FAILURE_BYTES.min(*room).min(told.len())).rev();
+        let end = end.into_iter().find(|at| told.is_char_boundary(*at)).unwrap_or_default();
+        *room -= end;
+        why = Some(&told[..end]).filter(|why| !why.trim().is_empty()).unwrap_or(FAILED).to_owned();
+    }
+    Some((name.to_owned(), why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_take_as_long_as_those_that_are_chosen_took() {
+        let folder = base::temp::Folder::new().unwrap();
+        let plugin = folder.join(layout::plugin("e2e"));
+        std::fs::create_dir_all(plugin.join("results/global")).unwrap();
+        let tests =
+            [("a", 10, "passed"), ("b", 20, "failed"), ("slow", 600, "passed"), ("not", 7, "skipped")];
+        let (mut tree, mut junit) =
+            (String::from("name: e2e\nstatus: failed\nitems:\n"), String::from("<testsuite>"));
+        tree.push_str("- name: junit_01.xml\n  status: failed\n  meta:\n    file: results/global/junit_01.xml\n  items:\n");
+        for (name, seconds, status) in tests {
+            tree.push_str(&format!("  - name: '[It] {name}'\n    status: {status}\n"));
+            junit.push_str(&format!("<testcase name='[It] {name}' time='{seconds}'/>"));
+        }
+        tree.push_str("  - name: '[BeforeSuite]'\n    status: passed\n");
+        junit.push_str("<testcase name='[BeforeSuite]' time='900'/></testsuite>");
+        std::fs::write(plugin.join(layout::TREE), tree).unwrap();
+        std::fs::write(plugin.join("results/global/junit_01.xml"), junit).unwrap();
+        let archive = folder.display().to_string();
+        let of = |chosen: &dyn Fn(&str) -> bool| per_test(&archive, "e2e", chosen).unwrap().as_secs();
+        assert_eq!(of(&|name| name.len() == 1), 15);
+        assert_eq!(of(&|_| true), 210);
+        assert_eq!(of(&|name| name == "not"), 210, "none of them has run");
+    }
+}

@@ -1,0 +1,489 @@
+//! What an archive says about its run, in numbers per plugin and per node: the JSON document, and the source of the
+//! other views. `docs/results.md` describes the schema, which changes only together with [`SCHEMA_VERSION`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::archive::Archive;
+use super::case::{Case, Cases};
+use super::health::{self, Health};
+use super::times::{self, Arrival, Span};
+use super::words::{count, number};
+use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use crate::layout;
+use crate::remedies::{Cause, Causes, Why};
+use base::Joined as _;
+use base::clock::parse_rfc3339;
+
+/// Raised when a key is renamed or removed or changes its meaning; new keys do not raise it.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// The exit code of `--fail-on` if something failed.
+pub(crate) const FAILED_CODE: u8 = 3;
+/// The exit code of `--fail-on` if nothing failed but something is unknown.
+pub(crate) const UNKNOWN_CODE: u8 = 4;
+
+/// Numbers of cases by status.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts(pub BTreeMap<String, u64>);
+
+/// The numbers in every view; timeouts are failures, and custom statuses are `other`.
+pub(crate) struct Columns {
+    pub failed: u64,
+    pub unknown: u64,
+    pub flaky: u64,
+    pub passed: u64,
+    pub other: u64,
+    pub skipped: u64,
+}
+
+/// The verdict on a run, ordered from good to bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    /// Nothing failed and nothing is unknown; custom statuses are not failures.
+    Passed,
+    /// Something is undetermined, but nothing failed.
+    #[default]
+    Unknown,
+    /// Something failed or timed out.
+    Failed,
+}
+
+/// An archive in numbers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report<'a> {
+    schema_version: u32,
+    /// The label of the archive.
+    pub archive: &'a str,
+    /// The version of Sonobuoy that created it.
+    pub version: String,
+    /// The run's id.
+    pub run_id: String,
+    /// The interrupted run that this run resumed.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resumes: String,
+    /// The version of the API server.
+    pub kubernetes_version: String,
+    /// The first and the last known timestamp, as recorded.
+    pub started: Option<String>,
+    /// See `started`.
+    pub ended: Option<String>,
+    /// From start to end.
+    pub duration: Option<Span>,
+    /// The worst verdict of all plugins.
+    pub status: Verdict,
+    /// The cases of all plugins.
+    pub counts: Counts,
+    /// The cluster.
+    #[serde(serialize_with = "health::summary")]
+    pub health: Option<Health>,
+    /// Why the run failed as a whole, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<Why>,
+    /// Causes of failures, and of unknown results; see [`Self::explain`].
+    pub causes: Vec<Cause>,
+    /// See `causes`.
+    pub unknown_causes: Vec<Cause>,
+    /// Nodes that the snapshot lacks data of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<health::LeftOut>,
+    /// Each plugin.
+    pub plugins: Vec<Plugin<'a>>,
+    /// Where all that comes from.
+    #[serde(skip)]
+    pub opened: &'a Archive,
+}
+
+/// A plugin in numbers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Plugin<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its status.
+    pub status: String,
+    /// Number of cases.
+    pub total: u64,
+    /// All its cases.
+    pub counts: Counts,
+    /// From its first start to its last result.
+    pub duration: Option<Span>,
+    /// The times of its results, sorted by node.
+    pub arrivals: Vec<Arrival>,
+    /// Its nodes, if it runs on each; duplicates in the tree are merged.
+    pub nodes: Vec<Node>,
+    /// Nodes unlike the majority.
+    pub odd_nodes: Vec<String>,
+    /// The error reading its tree.
+    pub error: Option<String>,
+    /// Its selected cases.
+    #[serde(rename = "tests")]
+    pub cases: Cases<'a>,
+    /// Consecutive cases of a node, or of none, in stored order: a node that also reported an error has two.
+    #[serde(skip)]
+    pub suites: Vec<Suite>,
+}
+
+/// A node in numbers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its status.
+    pub status: String,
+    /// All its cases.
+    pub counts: Counts,
+    /// From its start to its result.
+    pub duration: Option<Span>,
+    /// Equal for nodes whose cases have the same names and statuses.
+    #[serde(skip)]
+    pub likeness: u64,
+}
+
+/// With the statuses that every reader expects.
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut all: BTreeMap<&str, u64> =
+            [PASSED, FAILED, SKIPPED, TIMEOUT, UNKNOWN].map(|status| (status, 0)).into();
+        all.extend(self.0.iter().map(|(status, count)| (status.as_str(), *count)));
+        all.serialize(out)
+    }
+}
+
+impl Counts {
+    /// Counts `count` more of a status.
+    pub(crate) fn add(&mut self, status: &str, count: u64) {
+        *self.0.entry(status.to_owned()).or_default() += count;
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        other.0.iter().for_each(|(status, count)| self.add(status, *count));
+    }
+
+    /// Number of all cases.
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Whether any case has one of these statuses.
+    pub(crate) fn any(&self, statuses: &[&str]) -> bool {
+        statuses.iter().any(|status| self.0.contains_key(*status))
+    }
+
+    /// The numbers in every view.
+    pub(crate) fn columns(&self) -> Columns {
+        let of = |status: &str| self.0.get(status).copied().unwrap_or_default();
+        let (failed, unknown, flaky) = (of(FAILED) + of(TIMEOUT), of(UNKNOWN), of(FLAKY));
+        let (passed, skipped) = (of(PASSED), of(SKIPPED));
+        let other = self.sum() - passed - failed - skipped - unknown - flaky;
+        Columns { failed, unknown, flaky, passed, other, skipped }
+    }
+
+    /// The columns that are not 0, with their names.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> + Clone {
+        let Columns { failed, unknown, flaky, passed, other, skipped } = self.columns();
+        let all = [
+            (FAILED, failed),
+            (UNKNOWN, unknown),
+            (FLAKY, flaky),
+            (PASSED, passed),
+            ("other", other),
+            (SKIPPED, skipped),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
+impl<'a> Report<'a> {
+    /// Reads every tree once, or the part of it below the first item named `node`; an unreadable tree is recorded, not
+    /// an error.
+    pub(crate) fn read(opened: &'a Archive, node: Option<&'a str>) -> Result<Self> {
+        #[derive(Default, Deserialize)]
+        struct Config {
+            #[serde(rename = "Version")]
+            version: Option<String>,
+            #[serde(rename = "UUID")]
+            run: Option<String>,
+            #[serde(rename = "Resumes")]
+            resumes: Option<String>,
+        }
+        #[derive(Default, Deserialize)]
+        struct Server {
+            #[serde(rename = "gitVersion")]
+            version: Option<String>,
+        }
+        let files = &opened.files;
+        let config: Config = files.json(layout::CONFIG)?.unwrap_or_default();
+        let server: Server = files.json(layout::SERVER_VERSION)?.unwrap_or_default();
+        let health = Health::read(files)?;
+        let version = server.version.filter(|version| !version.is_empty());
+        let version = version.or_else(|| health.as_ref().map(|health| health.api_version.clone()));
+        let (arrivals, run) = times::read(files, &opened.survey);
+        let mut of = HashMap::<String, Vec<Arrival>>::new();
+        arrivals.into_iter().for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
+        let names = opened.plugins.iter().filter(|name| *name != health::NAME);
+        let plugins: Vec<_> = names
+            .map(|name| {
+                let cases = Cases { archive: opened, plugin: name, node, readable: true };
+                Plugin::read(cases, of.remove(name).unwrap_or_default())
+            })
+            .collect();
+        let mut counts = Counts::default();
+        plugins.iter().for_each(|plugin| counts.add_all(&plugin.counts));
+        let (started, ended) = run.map(|[started, ended]| (started, ended)).unzip();
+        let at = |text: &Option<String>| parse_rfc3339(text.as_deref()?);
+        Ok(Self {
+            schema_version: SCHEMA_VERSION,
+            archive: opened.source.label(),
+            version: config.version.unwrap_or_default(),
+            run_id: config.run.unwrap_or_default(),
+            resumes: config.resumes.unwrap_or_default(),
+            kubernetes_version: version.unwrap_or_default(),
+            duration: at(&started).zip(at(&ended)).map(|(from, to)| Span { from, to }),
+            started,
+            ended,
+            status: plugins.iter().map(Plugin::verdict).max().unwrap_or_default(),
+            counts,
+            health,
+            // Too large or broken, it is no reason to show nothing.
+            why: files.json(layout::WHY).ok().flatten(),
+            causes: Vec::new(),
+            unknown_causes: Vec::new(),
+            left_out: health::left_out(files),
+            plugins,
+            opened,
+        })
+    }
+
+    /// Reads the trees of plugins that did not pass again for the causes.
+    pub(crate) fn explain(&mut self) -> Result<()> {
+        let mut causes = [(); 2].map(|()| Causes::new(self.node_names()));
+        for plugin in self.plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed) {
+            plugin.cases.each(|case| {
+                let at = match case.status {
+                    FAILED | TIMEOUT => 0,
+                    UNKNOWN => 1,
+                    _ => return Ok(()),
+                };
+                case.failure(|failure| causes[at].add(failure));
+                Ok(())
+            })?;
+        }
+        [self.causes, self.unknown_causes] = causes.map(Causes::list);
+        Ok(())
+    }
+
+    /// The outcome in one sentence.
+    pub(crate) fn headline(&self) -> String {
+        let Columns { failed, unknown, flaky, passed, other, skipped } = self.counts.columns();
+        let ran = failed + unknown + flaky + passed + other;
+        let aside = [(flaky, "flaky"), (skipped, "skipped")].into_iter().filter(|(count, _)| *count > 0);
+        let aside: Vec<String> = aside.map(|(count, word)| format!("{} {word}", number(count))).collect();
+        let rest = if aside.is_empty() { String::new() } else { format!(" ({})", aside.join(", ")) };
+        match self.status {
+            Verdict::Failed if failed == 0 => "Failed".into(),
+            Verdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
+            Verdict::Unknown if self.plugins.iter().any(|plugin| plugin.error.is_some()) => {
+                "Not all results could be read".into()
+            }
+            Verdict::Unknown if ran + skipped == 0 => "No results".into(),
+            Verdict::Unknown => format!("{} of {} unknown{rest}", number(unknown), count(ran, "test")),
+            Verdict::Passed if ran == 0 => format!("Nothing ran{rest}"),
+            Verdict::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
+            Verdict::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
+            Verdict::Passed => format!("All {} that ran passed{rest}", number(ran)),
+        }
+    }
+
+    /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`.
+    pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
+        let incomplete = || self.plugins.iter().any(|plugin| plugin.status == UNKNOWN);
+        match (self.status, limit) {
+            (_, "never") => None,
+            (Verdict::Failed, _) => Some((FAILED_CODE, self.reason(FAILED, "failed", "failed"))),
+            (Verdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
+                Some((UNKNOWN_CODE, self.reason(UNKNOWN, "is unknown", "are unknown")))
+            }
+            (Verdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => {
+                Some((FAILED_CODE, self.reason(FLAKY, "is flaky", "are flaky")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
+    fn reason(&self, column: &str, one: &str, many: &str) -> String {
+        let bad = self.plugins.iter().filter(|plugin| plugin.verdict() == self.status);
+        let counted = bad.map(|plugin| {
+            let share = plugin.counts.shares().find(|(name, _)| *name == column);
+            (plugin.name, share.map_or(0, |(_, count)| count))
+        });
+        let counted: Vec<_> = counted.collect();
+        let tests = counted.iter().map(|(_, tests)| tests).sum();
+        let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
+        let names = named.map(|(name, _)| *name).joined(", ");
+        match tests {
+            _ if names.is_empty() => "the archive has no results".into(),
+            0 => format!("the results of {names} {many}"),
+            tests => format!("{} {} in {names}", count(tests, "test"), if tests == 1 { one } else { many }),
+        }
+    }
+
+    /// Plugins from bad to good, equal ones in stored order.
+    pub(crate) fn by_severity(&self) -> Vec<&Plugin<'a>> {
+        let mut plugins: Vec<_> = self.plugins.iter().collect();
+        plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.verdict()));
+        plugins
+    }
+
+    /// The names of all nodes.
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
+        self.plugins.iter().flat_map(|plugin| &plugin.nodes).map(|node| node.name.as_str())
+    }
+}
+
+/// Writes a document on one line; an error of the output keeps its type.
+pub(crate) fn write_json(document: &impl Serialize, out: &mut dyn Write) -> Result<()> {
+    serde_json::to_writer(&mut *out, document).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+impl Verdict {
+    /// The verdict in one word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Passed => PASSED,
+            Self::Unknown => UNKNOWN,
+            Self::Failed => FAILED,
+        }
+    }
+
+    fn of(status: &str, counts: &Counts) -> Self {
+        if status == FAILED || counts.any(&[FAILED, TIMEOUT]) {
+            Self::Failed
+        } else if status == UNKNOWN || counts.any(&[UNKNOWN]) {
+            Self::Unknown
+        } else {
+            Self::Passed
+        }
+    }
+}
+
+impl<'a> Plugin<'a> {
+    fn read(cases: Cases<'a>, arrivals: Vec<Arrival>) -> Self {
+        let (mut status, mut suites) = (String::new(), Vec::<Suite>::new());
+        let read = cases.each(|case| {
+            if suites.last().is_none_or(|suite| suite.node.as_deref() != case.node) {
+                case.root.status.clone_into(&mut status);
+                suites.push(Suite::of(case));
+            }
+            suites.last_mut().into_iter().for_each(|suite| suite.add(case));
+            Ok(())
+        });
+        let error = read.err().map(|error| format!("{error:#}"));
+        if error.is_some() {
+            (status, suites) = Default::default();
+        }
+        let mut counts = Counts::default();
+        let mut nodes = Vec::<Node>::new();
+        // The index of each node.
+        let mut known = HashMap::<&str, usize>::new();
+        for suite in &suites {
+            counts.add_all(&suite.counts);
+            let Some(name) = &suite.node else { continue };
+            let at = *known.entry(name).or_insert(nodes.len());
+            if at == nodes.len() {
+                nodes.push(Node { name: name.clone(), status: suite.status.clone(), ..Node::default() });
+            }
+            let node = &mut nodes[at];
+            // Its errors follow its results.
+            if Verdict::of(&suite.status, &suite.counts) > node.verdict() {
+                node.status.clone_from(&suite.status);
+            }
+            node.counts.add_all(&suite.counts);
+            node.likeness = node.likeness.rotate_left(1) ^ suite.likeness;
+        }
+        let mut spans = BTreeMap::<&str, Vec<Span>>::new();
+        for arrival in &arrivals {
+            spans.entry(&arrival.node).or_default().extend(arrival.span());
+        }
+        for node in &mut nodes {
+            node.duration = Span::around(spans.remove(&*node.name).into_iter().flatten());
+        }
+        Self {
+            name: cases.plugin,
+            status: if status.is_empty() { UNKNOWN.into() } else { status },
+            total: counts.sum(),
+            counts,
+            duration: Span::around(arrivals.iter().filter_map(Arrival::span)),
+            arrivals,
+            odd_nodes: odd(&nodes),
+            nodes,
+            cases: Cases { readable: error.is_none(), ..cases },
+            suites,
+            error,
+        }
+    }
+
+    /// The plugin's verdict.
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::of(&self.status, &self.counts)
+    }
+}
+
+/// The nodes unlike the majority; without a majority no node is odd.
+fn odd(nodes: &[Node]) -> Vec<String> {
+    let mut alike = BTreeMap::<u64, usize>::new();
+    nodes.iter().for_each(|node| *alike.entry(node.likeness).or_default() += 1);
+    let usual = alike.into_iter().find(|(_, count)| count * 2 > nodes.len());
+    let odd = nodes.iter().filter(|node| usual.is_some_and(|(likeness, _)| likeness != node.likeness));
+    odd.map(|node| node.name.clone()).collect()
+}
+
+impl Node {
+    /// The node's verdict.
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::of(&self.status, &self.counts)
+    }
+}
+
+/// Consecutive cases of one node, or of none.
+#[derive(Default)]
+pub(crate) struct Suite {
+    pub node: Option<String>,
+    /// The file of the first case.
+    pub file: String,
+    pub counts: Counts,
+    /// Number of missing results among them.
+    pub errors: u64,
+    /// The sum of all known durations.
+    pub seconds: Option<f64>,
+    /// The node's.
+    status: String,
+    likeness: u64,
+}
+
+impl Suite {
+    fn of(case: &Case<'_>) -> Self {
+        let status = case.node_item.map_or("", |node| &node.status).to_owned();
+        let (node, file) = (case.node.map(str::to_owned), case.file.unwrap_or_default().to_owned());
+        Self { node, file, status, ..Self::default() }
+    }
+
+    fn add(&mut self, case: &Case<'_>) {
+        self.counts.add(case.status, 1);
+        self.errors += u64::from(case.is_error());
+        self.seconds = case.duration.map(|took| took + self.seconds.unwrap_or_default()).or(self.seconds);
+        // In order: one plugin is not expected to reorder its tests.
+        let mut hasher = DefaultHasher::new();
+        let name = if Some(case.name) == case.node { "" } else { case.name };
+        (self.likeness, name, case.status).hash(&mut hasher);
+        self.likeness = hasher.finish();
+    }
+}
