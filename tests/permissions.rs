@@ -81,9 +81,9 @@ fn plugins_without_permissions_are_named_and_can_be_rejected() {
 
     for (wrong, words) in [
         ("permissions: all", "none, read, admin or a list of rules"),
-        ("permissions: [{verb: [get]}]", "`sonobuoy-config.permissions[0].verb` is not part of a rule"),
+        ("permissions: [{verb: [get]}]", "`sonobuoy-config.permissions[0].verb` is not a field of a rule"),
         ("permissions: [{resources: [pods]}]", "has no `verbs`"),
-        ("worker: some", "can only be none"),
+        ("worker: some", "`sonobuoy-config.worker` is `some`; write none"),
     ] {
         let (refused, _api, _folder) = start("", &definition(&format!(", {wrong}")));
         refused.status(1).stderr_has(words).run();

@@ -237,7 +237,7 @@ impl<'de> Visitor<'de> for WordOrRules {
 
 /// A rule of RBAC.
 #[derive(Serialize, Deserialize)]
-#[serde(rename = "part of a rule", rename_all = "camelCase")]
+#[serde(rename = "field of a rule", rename_all = "camelCase")]
 struct Rule {
     #[serde(skip_serializing_if = "Option::is_none")]
     api_groups: Option<Vec<String>>,
