@@ -63,6 +63,7 @@ fn archives_of_local_runs_are_read() {
     let done = run.run_any();
     let calls = [
         "",
+        "-m detailed",
         "-m report -p suite",
         "-m detailed -p suite",
         "-m detailed -p suite -n bad",

@@ -34,6 +34,11 @@ pub(super) fn pack(
     let received = json!(aggregator.received());
     write_json(&run_dir.join(layout::RECEIVED), &received)?;
     why::write(&received, run_dir)?;
+    let health = run_dir.join(layout::HEALTH);
+    if !health.exists() {
+        // The original's `results --mode detailed` fails without it.
+        write_json(&health, &json!(null))?;
+    }
     let name = layout::archive(&clock::stamp(started), uuid);
     let path = out.join(&name);
     let (file, packed) = archive::pack_file(run_dir, &path).context("cannot write the archive")?;

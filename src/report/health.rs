@@ -84,12 +84,12 @@ fn summary_of_logs<'de, D: Deserializer<'de>>(
 }
 
 impl Health {
-    /// Reads the health; `None` if the archive has none.
+    /// Reads the health; `None` if the run had no cluster.
     pub(crate) fn read(files: &Files) -> Result<Option<Self>> {
         let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
         // The original ignores content after the document.
         let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
-        Ok(Some(health.map_err(|error| anyhow!("`{HEALTH}`: {error}"))?.unwrap_or_default()))
+        health.map_err(|error| anyhow!("`{HEALTH}`: {error}"))
     }
 
     /// Prints the health as text.

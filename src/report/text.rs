@@ -48,19 +48,6 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
     pub(crate) fn show(self, archive: &Archive, plugins: &[String], out: &mut dyn Write) -> Result<()> {
-        // A run on one machine has no cluster, hence no health to show in detail.
-        let no_cluster = ![layout::HEALTH, layout::SERVER_VERSION].iter().any(|name| archive.files.has(name));
-        let plugins = match plugins {
-            [others @ .., last]
-                if !others.is_empty()
-                    && last == health::NAME
-                    && no_cluster
-                    && self.mode == Mode::Detailed =>
-            {
-                others
-            }
-            all => all,
-        };
         let mut last = Ok(());
         let (mut missing, mut found) = (None, false);
         for (at, plugin) in plugins.iter().enumerate() {
