@@ -6,16 +6,16 @@
 //! | threads, one per connection | `Connections.Threads` | a quarter for an address without certificate | wait, see `base::http` |
 //! | uploads over 1 MiB at a time | three quarters of the threads | half of them for a plugin | wait without a thread |
 //! | uploads that wait so | 2,048 | three quarters for a plugin | 503 |
-//! | uploads of one result | | one | a slow one is ended for the next; else [`LimitExceeded::Uploading`] |
-//! | bytes of bodies over 64 KiB in memory | `Progress.ReadingBytes` | a quarter for a plugin | [`LimitExceeded::Memory`] |
-//! | bytes of a progress update | | `Progress.Bytes` | [`LimitExceeded::Update`] |
+//! | uploads of one result | | one | a slow one is ended for the next; else [`Refusal::Uploading`] |
+//! | bytes of bodies over 64 KiB in memory | `Progress.ReadingBytes` | a quarter for a plugin | [`Refusal::Memory`] |
+//! | bytes of a progress update | | `Progress.Bytes` | [`Refusal::Update`] |
 //! | bytes of progress kept | `Progress.KeptBytes` | an equal part for a result | the list ends with a mark |
 //! | bytes of an error report | | [`MAX_REPORT_BYTES`] | cut |
 //! | token reviews: at a time, in a second, failed in five minutes | see `http::certificate` | an address | 429 |
 //! | certificates in five minutes | | a pod, see `http::certificate` | 429 |
-//! | bytes and entries of a result, sent and unpacked | | `Results` | [`LimitExceeded::Sent`], [`LimitExceeded::Unpacked`]: the result fails |
-//! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `store::disk_share` | [`LimitExceeded::Run`], [`LimitExceeded::Plugin`], [`LimitExceeded::Share`] |
-//! | bytes and inodes kept free | `Results.FreeBytes`, `Results.FreeInodes` | | [`LimitExceeded::Disk`] |
+//! | bytes and entries of a result, sent and unpacked | | `Results` | [`Refusal::Sent`], [`Refusal::Unpacked`]: the result fails |
+//! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `store::disk` | [`Refusal::Run`], [`Refusal::Plugin`], [`Refusal::Share`] |
+//! | bytes and inodes kept free | `Results.FreeBytes`, `Results.FreeInodes` | | [`Refusal::Reserve`] |
 //!
 //! Names in code without a path are those of `Limits` in the configuration.
 
@@ -54,9 +54,13 @@ pub(crate) fn connections(limits: &config::Connections) -> http::Limits {
     http::Limits { threads, ..http::Limits::default() }
 }
 
-/// A limit that a sender exceeded.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum LimitExceeded {
+pub(super) enum Refusal {
+    /// No such result is expected.
+    Unexpected,
+    /// The result is there already.
+    Duplicate,
     /// Another upload of the same result is under way.
     Uploading,
     /// The maximum bytes of a progress update.
@@ -67,42 +71,33 @@ pub(super) enum LimitExceeded {
     Sent(u64),
     /// The archive is too large, in words.
     Unpacked(String),
-    /// The configured limit of the plugin.
-    Plugin(u64, Unit),
-    /// The result's equal part of the disk; other results may need the rest.
-    Share(u64, Unit),
+    /// The configured limit of the plugin, and its unit.
+    Plugin(u64, &'static str),
+    /// The result's equal part of the disk, and its unit; other results may need the rest.
+    Share(u64, &'static str),
     /// The maximum bytes of all results.
     Run(u64),
-    /// What is free on the disk, and the reserve.
-    Disk(u64, u64, Unit),
+    /// What is free on the disk, the reserve, and their unit.
+    Reserve(u64, u64, &'static str),
+    /// The disk is full.
+    DiskFull(String),
+    /// The body does not match its digest.
+    Digest,
+    /// The connection ended inside the body, or the framing was broken.
+    Cut(String),
+    /// The body stopped arriving.
+    Stalled,
+    /// Declared as gzip tar, but invalid.
+    Malformed(String),
+    /// The result could not be stored.
+    Broken(String),
 }
 
-/// A resource of a disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
-    Bytes,
-    Inodes,
-}
-
-impl LimitExceeded {
-    /// The status code of the response.
-    fn code(&self) -> u16 {
-        match self {
-            Self::Uploading | Self::Memory => 503,
-            Self::Update(_) | Self::Sent(_) | Self::Unpacked(_) | Self::Plugin(..) => 413,
-            Self::Share(..) | Self::Run(_) | Self::Disk(..) => 507,
-        }
-    }
-
-    /// Whether a retry is useless.
-    pub(super) fn is_final(&self) -> bool {
-        self.code() == 413
-    }
-}
-
-impl fmt::Display for LimitExceeded {
+impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unexpected => f.write_str("no such result is expected"),
+            Self::Duplicate => f.write_str("the result is already there"),
             Self::Uploading => f.write_str("another upload of this result is under way; try again"),
             Self::Update(max) => write!(f, "progress is larger than {max} bytes (`Limits.Progress.Bytes`)"),
             Self::Memory => {
@@ -123,72 +118,28 @@ impl fmt::Display for LimitExceeded {
                 f,
                 "the results disk is full: the results of the run may take {max} bytes (half of `Limits.Run.Bytes`)"
             ),
-            Self::Disk(left, reserve, unit) => {
-                write!(
-                    f,
-                    "the results disk is full: {left} {unit} are left, of which {reserve} stay in reserve"
-                )
-            }
-        }
-    }
-}
-
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bytes => "bytes",
-            Self::Inodes => "inodes",
-        })
-    }
-}
-
-/// Why a body was refused.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// No such result is expected.
-    Unexpected,
-    /// The result is there already.
-    Duplicate,
-    /// A limit was exceeded.
-    Limit(LimitExceeded),
-    /// The body does not match its digest.
-    Digest,
-    /// The connection ended inside the body, or the framing was broken.
-    Cut(io::Error),
-    /// The body stopped arriving.
-    Stalled,
-    /// Declared as gzip tar, but invalid.
-    Malformed(String),
-    /// The disk is full.
-    DiskFull(String),
-    /// The result could not be stored.
-    Broken(anyhow::Error),
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unexpected => f.write_str("no such result is expected"),
-            Self::Duplicate => f.write_str("the result is already there"),
-            Self::Limit(limit) => limit.fmt(f),
+            Self::Reserve(left, reserve, unit) => write!(
+                f,
+                "the results disk is full: {left} {unit} are left, of which {reserve} stay in reserve"
+            ),
+            Self::DiskFull(reason) => write!(f, "the results disk is full: {reason}"),
             Self::Digest => f.write_str("the body does not match its digest"),
             Self::Cut(error) => write!(f, "the body was truncated: {error}"),
             Self::Stalled => f.write_str("the body stopped arriving"),
             Self::Malformed(reason) => write!(f, "the gzip tar is damaged: {reason}"),
-            Self::DiskFull(reason) => write!(f, "the results disk is full: {reason}"),
-            Self::Broken(error) => write!(f, "the result could not be stored: {error:#}"),
+            Self::Broken(reason) => write!(f, "the result could not be stored: {reason}"),
         }
     }
 }
 
 impl Refusal {
     /// The refusal of a body that could not be read.
-    pub(super) fn of_body(error: io::Error) -> Self {
+    pub(super) fn of_body(error: &io::Error) -> Self {
         match error.kind() {
             // Another upload of the result has taken over.
-            io::ErrorKind::ConnectionAborted => LimitExceeded::Uploading.into(),
+            io::ErrorKind::ConnectionAborted => Self::Uploading,
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Stalled,
-            _ => Self::Cut(error),
+            _ => Self::Cut(error.to_string()),
         }
     }
 
@@ -199,26 +150,22 @@ impl Refusal {
             Self::Unexpected => 403,
             Self::Cut(_) | Self::Stalled => 408,
             Self::Duplicate => 409,
-            Self::Limit(limit) => limit.code(),
+            Self::Update(_) | Self::Sent(_) | Self::Unpacked(_) | Self::Plugin(..) => 413,
             Self::Malformed(_) | Self::Broken(_) => 500,
-            Self::DiskFull(_) => 507,
+            Self::Uploading | Self::Memory => 503,
+            Self::Share(..) | Self::Run(_) | Self::Reserve(..) | Self::DiskFull(_) => 507,
         }
     }
 
     /// The response to the sender of `what`.
     pub(super) fn response(&self, what: &impl fmt::Display) -> Response {
-        let response = Response::text(self.code(), format_args!("`{what}`: {self}"));
+        let code = self.code();
+        let response = Response::text(code, format_args!("`{what}`: {self}"));
         match self {
             Self::Malformed(_) => response.header(FINAL_HEADER, "true"),
-            Self::Limit(limit) if !limit.is_final() => response.header("retry-after", "1"),
+            _ if code == 503 || code == 507 => response.header("retry-after", "1"),
             _ => response,
         }
-    }
-}
-
-impl From<LimitExceeded> for Refusal {
-    fn from(limit: LimitExceeded) -> Self {
-        Self::Limit(limit)
     }
 }
 
@@ -229,7 +176,8 @@ impl From<anyhow::Error> for Refusal {
                 matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
             })
         };
-        if error.chain().any(full) { Self::DiskFull(format!("{error:#}")) } else { Self::Broken(error) }
+        let reason = format!("{error:#}");
+        if error.chain().any(full) { Self::DiskFull(reason) } else { Self::Broken(reason) }
     }
 }
 
@@ -237,7 +185,7 @@ impl From<archive::Error> for Refusal {
     fn from(error: archive::Error) -> Self {
         match error {
             archive::Error::Malformed(reason) => Self::Malformed(reason),
-            archive::Error::TooLarge(reason) => Self::Limit(LimitExceeded::Unpacked(reason)),
+            archive::Error::TooLarge(reason) => Self::Unpacked(reason),
             archive::Error::Input(error) | archive::Error::Output(error) => anyhow::Error::from(error).into(),
         }
     }

@@ -233,7 +233,7 @@ impl Aggregator {
 
     /// Compares the files of all results with what arrived, once no more arrive; returns the number of failures.
     pub(crate) fn verify(&self) -> usize {
-        store::verify(&self.store)
+        self.store.verify()
     }
 
     /// Notes the processed results of `plugin`: the status of each, and its items by status.

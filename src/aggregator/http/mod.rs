@@ -1,21 +1,20 @@
 //! The routes: who may send which request, and the response.
 //!
 //! A request is permitted or refused before its body is read. `certificate` issues certificates to workers that prove their
-//! pod; `content_disposition` and `repr_digest` read headers of uploads. Connections, framing and deadlines are those of
+//! pod; `upload_headers` reads the headers of uploads. Connections, framing and deadlines are those of
 //! `base::http`; files are the store's.
 
 mod certificate;
-mod content_disposition;
-mod repr_digest;
+mod upload_headers;
 
 use std::io::Read as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::aggregator::limits::{self, LimitExceeded, Refusal};
+use crate::aggregator::limits::{self, Refusal};
 use crate::aggregator::run::{Sender, progress};
-use crate::aggregator::store::{self, Store, Upload};
+use crate::aggregator::store::{Store, Upload};
 use crate::backplane::{Authority, Caller};
 use base::clock;
 use base::http::{Request, Response};
@@ -120,14 +119,14 @@ fn submit(
     request: &mut Request,
 ) -> Result<Response, Response> {
     let headers = &request.headers;
-    let digest = repr_digest::announced(headers.all(DIGEST_HEADER)).ok_or_else(|| {
+    let digest = upload_headers::announced_digest(headers.all(DIGEST_HEADER)).ok_or_else(|| {
         Response::text(400, format_args!("`{DIGEST_HEADER}` must be one `sha-256=:<base64>:`"))
     })?;
     let upload = Upload {
         length: request.length,
         is_archive: headers.get("content-type") == Some(GZIP),
         is_error: headers.get(ERROR_HEADER).is_some(),
-        name: headers.get("content-disposition").map(content_disposition::file_name),
+        name: headers.get("content-disposition").map(upload_headers::file_name),
         digest,
         sender: Sender::new(caller.map(Caller::kind), headers.get("user-agent")),
         meter: Arc::clone(&request.peer.meter),
@@ -137,7 +136,7 @@ fn submit(
         upload.meter.finish_within(Some(BODY_TIMEOUT));
     }
     let digest = store.accept(id, upload).map_err(|refusal| refusal.response(id))?;
-    Ok(Response::empty(200).header("repr-digest", repr_digest::text(&digest)))
+    Ok(Response::empty(200).header("repr-digest", upload_headers::digest_text(&digest)))
 }
 
 /// Merges a progress update.
@@ -145,14 +144,14 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Respons
     if !store.lock().hear(id, Instant::now()) {
         return Err(Refusal::Unexpected);
     }
-    let limited = |limit: LimitExceeded| {
+    let limited = |limit: Refusal| {
         store.lock().limited(id, &limit);
-        Refusal::from(limit)
+        limit
     };
     let max = store.limits().progress.bytes;
     let wanted = request.length.unwrap_or(max);
     if wanted > max {
-        return Err(limited(LimitExceeded::Update(max)));
+        return Err(limited(Refusal::Update(max)));
     }
     // Held until the update is parsed: that takes more memory than the body.
     let _memory = store.memory(id, wanted).map_err(limited)?;
@@ -163,10 +162,10 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Respons
         return Ok(Response::empty(400));
     }
     if body.len() as u64 > max {
-        return Err(limited(LimitExceeded::Update(max)));
+        return Err(limited(Refusal::Update(max)));
     }
     let Some(progress) = progress::decode(&body) else { return Ok(Response::empty(400)) };
-    store::note_finished(store.run_dir(), id, &progress.msg);
+    store.note_finished(id, &progress.msg);
     store.lock().progress(id, progress, clock::now());
     Ok(Response::empty(200))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::progress;
 use super::receipt::{Receipt, Received, Sender};
-use crate::aggregator::limits::{self, LimitExceeded, Refusal};
+use crate::aggregator::limits::{self, Refusal};
 use crate::status::{self, Archive, Entry, Run};
 use crate::{item, remedies};
 use base::clock;
@@ -163,7 +163,7 @@ impl State {
     }
 
     /// Notes that `id` exceeded a limit.
-    pub(crate) fn limited(&mut self, id: &ResultId, limit: &LimitExceeded) {
+    pub(crate) fn limited(&mut self, id: &ResultId, limit: &Refusal) {
         if let Some(slot) = self.slot(id) {
             slot.limited = Some(limit.to_string());
             wake(&mut self.onlookers);
@@ -190,7 +190,7 @@ impl State {
         let slot = self.open_slot(id)?;
         if let Some(upload) = must_be_alone {
             if slot.upload.as_ref().is_some_and(|current| !current.is_stalled()) {
-                return Err(LimitExceeded::Uploading.into());
+                return Err(Refusal::Uploading);
             }
             if let Some(stalled) = slot.upload.replace(Arc::clone(upload)) {
                 stalled.evict();

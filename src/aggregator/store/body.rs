@@ -1,22 +1,21 @@
-//! A body on its way to the disk: counted, hashed once, and refused when it is too large or the disk too full.
+//! A body on its way to the disk: counted, hashed once, and refused when it is too large; and error reports among bodies.
 //!
-//! Does not know what the body means. Remembers the refusal, because readers on top of it (a decompressor, an unpacker)
-//! wrap errors until their kind is lost. Starts no thread.
+//! Remembers the refusal, because readers on top of it (a decompressor, an unpacker) wrap errors until their kind is lost.
+//! Starts no thread.
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::sync::Arc;
 
 use ring::digest::{Context, SHA256};
+use serde::Deserialize;
 
-use super::disk_share::{Claim, Space};
-use crate::aggregator::limits::{LimitExceeded, Refusal};
+use super::disk::{Claim, Space};
+use crate::aggregator::limits::{self, Refusal};
 use crate::aggregator::run::Sender;
 use base::http::Meter;
+use base::json::json;
 
-/// Bytes between two checks of the free space. A full gzip window of zeros of this length unpacks to 64 MiB, so that
-/// the default reserve outlives the time between two checks.
-const CHECK_EVERY: u64 = 64 << 10;
 /// Bytes written at a time.
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -42,23 +41,18 @@ pub(crate) struct Upload<R> {
 }
 
 /// Reads a body.
-pub(super) struct BodyReader<'a, R> {
+pub(super) struct BodyReader<R> {
     body: R,
-    claim: &'a Claim<'a>,
     max: u64,
-    /// Whether the body itself is written to the disk.
-    is_written: bool,
     digest: Context,
     bytes: u64,
-    check_at: u64,
     refusal: Option<Refusal>,
 }
 
-impl<'a, R: Read> BodyReader<'a, R> {
-    /// Reads at most `max` bytes of `body` while `claim` permits.
-    pub(super) fn new(body: R, max: u64, claim: &'a Claim<'a>) -> Self {
-        let digest = Context::new(&SHA256);
-        Self { body, claim, max, is_written: false, digest, bytes: 0, check_at: 0, refusal: None }
+impl<R: Read> BodyReader<R> {
+    /// Reads at most `max` bytes of `body`.
+    pub(super) fn new(body: R, max: u64) -> Self {
+        Self { body, max, digest: Context::new(&SHA256), bytes: 0, refusal: None }
     }
 
     /// The reason why reading failed.
@@ -66,108 +60,113 @@ impl<'a, R: Read> BodyReader<'a, R> {
         self.refusal.take()
     }
 
-    /// The bytes read so far.
-    pub(super) fn size(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Appends the rest to `file`, which has the first `written` bytes.
-    pub(super) fn copy_to(&mut self, file: &mut File, written: u64) -> io::Result<()> {
-        self.claim.take(Space::file(written)).map_err(|limit| self.fail(limit))?;
-        self.is_written = true;
+    /// Writes `start` and the rest to `file` while `claim` permits.
+    pub(super) fn copy_to(&mut self, start: &[u8], file: &mut File, claim: &Claim<'_>) -> io::Result<()> {
+        claim.take(Space::file(start.len() as u64)).map_err(|refusal| self.fail(refusal))?;
+        file.write_all(start)?;
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
-            match self.read(&mut buffer)? {
-                0 => return Ok(()),
-                count => file.write_all(&buffer[..count])?,
+            let count = self.read(&mut buffer)?;
+            if count == 0 {
+                return Ok(());
             }
+            claim.take(Space::bytes(count as u64)).map_err(|refusal| self.fail(refusal))?;
+            file.write_all(&buffer[..count])?;
         }
     }
 
-    /// The SHA-256 of what was read.
-    pub(super) fn digest(self) -> Sha256 {
+    /// The number of bytes that were read, and their SHA-256.
+    pub(super) fn finish(self) -> (u64, Sha256) {
         let mut digest = Sha256::default();
         digest.copy_from_slice(self.digest.finish().as_ref());
-        digest
+        (self.bytes, digest)
     }
 
-    fn fail(&mut self, refusal: impl Into<Refusal>) -> io::Error {
-        self.refusal = Some(refusal.into());
+    fn fail(&mut self, refusal: Refusal) -> io::Error {
+        self.refusal = Some(refusal);
         io::Error::other("the body was not read to its end")
     }
 }
 
-impl<R: Read> Read for BodyReader<'_, R> {
+impl<R: Read> Read for BodyReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(refusal) = self.refusal.take() {
             return Err(self.fail(refusal));
         }
-        if !self.is_written && self.bytes >= self.check_at {
-            self.check_at = self.bytes + CHECK_EVERY;
-            self.claim.check(Space::default()).map_err(|limit| self.fail(limit))?;
-        }
-        let count = loop {
-            match self.body.read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.fail(Refusal::of_body(error))),
-                Ok(count) => break count,
-            }
-        };
+        let count = self.body.read(buffer).map_err(|error| self.fail(Refusal::of_body(&error)))?;
         self.bytes += count as u64;
         if self.bytes > self.max {
-            return Err(self.fail(LimitExceeded::Sent(self.max)));
-        }
-        if self.is_written {
-            let more = Space { bytes: count as u64, inodes: 0 };
-            self.claim.take(more).map_err(|limit| self.fail(limit))?;
+            return Err(self.fail(Refusal::Sent(self.max)));
         }
         self.digest.update(&buffer[..count]);
         Ok(count)
     }
 }
 
+/// Whether a nameless body is the error report of an older worker: an object with `error` and nothing else.
+pub(super) fn is_bare_report(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Bare {
+        #[allow(dead_code, reason = "only its type counts")]
+        error: String,
+    }
+    serde_json::from_slice::<Bare>(body).is_ok()
+}
+
+/// The bytes to keep of an error report, and its sentence. A body that is not a report becomes the sentence of one.
+pub(super) fn report(body: Vec<u8>) -> (Vec<u8>, String) {
+    #[derive(Deserialize)]
+    struct Report {
+        error: String,
+    }
+    if let Ok(Report { error }) = serde_json::from_slice(&body) {
+        return (body, sentence(error));
+    }
+    let text = String::from_utf8_lossy(&body);
+    let text = if text.trim().is_empty() { "the worker gave no reason" } else { text.trim() };
+    (json!({ "error": text }).to_string().into_bytes(), sentence(text.to_owned()))
+}
+
+/// The part of an error that is kept in memory.
+pub(super) fn sentence(error: String) -> String {
+    limits::cut(error, limits::MAX_SENTENCE_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::disk_share::Disk;
     use super::*;
     use crate::aggregator::tests::fixture::Scratch;
     use client::protocol::ResultId;
-    use std::path::Path;
 
     const LARGE: u64 = 2 << 20;
 
-    fn disk() -> Disk {
-        Disk::open(Path::new("/tmp"), &[], &crate::config::Limits::default())
+    fn copy<R: Read>(reader: &mut BodyReader<R>, start: &[u8], file: &mut File) -> io::Result<()> {
+        reader.copy_to(start, file, &Claim::new(None, &ResultId::global("p")))
     }
 
     #[test]
     fn body_is_written_and_digested_whole() {
-        let disk = disk();
-        let id = ResultId::global("p");
-        let claim = disk.claim(&id);
         let scratch = Scratch::new();
         let path = scratch.run();
         for size in [0, 1, 7, BUFFER_BYTES, BUFFER_BYTES + 1, 9 * BUFFER_BYTES + 77] {
             let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             // Pieces that do not fit the buffer.
             let (first, second) = body.split_at(size / 3);
-            let mut reader = BodyReader::new(first.chain(second), u64::MAX, &claim);
+            let mut reader = BodyReader::new(first.chain(second), u64::MAX);
             let mut start = [0; 7];
             let read = reader.read(&mut start).unwrap();
             let mut file = File::create(&path).unwrap();
-            file.write_all(&start[..read]).unwrap();
-            reader.copy_to(&mut file, read as u64).unwrap();
+            copy(&mut reader, &start[..read], &mut file).unwrap();
             assert!(std::fs::read(&path).unwrap() == body, "{size}");
-            assert_eq!(reader.size(), size as u64);
-            assert_eq!(reader.digest(), ring::digest::digest(&SHA256, &body).as_ref(), "{size}");
+            let (bytes, digest) = reader.finish();
+            assert_eq!(bytes, size as u64);
+            assert_eq!(digest, ring::digest::digest(&SHA256, &body).as_ref(), "{size}");
         }
     }
 
     #[test]
     fn large_body_that_breaks_is_an_error_with_its_reason() {
-        let disk = disk();
-        let id = ResultId::global("p");
-        let claim = disk.claim(&id);
         struct Cut(u64);
         impl Read for Cut {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -177,25 +176,38 @@ mod tests {
         }
         let scratch = Scratch::new();
         let mut file = File::create(scratch.run()).unwrap();
-        let mut reader = BodyReader::new(Cut(LARGE * 2), u64::MAX, &claim);
-        reader.copy_to(&mut file, 0).unwrap_err();
+        let mut reader = BodyReader::new(Cut(LARGE * 2), u64::MAX);
+        copy(&mut reader, b"", &mut file).unwrap_err();
         assert!(matches!(reader.refusal(), Some(Refusal::Cut(_))));
-        let mut reader = BodyReader::new(Cut(LARGE * 9), LARGE * 2, &claim);
-        reader.copy_to(&mut file, 0).unwrap_err();
-        assert!(matches!(reader.refusal(), Some(Refusal::Limit(LimitExceeded::Sent(_)))));
+        let mut reader = BodyReader::new(Cut(LARGE * 9), LARGE * 2);
+        copy(&mut reader, b"", &mut file).unwrap_err();
+        assert_eq!(reader.refusal(), Some(Refusal::Sent(LARGE * 2)));
     }
 
     #[test]
     fn full_file_is_an_error_of_the_file() {
-        let disk = disk();
-        let id = ResultId::global("p");
-        let claim = disk.claim(&id);
         let mut full = File::options().write(true).open("/dev/full").unwrap();
         for size in [LARGE / 2, LARGE * 9] {
-            let mut reader = BodyReader::new(io::repeat(7).take(size), u64::MAX, &claim);
-            let error = reader.copy_to(&mut full, 0).unwrap_err();
+            let mut reader = BodyReader::new(io::repeat(7).take(size), u64::MAX);
+            let error = copy(&mut reader, b"", &mut full).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
             assert!(reader.refusal().is_none());
+        }
+    }
+
+    #[test]
+    fn reports_are_recognised_and_other_bodies_become_one() {
+        for (body, bare, error) in [
+            (r#"{"error":"no file"}"#, true, "no file"),
+            ("{\n\"error\" : \"no file\"}", true, "no file"),
+            (r#"{"error":"no file","pod":{}}"#, false, "no file"),
+            (r#"{"error":1}"#, false, r#"{"error":1}"#),
+            ("disk on fire\n", false, "disk on fire"),
+            ("", false, "the worker gave no reason"),
+            ("[", false, "["),
+        ] {
+            assert_eq!(is_bare_report(body.as_bytes()), bare, "{body}");
+            assert_eq!(report(body.into()).1, error, "{body}");
         }
     }
 }

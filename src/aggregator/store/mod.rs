@@ -4,20 +4,17 @@
 //! Both are written to a folder beside the run directory, on the same disk, and renamed. Everything else that must survive
 //! a crash (journal, authority, partial bodies) is in the folder `<run directory>.state`, which no archive contains.
 //!
-//! `body` reads an upload within its `disk_share`; `durable` writes files and folders for good; `journal` has a record of
-//! each change; `error_report` recognises reports of workers without a result; `verify` compares the files with what
-//! arrived; `finished` lists the tests that have finished. Nothing is written or read under the lock of the state. Knows
-//! neither HTTP nor permissions. Starts no thread.
+//! `body` reads an upload; `disk` shares the disk among results; `durable` writes files and folders for good; `journal` has a
+//! record of each change. Nothing is written or read under the lock of the state. Knows neither HTTP nor permissions. Starts
+//! no thread.
 
 mod body;
-mod disk_share;
+mod disk;
 mod durable;
-mod error_report;
-mod finished;
 pub(in crate::aggregator) mod journal;
-mod verify;
 
 use std::cell::OnceCell;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,24 +23,25 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 
-use crate::aggregator::limits::{self, LimitExceeded, Refusal};
+use crate::aggregator::limits::{self, Refusal};
 use crate::aggregator::run::{Receipt, ResultState, State};
 use crate::config::{self, Results};
 use crate::layout;
+use base::at::At as _;
 use base::http::Meter;
 use base::quota::{Permit, Quota};
 use base::{archive, clock, hex};
 use body::BodyReader;
 pub(crate) use body::{Sha256, Upload};
 use client::protocol::{DEFAULT_FILE_NAME, Failure, FailureKind, Lost, ResultId};
-use disk_share::{Claim, Disk, Space};
+use disk::{Claim, Disk, Space};
 use durable::{make_dir, put_in_place, remove, sync_tree, write_new};
-pub(crate) use finished::note as note_finished;
 use journal::{Journal, Record};
-pub(crate) use verify::verify;
 
 /// How long an upload waits for another one of the same result.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum bytes of the list of finished tests of a plugin; the names of all tests of Kubernetes have two MiB.
+const MAX_FINISHED_BYTES: u64 = 4 << 20;
 
 /// The store of one run.
 pub(crate) struct Store {
@@ -126,11 +124,11 @@ impl Store {
     }
 
     /// Memory for a body of `bytes` for `id`; small ones need no permit.
-    pub(crate) fn memory(&self, id: &ResultId, bytes: u64) -> Result<Option<Permit<String>>, LimitExceeded> {
+    pub(crate) fn memory(&self, id: &ResultId, bytes: u64) -> Result<Option<Permit<String>>, Refusal> {
         if bytes <= limits::SMALL_BODY_BYTES {
             return Ok(None);
         }
-        self.memory.take(&id.plugin, bytes).map(Some).ok_or(LimitExceeded::Memory)
+        self.memory.take(&id.plugin, bytes).map(Some).ok_or(Refusal::Memory)
     }
 
     /// Stores a body. Once this returns its digest, the result survives a crash.
@@ -138,10 +136,8 @@ impl Store {
         let meter = Arc::clone(&upload.meter);
         let accepted = self.begin(id, &upload).and_then(|()| {
             let place = self.new_place();
-            // The reserve of the disk is for error reports, among others.
-            let disk = if upload.is_error { &Disk::endless() } else { &self.disk };
             // Released after the files are removed.
-            let claim = disk.claim(id);
+            let claim = Claim::new((!upload.is_error).then_some(&self.disk), id);
             let accepted = self.store(id, upload, &place, &claim);
             // At the end of the run the whole folder is removed.
             if !self.closing.load(Ordering::Relaxed)
@@ -205,10 +201,8 @@ impl Store {
                 failure.error()
             );
         }
-        let failed = || ResultState::Failed {
-            error: error_report::sentence(failure.error().to_owned()),
-            kind: failure.kind,
-        };
+        let failed =
+            || ResultState::Failed { error: body::sentence(failure.error().to_owned()), kind: failure.kind };
         let body = serde_json::Value::from(failure.report.clone()).to_string();
         for id in ids {
             match self.put_error(&id, body.as_bytes(), failed()) {
@@ -267,6 +261,43 @@ impl Store {
         }
     }
 
+    /// Appends the test that the message of an update reports as finished to the list of its plugin, from which another run
+    /// can resume. Best effort.
+    pub(crate) fn note_finished(&self, id: &ResultId, message: &str) {
+        if !id.is_global() || layout::ran_test(message).is_none() || message.contains('\n') {
+            return;
+        }
+        let path = self.run_dir().join(layout::ran(&id.plugin));
+        let append = || -> io::Result<()> {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            let mut file = File::options().create(true).append(true).open(&path)?;
+            if file.metadata()?.len() < MAX_FINISHED_BYTES {
+                // One write, since several threads append.
+                file.write_all(format!("{message}\n").as_bytes())?;
+            }
+            Ok(())
+        };
+        if let Err(error) = append() {
+            log::debug!("`{}`: {error}", path.display());
+        }
+    }
+
+    /// Compares the files of all results with what arrived, except those that were unpacked, once no more arrive. One that
+    /// differs, or cannot be read, becomes a failure; returns how many did.
+    pub(crate) fn verify(&self) -> usize {
+        let arrived: Vec<(ResultId, String)> = self.lock().arrived().collect();
+        let mut failed = 0;
+        for (id, sha256) in arrived {
+            if let Err(error) = verify(&self.results(&id), &sha256) {
+                failed += 1;
+                self.lock().settle(&id, ResultState::Awaited);
+                let why = format!("the aggregator's disk does not hold the result that arrived: {error:#}");
+                self.record(&Failure::new(id, why));
+            }
+        }
+        failed
+    }
+
     /// Ends all uploads under way.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
@@ -291,7 +322,7 @@ impl Store {
         let mut state = self.lock();
         loop {
             match state.begin(id, &upload.sender, alone.then_some(&upload.meter)) {
-                Err(Refusal::Limit(LimitExceeded::Uploading)) if Instant::now() < deadline => {
+                Err(Refusal::Uploading) if Instant::now() < deadline => {
                     let waited = self.free.wait_timeout(state, CHECK_INTERVAL);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                 }
@@ -311,73 +342,48 @@ impl Store {
         let Upload { body, length, is_archive, is_error, name, digest: announced, sender, meter } = upload;
         let max = if is_error { limits::MAX_REPORT_BYTES } else { self.limits.results.bytes };
         if length.is_some_and(|length| length > max) {
-            return Err(LimitExceeded::Sent(max).into());
+            return Err(Refusal::Sent(max));
         }
-        // The folder itself counts, and an upload that certainly does not fit is not begun.
-        claim.check(Space { bytes: length.unwrap_or(0), inodes: 0 })?;
+        // An upload that certainly does not fit is not begun.
+        claim.check(Space::bytes(length.unwrap_or(0)))?;
         claim.take(Space::file(0))?;
         make_dir(place, 0o755)?;
-        let mut reader = BodyReader::new(body, max, claim);
+        let file = place.join(name.as_deref().unwrap_or(DEFAULT_FILE_NAME));
+        let (mut reader, mut may_be_report) = (BodyReader::new(body, max), is_error);
         let mut read = || {
-            let (start, memory) = self.start_of(id, &mut reader, length, is_error, name.is_none())?;
-            if is_error || name.is_none() && error_report::is_bare(&start) {
-                return Ok(Some((start, memory)));
+            let mut start = Vec::new();
+            // Older workers send reports without a name, and as archives.
+            if name.is_none() {
+                reader.by_ref().take(1).read_to_end(&mut start).map_err(anyhow::Error::from)?;
+                may_be_report |= start == b"{";
             }
-            if is_archive {
+            if is_archive && !may_be_report {
                 unpack(id, start.chain(reader.by_ref()), place, &self.limits.results, &meter, claim)?;
                 // The archive may end before the body does.
                 io::copy(&mut reader, &mut io::sink()).map_err(anyhow::Error::from)?;
-                sync_tree(place)?;
-            } else {
-                let name = name.as_deref().unwrap_or(DEFAULT_FILE_NAME);
-                write_new(&place.join(name), |file| {
-                    file.write_all(&start)?;
-                    reader.copy_to(file, start.len() as u64)
-                })?;
+                return Ok(sync_tree(place)?);
             }
-            Ok(None)
+            Ok(write_new(&file, |out| reader.copy_to(&start, out, claim))?)
         };
-        let report = read().map_err(|error: Refusal| reader.refusal().unwrap_or(error))?;
-        let (size, digest) = (reader.size(), reader.digest());
+        read().map_err(|error: Refusal| reader.refusal().unwrap_or(error))?;
+        let (size, digest) = reader.finish();
         if announced.is_some_and(|announced| announced != digest) {
             return Err(Refusal::Digest);
         }
-        if let Some((body, _memory)) = report {
-            self.put_report(id, body)?;
-        } else {
-            let known = self.lock().receipt(id).cloned().unwrap_or_default();
-            let (arrived, sha256) = (Some(clock::now()), hex(digest));
-            let receipt = Receipt { arrived, size, sha256, unpacked: is_archive, sender, ..known };
-            self.put_result(id, place, receipt)?;
-            claim.keep();
+        if may_be_report && size <= limits::MAX_REPORT_BYTES {
+            // Held until the report is parsed and written, which takes more memory than the body.
+            let _memory = self.memory(id, size)?;
+            let body = fs::read(&file).at("cannot read", &file)?;
+            if is_error || body::is_bare_report(&body) {
+                return self.put_report(id, body).map(|()| digest);
+            }
         }
+        let known = self.lock().receipt(id).cloned().unwrap_or_default();
+        let (arrived, sha256) = (Some(clock::now()), hex(digest));
+        let receipt = Receipt { arrived, size, sha256, unpacked: is_archive, sender, ..known };
+        self.put_result(id, place, receipt)?;
+        claim.keep();
         Ok(digest)
-    }
-
-    /// Reads all of an error report, and of a nameless body enough to recognise one of an older worker. The permit is for
-    /// the memory of the report until it is parsed and written.
-    fn start_of<R: Read>(
-        &self,
-        id: &ResultId,
-        reader: &mut BodyReader<'_, R>,
-        length: Option<u64>,
-        is_error: bool,
-        is_nameless: bool,
-    ) -> Result<(Vec<u8>, Option<Permit<String>>), Refusal> {
-        let (mut start, mut memory) = (Vec::new(), None);
-        let mut read = |max: u64, start: &mut Vec<u8>| {
-            reader.by_ref().take(max).read_to_end(start).map_err(anyhow::Error::from)
-        };
-        if !is_error && is_nameless {
-            read(error_report::START_BYTES, &mut start)?;
-        }
-        if is_error || is_nameless && error_report::may_be_bare(&start) {
-            let length = length.unwrap_or(u64::MAX).min(limits::MAX_REPORT_BYTES);
-            memory = self.memory(id, length)?;
-            // One byte more makes the reader refuse a report that is too long.
-            read(limits::MAX_REPORT_BYTES + 1 - start.len() as u64, &mut start)?;
-        }
-        Ok((start, memory))
     }
 
     /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
@@ -410,7 +416,7 @@ impl Store {
         if matches!(before, Some(ResultState::Failed { kind: FailureKind::TimedOut, .. })) {
             return Ok(());
         }
-        let (body, error) = error_report::parse(body);
+        let (body, error) = body::report(body);
         // Only the aggregator decides that a time limit is over.
         let skipped = FailureKind::of(&error) == FailureKind::Skipped;
         let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
@@ -462,14 +468,10 @@ impl Store {
     fn note(&self, id: &ResultId, refusal: &Refusal) {
         match refusal {
             Refusal::Unexpected | Refusal::Duplicate | Refusal::Cut(_) | Refusal::Stalled => {}
-            // A retry would be as large.
-            Refusal::Limit(limit) if limit.is_final() => {
-                self.record(&Failure::new(id.clone(), refusal.to_string()));
-            }
             // The body is not at fault.
-            Refusal::Limit(limit @ (LimitExceeded::Uploading | LimitExceeded::Memory)) => {
-                self.lock().limited(id, limit);
-            }
+            Refusal::Uploading | Refusal::Memory => self.lock().limited(id, refusal),
+            // A retry would be as large.
+            _ if refusal.code() == 413 => self.record(&Failure::new(id.clone(), refusal.to_string())),
             _ => self.lock().refuse(id, refusal.to_string(), Instant::now()),
         }
     }
@@ -558,6 +560,17 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
+/// Compares the only file of a result.
+fn verify(folder: &Path, sha256: &str) -> anyhow::Result<()> {
+    let files =
+        folder.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>).at("cannot read", folder)?;
+    ensure!(files.len() == 1, "it has {} files", files.len());
+    let file = files[0].path();
+    let found = hex(base::file_sha256(&file).at("cannot read", &file)?);
+    ensure!(found == sha256, "SHA-256 {found} instead of {sha256}");
+    Ok(())
+}
+
 /// Unpacks the archive `body` of `id` into the folder `place`.
 fn unpack(
     id: &ResultId,
@@ -577,7 +590,7 @@ fn unpack(
     };
     let unpacked = archive::unpack_within(body, place, &limits, may_write);
     if let Some(limit) = exceeded.into_inner() {
-        return Err(limit.into());
+        return Err(limit);
     }
     let skipped = unpacked?.skipped;
     if skipped > 0 {

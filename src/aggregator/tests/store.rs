@@ -11,7 +11,8 @@ use crate::aggregator::limits::Refusal;
 use crate::aggregator::run::ResultState;
 use crate::aggregator::run::Sender;
 use crate::aggregator::store::{Store, Upload};
-use crate::layout::{JOURNAL, state_dir};
+use crate::config;
+use crate::layout::{self, JOURNAL, state_dir};
 use base::http::Meter;
 use client::protocol::{Failure, FailureKind, ResultId};
 
@@ -500,4 +501,56 @@ fn names_that_are_no_folders_cannot_be_expected() {
     for id in [node(".."), node("a/b"), node(""), ResultId::global("a\0b"), node(&"n".repeat(256))] {
         assert!(Store::open(&scratch.run(), &[id], limits()).is_err());
     }
+}
+
+#[test]
+fn an_altered_or_missing_result_fails_unless_it_was_unpacked() {
+    let scratch = Scratch::new();
+    let ids = ["sound", "altered", "gone", "packed"].map(ResultId::global);
+    let open = || Store::open(&scratch.run(), &ids, config::Limits::default()).unwrap();
+    let store = open();
+    let [_, altered, gone, packed] = &ids;
+    for id in &ids[..3] {
+        store.accept(id, Upload { name: Some("f".into()), ..plain(b"x") }).unwrap();
+    }
+    let folder = base::temp::Folder::new().unwrap();
+    std::fs::write(folder.join("f"), "x").unwrap();
+    let archive = base::archive::pack(&folder, None, Vec::new()).unwrap();
+    store.accept(packed, Upload { is_archive: true, ..plain(&archive) }).unwrap();
+    assert_eq!(store.verify(), 0);
+    // The digests outlive the aggregator.
+    drop(store);
+    let store = open();
+    for id in [altered, packed] {
+        std::fs::write(store.results(id).join("f"), "y").unwrap();
+    }
+    std::fs::remove_file(store.results(gone).join("f")).unwrap();
+    assert_eq!(store.verify(), 2);
+    assert_eq!(store.verify(), 0, "each fails once");
+    let list = serde_json::to_value(store.lock().received()).unwrap();
+    for (at, words) in [(0, None), (1, Some("SHA-256")), (2, Some("it has 0 files")), (3, None)] {
+        assert_eq!(list[at]["error"].is_string(), words.is_some(), "{list}");
+        assert_eq!(list[at]["failed"].is_string(), words.is_some(), "{list}");
+        if let Some(words) = words {
+            let report = store.results(&ids[at]).parent().unwrap().with_file_name("errors/global/error.json");
+            assert!(std::fs::read_to_string(report).unwrap().contains(words));
+        }
+    }
+}
+
+#[test]
+fn finished_tests_are_noted_up_to_the_limit() {
+    let scratch = Scratch::new();
+    let (id, node) = (ResultId::global("e2e"), ResultId::on_node("e2e", "n"));
+    let store = scratch.open(&[id.clone(), node.clone()]);
+    for message in ["Test Suite starting", "PASSED [sig-a] a", "FAILED b", "PASSED two\nlines", ""] {
+        store.note_finished(&id, message);
+    }
+    store.note_finished(&node, "PASSED c");
+    let path = scratch.run().join(layout::ran("e2e"));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "PASSED [sig-a] a\nFAILED b\n");
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(4 << 20).unwrap();
+    store.note_finished(&id, "PASSED d");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 << 20);
+    assert_eq!(layout::plugin_of_ran(&layout::ran("e2e")), Some("e2e"));
 }

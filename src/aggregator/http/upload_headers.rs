@@ -1,10 +1,14 @@
-//! The file name that a worker requests for its result: the `filename` of a `Content-Disposition` header.
+//! The headers of an upload: the file name in `Content-Disposition`, and the digest in `Repr-Digest`. Pure.
 //!
-//! Reads the header as the servers that existing workers were written against do: RFC 2183 with the encoding of RFC 2231, and
-//! makes the name harmless. An invalid header means no name.
+//! Reads `Content-Disposition` as the servers that existing workers were written against do (RFC 2183 with the encoding of
+//! RFC 2231), and makes the name harmless; an invalid header means no name.
 
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::aggregator::store::Sha256;
 use client::protocol::DEFAULT_FILE_NAME;
 
 /// File systems refuse longer names.
@@ -110,6 +114,31 @@ fn decoded(text: &str) -> Option<String> {
     if is_known { base::percent_decoded(encoded) } else { None }
 }
 
+/// The value of `Repr-Digest` in a response.
+pub(super) fn digest_text(digest: &Sha256) -> String {
+    format!("sha-256=:{}:", STANDARD.encode(digest))
+}
+
+/// The SHA-256 in all lines of `Repr-Digest`, if any; other kinds are ignored. `None` for a malformed line or two
+/// digests that differ.
+pub(super) fn announced_digest<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Option<Sha256>> {
+    let mut found = None;
+    for member in lines.flat_map(|line| line.split(',')) {
+        let (kind, value) = member.trim().split_once('=')?;
+        let (value, parameters) = value.strip_prefix(':').and_then(|value| value.split_once(':'))?;
+        if !parameters.is_empty() && !parameters.starts_with(';') {
+            return None;
+        }
+        if kind.eq_ignore_ascii_case("sha-256") {
+            let digest: Sha256 = STANDARD.decode(value).ok().and_then(|d| d.try_into().ok())?;
+            if *found.get_or_insert(digest) != digest {
+                return None;
+            }
+        }
+    }
+    Some(found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,5 +228,31 @@ mod tests {
             let name = file_name(&header);
             assert!(harmless(&name).as_deref() == Some(&name), "{header:?} gave {name:?}");
         }
+    }
+
+    #[test]
+    fn digests_are_those_of_rfc_9530() {
+        let (zeros, ones) = (digest_text(&[0; 32]), digest_text(&[1; 32]));
+        let check = |lines: &[&str], expected| {
+            assert_eq!(announced_digest(lines.iter().copied()), expected, "{lines:?}");
+        };
+        check(&[], Some(None));
+        for lines in [
+            &[zeros.as_str()][..],
+            &[&format!("sha-512=:AA==:, {}", zeros.replace("sha", "SHA"))],
+            &[&format!("{zeros};q=1")],
+            &["sha-512=:AA==:", &zeros],
+            &[&zeros, &zeros],
+            &[&zeros, "crc-32=:AQIDBA==:"],
+        ] {
+            check(lines, Some(Some([0; 32])));
+        }
+        check(&["sha-512=:AA==:"], Some(None));
+        check(&[&zeros, &ones], None);
+        for bad in ["", "sha-256", "sha-256=AA==", "sha-256=:AA==:", "sha-256=:%%:", "sha-256=::"] {
+            check(&[bad], None);
+            check(&[&zeros, bad], None);
+        }
+        check(&[&format!("{zeros}x")], None);
     }
 }

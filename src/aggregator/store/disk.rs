@@ -12,59 +12,45 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::aggregator::limits::{LimitExceeded, Unit};
+use crate::aggregator::limits::Refusal;
 use crate::{config, layout};
 use base::sys;
 use client::protocol::ResultId;
 
 /// Space of a file comes in blocks.
 const BLOCK: u64 = 4 << 10;
-/// Claimed in advance, so that free space is not queried for each small file.
-const AHEAD: Space = Space { bytes: 64 << 10, inodes: 8 };
+/// The units of [`Space`].
+const UNITS: [&str; 2] = ["bytes", "inodes"];
 
-/// Space on a disk.
+/// Space on a disk: bytes and inodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Space {
-    pub(crate) bytes: u64,
-    pub(crate) inodes: u64,
-}
+pub(super) struct Space([u64; 2]);
 
 impl Space {
-    /// The space of a file.
-    pub(crate) fn file(bytes: u64) -> Self {
-        Self { bytes: bytes.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX), inodes: 1 }
+    pub(super) fn bytes(bytes: u64) -> Self {
+        Self([bytes, 0])
     }
 
-    fn each(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
-        Self { bytes: with(self.bytes, other.bytes), inodes: with(self.inodes, other.inodes) }
+    /// The space of a file.
+    pub(super) fn file(bytes: u64) -> Self {
+        Self([bytes.checked_next_multiple_of(BLOCK).unwrap_or(u64::MAX), 1])
     }
 
     fn plus(self, other: Self) -> Self {
-        self.each(other, u64::saturating_add)
+        Self([0, 1].map(|unit| self.0[unit].saturating_add(other.0[unit])))
     }
 
     fn less(self, other: Self) -> Self {
-        self.each(other, u64::saturating_sub)
+        Self([0, 1].map(|unit| self.0[unit].saturating_sub(other.0[unit])))
     }
 
     fn part(self, count: usize) -> Self {
-        let count = count.max(1) as u64;
-        Self { bytes: self.bytes / count, inodes: self.inodes / count }
+        Self(self.0.map(|amount| amount / count.max(1) as u64))
     }
 
-    /// The resource of which it has less than `other`.
-    fn short_of(self, other: Self) -> Option<Unit> {
-        if self.bytes < other.bytes {
-            return Some(Unit::Bytes);
-        }
-        (self.inodes < other.inodes).then_some(Unit::Inodes)
-    }
-
-    fn of(self, unit: Unit) -> u64 {
-        match unit {
-            Unit::Bytes => self.bytes,
-            Unit::Inodes => self.inodes,
-        }
+    /// The unit of which it has less than `other`.
+    fn short_of(self, other: Self) -> Option<usize> {
+        [0, 1].into_iter().find(|&unit| self.0[unit] < other.0[unit])
     }
 }
 
@@ -86,7 +72,8 @@ impl Held {
 #[derive(Default)]
 struct Sums {
     results: HashMap<ResultId, Held>,
-    plugins: HashMap<String, Space>,
+    /// Space and number of the results of each plugin.
+    plugins: HashMap<String, (Space, usize)>,
     used: Space,
     unused: Space,
 }
@@ -97,9 +84,12 @@ impl Sums {
     }
 
     fn set(&mut self, id: &ResultId, held: Held) {
-        let before = self.results.insert(id.clone(), held).unwrap_or_default();
-        let plugin = self.plugins.entry(id.plugin.clone()).or_default();
-        for used in [plugin, &mut self.used] {
+        let (used, count) = self.plugins.entry(id.plugin.clone()).or_default();
+        let before = self.results.insert(id.clone(), held).unwrap_or_else(|| {
+            *count += 1;
+            Held::default()
+        });
+        for used in [used, &mut self.used] {
             *used = used.less(before.used).plus(held.used);
         }
         self.unused = self.unused.less(before.unused()).plus(held.unused());
@@ -107,7 +97,7 @@ impl Sums {
 }
 
 /// The disk of a run.
-pub(crate) struct Disk {
+pub(super) struct Disk {
     dir: PathBuf,
     reserve: Space,
     /// The maximum of one plugin.
@@ -121,32 +111,21 @@ impl Disk {
     /// The disk of the plugins' folders in `dir`, which may contain results from before a restart.
     pub(super) fn open(dir: &Path, ids: &[ResultId], limits: &config::Limits) -> Self {
         let unless_zero = |limit: u64| if limit == 0 { u64::MAX } else { limit };
+        let reserve = Space([limits.results.free_bytes, limits.results.free_inodes]);
+        let run = unless_zero(limits.run.bytes / 2);
         let mut sums = Sums::default();
         for id in ids {
             let path = dir.join(&id.plugin).join(layout::RESULTS).join(&id.node);
             sums.set(id, Held { used: used(&path), share: Space::default() });
         }
-        let reserve = Space { bytes: limits.results.free_bytes, inodes: limits.results.free_inodes };
-        let run = unless_zero(limits.run.bytes / 2);
-        let all = free(dir).less(reserve).plus(sums.used);
-        let all = Space { bytes: all.bytes.min(run), ..all };
-        let mut counts: HashMap<&str, usize> = HashMap::new();
-        let known: Vec<ResultId> = sums.results.keys().cloned().collect();
-        known.iter().for_each(|id| *counts.entry(&id.plugin).or_default() += 1);
-        for id in &known {
-            let share = all.part(counts.len()).part(counts[id.plugin.as_str()]);
+        let Space([bytes, inodes]) = free(dir).less(reserve).plus(sums.used);
+        let part = Space([bytes.min(run), inodes]).part(sums.plugins.len());
+        for id in ids {
+            let share = part.part(sums.plugins[&id.plugin].1);
             sums.set(id, Held { share, ..sums.get(id) });
         }
-        let plugin =
-            Space { bytes: unless_zero(limits.plugin.bytes), inodes: unless_zero(limits.plugin.inodes) };
+        let plugin = Space([limits.plugin.bytes, limits.plugin.inodes].map(unless_zero));
         Self { dir: dir.to_owned(), reserve, plugin, run, sums: Mutex::new(sums) }
-    }
-
-    /// A disk without limits, for error reports.
-    pub(super) fn endless() -> Self {
-        let (dir, reserve) = (PathBuf::new(), Space::default());
-        let plugin = Space { bytes: u64::MAX, inodes: u64::MAX };
-        Self { dir, reserve, plugin, run: u64::MAX, sums: Mutex::default() }
     }
 
     /// Expects one more result, of a node that has joined.
@@ -163,11 +142,6 @@ impl Disk {
         sums.set(id, Held { used: Space::default(), share });
     }
 
-    /// An empty claim for an upload of `id`.
-    pub(super) fn claim<'a>(&'a self, id: &'a ResultId) -> Claim<'a> {
-        Claim { disk: self, id, taken: Cell::default(), left: Cell::default() }
-    }
-
     /// Notes that `id` is settled.
     pub(super) fn done(&self, id: &ResultId) {
         let mut sums = self.lock();
@@ -175,40 +149,30 @@ impl Disk {
         sums.set(id, held);
     }
 
-    fn take(&self, id: &ResultId, more: Space) -> Result<(), LimitExceeded> {
-        self.take_of(free(&self.dir), id, more)
-    }
-
-    fn take_of(&self, free: Space, id: &ResultId, more: Space) -> Result<(), LimitExceeded> {
+    fn take(&self, free: Space, id: &ResultId, more: Space) -> Result<(), Refusal> {
         if let Some(unit) = free.short_of(self.reserve.plus(more)) {
-            return Err(LimitExceeded::Disk(free.of(unit), self.reserve.of(unit), unit));
+            return Err(Refusal::Reserve(free.0[unit], self.reserve.0[unit], UNITS[unit]));
         }
         let mut sums = self.lock();
-        if sums.used.plus(more).bytes > self.run {
-            return Err(LimitExceeded::Run(self.run));
+        let Space([left, _]) = Space::bytes(self.run).less(sums.used);
+        if left < more.0[0] {
+            return Err(Refusal::Run(self.run));
         }
-        let plugin = sums.plugins.get(&id.plugin).copied().unwrap_or_default();
+        let (plugin, _) = sums.plugins.get(&id.plugin).copied().unwrap_or_default();
         if let Some(unit) = self.plugin.short_of(plugin.plus(more)) {
-            return Err(LimitExceeded::Plugin(self.plugin.of(unit), unit));
+            return Err(Refusal::Plugin(self.plugin.0[unit], UNITS[unit]));
         }
         let held = sums.get(id);
         let used = held.used.plus(more);
         if held.share.short_of(used).is_some() {
+            let Space([bytes, inodes]) = free.less(self.reserve);
             let others = sums.unused.less(held.unused());
-            let bytes = free.bytes.min(self.reserve.bytes.saturating_add(self.run - sums.used.bytes));
-            let left = Space { bytes, ..free };
-            if let Some(unit) = left.short_of(self.reserve.plus(others).plus(more)) {
-                return Err(LimitExceeded::Share(held.share.of(unit), unit));
+            if let Some(unit) = Space([bytes.min(left), inodes]).short_of(others.plus(more)) {
+                return Err(Refusal::Share(held.share.0[unit], UNITS[unit]));
             }
         }
         sums.set(id, Held { used, ..held });
         Ok(())
-    }
-
-    fn release(&self, id: &ResultId, space: Space) {
-        let mut sums = self.lock();
-        let held = sums.get(id);
-        sums.set(id, Held { used: held.used.less(space), ..held });
     }
 
     fn lock(&self) -> MutexGuard<'_, Sums> {
@@ -218,54 +182,49 @@ impl Disk {
 
 /// The space of one upload, released when it is dropped.
 pub(super) struct Claim<'a> {
-    disk: &'a Disk,
+    /// `None` for error reports, which the reserve is for.
+    disk: Option<&'a Disk>,
     id: &'a ResultId,
     taken: Cell<Space>,
-    /// The part of `taken` that was claimed in advance.
-    left: Cell<Space>,
 }
 
-impl Claim<'_> {
-    /// Takes `more`.
-    pub(super) fn take(&self, more: Space) -> Result<(), LimitExceeded> {
-        let left = self.left.get();
-        if left.short_of(more).is_none() {
-            self.left.set(left.less(more));
-            return Ok(());
-        }
-        let take = |ahead| {
-            let wanted = more.plus(ahead).less(left);
-            self.disk.take(self.id, wanted)?;
-            self.taken.set(self.taken.get().plus(wanted));
-            self.left.set(left.plus(wanted).less(more));
-            Ok(())
-        };
-        // Without space to claim in advance, `more` may still fit.
-        take(AHEAD).or_else(|_| take(Space::default()))
+impl<'a> Claim<'a> {
+    pub(super) fn new(disk: Option<&'a Disk>, id: &'a ResultId) -> Self {
+        Self { disk, id, taken: Cell::default() }
     }
 
-    /// Whether `more` could be taken.
-    pub(super) fn check(&self, more: Space) -> Result<(), LimitExceeded> {
-        self.disk.take(self.id, more)?;
-        self.disk.release(self.id, more);
+    /// Takes `more`.
+    pub(super) fn take(&self, more: Space) -> Result<(), Refusal> {
+        if let Some(disk) = self.disk {
+            disk.take(free(&disk.dir), self.id, more)?;
+            self.taken.set(self.taken.get().plus(more));
+        }
         Ok(())
     }
 
-    /// Keeps the space that was used.
+    /// Whether `more` could be taken.
+    pub(super) fn check(&self, more: Space) -> Result<(), Refusal> {
+        Self::new(self.disk, self.id).take(more)
+    }
+
+    /// Keeps what was taken.
     pub(super) fn keep(&self) {
-        self.disk.release(self.id, self.left.take());
-        self.taken.set(Space::default());
+        self.taken.take();
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.disk.release(self.id, self.taken.get());
+        if let Some(disk) = self.disk {
+            let mut sums = disk.lock();
+            let held = sums.get(self.id);
+            sums.set(self.id, Held { used: held.used.less(self.taken.get()), ..held });
+        }
     }
 }
 
 fn free(dir: &Path) -> Space {
-    Space { bytes: sys::free_bytes(dir), inodes: sys::free_inodes(dir) }
+    Space([sys::free_bytes(dir), sys::free_inodes(dir)])
 }
 
 /// The space of a file or folder, as far as it is readable.
@@ -283,7 +242,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn space(mib: u64) -> Space {
-        Space { bytes: mib * MIB, inodes: mib }
+        Space([mib * MIB, mib])
     }
 
     fn id(plugin: &str) -> ResultId {
@@ -312,16 +271,16 @@ mod tests {
     #[test]
     fn what_others_have_not_used_of_theirs_is_not_taken() {
         let disk = disk(|_| {});
-        let take = |left: u64, plugin: &str, mib: u64| disk.take_of(space(left), &id(plugin), space(mib));
+        let take = |left: u64, plugin: &str, mib: u64| disk.take(space(left), &id(plugin), space(mib));
         assert_eq!(take(100, "a", 30), Ok(()));
-        assert_eq!(take(70, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)));
+        assert_eq!(take(70, "a", 1), Err(Refusal::Share(30 * MIB, "bytes")));
         assert_eq!(take(70, "b", 20), Ok(()));
-        assert_eq!(take(50, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)), "b may need ten more");
+        assert_eq!(take(50, "a", 1), Err(Refusal::Share(30 * MIB, "bytes")), "b may need ten more");
         disk.done(&id("b"));
         assert_eq!(take(50, "a", 10), Ok(()), "b needs no more");
-        assert_eq!(take(40, "a", 1), Err(LimitExceeded::Share(30 * MIB, Unit::Bytes)), "c may need thirty");
+        assert_eq!(take(40, "a", 1), Err(Refusal::Share(30 * MIB, "bytes")), "c may need thirty");
         assert_eq!(take(40, "c", 30), Ok(()), "its part was always there");
-        assert_eq!(take(10, "b", 1), Err(LimitExceeded::Disk(10 * MIB, 10 * MIB, Unit::Bytes)));
+        assert_eq!(take(10, "b", 1), Err(Refusal::Reserve(10 * MIB, 10 * MIB, "bytes")));
     }
 
     #[test]
@@ -332,8 +291,8 @@ mod tests {
         disk.run = 90 * MIB;
         let shares = [(id("job"), 45), (ids[0].clone(), 15), (ids[1].clone(), 15), (ids[2].clone(), 15)];
         share(&disk, shares);
-        let take = |left: u64, id: &ResultId, mib: u64| disk.take_of(space(left), id, space(mib));
-        let full = Err(LimitExceeded::Share(15 * MIB, Unit::Bytes));
+        let take = |left: u64, id: &ResultId, mib: u64| disk.take(space(left), id, space(mib));
+        let full = Err(Refusal::Share(15 * MIB, "bytes"));
         assert_eq!(take(100, &ids[0], 16), full);
         assert_eq!(take(100, &ids[0], 15), Ok(()));
         assert_eq!(take(85, &ids[0], 1), full);
@@ -348,11 +307,7 @@ mod tests {
         disk.done(&ids[2]);
         assert_eq!(take(85, &ids[0], 10), Ok(()), "what a settled result has left is free");
         assert_eq!(take(75, &ids[0], 1), full);
-        assert_eq!(
-            take(75, &ids[2], 1),
-            Err(LimitExceeded::Share(0, Unit::Bytes)),
-            "its part was given away"
-        );
+        assert_eq!(take(75, &ids[2], 1), Err(Refusal::Share(0, "bytes")), "its part was given away");
         assert_eq!(take(75, &ids[1], 10), Ok(()));
         assert_eq!(take(65, &node("late"), 10), Ok(()));
         assert_eq!(take(55, &id("job"), 45), Ok(()));
@@ -365,45 +320,33 @@ mod tests {
         let ids = [id("job"), ResultId::on_node("p", "a"), ResultId::on_node("p", "b")];
         let dir = base::temp::Folder::new().unwrap();
         let disk = Disk::open(&dir, &ids, &limits);
-        assert_eq!(ids.map(|id| disk.lock().get(&id).share.bytes), [4 << 10, 2 << 10, 2 << 10]);
+        assert_eq!(ids.map(|id| disk.lock().get(&id).share.0[0]), [4 << 10, 2 << 10, 2 << 10]);
     }
 
     #[test]
     fn inodes_are_shared_as_bytes_are() {
         let disk = disk(|_| {});
-        let inodes = |inodes| Space { bytes: 0, inodes };
-        assert_eq!(disk.take_of(space(100), &id("a"), inodes(30)), Ok(()));
-        assert_eq!(disk.take_of(space(70), &id("a"), inodes(1)), Err(LimitExceeded::Share(30, Unit::Inodes)));
-        assert_eq!(
-            disk.take_of(space(10), &id("b"), inodes(1)),
-            Err(LimitExceeded::Disk(10, 10, Unit::Inodes))
-        );
+        let inodes = |inodes| Space([0, inodes]);
+        assert_eq!(disk.take(space(100), &id("a"), inodes(30)), Ok(()));
+        assert_eq!(disk.take(space(70), &id("a"), inodes(1)), Err(Refusal::Share(30, "inodes")));
+        assert_eq!(disk.take(space(10), &id("b"), inodes(1)), Err(Refusal::Reserve(10, 10, "inodes")));
     }
 
     #[test]
     fn the_limits_of_a_plugin_and_of_the_run_hold_whatever_there_is() {
-        let capped = disk(|disk| disk.plugin = Space { bytes: 5 * MIB, inodes: 3 });
-        assert_eq!(
-            capped.take_of(space(100), &id("a"), space(4)),
-            Err(LimitExceeded::Plugin(3, Unit::Inodes))
-        );
-        assert_eq!(
-            capped.take_of(space(100), &id("a"), space(6)),
-            Err(LimitExceeded::Plugin(5 * MIB, Unit::Bytes))
-        );
+        let capped = disk(|disk| disk.plugin = Space([5 * MIB, 3]));
+        assert_eq!(capped.take(space(100), &id("a"), space(4)), Err(Refusal::Plugin(3, "inodes")));
+        assert_eq!(capped.take(space(100), &id("a"), space(6)), Err(Refusal::Plugin(5 * MIB, "bytes")));
         let run = disk(|disk| {
             disk.run = 9 * MIB;
             share(disk, ["a", "b", "c"].map(|plugin| (id(plugin), 3)));
         });
-        assert_eq!(run.take_of(space(100), &id("a"), space(3)), Ok(()));
-        assert_eq!(
-            run.take_of(space(100), &id("a"), space(1)),
-            Err(LimitExceeded::Share(3 * MIB, Unit::Bytes))
-        );
+        assert_eq!(run.take(space(100), &id("a"), space(3)), Ok(()));
+        assert_eq!(run.take(space(100), &id("a"), space(1)), Err(Refusal::Share(3 * MIB, "bytes")));
         run.done(&id("b"));
         run.done(&id("c"));
-        assert_eq!(run.take_of(space(100), &id("a"), space(6)), Ok(()));
-        assert_eq!(run.take_of(space(100), &id("a"), space(1)), Err(LimitExceeded::Run(9 * MIB)));
+        assert_eq!(run.take(space(100), &id("a"), space(6)), Ok(()));
+        assert_eq!(run.take(space(100), &id("a"), space(1)), Err(Refusal::Run(9 * MIB)));
     }
 
     #[test]
@@ -414,22 +357,22 @@ mod tests {
         let disk = Disk::open(&dir, std::slice::from_ref(&a), &limits);
         let used = || disk.lock().get(&a).used;
         {
-            let claim = disk.claim(&a);
+            let claim = Claim::new(Some(&disk), &a);
             claim.take(Space::file(1)).unwrap();
             claim.take(Space::file(10_000)).unwrap();
-            assert!(used().inodes >= 2);
+            assert!(used().0[1] >= 2);
         }
         assert_eq!(used(), Space::default());
-        let claim = disk.claim(&a);
+        let claim = Claim::new(Some(&disk), &a);
         claim.take(Space::file(1)).unwrap();
         claim.take(Space::file(10_000)).unwrap();
         claim.keep();
         drop(claim);
-        assert_eq!(used(), Space { bytes: 4 * BLOCK, inodes: 2 });
+        assert_eq!(used(), Space([4 * BLOCK, 2]));
         fs::create_dir_all(dir.join("a/results/global")).unwrap();
         fs::write(dir.join("a/results/global/f"), "x").unwrap();
         assert_eq!(
-            Disk::open(&dir, std::slice::from_ref(&a), &limits).lock().get(&a).used.inodes,
+            Disk::open(&dir, std::slice::from_ref(&a), &limits).lock().get(&a).used.0[1],
             2,
             "over a restart"
         );
