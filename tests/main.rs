@@ -69,6 +69,7 @@ mod retrieve;
 mod retry;
 mod run;
 #[cfg(unix)]
+mod schema;
 mod seal;
 #[cfg(unix)]
 mod secrets;

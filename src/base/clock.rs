@@ -206,7 +206,7 @@ pub mod span {
                 super::parse_duration(text).ok_or_else(|| E::custom(words))
             }
         }
-        value.deserialize_any(Text)
+        value.deserialize_str(Text)
     }
 }
 

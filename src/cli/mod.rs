@@ -52,6 +52,7 @@ mod report;
 mod results;
 mod retrieve;
 mod run;
+mod schema;
 mod splat;
 mod status;
 mod status_table;
@@ -167,6 +168,7 @@ fn obey(args: Args, path: &[String]) -> Result<ExitCode> {
         }
         "retrieve" => retrieve::run(args),
         "run" => run::run(args),
+        "schema" => schema::run(args),
         "splat" => splat::run(args),
         "status" => status::run(args),
         "verify" => verify::run(args),

@@ -141,6 +141,8 @@ fn table() -> Command {
                     .args(cluster()),
             ),
             completion(),
+            command("schema", "Print the JSON Schema of plugin definitions or configuration files, for editors")
+                .arg(argument("name", "NAME", "Whose schema").required(true).value_parser(["plugin", "config"])),
             command("version", "Print the version of this program")
                 .args([
                     switch("short", "Print nothing but the version"),

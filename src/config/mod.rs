@@ -13,13 +13,14 @@ mod redaction;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::names;
 use crate::nodes::Choice;
 use base::clock::Span;
-use base::json;
+use base::json::{self, json};
 use base::sys;
-use base::yaml::Error;
+use base::yaml::{Error, schema};
 
 pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
 pub(crate) use grace::{Grace, Retries};
@@ -264,6 +265,17 @@ impl Run {
     /// Applies a configuration file to these settings; values that it lacks are unchanged.
     pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         read::overlay(self, text)
+    }
+
+    /// The JSON Schema of a configuration file, with the defaults.
+    pub(crate) fn schema() -> Value {
+        let mut schema = schema::of::<Self>();
+        let mut defaults = serde_json::to_value(Self::standard()).unwrap_or_default();
+        defaults["Graces"] = serde_json::to_value(Grace::default()).unwrap_or_default();
+        schema::with_defaults(&mut schema, &defaults);
+        schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+        schema["title"] = json!("Configuration of a Sonobuoy run");
+        schema
     }
 
     /// The settings as JSON on one line, as Go writes it.

@@ -15,6 +15,7 @@ pub(crate) mod mode;
 pub(crate) mod pod;
 mod quantity;
 mod read;
+mod schema;
 mod search;
 mod shape;
 mod source;
@@ -32,6 +33,7 @@ use base::yaml;
 pub(crate) use adjust::set_env;
 pub(crate) use check::{check, check_all, check_content, check_format, check_name_of};
 pub(crate) use read::{read, read_all};
+pub(crate) use schema::schema;
 pub(crate) use {
     installed::{Installed, folder as user_folder},
     search::{is_selected, search, select},
@@ -179,11 +181,12 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
+    /// All of them.
+    const ALL: [Self; 3] = [Self::Job, Self::DaemonSet, Self::Nodes];
+
     /// Parses it, ignoring case.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::Job, Self::DaemonSet, Self::Nodes]
-            .into_iter()
-            .find(|driver| driver.name().eq_ignore_ascii_case(text))
+        Self::ALL.into_iter().find(|driver| driver.name().eq_ignore_ascii_case(text))
     }
 
     /// Whether each node has a result.

@@ -170,12 +170,13 @@ fn check_kind(node: &Node) -> Result<(), Error> {
     Ok(())
 }
 
+/// Keys that published definitions contain and no program has ever read.
+pub(super) const FORMER: &[&str] = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
+
 /// The section `sonobuoy-config`; unknown keys are noted, and the first that resembles a known one is returned.
 fn config(node: &Node, notes: &mut Vec<String>) -> Result<(Config, Option<Error>), Error> {
     const KEY: &str = "sonobuoy-config";
-    // Published definitions contain these keys, which no program has ever read.
-    let former = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
-    let rules = Rules { former, ..Rules::default() };
+    let rules = Rules { former: FORMER, ..Rules::default() };
     typed::entries(KEY, node)?;
     let driver = driver(node, &format!("{KEY}.driver"))?;
     let config = Config { driver, ..typed::read_over(KEY, node, &Value::Null, &rules)? };
@@ -238,7 +239,7 @@ impl<'de> Visitor<'de> for WordOrRules {
 /// A rule of RBAC.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "field of a rule", rename_all = "camelCase")]
-struct Rule {
+pub(super) struct Rule {
     #[serde(skip_serializing_if = "Option::is_none")]
     api_groups: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -12,8 +12,8 @@ use base::json::json;
 use base::yaml::typed::{self, entries, text, wrong};
 use base::yaml::{Content, Error, Node};
 
-const POD: &str = "PodSpec";
-const CONTAINER: &str = "Container";
+pub(super) const POD: &str = "PodSpec";
+pub(super) const CONTAINER: &str = "Container";
 
 /// A field of a Kubernetes type.
 struct Field {
@@ -52,6 +52,33 @@ fn field(name: &'static str, mark: &'static str) -> Field {
         }
     }
     Field { name, kind: mark, written: Written::Filled }
+}
+
+/// The JSON Schemas of all types, by name.
+pub(super) fn schemas() -> Map<String, Value> {
+    let of = |fields: &[Field]| {
+        let properties = fields.iter().map(|field| (field.name.to_owned(), schema(field.kind)));
+        let properties: Map<_, _> = properties.collect();
+        json!({"type": ["object", "null"], "additionalProperties": false, "properties": properties})
+    };
+    TYPES.iter().map(|(name, fields)| ((*name).to_owned(), of(fields))).collect()
+}
+
+/// The JSON Schema of a kind; those of types refer to [`schemas`].
+pub(super) fn schema(kind: &str) -> Value {
+    match kind {
+        "any" => json!({}),
+        "text" | "time" => json!({"type": ["string", "null"]}),
+        "flag" => json!({"type": ["boolean", "null"]}),
+        "int32" | "int64" => json!({"type": ["integer", "null"]}),
+        "port" => json!({"type": ["integer", "string", "null"]}),
+        "quantity" => json!({"type": ["number", "string", "null"]}),
+        _ => match (kind.strip_prefix("[]"), kind.strip_prefix("{}")) {
+            (Some(item), _) => json!({"type": ["array", "null"], "items": schema(item)}),
+            (_, Some(value)) => json!({"type": ["object", "null"], "additionalProperties": schema(value)}),
+            _ => json!({"$ref": format!("#/definitions/{kind}")}),
+        },
+    }
 }
 
 /// Reads Kubernetes parts and collects notes for the user.

@@ -9,6 +9,7 @@
 pub mod fuzz;
 mod read;
 mod scalar;
+pub mod schema;
 pub mod typed;
 mod write;
 
