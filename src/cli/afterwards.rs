@@ -9,11 +9,9 @@ use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
 use super::flag::Args;
-use super::mistake;
 use super::retrieve::{TRANSFER, fetch};
-use super::{output, report, run_args, shown};
+use super::{error, output, report, run_args, shown};
 use crate::deploy::Removal;
-use crate::names::RUNS_DIR;
 use crate::pipeline;
 use crate::remote::service::Credentials;
 use crate::remote::{Failure, Retrieval};
@@ -29,8 +27,8 @@ const DELETION: Duration = Duration::from_secs(3_600);
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
     args: Args<'a>,
-    outputs: report::Outputs,
-    retrieve: Option<PathBuf>,
+    outputs: report::Outputs<'a>,
+    retrieve: Option<&'a Path>,
     upload: Option<&'a str>,
     /// Whether the archive itself is read.
     reads: bool,
@@ -41,25 +39,29 @@ pub(crate) struct Afterwards<'a> {
 impl<'a> Afterwards<'a> {
     /// Reads the flags; `upload` is the URL to which this machine sends the archive.
     pub(crate) fn asked(args: Args<'a>, upload: Option<&'a str>) -> Result<Self> {
-        if let Some(folder) = args.text("retrieve") {
+        let retrieve = args.text("retrieve").map(Path::new);
+        if let Some(folder) = retrieve {
             // The folder may be needed for other requested files.
             fs::create_dir_all(folder).at("cannot create", folder)?;
         }
-        let outputs = report::Outputs::open(&args)?;
-        let reads = outputs.is_any();
+        let outputs = report::Outputs::open(args)?;
         Ok(Self {
             args,
+            reads: outputs.is_any() || report::limit(args) != "never",
             outputs,
-            retrieve: args.text("retrieve").map(PathBuf::from),
+            retrieve,
             upload,
-            reads: reads || args.text("fail-on").is_some_and(|limit| limit != "never"),
             delete: args.on("delete").then(|| run_args::rbac(args)).transpose()?,
         })
     }
 
     /// Whether any step is requested.
     pub(crate) fn is_asked(&self) -> bool {
-        self.reads || self.retrieve.is_some() || self.upload.is_some() || self.delete.is_some()
+        self.fetches() || self.delete.is_some()
+    }
+
+    fn fetches(&self) -> bool {
+        self.reads || self.retrieve.is_some() || self.upload.is_some()
     }
 
     /// Performs the steps. The run is deleted only once its archive is safe. Without access to the cluster, the
@@ -74,25 +76,14 @@ impl<'a> Afterwards<'a> {
     ) -> Result<u8> {
         let mut code = 0;
         let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
-        if self.reads || self.retrieve.is_some() || self.upload.is_some() {
+        if self.fetches() {
             // An archive that is not to be kept is read from a temporary folder.
             let passing = match self.retrieve {
                 Some(_) => None,
                 None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
             };
-            let into = passing.as_deref().or(self.retrieve.as_deref()).unwrap_or(Path::new("."));
-            let retrieval = Retrieval {
-                client,
-                namespace,
-                from: RUNS_DIR,
-                into,
-                name: None,
-                partial: false,
-                service,
-                force: false,
-                keep_seal: true,
-                watch: &|_, _| (),
-            };
+            let into = passing.as_deref().or(self.retrieve).unwrap_or(Path::new("."));
+            let retrieval = Retrieval { client, service, ..Retrieval::new(namespace, into) };
             let paths = match fetch(self.args, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(Failure::NotReady(error) | Failure::Unasked(error)) => return Err(error.context(kept)),
@@ -125,15 +116,15 @@ impl<'a> Afterwards<'a> {
         // A persistent claim holds the archives of all runs; names begin with the time.
         let newest = paths.iter().max().filter(|_| self.reads);
         if let Some(path) = newest {
-            return report::report(&self.args, &self.outputs, path, None, self.retrieve.is_some())
+            return report::report(self.args, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
-            if shown::is_json(&self.args) {
+            if shown::is_json(self.args) {
                 shown::archive(&path.display().to_string())?;
             } else {
-                output::print(&format!("{}\n", path.display()))?;
+                output::line(path.display())?;
             }
         }
         Ok(0)
@@ -143,13 +134,12 @@ impl<'a> Afterwards<'a> {
 /// The URL of `--upload`: HTTPS, or HTTP to the machine itself, unless the aggregator sends there.
 pub(super) fn upload<'m>(args: Args<'m>, by_aggregator: bool) -> Result<Option<&'m str>> {
     let Some(url) = args.text("upload") else { return Ok(None) };
-    let uri =
-        url.parse::<Uri>().map_err(|error| mistake::error(format!("--upload: invalid URL: {error}")))?;
+    let uri = url.parse::<Uri>().map_err(|error| error::usage(format!("--upload: invalid URL: {error}")))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     match uri.scheme_str() {
         Some("https") => Ok(Some(url)),
         Some("http") if is_here && !by_aggregator => Ok(Some(url)),
-        _ => Err(mistake::error("--upload takes a URL that begins with https://")),
+        _ => Err(error::usage("--upload takes a URL that begins with https://")),
     }
 }

@@ -24,8 +24,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         return doctor::serve(&stop).map(|()| 0);
     }
     let connect = || {
-        let client = cluster::client(args, &stop).context("the way to the API server")?;
-        Ok(client.patience(API_OUTAGE_LIMIT))
+        let client = cluster::client(args).context("the way to the API server")?;
+        Ok(client.under(&stop).patience(API_OUTAGE_LIMIT))
     };
     let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop)?;
     Ok(u8::from(!clean))

@@ -3,9 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use clap::ArgMatches;
-
-use super::flag::value;
+use super::flag::Args;
 use super::output;
 use crate::item::plain;
 use crate::report::{Report, write_markdown};
@@ -15,8 +13,8 @@ use base::at::At as _;
 const MOST: usize = 10;
 
 /// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
-pub(super) fn is_on(matches: &ArgMatches) -> bool {
-    match value(matches, "annotations") {
+pub(super) fn is_on(args: Args) -> bool {
+    match args.text("annotations") {
         Some("github") => true,
         Some("off") => false,
         _ => std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true"),
@@ -24,8 +22,8 @@ pub(super) fn is_on(matches: &ArgMatches) -> bool {
 }
 
 /// Annotates a report whose causes are known. Problems are logged: they say nothing about the run.
-pub(super) fn annotate(matches: &ArgMatches, report: &Report<'_>) {
-    if !is_on(matches) {
+pub(super) fn annotate(args: Args, report: &Report<'_>) {
+    if !is_on(args) {
         return;
     }
     for (level, causes) in [("error", &report.causes), ("warning", &report.unknown_causes)] {

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use clap::ArgMatches;
+use anyhow::{Context as _, Result, bail};
 
 use super::flag::Args;
-use super::mistake;
-use super::{output, run_args};
+use super::{error, output, run_args};
 use crate::certify::{self, Product};
 use crate::image::kit::Kit;
 use crate::remote::seal;
@@ -17,99 +15,88 @@ use crate::report;
 const NOT_READY: u8 = 3;
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: Args) -> Result<u8> {
     let archive = args.text("archive").context("no archive given")?;
-    let names = args.text("tests").map(run_args::tests).transpose()?.map(|names| names.join("\n"));
+    let tests = args.text("tests").map(run_args::tests).transpose()?.map(|names| names.join("\n"));
     check_seal(archive)?;
-    ready(archive, args.text("product"), args.text("output").map(Path::new), names.as_deref())
+    Submission { into: args.text("output").map(Path::new), product: args.text("product"), tests }
+        .judge(archive)
 }
 
 /// Checks the seal of an archive, and warns if it has none or cannot be checked.
-fn check_seal(archive: &str) -> anyhow::Result<()> {
+fn check_seal(archive: &str) -> Result<()> {
     let archive = PathBuf::from(report::locate(archive)?);
     if seal::is_beside(&archive) {
         seal::check_file(&archive, None, false)?.tell();
     } else {
-        log::warn!("`{}` was not checked: there is no seal beside it", archive.display());
+        log::warn!("`{}` was not checked: it has no seal beside it", archive.display());
     }
     Ok(())
 }
 
-/// The requested submission.
-pub(super) struct Submission {
-    pub(super) into: PathBuf,
-    pub(super) product: String,
-    /// The names of the tests, if a kit has them.
-    pub(super) tests: Option<String>,
+/// The requested check of a product, and its submission.
+pub(super) struct Submission<'a> {
+    into: Option<&'a Path>,
+    product: Option<&'a str>,
+    /// The names of the tests, if known.
+    tests: Option<String>,
 }
 
-impl Submission {
+impl<'a> Submission<'a> {
     /// Reads `--certify` and `--product`, and reports every error that is detectable before the run.
-    pub(super) fn asked(matches: &ArgMatches) -> anyhow::Result<Option<Self>> {
-        let args = Args(matches);
-        let Some(into) = args.text("certify").map(PathBuf::from) else { return Ok(None) };
+    pub(super) fn asked(args: Args<'a>) -> Result<Option<Self>> {
+        let Some(into) = args.text("certify").map(Path::new) else { return Ok(None) };
         let Some(path) = args.text("product") else {
-            return Err(mistake::error(
+            return Err(error::usage(
                 "--certify: a submission describes a product; name its description by --product FILE",
             ));
         };
-        certify::check(&into)?;
+        certify::check(into)?;
         if let Err(wrong) = Product::read(run_args::read_text(path)?) {
-            anyhow::bail!("`{path}` does not describe a product: {}", wrong.join("; "));
+            bail!("`{path}` does not describe a product: {}", wrong.join("; "));
         }
         let kit = args.text("kit").map(|path| Kit::read(Path::new(path))).transpose()?.flatten();
         let tests = kit.filter(|kit| !kit.tests.is_empty()).map(|kit| kit.tests.join("\n"));
-        Ok(Some(Self { into, product: path.into(), tests }))
+        Ok(Some(Self { into: Some(into), product: Some(path), tests }))
     }
-}
 
-/// Checks an archive and a product, and writes the submission if ready and requested.
-pub(super) fn ready(
-    archive: &str,
-    product: Option<&str>,
-    into: Option<&Path>,
-    names: Option<&str>,
-) -> anyhow::Result<u8> {
-    if into.is_some() && product.is_none() {
-        return Err(mistake::error(
-            "a submission describes a product; name its description by --product FILE",
-        ));
-    }
-    if let Some(into) = into {
-        certify::check(into)?;
-    }
-    let described = product.map(|path| run_args::read_text(path).map(|text| (path, Product::read(text))));
-    let described = described.transpose()?;
-    let candidate =
-        certify::examine(archive, names).with_context(|| format!("could not process archive: {archive}"))?;
-    let (required, passed) = candidate.required;
-    let of = if candidate.version.is_empty() { String::new() } else { format!(" of {}", candidate.version) };
-    let mut text = format!("{passed} of {required} conformance tests{of} passed\n");
-    let mut findings = candidate.findings.clone();
-    if let Some((path, Err(wrong))) = &described {
-        findings.extend(wrong.iter().map(|why| format!("{path}: {why}")));
-    }
-    if !findings.is_empty() {
-        text.push_str("Not ready for certification:\n");
-        text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
-        output::print(&text)?;
-        return Ok(NOT_READY);
-    }
-    match (into, described) {
-        (Some(into), Some((_, Ok(product)))) => {
-            let paths = certify::write(&candidate, &product, into)?;
-            text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
-            output::print(&text)?;
-            log::info!(
-                "submit these four files, and nothing else, as {}/<product>/ in a pull request whose title names {} and {}",
-                candidate.version,
-                candidate.version,
-                product.name
-            );
+    /// Checks an archive and the product, and writes the submission if ready and requested; returns the exit code.
+    pub(super) fn judge(&self, archive: &str) -> Result<u8> {
+        if self.into.is_some() && self.product.is_none() {
+            return Err(error::usage(
+                "a submission describes a product; name its description by --product FILE",
+            ));
         }
-        _ => output::print(&format!(
-            "{text}Ready for certification: write the submission with --product FILE -o DIR\n"
-        ))?,
+        self.into.map_or(Ok(()), certify::check)?;
+        let described = self.product.map(|path| run_args::read_text(path).map(Product::read)).transpose()?;
+        let candidate = certify::examine(archive, self.tests.as_deref())
+            .with_context(|| format!("could not process archive: {archive}"))?;
+        let (required, passed) = candidate.required;
+        let version = &candidate.version;
+        let of = if version.is_empty() { String::new() } else { format!(" of {version}") };
+        let mut text = format!("{passed} of {required} conformance tests{of} passed\n");
+        let mut findings = candidate.findings.clone();
+        if let (Some(path), Some(Err(wrong))) = (self.product, &described) {
+            findings.extend(wrong.iter().map(|why| format!("{path}: {why}")));
+        }
+        if !findings.is_empty() {
+            text.push_str("Not ready for certification:\n");
+            text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
+            output::print(&text)?;
+            return Ok(NOT_READY);
+        }
+        let (Some(into), Some(Ok(product))) = (self.into, described) else {
+            let how = "Ready for certification: write the submission with --product FILE -o DIR";
+            output::line(format!("{text}{how}"))?;
+            return Ok(0);
+        };
+        let paths = certify::write(&candidate, &product, into)?;
+        text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
+        output::print(&text)?;
+        log::info!(
+            "submit these four files, and nothing else, as {version}/<product>/ in a pull request whose title names {version} and {}",
+            product.name
+        );
+        Ok(0)
     }
-    Ok(0)
 }

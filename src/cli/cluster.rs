@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
+use super::error::invalid;
 use super::flag::Args;
-use super::mistake::invalid;
 use crate::image::release;
 use crate::names;
 use crate::remote::state;
@@ -20,8 +20,8 @@ pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's na
 pub(crate) const NAMESPACE: &str = "SONOBUOY_NAMESPACE";
 
 /// A client for the cluster; sends nothing yet.
-pub(crate) fn client(args: Args, stop: &Stop) -> Result<Client> {
-    Ok(Client::new(Config::load(&options(args)?)?, stop)?)
+pub(crate) fn client(args: Args) -> Result<Client> {
+    Ok(Client::new(Config::load(&options(args)?)?, &Stop::new())?)
 }
 
 pub(crate) fn options(args: Args) -> Result<Options> {
@@ -47,8 +47,8 @@ pub(crate) fn namespace(args: Args) -> Result<String> {
     Ok(sys::variable(NAMESPACE).unwrap_or_else(|| names::SONOBUOY.into()))
 }
 
-/// The namespace of the run to look at: as [`namespace`], but if neither flag nor variable names one and there is no run in
-/// `sonobuoy`, that of the kubeconfig's context if a run is there.
+/// The namespace of the run to look at: as [`namespace`], but if neither flag nor variable names one, and only the
+/// namespace of the kubeconfig's context has a run, that one.
 pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     let name = namespace(args)?;
     if args.given("namespace") || sys::variable(NAMESPACE).is_some() {

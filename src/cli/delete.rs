@@ -5,11 +5,10 @@ use std::time::Duration;
 use super::flag::Args;
 use super::{cluster, output, run_args};
 use crate::deploy::Removal;
-use base::stop::Stop;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    let client = cluster::client(args, &Stop::new())?;
+    let client = cluster::client(args)?;
     let removal = Removal {
         namespace: cluster::namespace(args)?,
         rbac: run_args::rbac(args)?,

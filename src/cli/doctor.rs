@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::flag::Args;
 use super::run::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
-use super::{cluster, output, shown};
+use super::{cluster, error, output, shown};
 use crate::deploy::Preflight;
 use crate::doctor::{self, Check, Sample, Subject};
 use base::kube::Client;
@@ -18,7 +18,7 @@ const NOT_READY: u8 = 3;
 pub(crate) fn run(args: Args) -> Result<u8> {
     let request = RunArgs::new(args, Purpose::Run)?;
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(args, &stop)?;
+    let client = cluster::client(args)?.under(&stop);
     let format = args.text("format").unwrap_or("text");
     let tell = |check: &Check| match format {
         "text" => output::print(&check.lines()),
@@ -80,7 +80,7 @@ fn examine(
     let checks = doctor::examine(client, server, &subject, preflight, sample, tell)?;
     if client.stop().stopped() {
         let said = "interrupted; everything that was created for the checks has been removed";
-        return Err(shown::Interrupted(said.into()).into());
+        return Err(error::interrupted(said));
     }
     Ok(checks)
 }

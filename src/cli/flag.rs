@@ -11,7 +11,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::image::release;
-use base::pattern;
+use base::{pattern, sys};
 
 /// The flags and arguments of a call. A flag that the command lacks counts as absent.
 #[derive(Clone, Copy)]
@@ -28,11 +28,21 @@ impl Deref for Args<'_> {
 impl<'m> Args<'m> {
     /// The value of a flag; `None` if absent or empty.
     pub(crate) fn text(self, id: &str) -> Option<&'m str> {
-        value(self.0, id)
+        self.all(id).next().filter(|value| !value.is_empty())
+    }
+
+    /// The value of a flag, else of an environment variable.
+    pub(crate) fn text_or(self, id: &str, variable: &str) -> Option<String> {
+        self.text(id).map(str::to_owned).or_else(|| sys::variable(variable))
+    }
+
+    /// The subcommand, and its flags.
+    pub(crate) fn subcommand(self) -> Option<(&'m str, Self)> {
+        self.0.subcommand().map(|(name, matches)| (name, Self(matches)))
     }
 
     /// All values of a flag, in order.
-    pub(crate) fn all(self, id: &str) -> impl Iterator<Item = &'m str> {
+    pub(crate) fn all(self, id: &str) -> impl Iterator<Item = &'m str> + use<'m> {
         self.0.try_get_many::<String>(id).ok().flatten().into_iter().flatten().map(String::as_str)
     }
 
@@ -51,11 +61,6 @@ impl<'m> Args<'m> {
         matches!(self.0.try_get_raw(id), Ok(Some(_)))
             && self.0.value_source(id) == Some(ValueSource::CommandLine)
     }
-}
-
-/// The value of a flag; `None` if absent or empty.
-pub(crate) fn value<'m>(matches: &'m ArgMatches, id: &str) -> Option<&'m str> {
-    matches.try_get_one::<String>(id).ok().flatten().map(String::as_str).filter(|value| !value.is_empty())
 }
 
 /// A command whose repeated flags behave as in the original: the last one counts.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::flag::Args;
-use super::{mistake, output};
+use super::{error, output};
 use crate::report::markdown_text;
 use base::json::json;
 use base::yaml;
@@ -46,7 +46,7 @@ pub(super) fn document(word: &str, value: &Value) -> String {
 pub(super) fn only(args: Args, mode: &str, words: &[&str]) -> anyhow::Result<()> {
     match args.text("output") {
         Some(word) if !words.contains(&word) => {
-            Err(mistake::error(format!("-o {word}: with {mode} it must be one of {}", words.join(", "))))
+            Err(error::usage(format!("-o {word}: with {mode} it must be one of {}", words.join(", "))))
         }
         _ => Ok(()),
     }

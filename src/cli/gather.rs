@@ -20,8 +20,7 @@ use base::sys::{self, variable};
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    let Some((name, matches)) = args.subcommand() else { bail!("no subcommand") };
-    let args = Args(matches);
+    let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
     let gathered = match name {
         "host-facts" => host_facts(args),
         "systemd-logs" => systemd_logs(args),
@@ -82,7 +81,7 @@ fn show(args: Args, node: Option<&str>, file: &str, text: &str) -> Result<()> {
     let mut facts = Facts::default();
     facts.add_file(node.unwrap_or("this machine"), file, text.as_bytes());
     let mut out = output::stdout();
-    super::results::write_facts(&facts, format, super::report::look(&args), &mut out)?;
+    super::results::write_facts(&facts, format, super::report::look(args), &mut out)?;
     Ok(out.flush()?)
 }
 
@@ -91,8 +90,7 @@ fn systemd_logs(args: Args) -> Result<()> {
         logs::size(text).ok_or_else(|| anyhow!("`--max-size {text}` is not a size; write bytes, or 500M, 2G"))
     });
     let form = Form { gzip: args.on("gzip"), summary: args.on("summary"), max_size: max_size.transpose()? };
-    let outbox =
-        outbox(args)?.context("there is no folder for the log: name one with --output or $RESULTS_DIR")?;
+    let outbox = outbox(args)?.context("no folder for the log: name one with --output or $RESULTS_DIR")?;
     logs::keep(Node::open(&chroot(args)), &wanted(args), &form, &outbox)
 }
 
@@ -124,7 +122,7 @@ fn echo(args: Args) -> Result<u8> {
 }
 
 fn wanted(args: Args) -> Wanted {
-    let since = args.text("since").map(str::to_owned).or_else(|| variable("LOG_MINUTES"));
+    let since = args.text_or("since", "LOG_MINUTES");
     Wanted {
         since: since.map_or(Since::Minutes(60), |text| Since::read(&text)),
         units: args.all("unit").map(str::to_owned).collect(),
@@ -141,13 +139,11 @@ fn inside(args: Args) -> Result<u8> {
 
 /// The flag, else the variable set by plugins since the first version, else the root.
 fn chroot(args: Args) -> PathBuf {
-    let given = args.text("chroot").map(str::to_owned).or_else(|| variable("CHROOT_DIR"));
-    given.unwrap_or_else(|| "/".into()).into()
+    args.text_or("chroot", "CHROOT_DIR").unwrap_or_else(|| "/".into()).into()
 }
 
 /// The folder for results, if any.
 fn outbox(args: Args) -> Result<Option<Outbox>> {
-    let given = args.text("output").map(str::to_owned);
-    let folder = given.or_else(|| variable(env::OLD_RESULTS_DIR)).or_else(|| variable(env::RESULTS_DIR));
+    let folder = args.text_or("output", env::OLD_RESULTS_DIR).or_else(|| variable(env::RESULTS_DIR));
     folder.map(|folder| Outbox::open(folder.as_ref()).context("cannot leave a result")).transpose()
 }

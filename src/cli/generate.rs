@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::error::invalid;
 use super::flag::Args;
-use super::mistake::invalid;
 use super::run::manifest as read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
 use super::{output, table};
@@ -22,19 +22,19 @@ use base::{temp, yaml};
 pub(crate) fn run(args: Args) -> Result<u8> {
     let text = match args.subcommand() {
         None => manifest(args)?,
-        Some(("config", matches)) => {
-            let request = RunArgs::new(Args(matches), Purpose::Print)?;
+        Some(("config", args)) => {
+            let request = RunArgs::new(args, Purpose::Print)?;
             request.check()?;
             format!("{}\n", request.config.to_json())
         }
-        Some(("cli", matches)) => {
-            pages(Path::new(Args(matches).text("dir").unwrap_or(".")))?;
+        Some(("cli", args)) => {
+            pages(Path::new(args.text("dir").unwrap_or(".")))?;
             return Ok(0);
         }
-        Some(("plugin", matches)) => match matches.subcommand() {
-            None => new_plugin(Args(matches))?,
-            Some((name, matches)) => {
-                let plan = RunArgs::new(Args(matches), Purpose::Print)?.plan(Some(name))?;
+        Some(("plugin", args)) => match args.subcommand() {
+            None => new_plugin(args)?,
+            Some((name, args)) => {
+                let plan = RunArgs::new(args, Purpose::Print)?.plan(Some(name))?;
                 plan.prepared()?.iter().map(Definition::to_yaml).collect()
             }
         },

@@ -4,12 +4,11 @@ use super::flag::Args;
 use super::{cluster, form, output};
 use crate::names;
 use base::kube::{Resource, Selector};
-use base::stop::Stop;
 
 /// Runs `get pod`: prints the names of plugin pods, one per line.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    let args = args.subcommand().map_or(args, |(_, matches)| Args(matches));
-    let client = cluster::client(args, &Stop::new())?;
+    let args = args.subcommand().map_or(args, |(_, args)| args);
+    let client = cluster::client(args)?;
     let labels = names::plugin_selector(args.text("plugin"));
     let pods = client.list(&Resource::PODS, &cluster::namespace_of_run(args)?, &Selector::labels(labels))?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();

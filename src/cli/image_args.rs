@@ -189,7 +189,7 @@ impl<'a> Local<'a> {
         let sent = self.store.push(&self.client, stored, &target, &watch)?;
         let level = if transfers.drawn { log::Level::Debug } else { log::Level::Info };
         log::log!(level, "{target}: {sent} new blobs, {}", stored.root.digest);
-        output::print(&format!("{target}\n"))
+        output::line(target)
     }
 
     /// Pulls images that exist in registries.
@@ -205,7 +205,7 @@ impl<'a> Local<'a> {
     pub(super) fn archive(&self, files: &[Beside], out: &Path) -> Result<()> {
         oci::write_archive(&self.store, &self.images.borrow(), files, out)?;
         let _ = std::fs::remove_dir_all(self.folder);
-        output::print(&format!("{}\n", out.display()))
+        output::line(out.display())
     }
 }
 

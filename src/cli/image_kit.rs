@@ -31,7 +31,7 @@ pub(super) fn make(args: Args) -> Result<()> {
     let mut images: Vec<String> = wanted.without_tests().into_iter().collect();
     if args.on("dry-run") {
         images.iter().for_each(|image| log::info!("would put {image} into the kit"));
-        return output::print(&format!("{}\n", out.display()));
+        return output::line(out.display());
     }
     let local = Local::open(args, &folder)?;
     let own = own_image(args, &local.store)?;

@@ -20,7 +20,7 @@ use base::oci::{self, Reference, Stored};
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    let (name, args) = args.subcommand().map_or(("list", args), |(name, matches)| (name, Args(matches)));
+    let (name, args) = args.subcommand().unwrap_or(("list", args));
     shown::exit_on_signal()?;
     match name {
         "pull" => {
@@ -122,7 +122,7 @@ fn download(args: Args) -> Result<()> {
     images.retain(|image| args.on("dry-run") || !in_no_registry(image));
     if args.on("dry-run") {
         images.iter().for_each(|image| log::info!("would download {image}"));
-        return output::print(&format!("{}\n", out.display()));
+        return output::line(out.display());
     }
     let local = Local::open(args, &folder)?;
     local.download(&images)?;
@@ -147,7 +147,7 @@ fn inspect(args: Args) -> Result<()> {
                 other.map_or_else(|error| format!("unknown: {error:#}"), |_| "missing".to_owned())
             }
         };
-        output::print(&format!("{}\n", format!("{image} {word}").trim_end()))?;
+        output::line(format!("{image} {word}").trim_end())?;
     }
     if missing > 0 {
         bail!("{missing} of the images were not found");

@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
         )
     })?;
 
-    let outputs = report::Outputs::open(&args)?;
+    let outputs = report::Outputs::open(args)?;
     let upload = upload(args, false)?;
 
     let stop = Stop::new();
@@ -112,7 +112,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
     let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
     let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
     // Without a cluster there is nothing to show about its health.
-    let code = report::report(&args, &outputs, &ended.archive, Some(&names), true)?;
+    let code = report::report(args, &outputs, &ended.archive, Some(&names), true)?;
     if stop.stopped() {
         return Ok(INTERRUPTED);
     }

@@ -16,7 +16,6 @@ use super::flag::Args;
 use super::{cluster, output};
 use crate::names;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
-use base::stop::Stop;
 use base::visible;
 
 /// Maximum lines queued for printing.
@@ -48,8 +47,7 @@ struct Asked<'a> {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    let stop = Stop::new();
-    let client = cluster::client(args, &stop)?;
+    let client = cluster::client(args)?;
     let namespace = cluster::namespace_of_run(args)?;
     let selector = match args.text("plugin") {
         None => Selector::all(),
@@ -362,6 +360,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use base::kube::Config;
+    use base::stop::Stop;
 
     use super::*;
 

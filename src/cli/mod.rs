@@ -12,12 +12,12 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::names::VERSION;
-use base::{logger, near, sys, visible};
+use base::{logger, sys, visible};
 
 mod cluster;
+mod error;
 mod flag;
 mod form;
-mod mistake;
 mod output;
 mod run_args;
 mod shown;
@@ -101,7 +101,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let [_, word] = &args[..]
         && (word == "--version" || word == "-V")
     {
-        return end(output::print(&format!("sonobuoy {VERSION}\n")).map(|()| ExitCode::SUCCESS), &[]);
+        return end(output::print(&format!("sonobuoy {VERSION}\n")).map(|()| 0), &[]);
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
@@ -114,7 +114,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let mut levels = args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
             logger::init(levels.next_back().unwrap_or("info"));
-            end(usage::judge(&error, &path).and_then(|()| help(&path)).map(ExitCode::from), &path)
+            end(usage::judge(&error, &path).and_then(|()| help(&path)), &path)
         }
     }
 }
@@ -126,19 +126,18 @@ fn help(path: &[String]) -> Result<u8> {
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
             let hint = suggest::command(&word, &parent);
-            return Err(usage::error(format!("no help for {word:?}: there is no such command{hint}")));
+            return Err(error::usage(format!("no help for {word:?}: unknown command{hint}")));
         }
     }
     Ok(0)
 }
 
-fn obey(args: Args, path: &[String]) -> Result<ExitCode> {
+fn obey(args: Args, path: &[String]) -> Result<u8> {
     if args.on("debug") {
         log::warn!("--debug is an old name; use --level=debug");
     }
-    let Some((name, matches)) = args.subcommand() else { bail!("no command") };
-    let args = Args(matches);
-    let code = match name {
+    let Some((name, args)) = args.subcommand() else { bail!("no command") };
+    match name {
         "aggregator" => aggregator::run(args),
         "certify" => certify::run(args),
         "completion" => completion::run(args),
@@ -155,17 +154,7 @@ fn obey(args: Args, path: &[String]) -> Result<ExitCode> {
         "plugin" => plugin::run(args),
         "post-process" => post_process::run(args),
         "query" => query::run(args),
-        "results" => {
-            if let Some(word) = args.all("archive").next()
-                && !Path::new(word).exists()
-                && !near::near(word, ["diff"]).is_empty()
-            {
-                return Err(usage::error(format!(
-                    "there is no archive `{word}`; did you mean `results diff`?"
-                )));
-            }
-            return results::run(&args);
-        }
+        "results" => results::run(args),
         "retrieve" => retrieve::run(args),
         "run" => run::run(args),
         "schema" => schema::run(args),
@@ -176,28 +165,28 @@ fn obey(args: Args, path: &[String]) -> Result<ExitCode> {
         "wait" => wait::run(args),
         "worker" => worker::run(args),
         _ => bail!("`{}` is unknown", table::name(path)),
-    };
-    code.map(ExitCode::from)
+    }
 }
 
 /// Ends the program and reports an error once: after `Error:` on a terminal, else in the log; with the usage of the
 /// command if the command line is invalid.
-fn end(outcome: Result<ExitCode>, path: &[String]) -> ExitCode {
+fn end(outcome: Result<u8>, path: &[String]) -> ExitCode {
     let error = match outcome {
-        Ok(code) => return code,
+        Ok(code) => return code.into(),
         Err(error) if output::left(&error) => return ExitCode::SUCCESS,
         Err(error) => error,
     };
-    if let Some(interrupted) = error.downcast_ref::<shown::Interrupted>() {
-        log::warn!("{interrupted}");
+    let special = error.downcast_ref();
+    if let Some(error::Error::Interrupted(message)) = special {
+        log::warn!("{message}");
         return shown::INTERRUPTED.into();
     }
+    let is_usage = matches!(special, Some(error::Error::Usage(_)));
     let mut message = format!("{error:#}");
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");
     }
     let is_terminal = std::io::stderr().is_terminal();
-    let is_usage = error.is::<usage::Error>();
     if is_terminal || is_usage {
         let mut text = format!("Error: {message}\n");
         if is_usage && let Ok(mut command) = table::command_at(path) {

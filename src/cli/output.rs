@@ -4,7 +4,7 @@
 //! programs is unchanged unless it goes to a terminal.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use base::live;
 use base::visible::{self, Visible};
@@ -32,6 +32,16 @@ pub(crate) fn stdout() -> Box<dyn Write> {
 /// Standard output for callers that write escapes, and pass untrusted text through [`visible`].
 pub(crate) fn raw() -> Box<dyn Write> {
     Box::new(Output(io::stdout()))
+}
+
+/// Standard output for much text; `escapes` is whether the caller writes escapes, as for [`raw`].
+pub(crate) fn buffered(escapes: bool) -> BufWriter<Box<dyn Write>> {
+    BufWriter::with_capacity(64 << 10, if escapes { raw() } else { stdout() })
+}
+
+/// Writes a line for display.
+pub(crate) fn line(text: impl fmt::Display) -> anyhow::Result<()> {
+    print(&format!("{text}\n"))
 }
 
 /// Writes text for display, or JSON.

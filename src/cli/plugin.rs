@@ -10,10 +10,10 @@ use base::sys;
 /// Runs the subcommand.
 pub(crate) fn run(args: Args) -> Result<u8> {
     let installed = Installed::open(&sys::variable).map_err(|reason| anyhow!("{reason}"))?;
-    let Some((name, matches)) = args.subcommand() else { bail!("no subcommand") };
-    let argument = |id| Args(matches).text(id).unwrap_or_default();
+    let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
+    let argument = |id| args.text(id).unwrap_or_default();
     let text = match name {
-        "list" => list(Args(matches), &installed)?,
+        "list" => list(args, &installed)?,
         "show" => {
             let loaded = installed.show(argument("name"))?;
             loaded.notes.iter().for_each(|note| log::warn!("{note}"));

@@ -23,7 +23,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let redactor = Redactor::new(&config.redaction)?;
     let stop = shown::stop_on_signal()?;
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
-    let client = cluster::client(args, &stop)?.rate(config.qps, burst);
+    let client = cluster::client(args)?.under(&stop).rate(config.qps, burst);
 
     let named = [args.text("output").unwrap_or_default(), &config.query_dir, &config.uuid];
     let folder = PathBuf::from(named.into_iter().find(|dir| !dir.is_empty()).unwrap_or("."));
@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     }
     tell(&summary.errors);
     log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
-    output::print(&format!("{}\n", folder.display()))?;
+    output::line(folder.display())?;
     Ok(0)
 }
 

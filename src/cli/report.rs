@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
-use clap::ArgMatches;
+use anyhow::{Context as _, Result};
 
 use super::annotate;
-use super::certify::{self, Submission};
-use super::flag::value;
+use super::certify::Submission;
+use super::flag::Args;
 use super::{output, shown};
 use crate::report::{self, Archive, Depth, Look, Mode, Report, Terminal, View};
 use base::at::At as _;
@@ -17,18 +16,18 @@ use base::sys;
 use base::temp::NewFile;
 
 /// The requested files.
-pub(crate) struct Outputs {
+pub(crate) struct Outputs<'a> {
     junit: Option<PathBuf>,
     html: Option<PathBuf>,
-    submission: Option<Submission>,
+    submission: Option<Submission<'a>>,
 }
 
-impl Outputs {
+impl<'a> Outputs<'a> {
     /// Checks the requirements of `--junit`, `--html` and `--certify` before hours of work.
-    pub(crate) fn open(matches: &ArgMatches) -> anyhow::Result<Self> {
+    pub(crate) fn open(args: Args<'a>) -> Result<Self> {
         let open = |id: &str| {
-            let Some(path) = value(matches, id) else { return Ok(None) };
-            let check = || -> io::Result<PathBuf> {
+            let Some(path) = args.text(id) else { return Ok(None) };
+            let check = || {
                 // A link's target is replaced, not the link.
                 let path = Path::new(path);
                 let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
@@ -38,11 +37,11 @@ impl Outputs {
                     Ok(about) if !about.is_file() => {}
                     _ => drop(NewFile::create(&path, 0o600)?),
                 }
-                Ok(path)
+                io::Result::Ok(path)
             };
             check().map(Some).with_context(|| format!("cannot write `{path}`, which --{id} names"))
         };
-        Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(matches)? })
+        Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(args)? })
     }
 
     /// Whether any file is requested.
@@ -59,7 +58,7 @@ impl Outputs {
         }
     }
 
-    fn write(&self, report: &Report<'_>) -> anyhow::Result<()> {
+    fn write(&self, report: &Report<'_>) -> Result<()> {
         let junit = self.junit.as_ref().map(|path| write(path, |out| report::write_junit(report, out)));
         let html = self.html.as_ref().map(|path| write(path, |out| report::write_html(report, out)));
         junit.into_iter().chain(html).collect()
@@ -69,27 +68,22 @@ impl Outputs {
 /// Shows `plugins`, or all and the health of the cluster, writes `outputs`, and returns the exit code of `--fail-on`.
 /// `kept` is whether the archive remains at its path.
 pub(crate) fn report(
-    matches: &ArgMatches,
-    outputs: &Outputs,
+    args: Args,
+    outputs: &Outputs<'_>,
     archive: &Path,
     plugins: Option<&[String]>,
     kept: bool,
-) -> anyhow::Result<u8> {
+) -> Result<u8> {
     let path = archive.display().to_string();
-    let depth = if annotate::is_on(matches) { Depth::Tests } else { Depth::Run };
+    let depth = if annotate::is_on(args) { Depth::Tests } else { Depth::Run };
     let opened = Archive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
-    let events = shown::is_json(matches);
+    let events = shown::is_json(args);
     let people = std::io::stdout().is_terminal();
-    let out = match people {
-        _ if events => Box::new(std::io::sink()),
-        true => output::raw(),
-        false => output::stdout(),
-    };
-    let mut out = BufWriter::with_capacity(64 << 10, out);
-    let explained = if people || annotate::is_on(matches) { report.explain() } else { Ok(()) };
+    let mut out = if events { BufWriter::new(Box::new(io::sink()) as _) } else { output::buffered(people) };
+    let explained = if people || annotate::is_on(args) { report.explain() } else { Ok(()) };
     let shown = if people {
-        explained.and_then(|()| Terminal { look: look(matches), out: &mut out }.report(&report))
+        explained.and_then(|()| Terminal { look: look(args), out: &mut out }.report(&report))
     } else {
         let view = View { mode: Mode::Report, node: None, skip_prefix: false };
         view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
@@ -101,37 +95,34 @@ pub(crate) fn report(
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    annotate::annotate(matches, &report);
+    annotate::annotate(args, &report);
     outputs.write(&report)?;
     shown.at("cannot show all of", &path)?;
-    let limit = matches.get_one::<String>("fail-on").map_or("never", String::as_str);
-    let code = ending(report.ending(limit));
-    Ok(match &outputs.submission {
-        Some(of) => certify::ready(&path, Some(&of.product), Some(&of.into), of.tests.as_deref())?.max(code),
-        None => code,
-    })
+    let code = ending(report.ending(limit(args)));
+    let judged = outputs.submission.as_ref().map(|submission| submission.judge(&path)).transpose()?;
+    Ok(judged.unwrap_or_default().max(code))
+}
+
+/// The value of `--fail-on`.
+pub(crate) fn limit(args: Args<'_>) -> &str {
+    args.text("fail-on").unwrap_or("never")
 }
 
 /// Prints the reason of an exit code other than 0.
 pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
-    match ending {
-        Some((code, reason)) => {
-            // A closed output is acceptable: the exit code has the same information.
-            let line = format!("exit {code}: {}\n", base::visible::line(&reason));
-            let _ = std::io::stderr().write_all(line.as_bytes());
-            code
-        }
-        None => 0,
-    }
+    let Some((code, reason)) = ending else { return 0 };
+    // A closed output is acceptable: the exit code has the same information.
+    let line = format!("exit {code}: {}\n", base::visible::line(&reason));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    code
 }
 
 /// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables colours.
-pub(crate) fn look(matches: &ArgMatches) -> Look {
+pub(crate) fn look(args: Args) -> Look {
     let width = sys::stdout_width();
-    let asked = matches.try_get_one::<String>("color").ok().flatten().map_or("auto", String::as_str);
-    let colour = match asked {
-        "always" => true,
-        "never" => false,
+    let colour = match args.text("color") {
+        Some("always") => true,
+        Some("never") => false,
         _ => {
             let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
             sys::variable("NO_COLOR").is_none() && (forced || width.is_some() && sys::colours())
@@ -141,8 +132,8 @@ pub(crate) fn look(matches: &ArgMatches) -> Look {
 }
 
 /// Writes to a pipe or device, or replaces a file once the content is complete.
-fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let write = || -> anyhow::Result<()> {
+fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let write = || -> Result<()> {
         // Readable only by the user, unless the file exists with other permissions.
         let mode = match path.metadata() {
             Ok(about) if about.is_file() => sys::mode(&about),

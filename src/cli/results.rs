@@ -1,197 +1,171 @@
 //! `sonobuoy results`: shows an archive, as text or for programs.
 
-use std::io::{BufWriter, IsTerminal as _, Write};
-use std::process::ExitCode;
+use std::io::{IsTerminal as _, Write};
+use std::path::Path;
 
-use anyhow::Context as _;
-use clap::ArgMatches;
-use clap::parser::ValueSource;
+use anyhow::{Context as _, Result};
 
 use super::annotate::{self, annotate};
-use super::flag::{Args, value};
-use super::report::{ending, look};
+use super::error::{self, invalid};
+use super::flag::Args;
+use super::report::{ending, limit, look};
 use super::retrieve::fetch;
-use super::{cluster, output, shown, usage};
-use crate::names::RUNS_DIR;
+use super::{cluster, output, shown};
 use crate::remote::{Failure, Retrieval, seal};
 use crate::report::{
     self, Archive, Depth, Diff, Facts, Look, Many, Mode, Objects, Report, Terminal, View, write_json,
 };
-use base::temp;
+use base::{near, temp};
 
 /// The value of `--facts` for all facts, not only those in tables.
 const ALL: &str = "all";
 
 /// Runs the command.
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    if let Some(("diff", matches)) = matches.subcommand() {
-        return diff(matches);
+pub(crate) fn run(args: Args) -> Result<u8> {
+    if let Some((_, args)) = args.subcommand() {
+        return diff(args);
     }
-    let mode = value(matches, "mode").map_or(Ok(Mode::Report), mode)?;
-    let fetched = Args(matches).on("from-cluster").then(|| from_cluster(Args(matches))).transpose()?;
-    let fetched = fetched.as_ref().map(|(_, path)| path);
-    let names = matches.get_many::<String>("archive").into_iter().flatten();
-    let archives: Vec<&String> = names.chain(fetched).collect();
+    if let Some(word) = args.all("archive").next()
+        && !Path::new(word).exists()
+        && !near::near(word, ["diff"]).is_empty()
+    {
+        return Err(error::usage(format!("archive `{word}` does not exist; did you mean `results diff`?")));
+    }
+    let mode = args.text("mode").map_or(Ok(Mode::Report), mode)?;
+    let fetched = args.on("from-cluster").then(|| from_cluster(args)).transpose()?;
+    let archives: Vec<&str> =
+        args.all("archive").chain(fetched.iter().map(|(_, path)| path.as_str())).collect();
     for archive in archives.iter().filter_map(|name| report::locate(name).ok()) {
         if seal::is_beside(archive.as_ref()) {
             log::info!("the seal of `{archive}` was not checked; `sonobuoy verify` checks it");
         }
     }
-    let [archive] = archives[..] else { return many(matches, &archives) };
-    if value(matches, "format") == Some("openmetrics") && !matches.contains_id("facts") {
-        return many(matches, &archives);
-    }
-    let people = is_for_people(matches);
-    let mut out = BufWriter::with_capacity(64 << 10, if people { output::raw() } else { output::stdout() });
-    let result = show(matches, archive, mode, &mut out);
-    // Flush the output before reporting an error.
-    out.flush()?;
-    let ended = result.with_context(|| format!("could not process archive: {archive}"))?;
-    Ok(ExitCode::from(ending(ended)))
+    let ended = match archives[..] {
+        [archive] if args.text("format") != Some("openmetrics") || args.text("facts").is_some() => {
+            let mut out = output::buffered(is_for_people(args));
+            let result = show(args, archive, mode, &mut out);
+            // Flush the output before reporting an error.
+            out.flush()?;
+            result.with_context(|| format!("could not process archive: {archive}"))?
+        }
+        _ => many(args, &archives)?,
+    };
+    Ok(ending(ended))
 }
 
 /// The archive of the run in the cluster, in a temporary folder.
-fn from_cluster(args: Args) -> anyhow::Result<(temp::Folder, String)> {
+fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(args, &stop)?;
+    let client = cluster::client(args)?.under(&stop);
     let namespace = cluster::namespace_of_run(args)?;
     let folder = temp::Folder::new().context("cannot create a temporary folder")?;
-    let retrieval = Retrieval {
-        client: Some(&client),
-        namespace: &namespace,
-        from: RUNS_DIR,
-        into: &folder,
-        name: None,
-        partial: false,
-        service: None,
-        force: false,
-        keep_seal: false,
-        watch: &|_, _| (),
-    };
-    let paths = fetch(args, &retrieval, &stop).map_err(|failure| match failure {
-        Failure::Unasked(error) | Failure::NotReady(error) | Failure::Transfer(error) => error,
-    })?;
+    let retrieval =
+        Retrieval { client: Some(&client), keep_seal: false, ..Retrieval::new(&namespace, &folder) };
+    let paths = fetch(args, &retrieval, &stop).map_err(Failure::into_error)?;
     // A persistent claim holds the archives of all runs; names begin with the time.
     let newest = paths.iter().max().context("the run has no archive yet")?.display().to_string();
     Ok((folder, newest))
 }
 
 /// Whether to print the text report: requested, or by default on a terminal.
-fn is_for_people(matches: &ArgMatches) -> bool {
-    let given = matches.value_source("mode") == Some(ValueSource::CommandLine);
-    let mode = value(matches, "mode").unwrap_or_default();
-    let is_text = value(matches, "format").is_none_or(|format| format == "text");
-    let summary = mode == "summary" || !given && std::io::stdout().is_terminal();
-    is_text && summary && !matches.contains_id("facts")
+fn is_for_people(args: Args) -> bool {
+    let is_text = args.text("format").is_none_or(|format| format == "text");
+    let is_default = !args.given("mode") && std::io::stdout().is_terminal();
+    is_text && args.text("facts").is_none() && (is_default || args.text("mode") == Some("summary"))
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
-fn show(
-    matches: &ArgMatches,
-    name: &str,
-    mode: Mode,
-    out: &mut impl Write,
-) -> anyhow::Result<Option<(u8, String)>> {
-    let (plugin, node) = (value(matches, "plugin"), value(matches, "node"));
-    let format = value(matches, "format").unwrap_or("text");
-    if let Some(word) = value(matches, "facts") {
-        write_facts(&Facts::read(name, plugin, word == ALL)?, format, look(matches), out)?;
+fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Option<(u8, String)>> {
+    let (plugin, node) = (args.text("plugin"), args.text("node"));
+    let format = args.text("format").unwrap_or("text");
+    if let Some(word) = args.text("facts") {
+        write_facts(&Facts::read(name, plugin, word == ALL)?, format, look(args), out)?;
         return Ok(None);
     }
-    let as_original = format == "text" && !is_for_people(matches);
+    let as_original = format == "text" && !is_for_people(args);
     let depth = match format {
         "text" if as_original => Depth::Trees,
         "text" => Depth::Run,
         "html" => Depth::Page,
         _ => Depth::Tests,
     };
-    let limit = value(matches, "fail-on").unwrap_or("never");
-    let archive = Archive::open(name, plugin, depth)?;
+    let mut archive = Archive::open(name, plugin, depth)?;
+    let annotated = annotate::is_on(args);
     if as_original {
-        let view = View { mode, node, skip_prefix: matches.get_flag("skip-prefix") };
+        let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
         view.show(&archive, &archive.plugins, out)?;
         out.flush()?;
-        let annotated = annotate::is_on(matches);
-        if limit == "never" && !annotated {
+        if limit(args) == "never" && !annotated {
             return Ok(None);
         }
         // What the original shows does not depend on where it is shown.
-        let again = annotated && name != "-";
-        let again = again.then(|| Archive::open(name, plugin, Depth::Tests));
-        let archive = again.transpose()?.unwrap_or(archive);
-        let mut report = Report::read(&archive, node)?;
-        if annotated {
-            report.explain()?;
-            annotate(matches, &report);
+        if annotated && name != "-" {
+            archive = Archive::open(name, plugin, Depth::Tests)?;
         }
-        return Ok(report.ending(limit));
     }
     let mut report = Report::read(&archive, node)?;
     if let (Some(_), Some(error)) = (node, report.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
+        && !as_original
         && report.plugins.iter().all(|plugin| plugin.error.is_some())
     {
         anyhow::bail!("{}: {error}", report::known_nodes(&archive)?);
     }
-    if !["html", "junit"].contains(&format) || annotate::is_on(matches) {
+    if annotated || !as_original && !["html", "junit"].contains(&format) {
         report.explain()?;
-        annotate(matches, &report);
+        annotate(args, &report);
     }
     match format {
+        _ if as_original => {}
         "html" => report::write_html(&report, out)?,
         "junit" => report::write_junit(&report, out)?,
-        "text" => Terminal { look: look(matches), out }.report(&report)?,
+        "text" => Terminal { look: look(args), out }.report(&report)?,
         "json" => write_json(&report, out)?,
         "markdown" => report::write_markdown(&report, out)?,
-        format => return Err(usage::error(format!("--format {format} needs --facts"))),
+        format => return Err(error::usage(format!("--format {format} needs --facts"))),
     }
     out.flush()?;
-    Ok(report.ending(limit))
+    Ok(report.ending(limit(args)))
 }
 
 /// Prints facts as a table, CSV or JSON.
-pub(super) fn write_facts(
-    facts: &Facts,
-    format: &str,
-    look: Look,
-    out: &mut dyn Write,
-) -> anyhow::Result<()> {
+pub(super) fn write_facts(facts: &Facts, format: &str, look: Look, out: &mut dyn Write) -> Result<()> {
     match format {
         "json" => Ok(writeln!(out, "{:#}", facts.json()?)?),
         "csv" => facts.write_csv(out),
         "text" | "table" => facts.write_text(&mut Terminal { look, out }),
-        other => Err(usage::error(format!("facts are shown as text, json or csv, not {other}"))),
+        other => Err(error::usage(format!("facts are shown as text, json or csv, not {other}"))),
     }
 }
 
-/// Shows several archives side by side.
-fn many(matches: &ArgMatches, archives: &[&String]) -> anyhow::Result<ExitCode> {
+/// Shows several archives side by side; returns the worst exit code with its reason.
+fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
     let mut many = Many::default();
-    let mut worst = None::<(u8, String)>;
+    let mut worst = None;
     for archive in archives {
         let mut add = || {
-            let opened = Archive::open(archive, value(matches, "plugin"), Depth::Run)?;
-            let report = Report::read(&opened, value(matches, "node"))?;
+            let opened = Archive::open(archive, args.text("plugin"), Depth::Run)?;
+            let report = Report::read(&opened, args.text("node"))?;
             many.add(&report)?;
-            anyhow::Ok(report.ending(value(matches, "fail-on").unwrap_or("never")))
+            anyhow::Ok(report.ending(limit(args)))
         };
         let ended = add().with_context(|| format!("could not process archive: {archive}"))?;
         // 3 (something failed) is worse than 4.
         let ended = ended.map(|(code, reason)| (code, format!("{archive}: {reason}")));
         worst = worst.into_iter().chain(ended).min_by_key(|(code, _)| *code);
     }
-    let mut out = BufWriter::with_capacity(64 << 10, output::stdout());
-    match value(matches, "format").unwrap_or("text") {
+    let mut out = output::buffered(false);
+    match args.text("format").unwrap_or("text") {
         "json" => writeln!(out, "{:#}", many.json())?,
-        "text" => many.write_text(&mut Terminal { look: look(matches), out: &mut out })?,
+        "text" => many.write_text(&mut Terminal { look: look(args), out: &mut out })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
         format => {
-            return Err(usage::error(format!(
+            return Err(error::usage(format!(
                 "several archives are shown as a table: --format must be text, json or openmetrics, not {format}"
             )));
         }
     }
     out.flush()?;
-    Ok(ExitCode::from(ending(worst)))
+    Ok(worst)
 }
 
 /// Values of `--mode` with the mode shown; the first means another report.
@@ -204,20 +178,19 @@ const MODES: [(&str, Mode); 5] = [
 ];
 
 /// The mode of a word.
-fn mode(word: &str) -> anyhow::Result<Mode> {
+fn mode(word: &str) -> Result<Mode> {
     let known = MODES.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
     known.ok_or_else(|| {
-        let names = MODES.map(|(name, _)| name).join(", ");
-        let hint = base::near::hint(word, MODES.map(|(name, _)| name));
-        usage::error(format!("invalid argument {word:?} for \"--mode\": it must be one of {names}{hint}"))
+        let names = MODES.map(|(name, _)| name);
+        invalid("mode", word, &format!("it must be one of {}{}", names.join(", "), near::hint(word, names)))
     })
 }
 
 /// `sonobuoy results diff`.
-fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let plugin = value(matches, "plugin");
+fn diff(args: Args) -> Result<u8> {
+    let plugin = args.text("plugin");
     let open = |name: &str| {
-        let archive = value(matches, name).context("two archives are needed")?;
+        let archive = args.text(name).context("two archives are needed")?;
         let opened = Archive::open(archive, None, Depth::Nodes);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
         // A plugin may be in only one of them.
@@ -234,17 +207,15 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if plugin.is_none() {
         diff.objects = Objects::between(&before.source, &after.source)?;
     }
-    // Colours are written here; control characters in untrusted text are made visible.
-    let format = value(matches, "format").unwrap_or("text");
-    let out = if format == "text" { output::raw() } else { output::stdout() };
-    let mut out = BufWriter::with_capacity(64 << 10, out);
+    let format = args.text("format").unwrap_or("text");
+    let mut out = output::buffered(format == "text");
     match format {
         "json" => write_json(&diff, &mut out)?,
         "html" => report::write_diff_html(&diff, &mut out)?,
         "junit" => report::write_diff_junit(&diff, &mut out)?,
         _ => {
             if tests || diff.objects.is_none() {
-                diff.write_text(&mut Terminal { look: look(matches), out: &mut out })?;
+                diff.write_text(&mut Terminal { look: look(args), out: &mut out })?;
             }
             if let Some(objects) = &diff.objects {
                 out.write_all(if tests { b"\n" } else { b"" })?;
@@ -253,5 +224,5 @@ fn diff(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         }
     }
     out.flush()?;
-    Ok(ExitCode::from(ending(diff.ending(value(matches, "fail-on").unwrap_or("never")))))
+    Ok(ending(diff.ending(limit(args))))
 }

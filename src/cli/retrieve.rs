@@ -18,8 +18,8 @@ pub(super) const TRANSFER: u8 = 2;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(args, &stop);
-    let into = PathBuf::from(args.text("dir").unwrap_or("."));
+    let client = cluster::client(args).map(|client| client.under(&stop));
+    let into = Path::new(args.text("dir").unwrap_or("."));
     let namespace = &cluster::namespace_of_run(args)?;
     let service = status::service(args, namespace, false)?;
     let client = match client {
@@ -28,28 +28,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     };
     let retrieval = Retrieval {
         client: client.as_ref(),
-        namespace,
         from: args.text("retrieve-path").unwrap_or_default(),
-        into: &into,
         name: args.text("filename"),
         partial: args.on("partial"),
         service: service.as_ref(),
         force: args.on("force"),
         keep_seal: !args.on("extract"),
-        watch: &|_, _| (),
+        ..Retrieval::new(namespace, into)
     };
-    let fetched = fetch(args, &retrieval, &stop).and_then(|paths| {
-        if args.on("extract") {
-            extract(&paths, &into).map_err(Failure::Transfer)?;
-            return Ok(Vec::new());
-        }
-        Ok(paths)
+    let fetched = fetch(args, &retrieval, &stop).and_then(|paths| match args.on("extract") {
+        true => Ok(extract(&paths, into).map(|()| Vec::new())?),
+        false => Ok(paths),
     });
     match fetched {
         Ok(paths) => {
             for path in paths {
-                let path = path.strip_prefix(".").unwrap_or(&path);
-                output::print(&format!("{}\n", path.display()))?;
+                output::line(path.strip_prefix(".").unwrap_or(&path).display())?;
             }
             Ok(0)
         }

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::afterwards::{Afterwards, upload};
+use super::error::{self, invalid};
 use super::flag::Args;
-use super::mistake::{self, invalid};
 use super::run_args::{Purpose, RunArgs};
 use super::status::{self, credentials};
 use super::wait::{DAY, Wait, conclude};
@@ -20,7 +20,6 @@ use crate::remote::authority::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::Source;
 use base::kube::Client;
-use base::stop::Stop;
 use base::{small, tls};
 
 /// Larger than any manifest that a cluster accepts.
@@ -29,7 +28,7 @@ const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     if args.text("certify").and(args.text("product")).is_some() && args.text("mode") != Some(CERTIFIED) {
-        return Err(mistake::error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
+        return Err(error::usage(format!("--certify: certification requires `--mode {CERTIFIED}`")));
     }
     let is_local = args.on("local");
     let request = RunArgs::new(args, if is_local { Purpose::Local } else { Purpose::Run })?;
@@ -71,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         output::data(&format!("{}\n", deploy::to_yaml(&objects)))?;
         return Ok(0);
     }
-    let client = cluster::client(args, &Stop::new())?;
+    let client = cluster::client(args)?;
     let checks = checks(args, &objects, &namespace, &skip);
     if args.on("doctor") {
         doctor::before(&client, &objects, &checks)?;

@@ -11,8 +11,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
+use super::error::{self, invalid};
 use super::flag::Args;
-use super::mistake::{self, invalid};
 use super::{cluster, shown};
 use crate::config;
 use crate::deploy::{Change, Plan, Split};
@@ -96,7 +96,7 @@ impl<'m> RunArgs<'m> {
                 [("retry-failed", "pass the first time"), ("split", "run one after the other")]
             {
                 if args.number(flag) != 0 {
-                    return Err(mistake::error(format!(
+                    return Err(error::usage(format!(
                         "--{flag}: certified conformance requires tests that {asks}; leave out the flag or the mode"
                     )));
                 }
@@ -131,7 +131,7 @@ impl<'m> RunArgs<'m> {
             config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
         }
         if args.number("timeout") < 0 {
-            return Err(mistake::error("--timeout is negative; 0 means no limit"));
+            return Err(error::usage("--timeout is negative; 0 means no limit"));
         }
         redaction(args, &mut config)?;
         check(&config, creates)?;
@@ -250,7 +250,7 @@ impl<'m> RunArgs<'m> {
         e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
         let of = |variable| {
             let text = e2e.env(variable).filter(|text| !text.is_empty());
-            text.map(pattern::compile).transpose().map_err(|why| mistake::error(format!("{variable}: {why}")))
+            text.map(pattern::compile).transpose().map_err(|why| error::usage(format!("{variable}: {why}")))
         };
         let (focus, skip) = (of(FOCUS)?, of(SKIP)?);
         let chosen = |name: &str| {
@@ -351,7 +351,7 @@ impl<'m> RunArgs<'m> {
             return Ok(None);
         }
         if minor(version).is_some_and(|minor| minor < 27) {
-            return Err(mistake::error(format!(
+            return Err(error::usage(format!(
                 "--e2e-docker-config-file needs Kubernetes 1.27 or later, and this is {version}"
             )));
         }
@@ -414,7 +414,7 @@ fn follow_config(args: Args) -> Result<()> {
         let changed =
             args.get_raw(id).and_then(Iterator::last).is_some_and(|value| *value != *default_at(path));
         if changed && args.indices_of(id).and_then(Iterator::min).is_some_and(|index| index < config) {
-            return Err(mistake::error(format!(
+            return Err(error::usage(format!(
                 "--config comes after --{id}, which overrides it; write --config before the other flags"
             )));
         }
@@ -445,7 +445,7 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
         && name.iter().all(inner)
         && ![name.first(), name.last()].contains(&Some(&b'-'));
     if creates && !is_label {
-        return Err(mistake::error(format!(
+        return Err(error::usage(format!(
             "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
             run.namespace
         )));
@@ -674,7 +674,7 @@ fn version_flag<'m>(args: Args<'m>) -> &'m str {
 /// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates` objects has.
 pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
     match version_flag(args) {
-        "auto" => cluster::client(args, &Stop::new()).and_then(|client| cluster::release(&client)).map_err(
+        "auto" => cluster::client(args).and_then(|client| cluster::release(&client)).map_err(
             |error| match creates {
                 true => error.context("cannot ask the cluster for its version"),
                 false => anyhow!(
@@ -698,7 +698,7 @@ pub(crate) fn rbac(args: Args) -> Result<bool> {
     if args.text("rbac") != Some("Detect") || args.text("dry-run") == Some("client") {
         return Ok(args.text("rbac") != Some("Disable"));
     }
-    let groups = cluster::client(args, &Stop::new())
+    let groups = cluster::client(args)
         .and_then(|client| Ok(client.send(&Request::raw(Method::Get, "/apis"))?))
         .context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")?;
     let mut groups = groups["groups"].as_array().into_iter().flatten();

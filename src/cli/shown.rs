@@ -3,9 +3,8 @@
 //! Owns the decision and the destination of lines; `board` owns content and timing.
 
 use anyhow::Result;
-use clap::ArgMatches;
 
-use super::flag::{Args, value};
+use super::flag::Args;
 use super::output;
 use crate::board::{self, Board, Output};
 use base::stop::Stop;
@@ -18,8 +17,8 @@ pub(crate) const WORDS: &[&str] = &["plain", "board", "json"];
 const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::launch"];
 
 /// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
-fn asked_for(matches: &ArgMatches) -> Option<Output> {
-    match value(matches, "output")? {
+fn asked_for(args: Args) -> Option<Output> {
+    match args.text("output")? {
         "board" if board::possible() => Some(Output::Board),
         "board" => {
             log::warn!("--output board needs a terminal; there is a line for each change instead");
@@ -33,12 +32,12 @@ fn asked_for(matches: &ArgMatches) -> Option<Output> {
 /// The requested output, else a board on a terminal; `None` for the original's lines.
 pub(crate) fn or_original(args: Args) -> Option<Output> {
     let watched = || std::io::IsTerminal::is_terminal(&std::io::stdout()) && board::possible();
-    asked_for(&args).or_else(|| watched().then_some(Output::Board))
+    asked_for(args).or_else(|| watched().then_some(Output::Board))
 }
 
 /// The requested output, else a board if one can be drawn, else lines.
 pub(crate) fn or_plain(args: Args) -> Output {
-    asked_for(&args).unwrap_or(if board::possible() { Output::Board } else { Output::Plain })
+    asked_for(args).unwrap_or(if board::possible() { Output::Board } else { Output::Plain })
 }
 
 /// A board if one can be drawn and is not declined, else only heartbeats: for short operations.
@@ -50,26 +49,14 @@ pub(crate) fn or_quiet(args: Args) -> Output {
 }
 
 /// Whether standard output carries only events.
-pub(crate) fn is_json(matches: &ArgMatches) -> bool {
-    asked_for(matches) == Some(Output::Json)
+pub(crate) fn is_json(args: Args) -> bool {
+    asked_for(args) == Some(Output::Json)
 }
 
 /// Reports the archive to programs; `path` is its location.
 pub(crate) fn archive(path: &str) -> Result<()> {
     output::data(&format!("{}\n", board::archive_event(path)))
 }
-
-/// The outcome of a command interrupted by Ctrl-C.
-#[derive(Debug)]
-pub(crate) struct Interrupted(pub(crate) String);
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 /// The exit code that a shell reports for a program ended by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -107,7 +94,7 @@ pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
 pub(crate) fn with<T>(output: Output, plain: Plain, work: impl FnOnce(&Board) -> Result<T>) -> Result<T> {
     let say = |line: &str| match (output, plain) {
         (Output::Json, _) => output::data(&format!("{line}\n")),
-        (Output::Plain, Plain::Stdout) => output::print(&format!("{} {line}\n", time())),
+        (Output::Plain, Plain::Stdout) => output::line(format!("{} {line}", time())),
         (Output::Plain, Plain::Log) | (Output::Quiet, _) => {
             log::info!("{line}");
             Ok(())

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::flag::Args;
 use super::shown::{self, Plain};
-use super::{cluster, form, output, run_args, status_table, wait};
+use super::{cluster, error, form, output, run_args, status_table, wait};
 use crate::board::{About, Board};
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Credentials};
@@ -17,7 +17,6 @@ use crate::remote::state::{Source, State};
 use crate::{layout, status};
 use base::json::{self, json};
 use base::stop::Stop;
-use base::sys;
 
 /// Timeout after which the status service is not used.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -62,7 +61,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     output::print(&told.map_or_else(|| form.text(&state), Ok)?)?;
     match &state {
         State::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
-        State::Silent { phase, lost: true, .. } => {
+        State::Silent { phase, .. } if matches!(&**phase, "Failed" | "Unknown") => {
             log::error!("sonobuoy aggregator is in the '{phase}' state");
         }
         State::Silent { message, .. } if state.has_failed() => log::error!("{message}"),
@@ -78,19 +77,13 @@ fn learn(args: Args, source: &Source, namespace: &str, run: &status::Run) {
     if layout::run_of_archive(&run.archive.name).and_then(|uuid| kept.of(uuid)).is_some() {
         return;
     }
-    match source.cluster() {
-        Some(client) => drop(kept.learn(client, namespace)),
-        None => {
-            let cluster = cluster::client(args, source.stop());
-            cluster.map(|cluster| kept.learn(&cluster, namespace)).ok();
-        }
-    }
+    let client = source.cluster().map_or_else(|| cluster::client(args), |client| Ok(client.clone()));
+    client.map(|client| kept.learn(&client.under(source.stop()), namespace)).ok();
 }
 
 /// The file with the credentials of a run's status service.
 pub(crate) fn credentials(args: Args) -> PathBuf {
-    let named = args.text("credentials").map(str::to_owned);
-    named.or_else(|| sys::variable("SONOBUOY_CREDENTIALS")).unwrap_or_else(|| service::FILE.into()).into()
+    args.text_or("credentials", "SONOBUOY_CREDENTIALS").unwrap_or_else(|| service::FILE.into()).into()
 }
 
 /// The credentials of the run's status service, if they are usable. A named file that does not exist is an error,
@@ -129,16 +122,18 @@ pub(crate) fn source(
     let answer = asked.map(|service| service.probe(ANSWER_TIMEOUT));
     match (answer, service) {
         (Some(Ok(())), Some(service)) => Ok(service),
-        (answer, service) => match (cluster::client(args, stop), answer, service) {
-            (Err(_), Some(Err(error)), _) if !follows => {
-                Err(error.context("the run's status service cannot be asked"))
+        (answer, service) => {
+            match (cluster::client(args).map(|client| client.under(stop)), answer, service) {
+                (Err(_), Some(Err(error)), _) if !follows => {
+                    Err(error.context("the run's status service cannot be asked"))
+                }
+                (Err(_), _, Some(service)) => Ok(service),
+                (cluster, answer, _) => {
+                    usable(args, answer.transpose());
+                    cluster.map(Source::pod)
+                }
             }
-            (Err(_), _, Some(service)) => Ok(service),
-            (cluster, answer, _) => {
-                usable(args, answer.transpose());
-                cluster.map(Source::pod)
-            }
-        },
+        }
     }
 }
 
@@ -170,7 +165,7 @@ impl Form {
                 return Ok(format!("{sentence}\n{message}\n"));
             }
             State::Lost(message) => return Ok(format!("{message}\n")),
-            State::Absent => return Ok("there is no aggregator any more\n".into()),
+            State::Absent => return Ok("the aggregator no longer exists\n".into()),
         };
         Ok(status_table::whole(run, self.all))
     }
@@ -189,6 +184,7 @@ fn code(state: &State) -> u8 {
 fn watch(source: &Source, namespace: &str, form: Form, board: Option<&Board>, about: &About) -> Result<u8> {
     let (mut shown, mut printed, mut outcome, mut last) = (String::new(), HashSet::new(), Ok(()), None);
     source.follow(namespace, |state| {
+        let Some(state) = state else { return true };
         outcome = match board {
             Some(board) => board.show(wait::scene(&state, about)),
             None => form.text(&state).and_then(|text| match form.json {
@@ -206,10 +202,9 @@ fn watch(source: &Source, namespace: &str, form: Form, board: Option<&Board>, ab
     })?;
     outcome?;
     match last {
-        _ if source.stop().stopped() => Err(shown::Interrupted(format!(
-            "the watch was interrupted; the run goes on: `sonobuoy status --watch -n {namespace}` watches it again"
-        ))
-        .into()),
+        _ if source.stop().stopped() => Err(error::interrupted(format!(
+            "the watch was interrupted; the run continues: `sonobuoy status --watch -n {namespace}` watches it again"
+        ))),
         Some(State::Absent) => bail!("the run in namespace `{namespace}` is gone"),
         Some(state) => Ok(code(&state)),
         None => bail!("the watch was interrupted"),

@@ -7,9 +7,8 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
-pub(crate) use super::mistake::{Error, error};
-use super::suggest;
 use super::table::name;
+use super::{error, suggest};
 use base::near;
 
 /// The arguments with the command's words first, so that any flag may precede them, as in the original; and those
@@ -77,8 +76,8 @@ pub(crate) fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> 
 }
 
 /// Converts a parser error; `Ok` if it only asks for help.
-pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> {
-    let context = |kind| match error.get(kind) {
+pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> {
+    let context = |kind| match wrong.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         Some(ContextValue::Strings(texts)) => texts.join(" "),
         _ => String::new(),
@@ -87,7 +86,7 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
     let flag = argument.split(['[', ' ', '=']).find(|flag| !flag.is_empty()).unwrap_or_default();
     let flag = flag.trim_matches(['<', '>', ']']);
     let value = context(ContextKind::InvalidValue);
-    let message = match error.kind() {
+    let message = match wrong.kind() {
         ErrorKind::DisplayHelp
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         | ErrorKind::MissingSubcommand => return Ok(()),
@@ -128,7 +127,7 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
             )
         }
         ErrorKind::ValueValidation => {
-            let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            let cause = std::error::Error::source(wrong).map(ToString::to_string).unwrap_or_default();
             // Some causes name the value themselves.
             match cause.starts_with('`') {
                 true => format!("{flag}: {cause}"),
@@ -137,7 +136,7 @@ pub(crate) fn judge(error: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         }
         ErrorKind::MissingRequiredArgument => format!("missing: {argument}{}", suggest::missing(path)),
         // The parser's message without its surroundings.
-        _ => error.to_string().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned(),
+        _ => wrong.to_string().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned(),
     };
-    Err(self::error(message))
+    Err(error::usage(message))
 }

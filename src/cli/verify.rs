@@ -24,7 +24,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
     if checked.signed {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
-        output::print(&format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}\n"))?;
+        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))?;
     } else {
         anyhow::ensure!(
             digest_only,

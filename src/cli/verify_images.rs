@@ -31,7 +31,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let run = run_args::configuration(args)?;
     let stop = shown::stop_on_signal()?;
-    let kube = cluster::client(args, &stop);
+    let kube = cluster::client(args).map(|kube| kube.under(&stop));
     let nodes = kube.and_then(|kube| Ok((Nodes::read(&kube)?, kube)));
     let architectures = architectures(args, nodes.as_ref().map(|(nodes, _)| nodes))?;
     let head = |last: [&str; 2]| ["IMAGE", "STATUS", last[0], last[1]].map(str::to_owned);

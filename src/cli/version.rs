@@ -4,7 +4,6 @@ use super::flag::Args;
 use super::{cluster, form, output};
 use crate::names::VERSION;
 use base::json::json;
-use base::stop::Stop;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a warning.
 pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
@@ -12,7 +11,7 @@ pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 /// Prints the version alone or all details.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     if args.on("short") {
-        output::print(&format!("{VERSION}\n"))?;
+        output::line(VERSION)?;
         return Ok(0);
     }
     let [oldest, newest] = KUBERNETES;
@@ -38,7 +37,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
 /// The line about the cluster. Only with `--kubeconfig` a cluster is queried, as in the original.
 fn api_version(args: Args) -> String {
     if args.text("kubeconfig").is_some() {
-        let answer = cluster::client(args, &Stop::new()).and_then(|client| cluster::version(&client));
+        let answer = cluster::client(args).and_then(|client| cluster::version(&client));
         match answer {
             Ok(version) => return format!("API Version:  {version}"),
             Err(error) => log::error!("{error:#}"),

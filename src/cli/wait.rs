@@ -1,29 +1,28 @@
 //! `sonobuoy wait`: attaches to a running run, and waits for its end; so does `run --wait`.
 //!
-//! Starts the thread `watch`, which follows the state of the run, and joins it. Outages of the API server are
-//! tolerated within the limit.
+//! Outages of the API server are tolerated within the limit.
 
 use std::collections::HashSet;
 use std::io::IsTerminal as _;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use super::afterwards::{Afterwards, upload};
 use super::flag::Args;
 use super::run_args::{Purpose, RunArgs};
 use super::shown::{self, Plain, time};
-use super::{cluster, mistake, output, status_table};
+use super::{cluster, error, output, status, status_table};
 use crate::board::{self, About, Board, Output, Scene, Trouble};
 use crate::deploy;
 use crate::remote::authority::Authorities;
 use crate::remote::state::{Source, State};
-use crate::status;
+use crate::status::{COMPLETE, FAILED, RUNNING, Run};
+use base::Joined as _;
+use base::clock;
 use base::kube::Resource;
-use base::stop::{Stop, StopOnDrop};
-use base::{clock, sys};
+use base::stop::Stop;
+use base::sys;
 
 /// The timeout of a bare `--wait` in minutes: a day.
 pub(crate) const DAY: i64 = 1_440;
@@ -39,12 +38,12 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let stop = Stop::new();
     let per_test = request.per_test()?;
     let namespace = request.config.namespace;
-    let service = super::status::service(args, &namespace, false)?;
-    let source = super::status::source(args, service.as_ref(), true, &stop)?;
+    let service = status::service(args, &namespace, false)?;
+    let source = status::source(args, service.as_ref(), true, &stop)?;
     let client = match source.cluster() {
         Some(client) => Some(client.clone()),
         // The status service has the archive; only a deletion needs the cluster.
-        None => args.on("delete").then(|| cluster::client(args, &stop)).transpose()?,
+        None => args.on("delete").then(|| cluster::client(args)).transpose()?,
     };
     if let Some(client) = source.cluster()
         && client.get(&Resource::NAMESPACES, "", &namespace).is_err_and(|error| error.is_not_found())
@@ -81,7 +80,7 @@ impl Wait {
     pub(crate) fn asked(args: Args, default: i64, per_test: Option<Duration>) -> Result<Option<Self>> {
         let minutes = Some(args.number("wait")).filter(|minutes| *minutes != 0).unwrap_or(default);
         let minutes =
-            u64::try_from(minutes).map_err(|_| mistake::error("--wait is negative; write minutes"))?;
+            u64::try_from(minutes).map_err(|_| error::usage("--wait is negative; write minutes"))?;
         // The original's spinner is useless in a log; a table is more informative.
         let silent = args.text("wait-output") != Some("Progress") || !progress_is_on(&sys::variable);
         let style = match shown::or_original(args) {
@@ -94,7 +93,7 @@ impl Wait {
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
-    pub(crate) fn wait(&self, source: &Source, namespace: &str) -> Result<status::Run> {
+    pub(crate) fn wait(&self, source: &Source, namespace: &str) -> Result<Run> {
         shown::stop_on_interrupt(source.stop())?;
         match self.style {
             OutputStyle::Board(output) => {
@@ -104,44 +103,40 @@ impl Wait {
         }
     }
 
-    fn follow(&self, source: &Source, namespace: &str, board: Option<&Board>) -> Result<status::Run> {
-        let over = source.stop().child();
-        let narrow = source.under(&over);
-        let (sender, states) = sync_channel(16);
-        thread::scope(|scope| {
-            let watch = thread::Builder::new().name("watch".into()).spawn_scoped(scope, move || {
-                let mut learning = Authorities::of_user().ok();
-                narrow.follow(namespace, |state| {
-                    // The earlier the certificate is stored, the less time for tampering.
-                    if let (State::Told(_), Some(kept), Some(client)) = (&state, &learning, narrow.cluster())
-                        && kept.learn(client, namespace)
-                    {
-                        learning = None;
-                    }
-                    sender.send(state).is_ok()
-                })
-            });
-            let watch = watch.context("cannot start a thread")?;
-            // Always ends the watch, since this thread joins it.
-            let (states, over) = (states, StopOnDrop(&over));
-            let outcome = Follower { board, ..Follower::new(self, namespace) }.follow(&states);
-            drop((states, over));
-            let watched = watch.join().unwrap_or_else(|_| bail!("the watch panicked"));
-            match outcome? {
-                Some(run) => Ok(run),
-                None if source.stop().stopped() => Err(shown::Interrupted(format!(
-                    "the wait was interrupted; the run goes on: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n {namespace}` ends it"
-                ))
-                .into()),
-                None => watched.and_then(|()| bail!("the wait was interrupted")),
-            }
-        })
+    fn follow(&self, source: &Source, namespace: &str, board: Option<&Board>) -> Result<Run> {
+        let mut follower = Follower { board, ..Follower::new(self, namespace) };
+        let (mut learning, mut outcome) = (Authorities::of_user().ok(), Ok(None));
+        source.stop().within(self.limit, |over| {
+            let source = source.under(over);
+            source.follow(namespace, |state| {
+                // The earlier the certificate is stored, the less time for tampering.
+                if let (Some(State::Told(_)), Some(kept), Some(client)) =
+                    (&state, &learning, source.cluster())
+                    && kept.learn(client, namespace)
+                {
+                    learning = None;
+                }
+                outcome = match state {
+                    Some(state) => follower.take(state),
+                    None => follower.tick().map(|()| None),
+                };
+                matches!(outcome, Ok(None))
+            })
+        })??;
+        match outcome? {
+            Some(run) => Ok(run),
+            None if source.stop().stopped() => Err(error::interrupted(format!(
+                "the wait was interrupted; the run continues: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n \
+                 {namespace}` ends it"
+            ))),
+            None => Err(follower.timeout()),
+        }
     }
 }
 
 /// The exit code for a complete run, given that of the steps after it: a run in which every plugin only reported
 /// errors has failed its purpose.
-pub(crate) fn verdict(run: &status::Run, code: u8) -> u8 {
+pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
     if !run.brought_nothing() {
         return code;
     }
@@ -150,15 +145,14 @@ pub(crate) fn verdict(run: &status::Run, code: u8) -> u8 {
 }
 
 /// The exit code for a run in a cluster; a terminal also gets the results in a line.
-pub(crate) fn conclude(run: &status::Run, code: u8, namespace: &str) -> u8 {
+pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
     if std::io::stderr().is_terminal() {
         let tasks = board::of_run(run, &About::default()).tasks;
         let results = tasks.iter().map(|task| match task.result.as_str() {
             "" => format!("{} without a result", task.name),
             result => format!("{} {result}", task.name),
         });
-        let results = results.collect::<Vec<_>>().join(", ");
-        log::info!("the run in namespace `{namespace}` is complete: {results}");
+        log::info!("the run in namespace `{namespace}` is complete: {}", results.joined(", "));
     }
     verdict(run, code)
 }
@@ -178,6 +172,8 @@ struct Follower<'a> {
     /// Deadline for a stuck aggregator.
     stuck: Option<Instant>,
     began: Instant,
+    /// When something was last printed, and the silence after which a heartbeat follows.
+    news: Instant,
     quiet: Duration,
 }
 
@@ -192,53 +188,16 @@ impl<'a> Follower<'a> {
             seen: false,
             stuck: None,
             began: Instant::now(),
+            news: Instant::now(),
             quiet: NEWS_INTERVAL,
         }
     }
 
-    /// Handles states until the run is over; `None` if the states end.
-    fn follow(&mut self, states: &Receiver<State>) -> Result<Option<status::Run>> {
-        let end = self.began + self.wait.limit;
-        let mut heartbeat = Instant::now() + self.quiet;
-        loop {
-            let now = Instant::now();
-            if now >= end {
-                let limit = clock::duration(self.wait.limit);
-                let state = match &self.latest {
-                    State::Told(run) => format!("it is {}", run.status),
-                    other => words(other).to_owned(),
-                };
-                bail!(
-                    "the run in namespace `{0}` was not over within {limit}: {state}; it is still running, see `sonobuoy status -n {0}`",
-                    self.namespace
-                );
-            }
-            if self.stuck.is_some_and(|until| now >= until) {
-                bail!("{}; see `sonobuoy status -n {}`", words(&self.latest), self.namespace);
-            }
-            let next = end.min(heartbeat).min(self.stuck.unwrap_or(end));
-            match states.recv_timeout(next.saturating_duration_since(now)) {
-                Ok(state) => {
-                    if self.tell(&state)? {
-                        self.quiet = NEWS_INTERVAL;
-                        heartbeat = Instant::now() + self.quiet;
-                    }
-                    if let Some(run) = self.take(state)? {
-                        return Ok(Some(run));
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= heartbeat => {
-                    self.sign_of_life()?;
-                    heartbeat = Instant::now() + self.quiet;
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
-            }
+    /// Reports a state. Returns the run, if complete; an error if it cannot complete.
+    fn take(&mut self, state: State) -> Result<Option<Run>> {
+        if self.tell(&state)? {
+            (self.news, self.quiet) = (Instant::now(), NEWS_INTERVAL);
         }
-    }
-
-    /// The run, if complete; an error if it cannot complete.
-    fn take(&mut self, state: State) -> Result<Option<status::Run>> {
         let namespace = self.namespace;
         self.stuck = match &state {
             State::Silent { stuck: Some(limit), .. } => {
@@ -247,10 +206,8 @@ impl<'a> Follower<'a> {
             _ => None,
         };
         match &state {
-            State::Told(run) if run.status == status::COMPLETE && run.is_over() => {
-                return Ok(Some(run.clone()));
-            }
-            State::Told(run) if run.status == status::FAILED => {
+            State::Told(run) if run.status == COMPLETE && run.is_over() => return Ok(Some(run.clone())),
+            State::Told(run) if run.status == FAILED => {
                 let error = run.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
                 bail!("the run has failed{error}; see `sonobuoy logs -n {namespace}`")
             }
@@ -266,6 +223,42 @@ impl<'a> Follower<'a> {
         }
         self.latest = state;
         Ok(None)
+    }
+
+    /// Prints a heartbeat if one is due. Fails if the aggregator has been stuck for too long.
+    fn tick(&mut self) -> Result<()> {
+        if self.stuck.is_some_and(|until| Instant::now() >= until) {
+            bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
+        }
+        if self.wait.style != OutputStyle::Table || self.news.elapsed() < self.quiet {
+            return Ok(());
+        }
+        self.news = Instant::now();
+        if std::io::stdout().is_terminal() {
+            return output::print("...\n");
+        }
+        self.quiet = (self.quiet * 2).min(MAX_NEWS_INTERVAL);
+        let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
+        let State::Told(run) = &self.latest else {
+            return output::line(format!("{} ... waiting for {since}", time()));
+        };
+        let (mut done, mut all) = (0, 0);
+        for entry in run.plugins.iter().flatten() {
+            let count = entry.count.unwrap_or(1);
+            all += count;
+            done += if entry.status == RUNNING { 0 } else { count };
+        }
+        output::line(format!("{} ... {done} of {all} results after {since}", time()))
+    }
+
+    fn timeout(&self) -> anyhow::Error {
+        let (limit, namespace) = (clock::duration(self.wait.limit), self.namespace);
+        let is = if matches!(self.latest, State::Told(_)) { "it is " } else { "" };
+        anyhow::anyhow!(
+            "the run in namespace `{namespace}` was not over within {limit}: {is}{}; it is still running, see `sonobuoy status -n \
+             {namespace}`",
+            self.latest.summary()
+        )
     }
 
     /// Reports news; returns whether there was any.
@@ -294,52 +287,22 @@ impl<'a> Follower<'a> {
         }
         Ok(!new.is_empty())
     }
-
-    fn sign_of_life(&mut self) -> Result<()> {
-        if self.wait.style != OutputStyle::Table {
-            return Ok(());
-        }
-        if std::io::stdout().is_terminal() {
-            return output::print("...\n");
-        }
-        self.quiet = (self.quiet * 2).min(MAX_NEWS_INTERVAL);
-        let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
-        let State::Told(run) = &self.latest else {
-            return output::print(&format!("{} ... waiting for {since}\n", time()));
-        };
-        let (mut done, mut all) = (0, 0);
-        for entry in run.plugins.iter().flatten() {
-            let count = entry.count.unwrap_or(1);
-            all += count;
-            done += if entry.status == status::RUNNING { 0 } else { count };
-        }
-        output::print(&format!("{} ... {done} of {all} results after {since}\n", time()))
-    }
-}
-
-fn words(state: &State) -> &str {
-    match state {
-        State::Absent => "there is no aggregator yet",
-        State::Lost(message) | State::Silent { message, .. } => message,
-        State::Told(run) => &run.status,
-    }
 }
 
 /// The scene of a run in a cluster.
 pub(crate) fn scene(state: &State, about: &About) -> Scene {
     let mut scene = board::of_run(&state.document(), about);
+    let mut trouble = |cause| {
+        scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
+    };
     match state {
         // The remedy is too long for the line with the state.
         State::Silent { message, stuck: Some(_), .. } => {
+            trouble(message.lines().map(str::trim).joined("; "));
             scene.state = "waiting for the aggregator".into();
-            let cause = message.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-            scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
         }
-        State::Silent { .. } | State::Absent | State::Lost(_) => scene.state = words(state).into(),
-        State::Told(run) => {
-            let trouble = |cause| Trouble { task: "aggregator".into(), places: Vec::new(), cause };
-            scene.troubles.extend(run.message.clone().map(trouble));
-        }
+        State::Told(run) => run.message.clone().into_iter().for_each(trouble),
+        _ => scene.state = state.summary().into(),
     }
     scene
 }
@@ -347,6 +310,7 @@ pub(crate) fn scene(state: &State, about: &About) -> Scene {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status;
 
     #[test]
     fn progress_is_switched_off_by_its_own_variable() {
@@ -366,7 +330,7 @@ mod tests {
     #[test]
     fn only_a_complete_run_is_a_success() {
         let wait = Wait { limit: Duration::from_secs(60), style: OutputStyle::Silent, per_test: None };
-        let run = |status: &str| State::Told(status::Run { status: status.into(), ..status::Run::default() });
+        let run = |status: &str| State::Told(Run { status: status.into(), ..Run::default() });
         let mut fresh = follower(&wait);
         assert!(fresh.take(State::Absent).unwrap().is_none(), "it may still come");
         assert!(fresh.take(run("running")).unwrap().is_none());
@@ -381,7 +345,7 @@ mod tests {
         let mut follower = follower(&wait);
         let entry =
             |node: &str| status::Entry { plugin: "p".into(), node: node.into(), ..status::Entry::default() };
-        let mut run = status::Run { plugins: Some(vec![entry("a")]), ..status::Run::default() };
+        let mut run = Run { plugins: Some(vec![entry("a")]), ..Run::default() };
         assert!(follower.tell(&State::Told(run.clone())).unwrap());
         assert!(!follower.tell(&State::Told(run.clone())).unwrap());
         run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
@@ -393,10 +357,9 @@ mod tests {
     #[test]
     fn the_time_is_over_with_the_last_state_in_the_message() {
         let wait = Wait { limit: Duration::ZERO, style: OutputStyle::Silent, per_test: None };
-        let (_sender, states) = sync_channel(1);
         let mut late = follower(&wait);
-        late.latest = State::Told(status::Run::default());
-        let error = late.follow(&states).unwrap_err().to_string();
+        late.latest = State::Told(Run::default());
+        let error = late.timeout().to_string();
         assert!(error.contains("was not over within 0s: it is running"), "{error}");
     }
 
@@ -406,7 +369,6 @@ mod tests {
         let stuck = State::Silent {
             phase: "Pending".into(),
             message: "no image".into(),
-            lost: false,
             stuck: Some(Duration::from_secs(300)),
             no_image: Some(String::new()),
         };
@@ -414,12 +376,12 @@ mod tests {
         assert!(follower.take(stuck.clone()).unwrap().is_none());
         let until = follower.stuck;
         assert!(until.is_some());
+        follower.tick().unwrap();
         assert!(follower.take(stuck).unwrap().is_none());
         assert_eq!(follower.stuck, until, "the time counts from the first");
         follower.stuck = Some(Instant::now());
-        let (_sender, states) = sync_channel(1);
-        assert!(follower.follow(&states).unwrap_err().to_string().contains("no image"));
-        follower.take(State::Told(status::Run::default())).unwrap();
+        assert!(follower.tick().unwrap_err().to_string().contains("no image"));
+        follower.take(State::Told(Run::default())).unwrap();
         assert_eq!(follower.stuck, None);
     }
 }

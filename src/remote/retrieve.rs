@@ -95,6 +95,32 @@ type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), String> + 'a;
 /// A complete archive before its rename, with the name that the sender gave.
 type Received = (String, PartialFile);
 
+impl<'a> Retrieval<'a> {
+    /// A retrieval of finished archives under their own names, without any access yet.
+    pub(crate) fn new(namespace: &'a str, into: &'a Path) -> Self {
+        Self {
+            client: None,
+            namespace,
+            from: RUNS_DIR,
+            into,
+            name: None,
+            partial: false,
+            service: None,
+            force: false,
+            keep_seal: true,
+            watch: &|_, _| (),
+        }
+    }
+}
+
+impl Failure {
+    /// The cause.
+    pub(crate) fn into_error(self) -> anyhow::Error {
+        let (Self::Unasked(error) | Self::NotReady(error) | Self::Transfer(error)) = self;
+        error
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Transfer(error)
@@ -578,18 +604,8 @@ mod tests {
                 })
             });
             let client = kube::Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
-            let retrieval = Retrieval {
-                client: Some(&client),
-                namespace: "ns",
-                from: "/x",
-                into: &home,
-                name: None,
-                partial: false,
-                service: Some(&credentials),
-                force: false,
-                keep_seal: true,
-                watch: &|_, _| (),
-            };
+            let (client, service) = (Some(&client), Some(&credentials));
+            let retrieval = Retrieval { client, from: "/x", service, ..Retrieval::new("ns", &home) };
             let fetched = retrieval.fetch(&Stop::new());
             stop.stop();
             fetched

@@ -33,6 +33,8 @@ const MAX_AGGREGATORS: usize = 100;
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which ages of heartbeats are updated without other changes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval at which followers are called without a change.
+const TICK: Duration = Duration::from_secs(1);
 /// Interval between two looks at the node of the aggregator, and the time limit of one.
 const NODE_INTERVAL: Duration = Duration::from_secs(10);
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,8 +52,6 @@ pub(crate) enum State {
         phase: String,
         /// Description, with the cause of a delay.
         message: String,
-        /// Whether the run cannot continue by itself.
-        lost: bool,
         /// Time limit for a repair of the cause that the message names.
         stuck: Option<Duration>,
         /// Message of the node about an image that it cannot pull.
@@ -96,17 +96,15 @@ impl State {
             None => remedies::advised(&message),
         };
         let stuck = stuck.then_some(if local.is_some() { NO_REGISTRY_TIMEOUT } else { STUCK_TIMEOUT });
-        let lost = matches!(&*phase, "Failed" | "Unknown");
-        Self::Silent { no_image: no_image.filter(|_| phase == "Pending"), phase, message, lost, stuck }
+        Self::Silent { no_image: no_image.filter(|_| phase == "Pending"), phase, message, stuck }
     }
 
     /// Whether the run counts as failed in a single query.
     pub(crate) fn has_failed(&self) -> bool {
         match self {
             Self::Told(run) => run.status == status::FAILED,
-            Self::Silent { phase, lost, no_image, .. } => *lost || phase == "Succeeded" || no_image.is_some(),
-            Self::Lost(_) => true,
-            Self::Absent => false,
+            Self::Silent { no_image: Some(_), .. } => true,
+            _ => self.is_over(),
         }
     }
 
@@ -114,7 +112,7 @@ impl State {
     pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Told(run) => run.is_over(),
-            Self::Silent { lost, phase, .. } => *lost || phase == "Succeeded",
+            Self::Silent { phase, .. } => matches!(&**phase, "Failed" | "Unknown" | "Succeeded"),
             Self::Lost(_) => true,
             Self::Absent => false,
         }
@@ -122,20 +120,24 @@ impl State {
 
     /// The status document in any state; a run without status counts as running.
     pub(crate) fn document(&self) -> status::Run {
-        let silent = |message: &str| Some(message.to_owned());
+        let mut run = status::Run::default();
         match self {
-            Self::Told(run) => run.clone(),
-            Self::Lost(message) | Self::Silent { message, .. } if self.has_failed() => status::Run {
-                status: status::FAILED.into(),
-                error: silent(message),
-                ..status::Run::default()
-            },
-            Self::Lost(message) | Self::Silent { message, .. } => {
-                status::Run { message: silent(message), ..status::Run::default() }
+            Self::Told(run) => return run.clone(),
+            _ if self.has_failed() => {
+                run.status = status::FAILED.into();
+                run.error = Some(self.summary().to_owned());
             }
-            Self::Absent => {
-                status::Run { message: silent("there is no aggregator yet"), ..status::Run::default() }
-            }
+            _ => run.message = Some(self.summary().to_owned()),
+        }
+        run
+    }
+
+    /// The state in words.
+    pub(crate) fn summary(&self) -> &str {
+        match self {
+            Self::Absent => "no aggregator exists yet",
+            Self::Lost(message) | Self::Silent { message, .. } => message,
+            Self::Told(run) => &run.status,
         }
     }
 }
@@ -193,8 +195,8 @@ impl State {
         let problem = format!("the aggregator's node `{node}` {unready}; the results are on {results}");
         match state {
             Self::Told(run) => Self::Told(status::Run { message: Some(problem), ..run }),
-            Self::Silent { phase, lost, stuck, no_image, .. } => {
-                Self::Silent { phase, message: problem, lost, stuck, no_image }
+            Self::Silent { phase, stuck, no_image, .. } => {
+                Self::Silent { phase, message: problem, stuck, no_image }
             }
             other => other,
         }
@@ -346,9 +348,9 @@ impl Source {
         }
     }
 
-    /// Passes the state on, now and after each change, until `changed` returns false or the source is stopped. Waits
-    /// during outages.
-    pub(crate) fn follow(&self, namespace: &str, changed: impl FnMut(State) -> bool) -> Result<()> {
+    /// Passes the state on, now and after each change, and `None` every few seconds, until `changed` returns false or the
+    /// source is stopped. Waits during outages.
+    pub(crate) fn follow(&self, namespace: &str, changed: impl FnMut(Option<State>) -> bool) -> Result<()> {
         match self.cluster() {
             Some(client) => follow(client, namespace, changed),
             None => self.poll(changed),
@@ -391,10 +393,11 @@ impl Source {
         self.client.stream(&request, Some(SILENCE_TIMEOUT))
     }
 
-    fn poll(&self, mut changed: impl FnMut(State) -> bool) -> Result<()> {
+    fn poll(&self, mut changed: impl FnMut(Option<State>) -> bool) -> Result<()> {
         let mut shown: Option<(status::Run, Instant)> = None;
         let (mut answered, mut reported) = (Instant::now(), false);
         while !self.stop().stopped() {
+            let mut news = None;
             match self.status() {
                 Ok(run) => {
                     (answered, reported) = (Instant::now(), false);
@@ -403,9 +406,7 @@ impl Source {
                         |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
                     if shown.as_ref().is_none_or(is_old) {
                         shown = Some((ageless, Instant::now()));
-                        if !changed(State::Told(run)) {
-                            break;
-                        }
+                        news = Some(State::Told(run));
                     }
                 }
                 Err(_) if self.stop().stopped() => break,
@@ -419,7 +420,9 @@ impl Source {
                 }
                 Err(_) => {}
             }
-            self.stop().wait(FOLLOW_INTERVAL);
+            if !changed(news) || self.stop().wait(FOLLOW_INTERVAL) {
+                break;
+            }
         }
         Ok(())
     }
@@ -440,7 +443,7 @@ fn read(client: &Client, namespace: &str) -> Result<State> {
     }
 }
 
-fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool) -> Result<()> {
+fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<State>) -> bool) -> Result<()> {
     // Older aggregators are found by name.
     let selector = match find(client, namespace) {
         Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),
@@ -464,7 +467,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool)
         let (mut pod, mut synced, mut problem) = (None, false, None);
         let (mut looked, mut shown) = (None::<Instant>, Instant::now());
         loop {
-            let event = events.recv_timeout(NODE_INTERVAL);
+            let event = events.recv_timeout(TICK);
             let is_event = event.is_ok();
             match event {
                 Ok(event) => match event.context("watching the aggregator")? {
@@ -473,6 +476,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool)
                     Event::Deleted(_) => pod = None,
                     Event::Synced => synced = true,
                 },
+                Err(RecvTimeoutError::Timeout) if !told(None) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -494,7 +498,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(State) -> bool)
                 None => kept(client, namespace)
                     .map_or(State::Absent, |pod| State::lost(&pod, "the aggregator's pod was deleted")),
             };
-            if !told(state) {
+            if !told(Some(state)) {
                 return Ok(());
             }
         }
@@ -572,11 +576,11 @@ mod tests {
         let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(ANNOTATION_STATUS): text}}, "status": {"phase": phase}});
         let text = serde_json::to_string(&status::Run::default()).unwrap();
         assert_eq!(State::of(&annotated("Running", &text)), State::Told(status::Run::default()));
-        assert!(matches!(State::of(&annotated("Failed", &text)), State::Silent { lost: true, .. }));
+        let failed = State::of(&annotated("Failed", &text));
+        assert!(matches!(failed, State::Silent { .. }) && failed.is_over());
         // The next status may be readable.
-        assert!(matches!(
-            State::of(&annotated("Running", "{")),
-            State::Silent { stuck: None, lost: false, no_image: None, .. }
-        ));
+        let unreadable = State::of(&annotated("Running", "{"));
+        assert!(matches!(unreadable, State::Silent { stuck: None, no_image: None, .. }));
+        assert!(!unreadable.is_over());
     }
 }
