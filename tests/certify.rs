@@ -85,7 +85,7 @@ fn every_version_certifies_with_terse_and_verbose_logs() {
             };
             archived("certify run", of)
                 .stdout(&format!("2 of 2 conformance tests of {version} passed\nReady for certification: write the submission with --product FILE -o DIR\n"))
-                .stderr_has("there is no seal beside it")
+                .stderr_has("it has no seal beside it")
                 .run();
 
             // A verbose log may contradict the other files.
@@ -98,7 +98,7 @@ fn every_version_certifies_with_terse_and_verbose_logs() {
             } else {
                 let told = |who| format!("e2e.log: states {version} for the {who}, but the cluster is v1.26");
                 let other = other.status(3).stdout_has(&told("tests")).stdout_has(&told("server"));
-                other.stderr_has("there is no seal beside it").run();
+                other.stderr_has("it has no seal beside it").run();
             }
 
             // A verbose log states the test version if the image tag does not.
@@ -214,7 +214,7 @@ fn archive_and_folder_certify_alike() {
     Sonobuoy::new("certify")
         .arg(done.folder.join("a.tar.gz"))
         .stdout_has("2 of 2 conformance tests of v1.33 passed")
-        .stderr_has("there is no seal beside it")
+        .stderr_has("it has no seal beside it")
         .run();
 }
 
@@ -303,7 +303,7 @@ fn defects_are_named_and_no_file_is_written() {
             .status(3)
             .stdout_has(words)
             .stdout_has("Not ready for certification:")
-            .stderr_has("there is no seal beside it")
+            .stderr_has("it has no seal beside it")
             .run();
         assert!(!done.folder.join("out").exists(), "{words}");
     }
@@ -324,12 +324,12 @@ fn undecidable_input_is_an_error() {
         .file("run/plugins/e2e/results/global/junit_02.xml", "")
         .status(3)
         .stdout_has("there are 2 JUnit files")
-        .stderr_has("there is no seal beside it")
+        .stderr_has("it has no seal beside it")
         .run();
     certify("certify run --tests t", "", "", "")
         .file("t", "[sig-a] a works [Conformance]\n[sig-z] z [Conformance]\nother\n")
         .status(3)
         .stdout_has("1 required test of the list is missing\n    [sig-z] z")
-        .stderr_has("there is no seal beside it")
+        .stderr_has("it has no seal beside it")
         .run();
 }

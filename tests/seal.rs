@@ -198,7 +198,7 @@ fn archive_commands_report_seal_verification() {
     known().stderr_has("is not the one that was sealed").run_any();
     std::fs::remove_file(sealed.path(".sha256")).unwrap();
     std::fs::remove_file(sealed.path(".sig")).unwrap();
-    certify().stderr_has("was not checked: there is no seal beside it").run_any();
+    certify().stderr_has("was not checked: it has no seal beside it").run_any();
 }
 
 #[test]
