@@ -59,7 +59,7 @@ image: ## an image archive for any container runtime
 kit: ## one tar for a machine without network
 	./scripts/kit
 
-release: ## the command line for every system, checksums and the list of parts, in target/release-files
+release: ## archives and packages for every system, checksums and provenance, in target/release-files
 	./scripts/release/build
 
 machines: ## the tests of other systems and architectures, under wine and qemu

@@ -9,6 +9,43 @@ fn script(name: &str, out: &Path, binaries: &Path, arches: &str) -> String {
     make(name, out, binaries, arches, "")
 }
 
+/// Man pages and completions, for packages.
+fn extras(folder: &Folder) -> PathBuf {
+    for (name, page) in super::man::pages().unwrap() {
+        folder.write(&format!("extras/man/{name}"), page);
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = super::support::Sonobuoy::new(&format!("completion {shell}")).run_any().stdout;
+        folder.write(&format!("extras/completion.{shell}"), script);
+    }
+    folder.join("extras")
+}
+
+/// What `scripts/release/packages` can build on this machine.
+fn formats() -> &'static str {
+    match super::support::program("rpmbuild") {
+        Some(_) => "deb rpm krew homebrew scoop winget",
+        None => "deb krew homebrew scoop winget",
+    }
+}
+
+/// A release in `folder/files`, signed if a key is given.
+fn release(folder: &Folder, formats: &str, key: &str) -> PathBuf {
+    let out = folder.join("files");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    text(
+        Command::new(root.join("scripts/release/build"))
+            .arg(&out)
+            .env("BINARIES", binaries(folder))
+            .env("EXTRAS", extras(folder))
+            .env("FORMATS", formats)
+            .env("SIGNING_KEY", key)
+            .env("CA_BUNDLE", "")
+            .env("SOURCE_DATE_EPOCH", "1700000000"),
+    );
+    out
+}
+
 /// The output of a script; the image has its default name unless another one is given.
 fn make(name: &str, out: &Path, binaries: &Path, arches: &str, image: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -150,9 +187,9 @@ fn release_is_reproducible_and_named_like_the_original() {
     if super::support::program("python3").is_none() {
         return;
     }
+    let formats = formats();
     let made = [Folder::new(), Folder::new()].map(|folder| {
-        let out = folder.join("files");
-        script("release/build", &out, &binaries(&folder), "");
+        let out = release(&folder, formats, "");
         text(Command::new("sh").args(["-c", "sha256sum --quiet -c *_checksums.txt"]).current_dir(&out));
         let names = Folder::names_of(&out);
         let files: Vec<_> = names.iter().map(|name| std::fs::read(out.join(name)).unwrap()).collect();
@@ -195,9 +232,147 @@ fn release_is_reproducible_and_named_like_the_original() {
         format!("sonobuoy_{version}_checksums.txt"),
         format!("sonobuoy_{version}_image.tar"),
         format!("sonobuoy_{version}_sbom.cdx.json"),
+        format!("sonobuoy_{version}_provenance.json"),
     ]);
+    let arches = ["amd64", "arm64", "armhf", "i386", "ppc64el", "riscv64", "s390x"];
+    expected.extend(arches.map(|arch| format!("sonobuoy_{version}_{arch}.deb")));
+    if formats.contains("rpm") {
+        let arches = ["aarch64", "armv7hl", "i686", "ppc64le", "riscv64", "s390x", "x86_64"];
+        expected.extend(arches.map(|arch| format!("sonobuoy-{version}-1.{arch}.rpm")));
+    }
+    let manifests = ["sonobuoy.json", "sonobuoy.rb", "sonobuoy.yaml", "Sonobuoy.Sonobuoy.yaml"];
+    expected.extend(manifests.map(str::to_owned));
+    expected.extend(["installer", "locale.en-US"].map(|part| format!("Sonobuoy.Sonobuoy.{part}.yaml")));
     expected.sort();
     assert_eq!(made[0].0, expected);
+}
+
+#[test]
+fn packages_and_manifests_pass_their_linters() {
+    if super::support::program("python3").is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let out = release(&folder, formats(), "");
+    let version = env!("CARGO_PKG_VERSION");
+    // Placeholders instead of programs, and no key of a distribution; rpmlint 2.4 compares programs with sections of the manual.
+    let settings = "CompressExtension = \"gz\"\nValidLicenses = [\"Apache-2.0\"]\nFilters = [\"no-signature\", \"no-binary\", \"no-manual-page\"]\n";
+    let settings = folder.write("rpmlint.toml", settings);
+    let (deb, rpm) = (format!("sonobuoy_{version}_amd64.deb"), format!("sonobuoy-{version}-1.x86_64.rpm"));
+    let settings = settings.display().to_string();
+    let long = "{extends: default, rules: {line-length: {max: 160}}}";
+    let linters: [(&str, &[&str], &str); 5] = [
+        ("lintian", &["--allow-root", "--fail-on", "error,warning", &deb], ""),
+        ("rpmlint", &["-c", &settings, &rpm], "0 errors, 0 warnings"),
+        ("ruby", &["-c", "sonobuoy.rb"], "Syntax OK"),
+        ("yamllint", &["-s", "-d", long, "."], ""),
+        ("validate-krew-manifest", &["-manifest", "sonobuoy.yaml", "-skip-install"], ""),
+    ];
+    for (program, words, expected) in linters {
+        if !out.join(words.last().unwrap()).exists() && words.iter().any(|word| word.ends_with(".rpm")) {
+            continue;
+        }
+        let Some(program) = super::support::program(program) else { continue };
+        let said = text(Command::new(program).args(words).current_dir(&out));
+        assert!(said.contains(expected), "{words:?}: {said}");
+    }
+    let scoop: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("sonobuoy.json")).unwrap()).unwrap();
+    let sums = std::fs::read_to_string(out.join(format!("sonobuoy_{version}_checksums.txt"))).unwrap();
+    let zip = format!(
+        "{}  sonobuoy_{version}_windows_amd64.zip\n",
+        scoop["architecture"]["64bit"]["hash"].as_str().unwrap()
+    );
+    assert!(sums.contains(&zip), "{zip}{sums}");
+    if let Some(dpkg) = super::support::program("dpkg-deb") {
+        let target = folder.join("unpacked");
+        text(Command::new(dpkg).arg("-x").arg(out.join(&deb)).arg(&target));
+        let started = text(&mut Command::new(target.join("usr/bin/kubectl-sonobuoy")));
+        assert_eq!(started, "amd64\n");
+        for file in ["share/man/man1/sonobuoy-run.1.gz", "share/bash-completion/completions/sonobuoy"] {
+            assert!(target.join("usr").join(file).exists(), "{file}");
+        }
+    }
+}
+
+/// Without compiling it again: the checks of the registry's client, and the files in the package.
+#[test]
+fn client_crate_can_be_published() {
+    let publish = [
+        "publish",
+        "--locked",
+        "--dry-run",
+        "--no-verify",
+        "--allow-dirty",
+        "-p",
+        "sonobuoy-base",
+        "-p",
+        "sonobuoy-client",
+    ];
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(publish).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = cargo.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success()
+        && ["failed to fetch", "download of", "Could not resolve"].iter().any(|words| said.contains(words))
+    {
+        super::support::skipped("crates", &said);
+        return;
+    }
+    assert!(output.status.success() && !said.contains("has no documentation"), "{said}");
+    let listed = text(Command::new(env!("CARGO")).args([
+        "package",
+        "--list",
+        "--allow-dirty",
+        "-p",
+        "sonobuoy-client",
+    ]));
+    assert!(listed.lines().any(|file| file == "README.md"), "{listed}");
+}
+
+#[test]
+fn signatures_cover_the_checksums_and_the_provenance() {
+    let tools = ["python3", "openssl", "base64"].map(super::support::program);
+    if tools.iter().any(Option::is_none) {
+        return;
+    }
+    let folder = Folder::new();
+    let shell = |script: &str| {
+        let output = Command::new("sh").args(["-euc", script]).current_dir(folder.path()).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (_, key) = shell("openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:prime256v1");
+    let out = release(&folder, "scoop", &key);
+    let version = env!("CARGO_PKG_VERSION");
+    let verify = "openssl dgst -sha256 -verify files/sonobuoy.pub -signature signature";
+    let sums = format!("files/sonobuoy_{version}_checksums.txt");
+    let check = format!("base64 -d {sums}.sig > signature; {verify} {sums}");
+    assert!(shell(&check).0);
+    // The envelope signs the length of each part, too.
+    let envelope =
+        std::fs::read_to_string(out.join(format!("sonobuoy_{version}_provenance.intoto.jsonl"))).unwrap();
+    let envelope: serde_json::Value = serde_json::from_str(&envelope).unwrap();
+    folder.write("payload.64", envelope["payload"].as_str().unwrap());
+    folder.write("signature.64", envelope["signatures"][0]["sig"].as_str().unwrap());
+    let (_, statement) = shell("base64 -d payload.64");
+    let kind = envelope["payloadType"].as_str().unwrap();
+    folder.write("signed", format!("DSSEv1 {} {kind} {} {statement}", kind.len(), statement.len()));
+    assert!(shell(&format!("base64 -d signature.64 > signature; {verify} signed")).0);
+    let statement: serde_json::Value = serde_json::from_str(&statement).unwrap();
+    assert_eq!(statement["predicateType"], "https://slsa.dev/provenance/v1");
+    let listed = std::fs::read_to_string(folder.join(&sums)).unwrap();
+    let subjects = statement["subject"].as_array().unwrap();
+    assert!(subjects.len() > 10);
+    for subject in subjects {
+        let line = format!(
+            "{}  {}\n",
+            subject["digest"]["sha256"].as_str().unwrap(),
+            subject["name"].as_str().unwrap()
+        );
+        assert!(listed.contains(&line), "{line}");
+    }
+    folder.write(&sums, listed + "0\n");
+    assert!(!shell(&check).0, "changed checksums are not accepted");
 }
 
 /// Where a daemon is reachable; `podman` needs none.
