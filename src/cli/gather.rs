@@ -80,6 +80,7 @@ fn show(args: Args, node: Option<&str>, file: &str, text: &str) -> Result<()> {
     }
     let mut facts = Facts::default();
     facts.add_file(node.unwrap_or("this machine"), file, text.as_bytes());
+    facts.complete();
     let mut out = output::stdout();
     super::results::write_facts(&facts, format, super::report::look(args), &mut out)?;
     Ok(out.flush()?)

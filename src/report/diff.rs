@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 
 use super::archive::Archive;
 use super::case::{Case, Cases};
-use super::many::{self, Column};
+use super::many::{self, Column, Took, Version};
 use super::run::{FAILED_CODE, Report, SCHEMA_VERSION, UNKNOWN_CODE};
 use super::snapshot::Objects;
 use super::terminal::{BOLD, GREEN, RED, Terminal, YELLOW};
@@ -22,8 +22,6 @@ use super::times::spoken;
 use super::words::count;
 use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
 use crate::layout;
-use base::Joined as _;
-use base::json::json;
 use base::visible;
 
 /// Factor and minimum in seconds from which a test is reported as slower.
@@ -55,7 +53,7 @@ pub(crate) enum Kind {
 }
 
 /// Each kind with its name in JSON and in text.
-pub(crate) const KINDS: [(Kind, &str, &str); 7] = [
+const KINDS: [(Kind, &str, &str); 7] = [
     (Kind::NewlyFailing, "newlyFailing", "Newly failing"),
     (Kind::StillFailing, "stillFailing", "Still failing"),
     (Kind::Fixed, "fixed", "Fixed"),
@@ -64,6 +62,18 @@ pub(crate) const KINDS: [(Kind, &str, &str); 7] = [
     (Kind::Changed, "changed", "Changed otherwise"),
     (Kind::Slower, "slower", "Much slower"),
 ];
+
+impl Kind {
+    /// Its name in JSON.
+    pub(crate) fn key(self) -> &'static str {
+        KINDS[self as usize].1
+    }
+
+    /// Its name in text.
+    pub(crate) fn title(self) -> &'static str {
+        KINDS[self as usize].2
+    }
+}
 
 /// One changed test.
 #[derive(Debug, Serialize)]
@@ -152,7 +162,7 @@ impl Places {
                 let nodes = all.0.entry(plugin.name.to_owned()).or_default();
                 let place = nodes.entry(suite.node.clone().unwrap_or_default()).or_default();
                 place.tests += suite.counts.sum() - suite.errors;
-                place.failed += suite.counts.columns().failed;
+                place.failed += suite.counts.of(FAILED);
             }
         }
         all
@@ -280,17 +290,16 @@ impl Diff {
 
     /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`.
     pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
-        let newly = |change: &Change, status: &str| {
-            change.after.as_deref() == Some(status) && change.before.as_deref() != Some(status)
+        let newly = |status: &str| {
+            let is = |side: &Option<String>| side.as_deref() == Some(status);
+            tests(self.changes.iter().filter(|change| is(&change.after) && !is(&change.before)))
         };
-        let tests = |wanted: &dyn Fn(&Change) -> bool| -> u64 {
-            self.changes.iter().filter(|change| wanted(change)).map(|change| change.tests).sum()
-        };
+        let of = |kind| tests(self.changes.iter().filter(|change| change.kind == kind));
         let rules = [
-            (FAILED_CODE, "newly failing", "failed incomplete unknown flaky", self.tests(Kind::NewlyFailing)),
-            (FAILED_CODE, "newly flaky", "flaky", tests(&|change| newly(change, FLAKY))),
-            (UNKNOWN_CODE, "vanished", "vanished incomplete unknown flaky", self.tests(Kind::Vanished)),
-            (UNKNOWN_CODE, "newly unknown", "unknown flaky", tests(&|change| newly(change, UNKNOWN))),
+            (FAILED_CODE, "newly failing", "failed incomplete unknown flaky", of(Kind::NewlyFailing)),
+            (FAILED_CODE, "newly flaky", "flaky", newly(FLAKY)),
+            (UNKNOWN_CODE, "vanished", "vanished incomplete unknown flaky", of(Kind::Vanished)),
+            (UNKNOWN_CODE, "newly unknown", "unknown flaky", newly(UNKNOWN)),
         ];
         let rule = rules
             .into_iter()
@@ -298,58 +307,53 @@ impl Diff {
         rule.map(|(code, words, _, tests)| (code, format!("{} {words}", count(tests, "test"))))
     }
 
-    /// The changes of a kind.
-    pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter(move |change| change.kind == kind)
-    }
-
-    /// Number of tests of a kind.
-    pub(crate) fn tests(&self, kind: Kind) -> u64 {
-        self.of(kind).map(|change| change.tests).sum()
+    /// The changes of each kind that has any.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (Kind, &[Change])> {
+        self.changes.chunk_by(|a, b| a.kind == b.kind).map(|changes| (changes[0].kind, changes))
     }
 
     /// Writes the text report.
     pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
-        for (kind, _, title) in KINDS {
-            if self.of(kind).next().is_none() {
-                continue;
-            }
+        // Counts of each kind, by plugin: the summary.
+        let mut plugins = BTreeMap::<&str, Vec<String>>::new();
+        for (kind, changes) in self.kinds() {
             let colour = match kind {
                 Kind::NewlyFailing => RED,
                 Kind::Fixed => GREEN,
                 Kind::StillFailing => YELLOW,
                 _ => BOLD,
             };
-            terminal.painted(colour, &format!("{title}: {}", self.tests(kind)))?;
-            terminal.list(self.of(kind).map(Change::line), MAX_LISTED)?;
+            terminal.painted(colour, &format!("{}: {}", kind.title(), tests(changes)))?;
+            terminal.list(changes.iter().map(Change::line), MAX_LISTED)?;
             terminal.gap()?;
+            for changes in changes.chunk_by(|a, b| a.plugin == b.plugin) {
+                let told = format!("{} {}", tests(changes), kind.title().to_lowercase());
+                plugins.entry(&changes[0].plugin).or_default().push(told);
+            }
         }
         let [before, after] = &self.runs;
         let known =
             |version: &str| if version.is_empty() { "unknown".to_owned() } else { version.to_owned() };
         let versions = many::versions(before, after).into_iter();
-        let versions =
-            versions.map(|(name, (before, after))| format!("{name}: {} -> {}", known(before), known(after)));
+        let versions = versions
+            .map(|Version { name, before, after }| format!("{name}: {} -> {}", known(before), known(after)));
         terminal.section("Versions that changed", &versions.collect::<Vec<_>>(), usize::MAX)?;
-        let durations = many::durations(before, after).into_iter().filter(|(_, pair)| many::differ(*pair));
-        let durations = durations.map(|(plugin, (before, after))| {
+        let durations = many::durations(before, after).into_iter().filter(Took::differs);
+        let durations = durations.map(|Took { plugin, before, after }| {
             format!("{}: {} -> {}", plugin.unwrap_or("the run"), spoken(before), spoken(after))
         });
         terminal.section("Durations that changed", &durations.collect::<Vec<_>>(), usize::MAX)?;
         terminal.section("Facts of nodes that changed", &self.facts, MAX_LISTED)?;
-        // Counts of each kind, by plugin: the summary.
-        let mut plugins = BTreeMap::<&str, BTreeMap<Kind, u64>>::new();
-        for change in &self.changes {
-            *plugins.entry(&change.plugin).or_default().entry(change.kind).or_default() += change.tests;
-        }
         for (plugin, counts) in plugins {
-            let counts = KINDS.iter().filter_map(|(kind, _, title)| {
-                Some(format!("{} {}", counts.get(kind)?, title.to_lowercase()))
-            });
-            terminal.line(&format!("{plugin}: {}", counts.joined(", ")))?;
+            terminal.line(&format!("{plugin}: {}", counts.join(", ")))?;
         }
         terminal.line(&format!("Unchanged: {}", self.unchanged))
     }
+}
+
+/// Number of tests in changes.
+pub(crate) fn tests<'c>(changes: impl IntoIterator<Item = &'c Change>) -> u64 {
+    changes.into_iter().map(|change| change.tests).sum()
 }
 
 /// The JSON document.
@@ -361,18 +365,14 @@ impl Serialize for Diff {
         map.serialize_entry("before", &before.archive)?;
         map.serialize_entry("after", &after.archive)?;
         for (kind, name, _) in KINDS {
-            map.serialize_entry(name, &self.of(kind).collect::<Vec<_>>())?;
+            let changes = self.kinds().find(|(of, _)| *of == kind);
+            map.serialize_entry(name, changes.map_or(&[][..], |(_, changes)| changes))?;
         }
         if let Some(objects) = &self.objects {
             map.serialize_entry("objects", objects)?;
         }
-        let versions = many::versions(before, after).into_iter();
-        let versions = versions.map(|(name, (was, is))| json!({"name": name, "before": was, "after": is}));
-        map.serialize_entry("versions", &versions.collect::<Vec<_>>())?;
-        let durations = many::durations(before, after).into_iter();
-        let durations =
-            durations.map(|(plugin, (was, is))| json!({"plugin": plugin, "before": was, "after": is}));
-        map.serialize_entry("durations", &durations.collect::<Vec<_>>())?;
+        map.serialize_entry("versions", &many::versions(before, after))?;
+        map.serialize_entry("durations", &many::durations(before, after))?;
         map.serialize_entry("facts", &self.facts)?;
         map.serialize_entry("unchanged", &self.unchanged)?;
         map.end()

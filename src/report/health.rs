@@ -184,6 +184,11 @@ impl Part {
         Ok(lacks)
     }
 
+    /// The part in the JSON document.
+    pub(super) fn summary(&self) -> Value {
+        json!({"total": self.total_nodes, "healthy": self.healthy_nodes, "unhealthy": self.unwell()})
+    }
+
     /// The unhealthy ones, sorted by namespace and name.
     pub(crate) fn unwell(&self) -> Vec<&Detail> {
         let mut unwell: Vec<&Detail> = self.details.iter().filter(|detail| !detail.healthy).collect();
@@ -203,11 +208,10 @@ impl Detail {
 /// The health in the JSON document.
 #[allow(clippy::ref_option, reason = "the signature is serde's")]
 pub(super) fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
-    let part = |part: &Part| json!({"total": part.total_nodes, "healthy": part.healthy_nodes, "unhealthy": part.unwell()});
     let summary = health.as_ref().map(|health| {
         json!({
-            "nodes": part(&health.node_health),
-            "pods": part(&health.pod_health),
+            "nodes": health.node_health.summary(),
+            "pods": health.pod_health.summary(),
             "suspiciousLogLines": health.error_summary,
         })
     });

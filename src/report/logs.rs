@@ -1,6 +1,7 @@
 //! The ends of pod logs: collected while an archive is read, then selected for the page, the useful part of possibly
 //! gigabytes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Read;
 
@@ -9,6 +10,7 @@ use super::run::{Report, Verdict};
 use super::source::{Stat, objects};
 use crate::{layout, names};
 use anyhow::Result;
+use serde::Serialize;
 
 /// Maximum bytes of one log to keep, and of all to show.
 const TAIL: usize = 12 << 10;
@@ -67,25 +69,32 @@ fn tail(content: &mut dyn Read) -> Result<Vec<u8>> {
 }
 
 /// One log.
+#[derive(Serialize)]
 pub(crate) struct Log<'a> {
     /// Its path in the archive.
     pub name: &'a str,
+    /// Its path without the prefix common to all.
+    short: &'a str,
     /// Its length in bytes.
-    pub size: u64,
+    size: u64,
     /// Number of lines that look like errors.
-    pub errors: u64,
+    errors: u64,
     /// The node of its pod, if the snapshot has it.
+    #[serde(skip)]
     node: Option<&'a String>,
     /// Its end, if shown.
-    pub tail: Option<String>,
+    tail: String,
 }
 
-/// The logs of an archive, shown ones first.
+/// The logs of an archive.
+#[derive(Serialize)]
 pub(crate) struct Logs<'a> {
-    /// Shown and listed logs.
-    pub logs: Vec<Log<'a>>,
-    /// Number of further logs.
-    pub more: usize,
+    /// Logs with their ends, those with the most errors first.
+    pub shown: Vec<Log<'a>>,
+    /// Other logs; the last of many are left out.
+    pub others: Vec<Log<'a>>,
+    /// Number of logs left out.
+    more: usize,
 }
 
 impl<'a> Logs<'a> {
@@ -95,44 +104,40 @@ impl<'a> Logs<'a> {
         let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
         let logs = found.iter().map(|(name, size)| Log {
             name,
+            short: layout::below_pod_logs(name).unwrap_or(name),
             size: *size,
             errors: errors.and_then(|errors| errors.get(name)).copied().unwrap_or_default(),
             node: nodes.get(pod(name)),
-            tail: None,
+            tail: String::new(),
         });
-        let mut logs: Vec<_> = logs.collect();
+        let mut shown: Vec<_> = logs.collect();
         let bad = report.plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed);
         let bad: Vec<&str> = bad.map(|plugin| plugin.name).collect();
-        logs.sort_by_cached_key(|log| {
+        shown.sort_by_cached_key(|log| {
             let of_failed = bad.iter().any(|plugin| names::is_of_plugin(log.name, plugin));
-            (!of_failed, std::cmp::Reverse(log.errors), log.name)
+            (!of_failed, Reverse(log.errors), log.name)
         });
-        let mut left = ALL;
-        let mut shown = 0;
-        for log in &mut logs {
+        let (mut left, mut count) = (ALL, 0);
+        for log in &mut shown {
             let mut bytes = Vec::new();
             if let Some(mut tail) = ends.open(log.name) {
                 tail.read_to_end(&mut bytes)?;
             }
             let Some(rest) = left.checked_sub(bytes.len()) else { break };
-            left = rest;
-            shown += 1;
-            log.tail = Some(String::from_utf8_lossy(&bytes).into_owned());
+            (left, count) = (rest, count + 1);
+            log.tail = String::from_utf8_lossy(&bytes).into_owned();
         }
-        let more = logs.len().saturating_sub(shown + MAX_LISTED);
-        logs.truncate(shown + MAX_LISTED);
-        Ok(Self { logs, more })
-    }
-
-    /// The shown logs.
-    pub(crate) fn shown(&self) -> impl Iterator<Item = &Log<'a>> {
-        self.logs.iter().filter(|log| log.tail.is_some())
+        let mut others = shown.split_off(count);
+        shown.sort_by_key(|log| Reverse(log.errors));
+        let more = others.len().saturating_sub(MAX_LISTED);
+        others.truncate(MAX_LISTED);
+        Ok(Self { shown, others, more })
     }
 
     /// The shown logs of a plugin's pod, on a given node if known.
     pub(crate) fn of_pod(&self, plugin: &str, node: Option<&str>) -> impl Iterator<Item = &Log<'a>> {
-        let part = format!("/sonobuoy-{plugin}-");
-        self.shown().filter(move |log| log.name.contains(&part)).filter(move |log| match (node, log.node) {
+        let of_plugin = self.shown.iter().filter(move |log| names::is_of_plugin(log.name, plugin));
+        of_plugin.filter(move |log| match (node, log.node) {
             (Some(node), Some(of)) => node == of,
             // The pod of a local run is named after its node.
             (Some(node), None) => pod(log.name).ends_with(&format!("-{node}")),

@@ -7,10 +7,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::metrics;
-use super::run::{Columns, Report, SCHEMA_VERSION, Verdict};
+use super::run::{Report, SCHEMA_VERSION, Verdict};
 use super::terminal::Terminal;
 use super::times::{Span, spoken};
-use crate::item::{FAILED, TIMEOUT};
+use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::json::json;
 
@@ -66,10 +66,15 @@ impl Column {
                 Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
             });
             versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
-            let Columns { failed, flaky, passed, skipped, .. } = plugin.counts.columns();
-            let flaky = Some(flaky).filter(|flaky| *flaky > 0);
-            let (status, duration) = (plugin.status.clone(), plugin.duration);
-            plugins.insert(plugin.name.to_owned(), Cell { status, passed, failed, flaky, skipped, duration });
+            let cell = Cell {
+                status: plugin.status.clone(),
+                passed: plugin.counts.of(PASSED),
+                failed: plugin.counts.of(FAILED),
+                flaky: Some(plugin.counts.of(FLAKY)).filter(|flaky| *flaky > 0),
+                skipped: plugin.counts.of(SKIPPED),
+                duration: plugin.duration,
+            };
+            plugins.insert(plugin.name.to_owned(), cell);
         }
         Self {
             archive: report.archive.to_owned(),
@@ -82,30 +87,47 @@ impl Column {
     }
 }
 
-/// The two sides of a value.
-type Pair<V> = (V, V);
+/// A version that differs between two archives; empty if an archive lacks it.
+#[derive(Serialize)]
+pub(super) struct Version<'c> {
+    pub name: &'c str,
+    pub before: &'c str,
+    pub after: &'c str,
+}
 
-/// Versions that differ between two archives; empty if an archive lacks the value.
-pub(super) fn versions<'c>(before: &'c Column, after: &'c Column) -> Vec<(&'c str, Pair<&'c str>)> {
+/// Seconds that a plugin took before and after; the whole run has no name.
+#[derive(Serialize)]
+pub(super) struct Took<'c> {
+    pub plugin: Option<&'c str>,
+    pub before: f64,
+    pub after: f64,
+}
+
+impl Took<'_> {
+    /// Whether the durations differ considerably.
+    pub(super) fn differs(&self) -> bool {
+        self.before.max(self.after) > LONGER * self.before.min(self.after) + 1.0
+    }
+}
+
+/// Versions that differ between two archives.
+pub(super) fn versions<'c>(before: &'c Column, after: &'c Column) -> Vec<Version<'c>> {
     let names: BTreeSet<_> = before.versions.keys().chain(after.versions.keys()).collect();
     let of = |column: &'c Column, name| column.versions.get(name).map_or("", String::as_str);
-    let pairs = names.into_iter().map(|name| (name.as_str(), (of(before, name), of(after, name))));
-    pairs.filter(|(_, (before, after))| before != after).collect()
+    let pairs =
+        names.into_iter().map(|name| Version { name, before: of(before, name), after: of(after, name) });
+    pairs.filter(|version| version.before != version.after).collect()
 }
 
-/// Seconds that the run and each plugin took before and after; the run has no name.
-pub(super) fn durations<'c>(before: &'c Column, after: &'c Column) -> Vec<(Option<&'c str>, Pair<f64>)> {
-    let seconds = |a: Option<Span>, b: Option<Span>| Some((a?.seconds(), b?.seconds()));
-    let run = seconds(before.duration, after.duration).map(|pair| (None, pair));
+/// Known durations of the run and of each plugin in both archives.
+pub(super) fn durations<'c>(before: &'c Column, after: &'c Column) -> Vec<Took<'c>> {
+    let took = |plugin, before: Option<Span>, after: Option<Span>| {
+        Some(Took { plugin, before: before?.seconds(), after: after?.seconds() })
+    };
     let plugins = before.plugins.iter().filter_map(|(name, cell)| {
-        Some((Some(name.as_str()), seconds(cell.duration, after.plugins.get(name)?.duration)?))
+        took(Some(name.as_str()), cell.duration, after.plugins.get(name)?.duration)
     });
-    run.into_iter().chain(plugins).collect()
-}
-
-/// Whether two durations differ considerably.
-pub(super) fn differ((before, after): Pair<f64>) -> bool {
-    before.max(after) > LONGER * before.min(after) + 1.0
+    took(None, before.duration, after.duration).into_iter().chain(plugins).collect()
 }
 
 /// The archives, in the order given, and the tests that failed in any.

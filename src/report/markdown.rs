@@ -4,11 +4,15 @@
 
 use std::io::Write;
 
-use super::run::{Columns, Report, Verdict};
-use super::times::spoken;
-use super::words::{count, number};
-use crate::item::plain;
+use serde_json::Value;
+
+use super::run::{Report, Verdict};
+use super::template::fill;
+use super::times::keep_slowest;
+use super::words::count;
+use crate::item::{FAILED, PASSED, SKIPPED};
 use crate::remedies::{Cause, Why};
+use base::json::json;
 use base::visible;
 
 /// Maximum causes, and slowest tests.
@@ -22,76 +26,47 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<
         Verdict::Unknown => "⚠️",
         Verdict::Failed => "❌",
     };
-    let took = report.duration.map(|span| spoken(span.seconds())).unwrap_or_default();
-    let kubernetes = Some(&report.kubernetes_version).filter(|version| !version.is_empty());
-    let kubernetes = kubernetes.map(|version| format!("Kubernetes {version}")).unwrap_or_default();
-    let about = [took, kubernetes, report.archive.rsplit('/').next().unwrap_or_default().to_owned()];
-    let about: Vec<_> = about.iter().filter(|part| !part.is_empty()).map(|part| safe(part)).collect();
-    writeln!(out, "## {sign} Sonobuoy: {}\n\n{}\n", safe(&report.headline()), about.join(" · "))?;
-    for sentence in report.why.iter().flat_map(Why::sentences) {
-        writeln!(out, "{}\n", safe(&sentence))?;
-    }
-    if !report.plugins.is_empty() {
-        writeln!(out, "| plugin | status | passed | failed | skipped | nodes | duration |")?;
-        writeln!(out, "| --- | --- | ---: | ---: | ---: | ---: | ---: |")?;
-    }
-    for plugin in report.by_severity() {
-        let Columns { failed, passed, skipped, .. } = plugin.counts.columns();
-        let [passed, failed, skipped] = [passed, failed, skipped].map(number);
-        let nodes = if plugin.nodes.is_empty() { "-".into() } else { number(plugin.nodes.len()) };
-        let took = plugin.duration.map_or_else(|| "-".into(), |span| spoken(span.seconds()));
-        let (name, status) = (safe(plugin.name), safe(&plugin.status));
-        writeln!(out, "| {name} | {status} | {passed} | {failed} | {skipped} | {nodes} | {took} |")?;
-    }
-    causes("Why it failed", &report.causes, out)?;
-    causes("What is unknown, and why", &report.unknown_causes, out)?;
-    slowest(report, out)
-}
-
-fn causes(title: &str, causes: &[Cause], out: &mut dyn Write) -> anyhow::Result<()> {
-    if causes.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\n### {title}\n")?;
-    for cause in causes.iter().take(CAUSES) {
-        let (headline, _) = cause.headline();
-        let (extent, plugins) = (cause.extent(), safe(&cause.plugins.join(", ")));
-        writeln!(out, "* **{} × {}** ({extent}; {plugins})", number(cause.count), safe(&headline))?;
-        for name in &cause.names {
-            writeln!(out, "  * {}", safe(plain(name)))?;
-        }
-        let more = cause.tests().saturating_sub(cause.names.len());
-        if more > 0 && !cause.names.is_empty() {
-            writeln!(out, "  * and {} more", number(more))?;
-        }
-        if let Some(remedy) = &cause.remedy {
-            writeln!(out, "  * **What helps:** {}", safe(remedy))?;
-        }
-    }
-    if causes.len() > CAUSES {
-        writeln!(out, "* and {}", count(causes.len() - CAUSES, "further cause"))?;
-    }
-    Ok(())
-}
-
-fn slowest(report: &Report<'_>, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut slowest = Vec::<(f64, String)>::new();
+    let plugins = report.by_severity().into_iter().map(|plugin| {
+        let [passed, failed, skipped] = [PASSED, FAILED, SKIPPED].map(|column| plugin.counts.of(column));
+        json!({
+            "name": plugin.name, "status": plugin.status, "passed": passed, "failed": failed,
+            "skipped": skipped, "nodes": plugin.nodes.len(), "duration": plugin.duration,
+        })
+    });
+    let groups = report.causes_by_title().map(|(title, causes)| {
+        let further = causes.len().checked_sub(CAUSES + 1).map(|more| count(more + 1, "further cause"));
+        let causes = causes.iter().take(CAUSES).map(cause);
+        json!({"title": title, "causes": causes.collect::<Vec<_>>(), "further": further})
+    });
+    let mut slowest = Vec::new();
     for plugin in &report.plugins {
         plugin.cases.each(|case| {
-            let Some(seconds) = case.duration else { return Ok(()) };
-            let at = slowest.partition_point(|(other, _)| *other >= seconds);
-            if at < SLOWEST {
-                let node = case.node.map(|node| format!(" on {node}")).unwrap_or_default();
-                slowest.insert(at, (seconds, format!("{}: {}{node}", plugin.name, plain(case.name))));
-                slowest.truncate(SLOWEST);
-            }
+            keep_slowest(
+                &mut slowest,
+                SLOWEST,
+                case.duration,
+                || json!({"plugin": case.plugin, "name": case.name, "node": case.node}),
+            );
             Ok(())
         })?;
     }
-    if !slowest.is_empty() {
-        writeln!(out, "\n### The slowest\n\n| took | test |\n| ---: | --- |")?;
-    }
-    slowest.iter().try_for_each(|(took, name)| Ok(writeln!(out, "| {} | {} |", spoken(*took), safe(name))?))
+    let slowest = slowest.iter().map(|(seconds, test)| json!({"seconds": seconds, "test": test}));
+    let values = json!({
+        "sign": sign, "headline": report.headline(), "duration": report.duration,
+        "kubernetes": report.kubernetes_version, "archive": report.archive.rsplit('/').next(),
+        "why": report.why.iter().flat_map(Why::sentences).collect::<Vec<_>>(),
+        "plugins": plugins.collect::<Vec<_>>(), "groups": groups.collect::<Vec<_>>(),
+        "slowest": slowest.collect::<Vec<_>>(),
+    });
+    fill(include_str!("markdown.md"), &[&values], safe, out)
+}
+
+fn cause(cause: &Cause) -> Value {
+    let named = cause.names.len();
+    json!({
+        "count": cause.count, "headline": cause.headline().0, "extent": cause.extent(), "plugins": cause.plugins,
+        "names": cause.names, "more": if named > 0 { cause.tests() - named } else { 0 }, "remedy": cause.remedy,
+    })
 }
 
 /// Text on one line, without markup.

@@ -24,6 +24,7 @@ mod snapshot;
 mod source;
 mod suites;
 mod survey;
+mod template;
 mod terminal;
 mod terminal_report;
 mod text;

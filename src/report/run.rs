@@ -12,8 +12,8 @@ use super::archive::Archive;
 use super::case::{Case, Cases};
 use super::health::{self, Health};
 use super::times::{self, Arrival, Span};
-use super::words::{count, number};
-use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
+use super::words::{count, majority, number};
+use crate::item::{FAILED, FLAKY, OTHER, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
 use crate::remedies::{Cause, Causes, Why};
 use base::Joined as _;
@@ -31,14 +31,13 @@ pub(crate) const UNKNOWN_CODE: u8 = 4;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts(pub BTreeMap<String, u64>);
 
-/// The numbers in every view; timeouts are failures, and custom statuses are `other`.
-pub(crate) struct Columns {
-    pub failed: u64,
-    pub unknown: u64,
-    pub flaky: u64,
-    pub passed: u64,
-    pub other: u64,
-    pub skipped: u64,
+/// The columns of every view, from bad to good.
+const COLUMNS: [&str; 6] = [FAILED, UNKNOWN, FLAKY, PASSED, OTHER, SKIPPED];
+
+/// The column of a status: timeouts are failures, and custom statuses are [`OTHER`].
+pub(crate) fn column(status: &str) -> &'static str {
+    let other = if status == TIMEOUT { FAILED } else { OTHER };
+    COLUMNS.into_iter().find(|column| *column == status).unwrap_or(other)
 }
 
 /// The verdict on a run, ordered from good to bad.
@@ -176,27 +175,14 @@ impl Counts {
         statuses.iter().any(|status| self.0.contains_key(*status))
     }
 
-    /// The numbers in every view.
-    pub(crate) fn columns(&self) -> Columns {
-        let of = |status: &str| self.0.get(status).copied().unwrap_or_default();
-        let (failed, unknown, flaky) = (of(FAILED) + of(TIMEOUT), of(UNKNOWN), of(FLAKY));
-        let (passed, skipped) = (of(PASSED), of(SKIPPED));
-        let other = self.sum() - passed - failed - skipped - unknown - flaky;
-        Columns { failed, unknown, flaky, passed, other, skipped }
+    /// Number of cases in a column.
+    pub(crate) fn of(&self, wanted: &str) -> u64 {
+        self.0.iter().filter(|(status, _)| column(status) == wanted).map(|(_, count)| count).sum()
     }
 
-    /// The columns that are not 0, with their names.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> + Clone {
-        let Columns { failed, unknown, flaky, passed, other, skipped } = self.columns();
-        let all = [
-            (FAILED, failed),
-            (UNKNOWN, unknown),
-            (FLAKY, flaky),
-            (PASSED, passed),
-            ("other", other),
-            (SKIPPED, skipped),
-        ];
-        all.into_iter().filter(|(_, count)| *count > 0)
+    /// The columns that are not 0.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        COLUMNS.into_iter().map(|column| (column, self.of(column))).filter(|(_, count)| *count > 0)
     }
 }
 
@@ -281,8 +267,9 @@ impl<'a> Report<'a> {
 
     /// The outcome in one sentence.
     pub(crate) fn headline(&self) -> String {
-        let Columns { failed, unknown, flaky, passed, other, skipped } = self.counts.columns();
-        let ran = failed + unknown + flaky + passed + other;
+        let [failed, unknown, flaky, other, skipped] =
+            [FAILED, UNKNOWN, FLAKY, OTHER, SKIPPED].map(|column| self.counts.of(column));
+        let ran = self.counts.sum() - skipped;
         let aside = [(flaky, "flaky"), (skipped, "skipped")].into_iter().filter(|(count, _)| *count > 0);
         let aside: Vec<String> = aside.map(|(count, word)| format!("{} {word}", number(count))).collect();
         let rest = if aside.is_empty() { String::new() } else { format!(" ({})", aside.join(", ")) };
@@ -320,11 +307,7 @@ impl<'a> Report<'a> {
     /// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
     fn reason(&self, column: &str, one: &str, many: &str) -> String {
         let bad = self.plugins.iter().filter(|plugin| plugin.verdict() == self.status);
-        let counted = bad.map(|plugin| {
-            let share = plugin.counts.shares().find(|(name, _)| *name == column);
-            (plugin.name, share.map_or(0, |(_, count)| count))
-        });
-        let counted: Vec<_> = counted.collect();
+        let counted: Vec<_> = bad.map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
         let tests = counted.iter().map(|(_, tests)| tests).sum();
         let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
         let names = named.map(|(name, _)| *name).joined(", ");
@@ -340,6 +323,12 @@ impl<'a> Report<'a> {
         let mut plugins: Vec<_> = self.plugins.iter().collect();
         plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.verdict()));
         plugins
+    }
+
+    /// The causes of failures, and of unknown results, each with a title, if there are any.
+    pub(crate) fn causes_by_title(&self) -> impl Iterator<Item = (&'static str, &[Cause])> {
+        let all = [("Why it failed", &*self.causes), ("What is unknown, and why", &self.unknown_causes)];
+        all.into_iter().filter(|(_, causes)| !causes.is_empty())
     }
 
     /// The names of all nodes.
@@ -439,10 +428,8 @@ impl<'a> Plugin<'a> {
 
 /// The nodes unlike the majority; without a majority no node is odd.
 fn odd(nodes: &[Node]) -> Vec<String> {
-    let mut alike = BTreeMap::<u64, usize>::new();
-    nodes.iter().for_each(|node| *alike.entry(node.likeness).or_default() += 1);
-    let usual = alike.into_iter().find(|(_, count)| count * 2 > nodes.len());
-    let odd = nodes.iter().filter(|node| usual.is_some_and(|(likeness, _)| likeness != node.likeness));
+    let usual = majority(nodes.iter().map(|node| node.likeness));
+    let odd = nodes.iter().filter(|node| usual.is_some_and(|usual| usual != node.likeness));
     odd.map(|node| node.name.clone()).collect()
 }
 

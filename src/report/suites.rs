@@ -7,10 +7,12 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::case::Case;
-use super::diff::{Change, Diff, KINDS, Kind};
-use super::run::{Columns, Counts, Plugin, Report, Suite};
+use super::diff::{Change, Diff, Kind};
+use super::run::{Counts, Plugin, Report, Suite};
 use super::survey::Told;
-use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN};
+use crate::item::{
+    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+};
 use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
 use base::xml::escape;
@@ -48,8 +50,8 @@ fn head(
     seconds: Option<f64>,
     more: &[(&str, Option<&str>)],
 ) -> String {
-    let Columns { failed, unknown, other, skipped, .. } = counts.columns();
-    let sums = [counts.sum(), failed, unknown, skipped + other].map(|sum| sum.to_string());
+    let skipped = counts.of(SKIPPED) + counts.of(OTHER);
+    let sums = [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped].map(|sum| sum.to_string());
     // To the millisecond: schemas allow no more digits in a suite.
     let time = seconds.map(|seconds| ((seconds * 1e3).round() / 1e3).to_string());
     let [tests, failures, errors, skipped] = sums.each_ref().map(String::as_str);
@@ -122,9 +124,8 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
 }
 
 fn changed(change: &Change, status: &str) -> String {
-    let kind = KINDS.iter().find(|(kind, ..)| *kind == change.kind).map_or("", |(_, _, title)| title);
     let [before, after] = [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
-    let message = &format!("{kind}: {before} -> {after}");
+    let message = &format!("{}: {before} -> {after}", change.kind.title());
     let inside = match status {
         FAILED => element("failure", &[("type", FAILED), ("message", message)], Some(&change.why)),
         UNKNOWN => element("error", &[("type", UNKNOWN), ("message", message)], None),

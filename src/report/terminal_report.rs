@@ -1,10 +1,10 @@
 //! The text report: the verdict first, a row per plugin, failures by cause, unreadable results, and next steps.
 
-use super::run::{Columns, Plugin, Report, Verdict};
+use super::run::{Plugin, Report, Verdict};
 use super::terminal::{BOLD, DIM, GREEN, RED, Terminal, YELLOW};
 use super::times::spoken;
 use super::words::{count, number};
-use crate::item::{FLAKY, plain};
+use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::Cause;
 use anyhow::Result;
 use base::Joined as _;
@@ -38,8 +38,7 @@ impl Terminal<'_> {
             self.gap()?;
         }
         self.plugins(report)?;
-        self.causes("Why it failed", &report.causes)?;
-        self.causes("What is unknown, and why", &report.unknown_causes)?;
+        report.causes_by_title().try_for_each(|(title, causes)| self.causes(title, causes))?;
         self.flaky(report)?;
         for plugin in &report.plugins {
             if let Some(error) = &plugin.error {
@@ -77,14 +76,17 @@ impl Terminal<'_> {
         let plugins = report.by_severity();
         let head = ["  PLUGIN", " STATUS", "PASSED", "FAILED", "SKIPPED", "NODES", "DURATION"];
         let rows = plugins.iter().map(|plugin| {
-            let Columns { failed, flaky, passed, skipped, .. } = plugin.counts.columns();
-            let flaky = if flaky > 0 { format!(", {} flaky", number(flaky)) } else { String::new() };
+            let of = |column| number(plugin.counts.of(column));
+            let flaky = match of(FLAKY) {
+                none if none == "0" => String::new(),
+                flaky => format!(", {flaky} flaky"),
+            };
             vec![
                 format!("  {}", plugin.name),
                 format!(" {}{flaky}", plugin.status),
-                number(passed),
-                number(failed),
-                number(skipped),
+                of(PASSED),
+                of(FAILED),
+                of(SKIPPED),
                 if plugin.nodes.is_empty() { "-".into() } else { number(plugin.nodes.len()) },
                 plugin.duration.map_or_else(|| "-".into(), |span| spoken(span.seconds())),
             ]
@@ -99,9 +101,6 @@ impl Terminal<'_> {
     }
 
     fn causes(&mut self, title: &str, causes: &[Cause]) -> Result<()> {
-        if causes.is_empty() {
-            return Ok(());
-        }
         self.painted(BOLD, title)?;
         for cause in causes.iter().take(CAUSES) {
             let times = format!("{:>6}", format!("{} x ", number(cause.count)));

@@ -120,6 +120,27 @@ fn log_times(files: &Files) -> Vec<String> {
     log.lines().find_map(time).into_iter().chain(log.lines().rev().find_map(time)).collect()
 }
 
+/// Adds an entry to a list of the `max` slowest, in descending order.
+pub(crate) fn keep_slowest<T>(
+    list: &mut Vec<(f64, T)>,
+    max: usize,
+    seconds: Option<f64>,
+    entry: impl FnOnce() -> T,
+) {
+    let Some(seconds) = seconds else { return };
+    let at = list.partition_point(|(other, _)| *other >= seconds);
+    if at < max {
+        list.insert(at, (seconds, entry()));
+        list.truncate(max);
+    }
+}
+
+/// A timestamp to the minute, in UTC; empty if there is none.
+pub(crate) fn minute(moment: &str) -> String {
+    let utc = parse_rfc3339(moment).map(rfc3339).unwrap_or_default();
+    utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default()
+}
+
 /// Formats a duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.
 pub(crate) fn spoken(seconds: f64) -> String {
     let whole = seconds.round() as u64;

@@ -1,4 +1,6 @@
-//! Formats numbers and sizes for all views.
+//! Numbers, sizes and lists of names in the words of all views.
+
+use std::collections::BTreeMap;
 
 /// `1 test`, `2,000 tests`.
 pub(crate) fn count(count: impl TryInto<u64>, one: &str) -> String {
@@ -17,6 +19,26 @@ pub(crate) fn number(count: impl TryInto<u64>) -> String {
         out.push(digit);
     }
     out
+}
+
+/// Maximum names in a sentence.
+const NAMED: usize = 5;
+
+/// Some of `all` names, and the number of others: `n1, n2 and 3 more`.
+pub(crate) fn named(names: &[&str], all: u64) -> String {
+    let shown = &names[..names.len().min(NAMED)];
+    match all.saturating_sub(shown.len() as u64) {
+        0 => shown.join(", "),
+        more => format!("{} and {} more", shown.join(", "), number(more)),
+    }
+}
+
+/// The value of more than half, if any.
+pub(crate) fn majority<V: Ord>(values: impl ExactSizeIterator<Item = V>) -> Option<V> {
+    let half = values.len() / 2;
+    let mut counts = BTreeMap::new();
+    values.for_each(|value| *counts.entry(value).or_insert(0) += 1);
+    counts.into_iter().find(|(_, count)| *count > half).map(|(value, _)| value)
 }
 
 /// 12 KiB.

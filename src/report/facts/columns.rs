@@ -1,5 +1,6 @@
 //! The tables of facts: their source files and their columns.
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::times::spoken;
@@ -9,7 +10,7 @@ use crate::layout;
 use base::Joined as _;
 
 /// Facts of one kind.
-pub(super) struct Kind {
+pub(crate) struct Kind {
     /// The built-in plugin that gathers them.
     pub plugin: &'static str,
     /// The title for display.
@@ -22,7 +23,7 @@ pub(super) struct Kind {
 }
 
 /// A column: its title, the words before its value in a sentence, the word for a missing value, and the value.
-pub(super) struct Column {
+pub(crate) struct Column {
     pub title: &'static str,
     pub sentence: &'static str,
     pub none: &'static str,
@@ -48,7 +49,7 @@ enum Of {
 
 /// The rule that marks odd values of a column.
 #[derive(Clone, Copy)]
-pub(super) enum Baseline {
+pub(crate) enum Baseline {
     /// No value is odd: nodes differ by nature.
     Nothing,
     /// The value of most nodes is normal.
@@ -58,10 +59,13 @@ pub(super) enum Baseline {
 }
 
 /// One value for display; empty if unknown.
-#[derive(Default)]
-pub(super) struct Cell {
+#[derive(Default, Serialize)]
+pub(crate) struct Cell {
     pub text: String,
+    #[serde(skip)]
     pub number: Option<f64>,
+    /// Whether it deviates from those of most nodes.
+    pub odd: bool,
 }
 
 impl Column {
@@ -96,10 +100,15 @@ impl Column {
         }
     }
 
+    /// Its title in JSON.
+    pub(super) fn key(&self) -> String {
+        self.title.to_lowercase().replace(' ', "_")
+    }
+
     /// Its title in CSV, with the unit.
     pub(super) fn name(&self) -> String {
-        let unit = if self.unit.is_empty() { String::new() } else { format!("_{}", self.unit) };
-        (self.title.to_owned() + &unit).to_lowercase().replace(' ', "_")
+        let unit = self.unit.to_lowercase();
+        [&*self.key(), &unit].into_iter().filter(|part| !part.is_empty()).joined("_")
     }
 
     const fn of(mut self, unit: &'static str) -> Self {
@@ -110,13 +119,13 @@ impl Column {
 
 impl From<f64> for Cell {
     fn from(number: f64) -> Self {
-        Self { text: String::new(), number: Some(number) }
+        Self { number: Some(number), ..Self::default() }
     }
 }
 
 impl From<String> for Cell {
     fn from(text: String) -> Self {
-        Self { text, number: None }
+        Self { text, ..Self::default() }
     }
 }
 

@@ -14,10 +14,11 @@ use std::io::Read;
 use serde_json::Value;
 
 use super::source::{Next, Source, objects};
+use super::words::majority;
 use crate::layout::{self, Delivered};
 use base::json::json;
 use columns::{Baseline, Cell, Column, KINDS, Kind};
-pub(crate) use show::{named, title_case};
+pub(crate) use show::title_case;
 use value_counts::ValueCounts;
 
 /// Maximum size of a file; 100 KiB is usual.
@@ -28,7 +29,8 @@ const ODD_FACTOR: f64 = 5.0;
 /// The facts of an archive, a table for each kind.
 #[derive(Default)]
 pub(crate) struct Facts {
-    tables: BTreeMap<usize, Table>,
+    /// By number of the kind.
+    pub tables: BTreeMap<usize, Table>,
     /// Whether all facts are compared, not only those in tables.
     whole: bool,
     /// Facts from the snapshot about the programs of each node.
@@ -37,26 +39,28 @@ pub(crate) struct Facts {
 
 /// The facts of one kind.
 pub(crate) struct Table {
-    kind: &'static Kind,
+    pub kind: &'static Kind,
     /// The values of each row, by node.
-    rows: BTreeMap<String, Vec<Cell>>,
+    pub rows: BTreeMap<String, Vec<Cell>>,
+    /// Values that deviate from those of most nodes; deviating numbers of a column are one entry.
+    pub odd: Vec<Odd>,
+    spread: Vec<Spread>,
     all: ValueCounts,
 }
 
-/// A value of few nodes.
-pub(crate) struct Odd<'f> {
+/// A value of few nodes; empty for numbers.
+pub(crate) struct Odd {
     column: &'static Column,
-    value: &'f str,
-    /// The nodes with this value.
-    pub nodes: Vec<&'f str>,
+    value: String,
+    pub nodes: Vec<String>,
 }
 
 /// The distribution of a column's numbers.
-pub(crate) struct Spread<'f> {
+struct Spread {
     column: &'static Column,
     median: f64,
     /// The number farthest from zero, formatted, and its node.
-    highest: (&'f str, &'f str),
+    highest: (String, String),
 }
 
 impl Facts {
@@ -96,17 +100,18 @@ impl Facts {
         read.unwrap_or_else(|error| log::debug!("the nodes of the snapshot cannot be read: {error}"));
     }
 
-    /// Fills in values from the snapshot that gatherers lack, since their pods have no account to query the cluster.
+    /// Fills in values from the snapshot that gatherers lack, since their pods have no account to query the cluster, and
+    /// compares the nodes.
     pub(crate) fn complete(&mut self) {
-        let Some(hosts) = self.tables.get_mut(&0) else { return };
-        for (node, row) in &mut hosts.rows {
+        for (node, row) in self.tables.get_mut(&0).into_iter().flat_map(|hosts| &mut hosts.rows) {
             let told = json!({ "sonobuoy_node_info": self.known.remove(node) });
-            for (cell, column) in row.iter_mut().zip(hosts.kind.columns) {
+            for (cell, column) in row.iter_mut().zip(KINDS[0].columns) {
                 if cell.text.is_empty() {
                     *cell = column.cell(&told);
                 }
             }
         }
+        self.tables.values_mut().for_each(Table::judge);
     }
 
     /// Adds a file of a plugin, if it holds facts.
@@ -125,17 +130,17 @@ impl Facts {
         let Some(at) = KINDS.iter().position(|kind| kind.file == file) else { return };
         let kind = &KINDS[at];
         let facts = (kind.read)(content);
-        let new = || Table { kind, rows: BTreeMap::new(), all: ValueCounts::default() };
-        let table = self.tables.entry(at).or_insert_with(new);
+        let table = self.tables.entry(at).or_insert_with(|| Table {
+            kind,
+            rows: BTreeMap::new(),
+            odd: Vec::new(),
+            spread: Vec::new(),
+            all: ValueCounts::default(),
+        });
         table.rows.insert(node.to_owned(), kind.columns.iter().map(|column| column.cell(&facts)).collect());
         if self.whole {
             table.all.add(node, &facts);
         }
-    }
-
-    /// The tables in order of kind.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &Table> {
-        self.tables.values()
     }
 
     /// The changes, node by node: `n1: kernel 5.4.0 -> 6.1.0`.
@@ -159,96 +164,41 @@ impl Facts {
 }
 
 impl Table {
-    /// The plugin that gathers them.
-    pub(crate) fn plugin(&self) -> &'static str {
-        self.kind.plugin
-    }
-
-    /// The title of the table.
-    pub(crate) fn title(&self) -> &'static str {
-        self.kind.title
-    }
-
-    /// The column titles.
-    pub(crate) fn titles(&self) -> impl Iterator<Item = &'static str> {
-        self.kind.columns.iter().map(|column| column.title)
-    }
-
-    /// Each node with its values and whether each is odd; unknown values are empty.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&str, Vec<(&str, bool)>)> {
-        let rules: Vec<_> = (0..self.kind.columns.len()).map(|at| self.rule(at)).collect();
-        self.rows.iter().map(move |(node, row)| {
-            let cells = row.iter().zip(&rules).map(|(cell, is_odd)| (cell.text.as_str(), is_odd(cell)));
-            (node.as_str(), cells.collect())
-        })
-    }
-
-    /// Number of nodes.
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// The rule that marks odd values of a column.
-    fn rule(&self, at: usize) -> Box<dyn Fn(&Cell) -> bool + '_> {
-        match self.kind.columns[at].baseline {
-            Baseline::Nothing => Box::new(|_| false),
-            Baseline::Majority => {
-                let usual = self.majority(at);
-                Box::new(move |cell| usual.is_some_and(|usual| cell.text != usual))
-            }
-            Baseline::Median { floor } => {
-                let limit = self.median(at).map(|median| floor.max(median.abs() * ODD_FACTOR));
-                Box::new(move |cell| {
-                    cell.number.zip(limit).is_some_and(|(number, limit)| number.abs() > limit)
-                })
-            }
-        }
-    }
-
-    /// The value of a column on more than half of the nodes.
-    fn majority(&self, at: usize) -> Option<&str> {
-        let mut counts = BTreeMap::<&str, usize>::new();
-        for row in self.rows.values() {
-            *counts.entry(&row[at].text).or_default() += 1;
-        }
-        let (value, _) = counts.into_iter().find(|(_, count)| count * 2 > self.rows.len())?;
-        Some(value)
-    }
-
-    fn median(&self, at: usize) -> Option<f64> {
-        let mut numbers: Vec<f64> = self.rows.values().filter_map(|row| row[at].number).collect();
-        numbers.sort_unstable_by(f64::total_cmp);
-        let last = numbers.len().checked_sub(1)?;
-        Some(f64::midpoint(numbers[last / 2], numbers[last.div_ceil(2)]))
-    }
-
-    /// The values that deviate from most nodes; deviating numbers of a column are one entry.
-    pub(crate) fn odd(&self) -> Vec<Odd<'_>> {
-        let mut odd = Vec::new();
+    /// Marks odd values, column by column.
+    fn judge(&mut self) {
         for (at, column) in self.kind.columns.iter().enumerate() {
-            let is_odd = self.rule(at);
-            let mut of = BTreeMap::<&str, Vec<&str>>::new();
-            for (node, row) in self.rows.iter().filter(|(_, row)| is_odd(&row[at])) {
-                let is_measured = matches!(column.baseline, Baseline::Median { .. });
-                let value = if is_measured { "" } else { row[at].text.as_str() };
-                of.entry(value).or_default().push(node);
+            let mut cells: Vec<_> = self.rows.iter_mut().map(|(node, row)| (node, &mut row[at])).collect();
+            let mut odd = BTreeMap::<String, Vec<String>>::new();
+            match column.baseline {
+                Baseline::Nothing => continue,
+                Baseline::Majority => {
+                    let Some(usual) = majority(cells.iter().map(|(_, cell)| cell.text.clone())) else {
+                        continue;
+                    };
+                    cells.iter_mut().for_each(|(_, cell)| cell.odd = cell.text != usual);
+                }
+                Baseline::Median { floor } => {
+                    let mut numbers: Vec<f64> = cells.iter().filter_map(|(_, cell)| cell.number).collect();
+                    numbers.sort_unstable_by(f64::total_cmp);
+                    let Some(last) = numbers.len().checked_sub(1) else { continue };
+                    let median = f64::midpoint(numbers[last / 2], numbers[last.div_ceil(2)]);
+                    let limit = floor.max(median.abs() * ODD_FACTOR);
+                    let known = cells.iter_mut().filter_map(|(node, cell)| {
+                        let size = cell.number?.abs();
+                        cell.odd = size > limit;
+                        Some((size, (cell.text.clone(), (*node).clone())))
+                    });
+                    let highest = known.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default().1;
+                    self.spread.push(Spread { column, median, highest });
+                }
             }
-            odd.extend(of.into_iter().map(|(value, nodes)| Odd { column, value, nodes }));
+            for (node, cell) in cells.iter().filter(|(_, cell)| cell.odd) {
+                let is_measured = matches!(column.baseline, Baseline::Median { .. });
+                let value = if is_measured { String::new() } else { cell.text.clone() };
+                odd.entry(value).or_default().push((*node).clone());
+            }
+            self.odd.extend(odd.into_iter().map(|(value, nodes)| Odd { column, value, nodes }));
         }
-        odd
-    }
-
-    /// The distribution of numbers, by column.
-    pub(crate) fn spread(&self) -> Vec<Spread<'_>> {
-        let columns = self.kind.columns.iter().enumerate();
-        let numbers = columns.filter(|(_, column)| matches!(column.baseline, Baseline::Median { .. }));
-        let spread = numbers.filter_map(|(at, column)| {
-            let known =
-                self.rows.iter().filter_map(|(node, row)| Some((row[at].number?.abs(), &row[at].text, node)));
-            let (_, text, node) = known.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
-            Some(Spread { column, median: self.median(at)?, highest: (text, node) })
-        });
-        spread.collect()
     }
 }
 

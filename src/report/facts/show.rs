@@ -1,20 +1,19 @@
 //! Facts as text, CSV and JSON.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Result, bail, ensure};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::super::run::SCHEMA_VERSION;
 use super::super::terminal::{Look, Terminal};
-use super::super::words::{count, number};
+use super::super::words::{count, named, number};
 use super::value_counts::Difference;
-use super::{Column, Facts, Odd, Spread, Table};
+use super::{Baseline, Column, Facts, Odd, Table};
 use base::Joined as _;
 use base::json::json;
 
-/// Maximum number of nodes to name for a rare value.
-const NAMED: usize = 5;
 /// Maximum number of differing keys to list.
 const MAX_LISTED: usize = 500;
 /// Maximum width of the list of keys that are not compared.
@@ -26,7 +25,7 @@ impl Facts {
             !self.tables.is_empty(),
             "the archive has no facts of nodes; `sonobuoy run -p host-facts` gathers them, as do `network` and `systemd-logs`"
         );
-        Ok(self.tables().collect())
+        Ok(self.tables.values().collect())
     }
 
     /// Writes tables, and a sentence for each rare value.
@@ -35,9 +34,22 @@ impl Facts {
         for (at, table) in tables.iter().enumerate() {
             if tables.len() > 1 {
                 let gap = if at > 0 { "\n" } else { "" };
-                writeln!(terminal.out, "{gap}{} ({})\n", table.title(), table.plugin())?;
+                writeln!(terminal.out, "{gap}{} ({})\n", table.kind.title, table.kind.plugin)?;
             }
-            table.write_text(terminal)?;
+            table.write(terminal)?;
+            let spread: Vec<_> = table.spread().collect();
+            if !spread.is_empty() {
+                terminal.gap()?;
+                spread.iter().try_for_each(|sentence| terminal.line(sentence))?;
+            }
+            if !table.odd.is_empty() {
+                terminal.gap()?;
+                terminal.line("* differs from most nodes:")?;
+            }
+            for odd in &table.odd {
+                let nodes: Vec<&str> = odd.nodes.iter().map(String::as_str).collect();
+                terminal.line(&format!("{}: {}", odd.what(table), named(&nodes, nodes.len() as u64)))?;
+            }
             if self.whole {
                 table.write_differences(terminal)?;
             }
@@ -48,8 +60,7 @@ impl Facts {
     /// The JSON document.
     pub(crate) fn json(&self) -> Result<Value> {
         let tables = self.any()?.into_iter();
-        let facts: Map<_, _> =
-            tables.map(|table| (table.plugin().to_owned(), table.json(self.whole))).collect();
+        let facts: BTreeMap<_, _> = tables.map(|table| (table.kind.plugin, table.json(self.whole))).collect();
         Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
     }
 
@@ -63,14 +74,14 @@ impl Facts {
                 for difference in table.differences() {
                     for value in &difference.values {
                         let (text, nodes) = (value.value.unwrap_or_default(), value.count.to_string());
-                        csv(out, &[table.plugin(), difference.key, text, &nodes, &value.nodes.join(" ")])?;
+                        csv(out, &[table.kind.plugin, difference.key, text, &nodes, &value.nodes.join(" ")])?;
                     }
                 }
             }
             return Ok(());
         }
         let [table] = tables[..] else {
-            let names: Vec<&str> = tables.iter().map(|table| table.plugin()).collect();
+            let names: Vec<&str> = tables.iter().map(|table| table.kind.plugin).collect();
             bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
         };
         let titles = table.kind.columns.iter().map(Column::name);
@@ -93,11 +104,6 @@ fn csv<C: AsRef<str>>(out: &mut dyn Write, cells: &[C]) -> Result<()> {
     Ok(writeln!(out, "{}", quoted.joined(","))?)
 }
 
-/// A title as a JSON key.
-fn name(title: &str) -> String {
-    title.to_lowercase().replace(' ', "_")
-}
-
 /// A title such as `MOST ERRORS` in a sentence or on the page.
 pub(crate) fn title_case(title: &str) -> String {
     match title {
@@ -108,41 +114,29 @@ pub(crate) fn title_case(title: &str) -> String {
 }
 
 impl Table {
-    /// The table as text, without sentences.
-    pub(crate) fn text(&self) -> String {
-        let mut out = Vec::new();
-        // Nothing fails to be written to memory.
-        let _ = self.write_table(&mut Terminal { look: Look::default(), out: &mut out });
-        String::from_utf8_lossy(&out).into_owned()
-    }
-
-    fn write_table(&self, terminal: &mut Terminal<'_>) -> Result<()> {
-        let head = std::iter::once("NODE").chain(self.titles()).map(str::to_owned).collect::<Vec<_>>();
-        let rows = self.rows().map(|(node, cells)| {
-            let cells = cells.into_iter().map(|(text, odd)| match text {
+    /// Writes the table alone.
+    pub(crate) fn write(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+        let titles = self.kind.columns.iter().map(|column| column.title);
+        let head = std::iter::once("NODE").chain(titles).map(str::to_owned).collect();
+        let rows = self.rows.iter().map(|(node, row)| {
+            let cells = row.iter().map(|cell| match &*cell.text {
                 "" => "-".into(),
-                text if odd => format!("{text} *"),
+                text if cell.odd => format!("{text} *"),
                 text => text.to_owned(),
             });
-            std::iter::once(node.to_owned()).chain(cells).collect()
+            std::iter::once(node.clone()).chain(cells).collect()
         });
         terminal.table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), usize::MAX, |_| "")
     }
 
-    fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
-        self.write_table(terminal)?;
-        let spread = self.spread();
-        if !spread.is_empty() && self.len() > 1 {
-            terminal.gap()?;
-            spread.iter().try_for_each(|spread| terminal.line(&spread.sentence()))?;
-        }
-        let odd = self.odd();
-        if !odd.is_empty() {
-            terminal.gap()?;
-            terminal.line("* differs from most nodes:")?;
-        }
-        odd.iter().try_for_each(|odd| {
-            terminal.line(&format!("{}: {}", odd.what(self), named(&odd.nodes, odd.nodes.len() as u64)))
+    /// A sentence for each column of numbers, if there are several nodes: `API: median 3.1 ms, highest 230.0 ms (n1)`.
+    pub(crate) fn spread(&self) -> impl Iterator<Item = String> {
+        self.spread.iter().filter(|_| self.rows.len() > 1).map(|spread| {
+            let (text, node) = &spread.highest;
+            // Offsets deviate in both directions.
+            let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
+            let (title, median) = (title_case(spread.column.title), spread.column.text(spread.median));
+            format!("{title}: median {median}, {most} {text} ({node})")
         })
     }
 
@@ -156,36 +150,35 @@ impl Table {
         let lines =
             differences.iter().map(|difference| format!("  {}: {}", difference.key, difference.sentence()));
         terminal.list(lines, MAX_LISTED)?;
-        let volatile: Vec<&str> = self.volatile().collect();
-        if !volatile.is_empty() {
+        let keys = self.volatile();
+        if !keys.is_empty() {
             terminal.gap()?;
             let width = terminal.look.width.map(|_| VOLATILE_WIDTH);
             let look = Look { width, ..terminal.look };
-            let (text, keys) = ("Not compared, since they always differ", volatile.join(", "));
-            let text = format!("{text} (times, counters, addresses): {keys}");
+            let text = format!("Not compared, since they always differ (times, counters, addresses): {keys}");
             Terminal { look, out: &mut *terminal.out }.line(&text)?;
         }
         Ok(())
     }
 
     fn json(&self, whole: bool) -> Value {
-        let nodes = self.rows().map(|(node, cells)| {
-            let cells = self.titles().zip(cells).map(|(title, (text, _))| (name(title), json!(text)));
-            (node.to_owned(), Value::Object(cells.collect()))
+        let nodes = self.rows.iter().map(|(node, row)| {
+            let cells = self.kind.columns.iter().zip(row);
+            (node, cells.map(|(column, cell)| (column.key(), &cell.text)).collect::<BTreeMap<_, _>>())
         });
         let odd = self
-            .odd()
-            .into_iter()
-            .map(|odd| json!({"fact": name(odd.column.title), "value": odd.value, "nodes": odd.nodes}));
-        let spread = self.spread().into_iter().map(|spread| {
-            let Spread { column, median, highest: (highest, node) } = spread;
-            (name(column.title), json!({"median": median, "highest": highest, "node": node}))
+            .odd
+            .iter()
+            .map(|odd| json!({"fact": odd.column.key(), "value": odd.value, "nodes": odd.nodes}));
+        let spread = self.spread.iter().map(|spread| {
+            let (highest, node) = &spread.highest;
+            (spread.column.key(), json!({"median": spread.median, "highest": highest, "node": node}))
         });
-        let (nodes, spread): (Map<_, _>, Map<_, _>) = (nodes.collect(), spread.collect());
+        let (nodes, spread): (BTreeMap<_, _>, BTreeMap<_, _>) = (nodes.collect(), spread.collect());
         let mut document = json!({"nodes": nodes, "odd": odd.collect::<Vec<_>>(), "spread": spread});
         if whole {
             document["differences"] = json!(self.differences());
-            document["notCompared"] = json!(self.volatile().collect::<Vec<_>>());
+            document["notCompared"] = json!(self.all.volatile);
         }
         document
     }
@@ -196,8 +189,8 @@ impl Table {
     }
 
     /// Keys that differ by nature and were not compared.
-    pub(crate) fn volatile(&self) -> impl Iterator<Item = &str> {
-        self.all.volatile.iter().map(String::as_str)
+    pub(crate) fn volatile(&self) -> String {
+        self.all.volatile.iter().map(String::as_str).joined(", ")
     }
 }
 
@@ -213,21 +206,12 @@ fn agreed(what: &str, nodes: usize) -> String {
     }
 }
 
-/// Some names, and the number of others.
-pub(crate) fn named(nodes: &[&str], all: u64) -> String {
-    let shown = nodes.iter().take(NAMED).copied().joined(", ");
-    match all.saturating_sub(nodes.len().min(NAMED) as u64) {
-        0 => shown,
-        more => format!("{shown} and {} more", number(more)),
-    }
-}
-
-impl Odd<'_> {
+impl Odd {
     /// `3 of 5,000 nodes run kernel 5.4.0`.
     pub(crate) fn what(&self, table: &Table) -> String {
         let Column { sentence, none, title, .. } = self.column;
-        let what = match (self.value, self.column.baseline) {
-            (_, super::Baseline::Median { .. }) => (*sentence).to_owned(),
+        let what = match (&*self.value, self.column.baseline) {
+            (_, Baseline::Median { .. }) => (*sentence).to_owned(),
             ("", _) if *none != "unknown" => {
                 format!("do not {}", sentence.trim_end_matches(':').trim_end_matches(" at"))
             }
@@ -235,18 +219,7 @@ impl Odd<'_> {
             (value, _) => format!("{sentence} {value}"),
         };
         let nodes = self.nodes.len();
-        format!("{} of {} {}", number(nodes), count(table.len(), "node"), agreed(&what, nodes))
-    }
-}
-
-impl Spread<'_> {
-    /// `API: median 3.1 ms, highest 230.0 ms (n1)`.
-    pub(crate) fn sentence(&self) -> String {
-        let (text, node) = self.highest;
-        // Offsets deviate in both directions.
-        let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
-        let (title, median) = (title_case(self.column.title), self.column.text(self.median));
-        format!("{title}: median {median}, {most} {text} ({node})")
+        format!("{} of {} {}", number(nodes), count(table.rows.len(), "node"), agreed(&what, nodes))
     }
 }
 

@@ -15,6 +15,7 @@ fn facts(kernels: &[&str]) -> Facts {
         }});
         facts.add_file(&format!("n{at}"), crate::layout::HOST_FACTS, document.to_string().as_bytes());
     }
+    facts.complete();
     facts.whole = false;
     facts
 }
@@ -105,6 +106,7 @@ fn what_nodes_reach_and_log_are_tables_too() {
             ),
         );
     }
+    facts.complete();
     let text = text(&facts);
     for line in [
         "What the nodes reach, and how fast (network)\n\nNODE  FAILED   DNS     API         AGGREGATOR  CLOCK\n",

@@ -1,17 +1,16 @@
-//! All tests of the page: the pass that computes its summary (causes of failures, slowest tests, durations), and the
-//! list of each plugin's tests. Holds a bounded number of both.
+//! The pass over all tests: failures by cause, durations, and the list of each plugin's tests. Holds a bounded number of
+//! all three.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::Value;
 
 use super::super::case::Case;
 use super::super::logs::Logs;
-use super::super::run::{Counts, Plugin, Report};
-use super::super::times::spoken;
-use super::of_log;
-use super::template::{anchor, digest, escape, fill, letters, prose};
-use crate::item::{DURATION, plain};
+use super::super::run::{Plugin, Report, column};
+use super::super::template::{anchor, digest, escape, fill, letters};
+use super::super::times::{keep_slowest, spoken};
+use crate::item::{DURATION, FAILED, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::remedies::{Cause, Causes};
 use base::Joined as _;
 use base::json::json;
@@ -26,8 +25,6 @@ const OF_ONE_CAUSE: usize = 100;
 const UNFOLDED: usize = 5;
 /// Number of slowest tests to show.
 const SLOWEST: usize = 10;
-/// Maximum tests to hold for distinguishing equal names; further ones are numbered.
-const PLACES: usize = 200_000;
 /// Maximum number of logs linked from a failure.
 const LINKS: usize = 2;
 /// Maximum tests to list per plugin, and overall; browsers on phones fail at about five times as many.
@@ -48,163 +45,136 @@ pub(super) const BOUNDS: [(f64, &str); 8] = [
     (f64::INFINITY, "over 30 min"),
 ];
 
-/// A slow test.
-pub(super) struct Slow {
-    pub seconds: f64,
-    pub name: String,
-    pub plugin: String,
-    pub node: Option<String>,
-    pub place: Place,
-}
-
 /// The failures of one kind, by cause.
+#[derive(Default)]
 struct Group {
     causes: Vec<Cause>,
     /// By the number of the cause.
     cards: HashMap<usize, Vec<Value>>,
 }
 
+/// The tests of a plugin, rows below their headings.
+#[derive(Default)]
+struct List {
+    /// Rows become text at once, since there are thousands.
+    blocks: Vec<(String, Vec<u8>)>,
+    rows: u64,
+}
+
 /// The result of the pass.
+#[derive(Default)]
 pub(super) struct Digest {
     /// Failures, and unknown results.
     groups: [Group; 2],
-    pub slowest: Vec<Slow>,
+    /// The slowest tests with their durations in seconds.
+    pub slowest: Vec<(f64, Value)>,
     pub histogram: [u64; BOUNDS.len()],
-    /// Tests that are shown as failures.
-    shown: HashSet<Place>,
-    /// Failures of the same test on other nodes, which link to their rows.
-    others: HashSet<Place>,
+    /// By plugin, in the given order.
+    lists: Vec<List>,
 }
 
-/// The anchor of a test in the page.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    of: u64,
-    nth: u32,
-}
-
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "t-{}", letters(self.of))?;
-        if self.nth > 0 { write!(f, "-{}", self.nth + 1) } else { Ok(()) }
-    }
-}
-
-/// Assigns an anchor to each test; of several with one name the later are numbered.
+/// Assigns an anchor to each listed test; of several with one name the later are numbered.
 #[derive(Default)]
-struct Places {
-    met: u32,
-    of: HashMap<u64, u32>,
-}
+struct Anchors(HashMap<u64, u32>);
 
-impl Places {
-    fn of(&mut self, case: &Case<'_>) -> Place {
+impl Anchors {
+    fn next(&mut self, case: &Case<'_>) -> String {
         let of = digest(&[case.plugin, case.node.unwrap_or_default(), case.name]);
-        self.met += 1;
-        let room = self.of.len() < PLACES;
-        let nth = match self.of.get_mut(&of) {
-            Some(nth) => {
-                *nth += 1;
-                *nth
-            }
-            None if room => {
-                self.of.insert(of, 0);
-                0
-            }
-            // A number that no other test has.
-            None => self.met,
-        };
-        Place { of, nth }
+        let nth = self.0.entry(of).and_modify(|nth| *nth += 1).or_insert(1);
+        if *nth == 1 { format!("t-{}", letters(of)) } else { format!("t-{}-{nth}", letters(of)) }
     }
 }
 
 impl Digest {
-    /// Reads every test once.
-    pub(super) fn read(report: &Report<'_>, logs: &Logs<'_>) -> anyhow::Result<Self> {
-        let group = || Group { causes: Vec::new(), cards: HashMap::new() };
-        let mut digest = Self {
-            groups: [group(), group()],
-            slowest: Vec::new(),
-            histogram: [0; BOUNDS.len()],
-            shown: HashSet::new(),
-            others: HashSet::new(),
-        };
+    /// Reads every test of these plugins once.
+    pub(super) fn read(
+        report: &Report<'_>,
+        plugins: &[&Plugin<'_>],
+        logs: &Logs<'_>,
+    ) -> anyhow::Result<Self> {
+        let mut digest = Self::default();
         let mut causes = [(); 2].map(|()| Causes::new(report.node_names()));
-        let mut room = DETAILS;
+        let mut anchors = Anchors::default();
+        // The number of the card of each test and cause.
         let mut first = HashMap::new();
-        for plugin in &report.plugins {
-            let mut places = Places::default();
+        let (mut room, mut cards, mut listed) = (DETAILS, 0, 0);
+        for plugin in plugins {
+            let (mut list, mut room_of_rows) = (List::default(), OTHER_DETAILS);
             plugin.cases.each(|case| {
-                let place = places.of(case);
-                digest.time(case, place);
-                let at = match class(case) {
-                    "failed" => 0,
-                    "unknown" => 1,
-                    _ => return Ok(()),
-                };
-                let cause = case.failure(|failure| causes[at].add(failure));
-                let cards = digest.groups[at].cards.entry(cause).or_default();
-                let test = (at, cause, letters(self::digest(&[case.plugin, case.name])));
-                if let (Some(card), Some(node)) = (first.get(&test).copied(), case.node) {
-                    let chips = cards.get_mut(card).and_then(|card: &mut Value| card["nodes"].as_array_mut());
-                    if let Some(chips) = chips.filter(|chips| chips.len() < OF_ONE_CAUSE) {
-                        digest.others.insert(place);
-                        chips.push(json!({"id": place.to_string(), "node": node}));
+                let (mut is_card, mut is_chip) = (false, false);
+                let is_listed = list.rows < ROWS.min(ALL_ROWS - listed);
+                let mut id = is_listed.then(|| anchors.next(case));
+                if let Some(at) = [FAILED, UNKNOWN].iter().position(|class| *class == column(case.status)) {
+                    let cause = case.failure(|failure| causes[at].add(failure));
+                    let of_cause = digest.groups[at].cards.entry(cause).or_default();
+                    let test = (at, cause, self::digest(&[case.plugin, case.name]));
+                    let known = first.get(&test).zip(case.node);
+                    is_card = known.is_none() && cards < FAILURES && of_cause.len() < OF_ONE_CAUSE;
+                    let chips =
+                        known.and_then(|(card, _)| of_cause.get_mut::<usize>(*card)?["nodes"].as_array_mut());
+                    let chips = chips.filter(|chips| chips.len() < OF_ONE_CAUSE);
+                    is_chip = chips.is_some();
+                    if is_card || is_chip {
+                        id.get_or_insert_with(|| anchors.next(case));
                     }
-                } else if digest.shown.len() < FAILURES && cards.len() < OF_ONE_CAUSE {
-                    first.insert(test, cards.len());
-                    digest.shown.insert(place);
-                    cards.push(card(logs, case, place, report.plugins.len() > 1, &mut room));
+                    if let Some(chips) = chips {
+                        chips.push(json!({"id": id, "node": case.node}));
+                    } else if is_card {
+                        first.insert(test, of_cause.len());
+                        cards += 1;
+                        of_cause.push(card(logs, case, id.as_deref(), plugins.len() > 1, &mut room));
+                    }
+                }
+                keep_slowest(
+                    &mut digest.slowest,
+                    SLOWEST,
+                    case.duration,
+                    || json!({"id": id, "name": case.name, "plugin": case.plugin, "node": case.node}),
+                );
+                if let Some(seconds) = case.duration {
+                    let at = BOUNDS.iter().position(|(bound, _)| seconds < *bound);
+                    digest.histogram[at.unwrap_or(BOUNDS.len() - 1)] += 1;
+                }
+                if is_listed || is_chip {
+                    let details = if is_card { Vec::new() } else { details(case, &mut room_of_rows) };
+                    list.add(case, id, is_card, details, plugin.total > MANY_ROWS)?;
                 }
                 Ok(())
             })?;
+            listed += list.rows.min(ALL_ROWS - listed);
+            digest.lists.push(list);
         }
         for (group, causes) in digest.groups.iter_mut().zip(causes) {
             group.causes = causes.list();
-            let chips = group.cards.values_mut().flatten().filter_map(|card| card["nodes"].as_array_mut());
-            chips.for_each(|chips| {
+            for chips in group.cards.values_mut().flatten().filter_map(|card| card["nodes"].as_array_mut()) {
                 chips.sort_by_cached_key(|chip| natural(chip["node"].as_str().unwrap_or_default()));
-            });
+            }
         }
         Ok(digest)
-    }
-
-    fn time(&mut self, case: &Case<'_>, place: Place) {
-        let Some(seconds) = case.duration else { return };
-        let at = BOUNDS.iter().position(|(bound, _)| seconds < *bound).unwrap_or(BOUNDS.len() - 1);
-        self.histogram[at] += 1;
-        let at = self.slowest.partition_point(|other| other.seconds >= seconds);
-        if at < SLOWEST {
-            let (name, plugin) = (case.name.to_owned(), case.plugin.to_owned());
-            let node = case.node.map(str::to_owned);
-            self.slowest.insert(at, Slow { seconds, name, plugin, node, place });
-            self.slowest.truncate(SLOWEST);
-        }
     }
 
     /// The sections of failures and of unknown results, each with its causes.
     pub(super) fn groups(&self) -> Vec<Value> {
         let titles =
-            [("failures", "Why it failed", "failed"), ("unknown", "What is unknown, and why", "unknown")];
+            [("failures", "Why it failed", FAILED), ("unknown", "What is unknown, and why", UNKNOWN)];
         let groups = self.groups.iter().zip(titles).filter(|(group, _)| !group.causes.is_empty());
         let sections = groups.map(|(group, (id, title, class))| {
             let causes = group.causes.iter().enumerate().map(|(at, cause)| {
                 let cards = group.cards.get(&cause.place).map_or(&[][..], Vec::as_slice);
-                let chips =
-                    cards.iter().filter_map(|card| card["nodes"].as_array()).map(Vec::len).sum::<usize>();
+                let chips = cards.iter().filter_map(|card| card["nodes"].as_array()).map(Vec::len);
+                let listed = chips.sum::<usize>() + cards.len();
                 let (first, rest) = cards.split_at(cards.len().min(UNFOLDED));
                 // A link from a plugin is untrusted: shown, not followed.
-                let link = cause.link.as_ref();
-                let link = link.filter(|link| link.starts_with("https://") || link.starts_with("http://"));
+                let is_web = |link: &&String| link.starts_with("https://") || link.starts_with("http://");
                 json!({
-                    "class": class, "id": anchor("cause", &[class, &cause.cause]), "cause": headline(cause),
+                    "class": class, "id": anchor("cause", &[class, &cause.cause]), "headline": headline(cause),
                     "rerun": rerun(cause),
                     // Few causes start unfolded; of many only the first does.
                     "open": group.causes.len() <= 3 || at == 0,
-                    "count": cause.count, "extent": cause.extent(), "plugins": cause.plugins.join(", "),
-                    "remedy": cause.remedy.as_deref().map(prose), "link": link,
+                    "count": cause.count, "extent": cause.extent(), "plugins": cause.plugins,
+                    "remedy": cause.remedy, "link": cause.link.as_ref().filter(is_web),
                     "parts": [{"cards": first, "folded": 0}, {"cards": rest, "folded": rest.len()}],
-                    "more": cause.count.saturating_sub((cards.len() + chips) as u64),
+                    "more": cause.count.saturating_sub(listed as u64),
                 })
             });
             json!({"id": id, "title": title, "causes": causes.collect::<Vec<_>>()})
@@ -212,55 +182,51 @@ impl Digest {
         sections.collect()
     }
 
-    /// The tests of a plugin below their headings, and their number; tests shown as failures link to their cards.
-    pub(super) fn blocks(&self, plugin: &Plugin<'_>, listed: u64) -> anyhow::Result<(Vec<Value>, u64)> {
-        // Rows become text at once, since there are thousands.
-        let mut blocks = Vec::<(String, Vec<u8>)>::new();
-        let (mut places, mut room, mut written) = (Places::default(), OTHER_DETAILS, 0);
-        plugin.cases.each(|case| {
-            let place = places.of(case);
-            // The targets of links from the slowest tests are always listed.
-            let is_shown = self.shown.contains(&place);
-            let linked = || {
-                self.others.contains(&place)
-                    || !is_shown && self.slowest.iter().any(|slow| slow.place == place)
-            };
-            if written >= ROWS.min(ALL_ROWS - listed) && !linked() {
-                return Ok(());
-            }
-            written += 1;
-            let above = case.node.into_iter().chain(case.group());
-            let above = above.joined(" › ");
-            if blocks.last().is_none_or(|(last, _)| *last != above) {
-                blocks.push((above, Vec::new()));
-            }
-            let class = class(case);
-            let details = if is_shown || room == 0 { Vec::new() } else { details(case, &mut room) };
-            // Rows without content are as short as possible, since they are most of a conformance run.
-            let is_short = class == "skipped" || class == "passed" && plugin.total > MANY_ROWS;
-            let kind = match () {
-                () if is_shown => "link",
-                () if is_short && details.is_empty() => "plain",
-                () => "row",
-            };
-            let row = json!({
-                kind: true, "class": class, "id": place.to_string(), "name": plain(case.name),
-                "took": case.duration.filter(|_| kind != "plain" || class != "skipped").map(spoken),
-                "passed": if class == "passed" { " passed" } else { "" },
-                "other": (class == "other").then_some(case.status),
-                "unfolds": !details.is_empty(), "details": details,
-            });
-            blocks.last_mut().map_or(Ok(()), |(_, rows)| fill(include_str!("row.html"), &[&row], rows))
-        })?;
+    /// The list of the plugin at an index, and the number of its rows.
+    pub(super) fn list(&self, at: usize) -> (Vec<Value>, u64) {
+        let List { blocks, rows } = &self.lists[at];
         let blocks =
             blocks.iter().map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
-        Ok((blocks.collect(), written))
+        (blocks.collect(), *rows)
+    }
+}
+
+impl List {
+    /// Adds a row; tests with a card link to it.
+    fn add(
+        &mut self,
+        case: &Case<'_>,
+        id: Option<String>,
+        is_card: bool,
+        details: Vec<Value>,
+        is_long: bool,
+    ) -> anyhow::Result<()> {
+        self.rows += 1;
+        let above = case.node.into_iter().chain(case.group()).joined(" › ");
+        if self.blocks.last().is_none_or(|(last, _)| *last != above) {
+            self.blocks.push((above, Vec::new()));
+        }
+        let class = column(case.status);
+        // Rows without content are as short as possible, since they are most of a conformance run.
+        let is_short = class == SKIPPED || class == PASSED && is_long;
+        let kind = match is_short && details.is_empty() {
+            _ if is_card => "link",
+            true => "plain",
+            false => "row",
+        };
+        let row = json!({
+            kind: true, "class": class, "id": id, "name": case.name, "details": details,
+            "duration": case.duration.filter(|_| kind != "plain" || class != SKIPPED),
+            "passed": class == PASSED, "status": (class == "other").then_some(case.status),
+        });
+        let rows = self.blocks.last_mut().map(|(_, rows)| rows);
+        rows.map_or(Ok(()), |rows| fill(include_str!("row.html"), &[&row], escape, rows))
     }
 }
 
 /// One failure with all its data; `many` tells whether there are several plugins.
-fn card(logs: &Logs<'_>, case: &Case<'_>, place: Place, many: bool, room: &mut usize) -> Value {
-    let class = class(case);
+fn card(logs: &Logs<'_>, case: &Case<'_>, id: Option<&str>, many: bool, room: &mut usize) -> Value {
+    let class = column(case.status);
     let small = [
         many.then(|| case.plugin.to_owned()),
         case.node.map(|node| format!("on {node}")),
@@ -269,13 +235,12 @@ fn card(logs: &Logs<'_>, case: &Case<'_>, place: Place, many: bool, room: &mut u
     ];
     let links = logs.of_pod(case.plugin, case.node).take(LINKS).map(|log| {
         let file = log.name.rsplit('/').next().unwrap_or_default();
-        let container = file.strip_suffix(".txt").unwrap_or(file);
-        format!("<a href=\"#{}\">log of {}</a>", of_log(log), escape(container))
+        json!({"log": log.name, "container": file.strip_suffix(".txt").unwrap_or(file)})
     });
     json!({
-        "class": class, "id": place.to_string(), "name": plain(case.name),
-        "small": small.into_iter().flatten().joined(" · "), "above": case.group().joined(" › "),
-        "nodes": [], "details": details(case, room), "logs": links.joined(" · "), "file": case.file,
+        "class": class, "id": id, "name": case.name, "small": small.into_iter().flatten().joined(" · "),
+        "above": case.group().joined(" › "), "nodes": [], "details": details(case, room),
+        "links": links.collect::<Vec<_>>(), "file": case.file,
     })
 }
 
@@ -302,21 +267,16 @@ fn headline(cause: &Cause) -> String {
 
 /// The command that runs the tests of a cause again; none if a name could mean something to a shell.
 fn rerun(cause: &Cause) -> Option<String> {
-    let names = cause.names.iter().map(|name| regex::escape(plain(name)));
-    let focus = names.collect::<Vec<_>>().join("|").replace(|c: char| c == '\'' || c.is_control(), ".");
+    let is_safe = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     match &cause.plugins[..] {
         [plugin] if plugin == "e2e" => {
+            let focus = cause.names.iter().map(|name| regex::escape(plain(name))).joined("|");
+            let focus = focus.replace(|c: char| c == '\'' || c.is_control(), ".");
             (!focus.is_empty()).then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"))
         }
         plugins => {
-            let is_safe =
-                |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
             let all = plugins.iter().all(is_safe);
-            all.then(|| {
-                plugins
-                    .iter()
-                    .fold("sonobuoy run --wait".into(), |text, plugin| format!("{text} -p {plugin}"))
-            })
+            all.then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
         }
     }
 }
@@ -356,10 +316,4 @@ fn ends(text: String, limit: usize) -> String {
     let first = (0..=limit / 2).rev().find(is_whole).unwrap_or_default();
     let last = (text.len() - limit / 2..text.len()).find(is_whole).unwrap_or(text.len());
     format!("{}\n[… {} bytes left out …]\n{}", &text[..first], last - first, &text[last..])
-}
-
-/// The column, one of six, of a case.
-fn class(case: &Case<'_>) -> &'static str {
-    let one = Counts([(case.status.to_owned(), 1)].into());
-    one.shares().next().map_or("other", |(class, _)| class)
 }

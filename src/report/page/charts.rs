@@ -5,11 +5,10 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::super::run::{Plugin, Report};
-use super::super::times::{Span, spoken};
+use super::super::times::Span;
 use super::super::words::count;
 use super::cards::{BOUNDS, Digest};
 use super::plugin_class;
-use crate::item::plain;
 use base::json::json;
 use base::visible;
 
@@ -56,44 +55,40 @@ fn timeline(report: &Report<'_>, bars: &[Bar<'_>]) -> Option<Value> {
     let run = report.duration.filter(|_| !bars.is_empty());
     let whole = Span::around(bars.iter().map(|bar| bar.span).chain(run))?;
     let all = whole.seconds();
-    let share = |time: SystemTime| Span { from: whole.from, to: time }.seconds() / all;
-    let x = |share: f64| LEFT + (WIDTH - LEFT) * share;
+    let x = |time: SystemTime| LEFT + (WIDTH - LEFT) * Span { from: whole.from, to: time }.seconds() / all;
     let ticks = [0.0, 0.25, 0.5, 0.75, 1.0].map(|share: f64| {
         let (anchor, gap) = if share < 1.0 { ("start", 3.0) } else { ("end", -3.0) };
-        json!({"at": x(share), "x": x(share) + gap, "anchor": anchor, "text": spoken(all * share)})
+        json!({"at": LEFT + (WIDTH - LEFT) * share, "gap": gap, "anchor": anchor, "seconds": all * share})
     });
     let placed = bars.iter().enumerate().map(|(at, bar)| {
-        let y = ((at + 1) * HEIGHT) as f64;
-        let (from, to) = (x(share(bar.span.from)), x(share(bar.span.to)));
-        let [from_text, length] = [from, (to - from).max(2.0)].map(|number| format!("{number:.1}"));
+        let (from, to) = (x(bar.span.from), x(bar.span.to));
         json!({
-            "base": y + 13.0, "y": y + 3.0, "label": bar.label, "class": bar.class, "from": from_text,
-            "length": length, "name": bar.name, "took": spoken(bar.span.seconds()),
+            "y": ((at + 1) * HEIGHT) as f64, "label": bar.label, "class": bar.class, "from": tenth(from),
+            "length": tenth((to - from).max(2.0)), "name": bar.name, "duration": bar.span,
         })
     });
     let height = ((bars.len() + 1) * HEIGHT + 6) as f64;
     (all > 0.0).then(|| {
         let bars: Vec<_> = placed.collect();
-        json!({"width": WIDTH, "height": height, "whole": spoken(all), "ticks": ticks, "bars": bars})
+        json!({"width": WIDTH, "height": height, "whole": all, "ticks": ticks, "bars": bars})
     })
+}
+
+/// A number with one digit after the point.
+fn tenth(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
 }
 
 /// The slowest tests and the histogram, if the duration of any test is known.
 fn tests(digest: &Digest) -> Option<Value> {
-    let longest = digest.slowest.first()?.seconds.max(1e-9);
-    let slowest = digest.slowest.iter().map(|slow| {
-        let node = slow.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
-        json!({
-            "took": spoken(slow.seconds), "id": slow.place.to_string(), "name": plain(&slow.name),
-            "where": format!("{}{node}", slow.plugin), "share": format!("{:.0}", 100.0 * slow.seconds / longest),
-        })
+    let (longest, _) = digest.slowest.first()?;
+    let slowest = digest.slowest.iter().map(|(seconds, test)| {
+        json!({"seconds": seconds, "test": test, "share": (100.0 * seconds / longest.max(1e-9)).round()})
     });
-    let most = digest.histogram.iter().copied().max().unwrap_or(1).max(1) as f64;
+    let most = digest.histogram.iter().copied().max().unwrap_or_default() as f64;
     let rows = BOUNDS.iter().zip(digest.histogram).enumerate().map(|(at, ((_, name), tests))| {
-        let y = (at * HEIGHT) as f64;
         let length = if tests > 0 { (330.0 * tests as f64 / most).max(2.0) } else { 0.0 };
-        let [length_text, end] = [length, 116.0 + length].map(|number| format!("{number:.1}"));
-        json!({"base": y + 13.0, "y": y + 3.0, "name": name, "length": length_text, "end": end, "tests": tests})
+        json!({"y": (at * HEIGHT) as f64, "name": name, "length": tenth(length), "tests": tests})
     });
     Some(json!({
         "slowest": slowest.collect::<Vec<_>>(), "histogram": rows.collect::<Vec<_>>(),

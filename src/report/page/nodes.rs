@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::super::run::{Node, Plugin, Verdict};
+use super::super::template::anchor;
 use super::super::words::{count, number};
-use super::template::{anchor, escape};
-use super::{TABLE, colour, of_plugin, plugin_class};
+use super::{colour, of_plugin, plugin_class};
+use crate::item::{PASSED, SKIPPED};
 use base::Joined as _;
 use base::json::json;
 
@@ -16,8 +17,6 @@ const ROWS: usize = 60;
 /// Size of the picture's squares, and squares per row, for few and for many nodes.
 const SIDE: usize = 9;
 const ACROSS: [usize; 2] = [50, 100];
-/// Maximum number of nodes to name in a sentence.
-const NAMED: usize = 5;
 
 fn class(node: &Node) -> &'static str {
     colour(node.verdict(), &node.counts)
@@ -54,9 +53,9 @@ pub(super) fn matrix(plugins: &[&Plugin<'_>]) -> Option<Value> {
 
 /// The outcome of a node in brief.
 fn summary(node: &Node) -> String {
-    let worth = node.counts.0.iter().filter(|(status, _)| !["passed", "skipped"].contains(&status.as_str()));
-    let worth: Vec<String> = worth.map(|(status, count)| format!("{} {status}", number(*count))).collect();
-    if worth.is_empty() { node.status.clone() } else { worth.join(", ") }
+    let worth = node.counts.0.iter().filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()));
+    let worth = worth.map(|(status, count)| format!("{} {status}", number(*count))).joined(", ");
+    if worth.is_empty() { node.status.clone() } else { worth }
 }
 
 /// One square per node, at the same position for every plugin, and one path per colour.
@@ -69,12 +68,12 @@ fn picture(plugin: &Plugin<'_>, squares: &[&'static str]) -> Value {
         path.push_str(&format!("M{x} {y}h{side}v{side}h-{side}z"));
         *count += 1;
     }
-    let word = |class: &'static str| if class == "none" { "did not run" } else { class };
-    let told = paths.iter().map(|(class, (_, count))| format!("{} {}", number(*count), word(class)));
-    let size = [across, squares.len().div_ceil(across)].map(|squares| (squares * SIDE).to_string());
+    let told = paths.iter().map(|(class, (_, count))| {
+        format!("{} {}", number(*count), if *class == "none" { "did not run" } else { class })
+    });
     json!({
-        "class": plugin_class(plugin), "id": of_plugin(plugin), "name": plugin.name, "across": across.to_string(),
-        "told": told.joined(", "), "width": size[0], "height": size[1],
+        "class": plugin_class(plugin), "id": of_plugin(plugin), "name": plugin.name, "across": across,
+        "told": told.joined(", "), "width": across * SIDE, "height": squares.len().div_ceil(across) * SIDE,
         "paths": paths.iter().map(|(class, (path, _))| json!({"class": class, "d": path})).collect::<Vec<_>>(),
     })
 }
@@ -87,44 +86,33 @@ fn groups<'p>(plugin: &'p Plugin<'_>) -> [Vec<&'p Node>; 3] {
     })
 }
 
-/// Sentences about the nodes of a plugin, as markup.
-pub(super) fn said(plugin: &Plugin<'_>) -> Option<String> {
-    let first = plugin.nodes.first()?;
-    let all = plugin.nodes.len();
+/// Sentences about the nodes of a plugin: each with the nodes it is about, or a single one about all.
+pub(super) fn said(plugin: &Plugin<'_>) -> Vec<Value> {
+    let all = count(plugin.nodes.len(), "node");
+    let Some(first) = plugin.nodes.first() else { return Vec::new() };
     const UNLIKE: &str = "passed, but with different results than most";
     let words = [["failed"; 2], ["is unknown", "are unknown"], [UNLIKE; 2]];
     let told = groups(plugin).into_iter().zip(words).filter(|(nodes, _)| !nodes.is_empty());
-    let told: Vec<String> = told
-        .map(|(nodes, [one, many])| {
-            let named: Vec<_> =
-                nodes.iter().take(NAMED).map(|node| format!("<b>{}</b>", escape(&node.name))).collect();
-            let more = match nodes.len().saturating_sub(NAMED) {
-                0 => String::new(),
-                more => format!(" and {} more", number(more)),
-            };
-            let words = if nodes.len() == 1 { one } else { many };
-            format!("{} of {} {words}: {}{more}.", number(nodes.len()), count(all, "node"), named.join(", "))
-        })
-        .collect();
-    Some(match all {
-        _ if !told.is_empty() => told.join(" "),
-        1 => format!("It ran on one node, {}.", escape(&first.name)),
-        all if plugin.nodes.iter().all(|node| node.likeness == first.likeness) => {
-            format!("All {} nodes gave the same results.", number(all))
-        }
-        all => format!("All {} nodes passed, with results that differ.", number(all)),
-    })
+    let told = told.map(|(nodes, [one, many])| {
+        let words = if nodes.len() == 1 { one } else { many };
+        let names: Vec<_> = nodes.iter().map(|node| &node.name).collect();
+        json!({"text": format!("{} of {all} {words}", number(nodes.len())), "names": names})
+    });
+    let told: Vec<_> = told.collect();
+    let alike = || match plugin.nodes.iter().all(|node| node.likeness == first.likeness) {
+        _ if plugin.nodes.len() == 1 => json!({"text": "It ran on one node", "names": [first.name]}),
+        true => json!({"text": format!("All {all} gave the same results"), "names": []}),
+        false => json!({"text": format!("All {all} passed, with results that differ"), "names": []}),
+    };
+    if told.is_empty() { vec![alike()] } else { told }
 }
 
-/// A table of the odd nodes of a plugin, from bad to good.
-pub(super) fn odd(plugin: &Plugin<'_>) -> Option<Value> {
-    let listed = groups(plugin).concat();
-    let reports = listed.iter().take(TABLE).map(|node| {
+/// The odd nodes of a plugin, from bad to good.
+pub(super) fn odd(plugin: &Plugin<'_>) -> Vec<Value> {
+    let listed = groups(plugin).into_iter().flatten().filter(|_| plugin.nodes.len() > 1);
+    let reports = listed.map(|node| {
         let shares = node.counts.0.iter().map(|(status, count)| format!("{} {status}", number(*count)));
-        let results = shares.joined(", ");
-        json!({"name": node.name, "class": class(node), "status": node.status, "results": results})
+        json!({"name": node.name, "class": class(node), "status": node.status, "results": shares.joined(", ")})
     });
-    let reports: Vec<_> = reports.collect();
-    let some = !reports.is_empty() && plugin.nodes.len() > 1;
-    some.then(|| json!({"reports": reports, "more": listed.len().saturating_sub(TABLE)}))
+    reports.collect()
 }

@@ -1,15 +1,21 @@
-//! Fills the HTML template of a page.
+//! Fills templates: the page, a row of its tests, markdown.
 //!
-//! `{{name}}` is a value, escaped, and `{{&name}}` is markup. `{{#name}}…{{/name}}` appears once for each element of a
-//! list, or once unless the value is empty, zero or missing; `{{^name}}…{{/name}}` appears only then. A name is that of a
-//! member of the innermost object that has it; `.` is the innermost value itself. Whole numbers are counts, whose
-//! thousands are separated. Sections of one name do not nest.
+//! `{{name}}` is a value, escaped for its format, and `{{&name}}` is markup. `{{#name}}…{{/name}}` appears once for each
+//! element of a list, or once unless the value is empty, zero or missing; `{{^name}}…{{/name}}` appears only then. A
+//! name is that of a member of the innermost object that has it; `.` is the innermost value itself. Whole numbers are
+//! counts, whose thousands are separated; a list is its elements, separated by commas. `{{name|filter}}` changes a value
+//! first. The end of a section repeats the name with its filters, and sections with equal ends do not nest.
 
+use std::borrow::Cow;
 use std::io::Write;
+use std::slice;
 
 use serde_json::Value;
 
-use super::super::words::number;
+use super::times::{minute, spoken};
+use super::words::{named, number, size};
+use crate::item::plain;
+use base::Joined as _;
 use base::visible;
 
 /// Maximum readable letters of an anchor.
@@ -17,45 +23,83 @@ const READABLE: usize = 40;
 /// Letters of a digest, five bits each.
 const LETTERS: u32 = 8;
 
+/// Makes a text harmless in a format.
+pub(super) type Escape = fn(&str) -> String;
+
 /// Writes a template; `values` are the objects around it, the innermost last.
-pub(super) fn fill(mut template: &str, values: &[&Value], out: &mut dyn Write) -> anyhow::Result<()> {
-    while let Some((text, rest)) = template.split_once("{{") {
-        out.write_all(text.as_bytes())?;
+pub(super) fn fill(
+    mut template: &str,
+    values: &[&Value],
+    escape: Escape,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    while let Some((before, rest)) = template.split_once("{{") {
+        out.write_all(before.as_bytes())?;
         let (tag, rest) = rest.split_once("}}").unwrap_or((rest, ""));
         template = rest;
-        let name = tag.trim_start_matches(['#', '^', '&']);
-        let value = match name {
+        let wanted = tag.trim_start_matches(['#', '^', '&']);
+        let mut parts = wanted.split('|');
+        let value = match parts.next().unwrap_or_default() {
             "." => values.last().copied(),
             name => values.iter().rev().find_map(|value| value.get(name)),
         };
-        let value = value.unwrap_or(&Value::Null);
-        if tag.starts_with(['#', '^']) {
-            let (inner, after) = template.split_once(&format!("{{{{/{name}}}}}")).unwrap_or((template, ""));
-            template = after;
-            let around = |value| [values, &[value]].concat();
-            let is_empty = matches!(value, Value::Null | Value::Bool(false))
-                || value.as_u64() == Some(0)
-                || value.as_str().is_some_and(str::is_empty)
-                || value.as_array().is_some_and(Vec::is_empty);
-            match (tag.starts_with('#'), value) {
-                (true, Value::Array(list)) => {
-                    list.iter().try_for_each(|element| fill(inner, &around(element), out))?;
-                }
-                (true, value) if !is_empty => fill(inner, &around(value), out)?,
-                (false, _) if is_empty => fill(inner, values, out)?,
-                _ => {}
-            }
+        let value = Cow::Borrowed(value.unwrap_or(&Value::Null));
+        let value = parts.fold(value, |value, part| Cow::Owned(filter(&value, part)));
+        if !tag.starts_with(['#', '^']) {
+            let text = text(&value);
+            let text = if tag.starts_with('&') { text } else { escape(&text) };
+            out.write_all(text.as_bytes())?;
             continue;
         }
-        match (value, value.as_u64()) {
-            (Value::String(text), _) if tag.starts_with('&') => out.write_all(text.as_bytes())?,
-            (Value::String(text), _) => out.write_all(escape(text).as_bytes())?,
-            (_, Some(count)) => out.write_all(number(count).as_bytes())?,
-            // Without a needless `.0`.
-            (other, _) => write!(out, "{}", other.as_f64().unwrap_or_default())?,
+        let (inner, after) = template.split_once(&format!("{{{{/{wanted}}}}}")).unwrap_or((template, ""));
+        template = after;
+        let each = match &*value {
+            Value::Array(list) => list,
+            Value::Null | Value::Bool(false) => &[][..],
+            other if other == 0 || other == "" => &[],
+            other => slice::from_ref(other),
+        };
+        if tag.starts_with('#') {
+            each.iter().try_for_each(|one| fill(inner, &[values, &[one]].concat(), escape, out))?;
+        } else if each.is_empty() {
+            fill(inner, values, escape, out)?;
         }
     }
     Ok(out.write_all(template.as_bytes())?)
+}
+
+fn text(value: &Value) -> String {
+    match (value, value.as_u64()) {
+        (Value::String(text), _) => text.clone(),
+        (Value::Array(list), _) => list.iter().map(text).joined(", "),
+        (_, Some(count)) => number(count),
+        // Without a needless `.0`.
+        (value, _) => value.as_f64().map(|number| number.to_string()).unwrap_or_default(),
+    }
+}
+
+/// The value that a filter, a word with its argument, makes of another.
+fn filter(value: &Value, filter: &str) -> Value {
+    let (filter, argument) = filter.split_once(' ').unwrap_or((filter, ""));
+    let text = value.as_str().unwrap_or_default();
+    let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    let at = argument.parse().unwrap_or(0).min(list.len());
+    match filter {
+        "count" => list.len().into(),
+        "first" => list[..at].into(),
+        "rest" => list[at..].into(),
+        "named" => {
+            named(&list.iter().filter_map(Value::as_str).collect::<Vec<_>>(), list.len() as u64).into()
+        }
+        "digits" => value.to_string().into(),
+        "took" => value.as_f64().map(spoken).into(),
+        "size" => value.as_u64().map(size).into(),
+        "minute" => minute(text).into(),
+        "plain" => plain(text).into(),
+        "prose" => prose(text).into(),
+        // The argument is the kind of the anchor.
+        _ => anchor(argument, &[text]).into(),
+    }
 }
 
 /// Escapes text for any place in the page, including attributes; control characters, which HTML refuses, and those
@@ -117,6 +161,7 @@ mod tests {
     fn templates_escape_repeat_and_omit() {
         let page = json!({
             "name": "<a> & b", "markup": "<b>", "count": 12_345, "x": 1.5, "none": null, "empty": [], "zero": 0,
+            "words": ["a", "b", "c"], "plugin": "e2e",
             "list": [{"name": "one", "inner": ["p", "q"]}, {"inner": []}],
         });
         for (template, expected) in [
@@ -127,9 +172,14 @@ mod tests {
             ),
             ("{{#none}}x{{/none}}{{#empty}}x{{/empty}}{{#zero}}x{{/zero}}{{#absent}}x{{/absent}}.", "."),
             ("{{#count}}{{count}} {{name}}{{/count}}{{^zero}}none{{/zero}}", "12,345 &lt;a&gt; &amp; bnone"),
+            (
+                "{{#words|count}}{{.}}: {{words|first 2}} +{{words|rest 2|count}}{{/words|count}}",
+                "3: a, b +1",
+            ),
+            ("{{count|digits}} {{x|took}} {{plugin|id plugin}}", "12345 1.5 s plugin-e2e"),
         ] {
             let mut out = Vec::new();
-            fill(template, &[&page], &mut out).unwrap();
+            fill(template, &[&page], escape, &mut out).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), expected);
         }
     }
