@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use self::http::{Certifier, Endpoints};
+use self::http::{Certifier, Endpoints, Tries};
 pub(crate) use self::http::{Holder, ReviewError, Reviewer};
 pub(crate) use self::limits::connections;
 pub(crate) use self::run::Received;
+use self::run::ResultState;
 use self::store::Store;
 use crate::backplane::Authority;
 use crate::{config, layout, status};
@@ -123,12 +124,6 @@ impl Aggregator {
         &self.authority
     }
 
-    /// All results that the run expects.
-    #[cfg(test)]
-    pub(crate) fn expected(&self) -> Vec<ResultId> {
-        self.store.lock().ids().cloned().collect()
-    }
-
     /// The results that have neither arrived nor failed.
     pub(crate) fn outstanding(&self) -> Vec<ResultId> {
         let state = self.store.lock();
@@ -155,7 +150,8 @@ impl Aggregator {
                 .name("findings".into())
                 .spawn_scoped(scope, take)
                 .context("starting a thread")?;
-            let endpoints = Endpoints::new(&self.store, &self.authority, self.certifier.as_ref());
+            let (store, authority, certifier) = (&self.store, &self.authority, self.certifier.as_ref());
+            let endpoints = Endpoints { store, authority, certifier, logged: Tries::default() };
             server.run(stop, |request| endpoints.answer(request))
         })
     }
@@ -218,7 +214,7 @@ impl Aggregator {
 
     /// Whether `id` has arrived or failed.
     pub(crate) fn settled(&self, id: &ResultId) -> bool {
-        self.store.lock().is_settled(id)
+        self.store.lock().result(id).is_some_and(ResultState::settled)
     }
 
     /// Whether an upload of `id` is under way.
@@ -252,13 +248,13 @@ impl Aggregator {
 
     /// Notes that the archive is complete: the run will not be resumed.
     pub(crate) fn finished(&self, archive: status::Archive) {
-        self.store.lock().finished(archive);
+        self.store.lock().ended(Ok(archive));
         self.store.discard_state();
     }
 
     /// Notes that the run ended without an archive.
     pub(crate) fn failed(&self, error: impl Into<String>) {
-        self.store.lock().failed(error.into());
+        self.store.lock().ended(Err(error.into()));
     }
 
     /// The status document as it is now.
@@ -297,16 +293,12 @@ impl Aggregator {
     }
 
     fn take_findings(&self, findings: &Receiver<Finding>, stop: &Stop) {
-        let mut open = true;
         while !stop.stopped() {
-            if open {
-                match findings.recv_timeout(CHECK_INTERVAL) {
-                    Ok(finding) => self.take(finding),
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => open = false,
-                }
-            } else {
-                stop.wait(CHECK_INTERVAL);
+            match findings.recv_timeout(CHECK_INTERVAL) {
+                Ok(finding) => self.take(finding),
+                Err(RecvTimeoutError::Timeout) => {}
+                // All drivers have ended.
+                Err(RecvTimeoutError::Disconnected) => drop(stop.wait(CHECK_INTERVAL)),
             }
             self.store.give_up(self.settings.retry_window, self.settings.retry_limit);
             self.store.give_up_silent(self.settings.silent);

@@ -148,11 +148,8 @@ impl<'a> Source<'a> {
                 Box::new(file)
             }
         };
-        let digest = match self.digest() {
-            Some(digest) => BodyDigest::Known(digest.to_owned()),
-            None => BodyDigest::Running(Context::new(&SHA256)),
-        };
-        Ok(Body { source: self, inner, version, left: version.length, digest, trouble: None, watch })
+        let (left, digest) = (version.length, Context::new(&SHA256));
+        Ok(Body { source: self, inner, version, left, digest, trouble: None, watch })
     }
 
     /// `Content-Disposition` as the original writes it, unquoted, if the name is a token; otherwise quoted or
@@ -210,15 +207,9 @@ pub(super) struct Body<'s> {
     inner: Box<dyn Read + 's>,
     version: Version,
     left: u64,
-    digest: BodyDigest,
+    digest: Context,
     trouble: Option<&'static str>,
     watch: Watch<'s>,
-}
-
-/// The digest of a body: known beforehand, or computed on the way.
-enum BodyDigest {
-    Known(String),
-    Running(Context),
 }
 
 /// A complete body.
@@ -244,13 +235,7 @@ impl Body<'_> {
 
     /// The complete body, if all of it was sent.
     pub(super) fn sent(self) -> Option<Sent> {
-        (self.left == 0).then(|| Sent {
-            version: self.version,
-            digest: match self.digest {
-                BodyDigest::Known(digest) => digest,
-                BodyDigest::Running(context) => digest_text(context.finish()),
-            },
-        })
+        (self.left == 0).then(|| Sent { version: self.version, digest: digest_text(self.digest.finish()) })
     }
 
     fn end(&mut self, trouble: &'static str) -> io::Error {
@@ -272,9 +257,7 @@ impl Read for Body<'_> {
         if count as u64 == self.left && !self.source.version().is_ok_and(|now| now == self.version) {
             return Err(self.end("changed while it was sent"));
         }
-        if let BodyDigest::Running(context) = &mut self.digest {
-            context.update(&buffer[..count]);
-        }
+        self.digest.update(&buffer[..count]);
         self.left -= count as u64;
         (self.watch)(self.version.length - self.left, self.version.length);
         Ok(count)

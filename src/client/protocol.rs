@@ -29,7 +29,7 @@ pub const RENEW_HEADER: &str = "X-Sonobuoy-Renew-After";
 const API: &str = "/api/v1";
 
 /// Identifies a result: of one plugin, on one node or for the cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ResultId {
     /// The plugin's name.
     pub plugin: String,

@@ -5,7 +5,7 @@
 //! since progress is not the result. The worker that has the port cannot distinguish the plugins, so it is asked to
 //! drop their progress.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -135,12 +135,10 @@ fn answer(
     if shared.load(Ordering::Relaxed) {
         return Response::text(409, WHY);
     }
-    let mut body = Vec::new();
-    match request.body().take(BODY_LIMIT + 1).read_to_end(&mut body) {
-        Ok(_) if body.len() as u64 > BODY_LIMIT => return Response::text(413, "more than 1 MiB of progress"),
-        Ok(_) => {}
-        Err(error) => return Response::text(400, error),
-    }
+    let body = match request.read(BODY_LIMIT) {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
     let connection = Arc::clone(&request.peer.open);
     let lock = || senders.lock().unwrap_or_else(PoisonError::into_inner);
     let sum = lock().take(&connection, &body);

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::hash::Hash;
-use std::io::Read as _;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -98,23 +97,30 @@ impl Certifier {
         if !self.failures.left(&address) {
             return Err(busy("too many requests for certificates from this address have failed", WINDOW / 5));
         }
+        let answered = self.certify(store, authority, request, address);
         // A malformed request needs no review, and counts as a failure all the same.
-        let failed = |response| {
+        if answered.as_ref().is_err_and(|refusal| (400..429).contains(&refusal.status())) {
             self.failures.count(&address);
-            response
-        };
+        }
+        answered
+    }
+
+    fn certify(
+        &self,
+        store: &Store,
+        authority: &Authority,
+        request: &mut Request<'_>,
+        address: IpAddr,
+    ) -> Result<Response, Response> {
         let token = bearer(request.headers.get("authorization")).ok_or_else(|| {
-            failed(Response::text(401, "certificates are issued only for `Authorization: Bearer TOKEN`"))
+            Response::text(401, "certificates are issued only for `Authorization: Bearer TOKEN`")
         })?;
-        let key = read_request(request).map_err(failed)?;
-        let holder = self
-            .review(store, &token, address)
-            .map_err(|(response, counts)| if counts { failed(response) } else { response })?;
+        let key = SigningRequest::from_pem(&request.read(MAX_REQUEST_BYTES)?)
+            .map_err(|error| Response::text(400, format_args!("{error:#}")))?;
+        let holder = self.review(store, &token, address)?;
         if store.lock().result(&holder.id).is_none() {
-            return Err(failed(Response::text(
-                403,
-                format_args!("this run expects nothing from `{}`", holder.id),
-            )));
+            let why = format_args!("this run expects nothing from `{}`", holder.id);
+            return Err(Response::text(403, why));
         }
         if !self.grants.left(&holder.pod) {
             return Err(busy("this pod has received too many certificates", WINDOW / 5));
@@ -134,16 +140,16 @@ impl Certifier {
         }
     }
 
-    /// The holder of the token; else the refusal, and whether it counts as a failure of the address.
-    fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, (Response, bool)> {
+    /// The holder of the token.
+    fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, Response> {
         if !self.reviewer.may_know(token) {
-            return Err((Response::text(401, "the token is not for this run"), true));
+            return Err(Response::text(401, "the token is not for this run"));
         }
         if !self.pace.count(&()) {
-            return Err((busy("too many requests for certificates at once", Duration::from_secs(1)), false));
+            return Err(busy("too many requests for certificates at once", Duration::from_secs(1)));
         }
         let Some(_permit) = self.reviews.take(&address, 1) else {
-            return Err((busy("too many tokens are being reviewed", Duration::from_secs(2)), false));
+            return Err(busy("too many tokens are being reviewed", Duration::from_secs(2)));
         };
         let reviewed = self.reviewer.review(token, address);
         let unavailable = match &reviewed {
@@ -152,11 +158,11 @@ impl Certifier {
         };
         store.lock().certificates_held_up(unavailable);
         reviewed.map_err(|doubt| match doubt {
-            ReviewError::Unknown(why) => (Response::text(401, why), true),
-            ReviewError::Stranger(why) => (Response::text(403, why), true),
+            ReviewError::Unknown(why) => Response::text(401, why),
+            ReviewError::Stranger(why) => Response::text(403, why),
             ReviewError::Unavailable(why) => {
                 log::warn!("a token could not be reviewed: {why}");
-                (Response::text(503, why).header("retry-after", "2"), false)
+                Response::text(503, why).header("retry-after", "2")
             }
         })
     }
@@ -175,23 +181,8 @@ fn bearer(header: Option<&str>) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| token.to_owned())
 }
 
-fn read_request(request: &mut Request<'_>) -> Result<SigningRequest, Response> {
-    let too_large = || Response::text(413, format_args!("more than {MAX_REQUEST_BYTES} bytes"));
-    if request.length.is_some_and(|length| length > MAX_REQUEST_BYTES) {
-        return Err(too_large());
-    }
-    let mut body = Vec::new();
-    if let Err(error) = request.body().take(MAX_REQUEST_BYTES + 1).read_to_end(&mut body) {
-        return Err(Response::text(400, error));
-    }
-    if body.len() as u64 > MAX_REQUEST_BYTES {
-        return Err(too_large());
-    }
-    SigningRequest::from_pem(&body).map_err(|error| Response::text(400, format_args!("{error:#}")))
-}
-
 /// Counts tries of each key within a time.
-pub(super) struct Tries<K: Eq + Hash> {
+pub(in crate::aggregator) struct Tries<K: Eq + Hash> {
     quota: Quota<K>,
     within: Duration,
     /// One permit for each try, oldest first.

@@ -7,7 +7,6 @@
 mod certificate;
 mod upload_headers;
 
-use std::io::Read as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use crate::aggregator::store::{Store, Upload};
 use crate::backplane::{Authority, Caller};
 use base::clock;
 use base::http::{Request, Response};
-use certificate::Tries;
+pub(super) use certificate::Tries;
 pub(crate) use certificate::{Certifier, Holder, ReviewError, Reviewer};
 use client::protocol::{DIGEST_HEADER, ERROR_HEADER, GZIP, ResultId, Route};
 
@@ -29,19 +28,15 @@ const LOGGED_BYTES: usize = 256;
 
 /// Responds to requests.
 pub(crate) struct Endpoints<'a> {
-    store: &'a Store,
-    authority: &'a Authority,
+    pub(super) store: &'a Store,
+    pub(super) authority: &'a Authority,
     /// Issues certificates, if this run does.
-    certifier: Option<&'a Certifier>,
+    pub(super) certifier: Option<&'a Certifier>,
     /// Refusals that were logged, by address.
-    logged: Tries<IpAddr>,
+    pub(super) logged: Tries<IpAddr>,
 }
 
-impl<'a> Endpoints<'a> {
-    pub(crate) fn new(store: &'a Store, authority: &'a Authority, certifier: Option<&'a Certifier>) -> Self {
-        Self { store, authority, certifier, logged: Tries::default() }
-    }
-
+impl Endpoints<'_> {
     /// Responds to one request.
     pub(crate) fn answer(&self, request: &mut Request<'_>) -> Response {
         let response = self.respond(request).unwrap_or_else(|refusal| refusal);
@@ -63,8 +58,8 @@ impl<'a> Endpoints<'a> {
             500.. => log::Level::Error,
             _ => log::Level::Warn,
         };
-        let path = limits::beginning(&request.path, LOGGED_BYTES);
-        let message = limits::beginning(response.message(), LOGGED_BYTES);
+        let path = limits::cut(&request.path, LOGGED_BYTES);
+        let message = limits::cut(response.message(), LOGGED_BYTES);
         log::log!(level, "{} {path} from {address} was refused with {status} {message}", request.method);
     }
 
@@ -81,7 +76,7 @@ impl<'a> Endpoints<'a> {
                 store.lock().hear(&id, Instant::now());
                 submit(store, &id, caller.as_ref(), request)
             }
-            Route::Progress(id) => update(store, &id, request).map_err(|refusal| refusal.response(&id)),
+            Route::Progress(id) => update(store, &id, request),
             Route::Health(id) if store.lock().beat(&id, Instant::now()) => Ok(Response::empty(200)),
             Route::Health(id) => Err(Refusal::Unexpected.response(&id)),
             Route::Certificate => match self.certifier {
@@ -107,7 +102,7 @@ fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route,
     if caller.is_some_and(|caller| caller.may(id)) {
         return Ok(route);
     }
-    let caller = caller.map_or("nobody".into(), Caller::to_string);
+    let caller = caller.map_or("an unknown client".into(), Caller::to_string);
     Err(Response::text(403, format_args!("the certificate of {caller} does not cover `{id}`")))
 }
 
@@ -140,31 +135,23 @@ fn submit(
 }
 
 /// Merges a progress update.
-fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Response, Refusal> {
+fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Response, Response> {
     if !store.lock().hear(id, Instant::now()) {
-        return Err(Refusal::Unexpected);
+        return Err(Refusal::Unexpected.response(id));
     }
     let limited = |limit: Refusal| {
         store.lock().limited(id, &limit);
-        limit
+        limit.response(id)
     };
     let max = store.limits().progress.bytes;
-    let wanted = request.length.unwrap_or(max);
-    if wanted > max {
-        return Err(limited(Refusal::Update(max)));
-    }
-    // Held until the update is parsed: that takes more memory than the body.
-    let _memory = store.memory(id, wanted).map_err(limited)?;
-    let mut body = Vec::new();
+    // Held until the update is parsed, which takes more memory than the body.
+    let _memory = store.memory(id, request.length.unwrap_or(max).min(max)).map_err(limited)?;
     request.peer.meter.finish_within(Some(BODY_TIMEOUT));
-    if request.body().take(max + 1).read_to_end(&mut body).is_err() {
-        // The server responds to a body that cannot be read.
-        return Ok(Response::empty(400));
-    }
-    if body.len() as u64 > max {
-        return Err(limited(Refusal::Update(max)));
-    }
-    let Some(progress) = progress::decode(&body) else { return Ok(Response::empty(400)) };
+    let body = request.read(max).map_err(|response| match response.status() {
+        413 => limited(Refusal::Update(max)),
+        _ => response,
+    })?;
+    let progress = progress::decode(&body).ok_or_else(|| Response::empty(400))?;
     store.note_finished(id, &progress.msg);
     store.lock().progress(id, progress, clock::now());
     Ok(Response::empty(200))

@@ -39,38 +39,23 @@ fn harmless(wish: &str) -> Option<String> {
 /// All parameters by lower-case name; `None` if anything is malformed.
 fn parameters(header: &str) -> Option<BTreeMap<String, String>> {
     let kind = header.split(';').next()?;
-    disposition_type(kind.trim())?;
+    // `attachment`, `form-data`, or anything of the form `type` or `type/subtype`.
+    if kind.trim().splitn(2, '/').any(|part| part.is_empty() || !token(part).1.is_empty()) {
+        return None;
+    }
     let mut rest = header[kind.len()..].trim();
     let mut parameters = BTreeMap::new();
     // A semicolon at the end is common and means nothing.
     while !matches!(rest, "" | ";") {
-        let (name, value, after) = parameter(rest)?;
-        if *parameters.entry(name).or_insert_with(|| value.clone()) != value {
+        let (name, after) = token(rest.strip_prefix(';')?.trim_start());
+        let (value, after) = value(after.trim_start().strip_prefix('=')?.trim_start())?;
+        let known = parameters.entry(name.to_ascii_lowercase()).or_insert_with(|| value.clone());
+        if name.is_empty() || *known != value {
             return None;
         }
         rest = after.trim_start();
     }
     Some(parameters)
-}
-
-/// `attachment`, `form-data`, or anything of the form `type` or `type/subtype`.
-fn disposition_type(text: &str) -> Option<()> {
-    let (kind, rest) = token(text);
-    let subtype = match rest.strip_prefix('/') {
-        None => rest.is_empty(),
-        Some(subtype) => !subtype.is_empty() && token(subtype).1.is_empty(),
-    };
-    (!kind.is_empty() && subtype).then_some(())
-}
-
-/// One `; name=value` and what follows it.
-fn parameter(text: &str) -> Option<(String, String, &str)> {
-    let (name, rest) = token(text.trim_start().strip_prefix(';')?.trim_start());
-    if name.is_empty() {
-        return None;
-    }
-    let (value, rest) = value(rest.trim_start().strip_prefix('=')?.trim_start())?;
-    Some((name.to_ascii_lowercase(), value, rest))
 }
 
 /// A token, or a quoted string without its quotes.

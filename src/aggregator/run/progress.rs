@@ -1,7 +1,7 @@
 //! Progress of plugins: reads a posted update and merges it into the previous one. Pure.
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::aggregator::limits;
 use client::protocol::{Progress, ResultId};
@@ -16,29 +16,30 @@ const MARK: &str = "… and more than are kept";
 /// Reads an update as existing plugins send it: keys in any case; unknown keys and text after the object are ignored; null
 /// equals absent; invalid Unicode is replaced. `None` if it is malformed.
 pub(crate) fn decode(body: &[u8]) -> Option<Progress> {
-    serde_json::Deserializer::from_slice(body).deserialize_option(Update).ok()
+    let update = Option::deserialize(&mut serde_json::Deserializer::from_slice(body)).ok()?;
+    Some(update.map_or_else(Progress::default, |Update(progress)| progress))
 }
 
 /// The body as a whole.
-struct Update;
+struct Update(Progress);
 
-impl<'de> Visitor<'de> for Update {
+impl<'de> Deserialize<'de> for Update {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_map(Fields).map(Self)
+    }
+}
+
+struct Fields;
+
+impl<'de> Visitor<'de> for Fields {
     type Value = Progress;
 
     fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str("a progress update")
     }
 
-    fn visit_none<E>(self) -> Result<Progress, E> {
-        Ok(Progress::default())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<Progress, D::Error> {
-        input.deserialize_map(self)
-    }
-
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Progress, A::Error> {
-        let (mut progress, mut room) = (Progress::default(), limits::MAX_PROGRESS_BYTES);
+        let mut progress = Progress::default();
         while let Some(Text(key)) = map.next_key()? {
             match key.to_ascii_lowercase().as_str() {
                 "msg" => set(&mut progress.msg, map.next_value::<Option<Text>>()?.map(|text| text.0)),
@@ -46,9 +47,9 @@ impl<'de> Visitor<'de> for Update {
                 "completed" => set(&mut progress.completed, map.next_value()?),
                 "appendcompleted" => set(&mut progress.append_completed, map.next_value()?),
                 "appendtotals" => set(&mut progress.append_totals, map.next_value()?),
-                "errors" => set(&mut progress.errors, map.next_value_seed(Texts(&mut room))?),
-                "failures" => set(&mut progress.failures, map.next_value_seed(Texts(&mut room))?),
-                "appendfailing" => set(&mut progress.append_failing, map.next_value_seed(Texts(&mut room))?),
+                "errors" => set(&mut progress.errors, texts(&mut map)?),
+                "failures" => set(&mut progress.failures, texts(&mut map)?),
+                "appendfailing" => set(&mut progress.append_failing, texts(&mut map)?),
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -60,6 +61,10 @@ fn set<T>(field: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *field = value;
     }
+}
+
+fn texts<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Vec<String>>, A::Error> {
+    Ok(map.next_value::<Option<Texts>>()?.map(|texts| texts.0))
 }
 
 /// A text of which the beginning is kept. Read as bytes, which need not be Unicode.
@@ -75,59 +80,47 @@ impl<'de> Deserialize<'de> for Text {
                 f.write_str("a text")
             }
 
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(
-                    limits::beginning(&String::from_utf8_lossy(bytes), limits::MAX_TEXT_BYTES).into_owned(),
-                ))
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Text, E> {
+                self.visit_str(&String::from_utf8_lossy(bytes))
             }
 
-            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(limits::beginning(text, limits::MAX_TEXT_BYTES).into_owned()))
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(Text(limits::cut(text, limits::MAX_TEXT_BYTES)))
             }
         }
         input.deserialize_bytes(Bytes)
     }
 }
 
-/// A list of texts or null, of which as much is kept as fits.
-struct Texts<'a>(&'a mut usize);
+/// A list of texts, of which as much is kept as fits.
+struct Texts(Vec<String>);
 
-impl<'de> DeserializeSeed<'de> for Texts<'_> {
-    type Value = Option<Vec<String>>;
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Texts;
 
-    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
-        input.deserialize_option(self)
-    }
-}
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("a list of texts")
+            }
 
-impl<'de> Visitor<'de> for Texts<'_> {
-    type Value = Option<Vec<String>>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("a list of texts or null")
-    }
-
-    fn visit_none<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<Self::Value, D::Error> {
-        input.deserialize_seq(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-        let mut texts = Vec::new();
-        while let Some(text) = list.next_element::<Option<Text>>()? {
-            let text = text.map_or_else(String::new, |text| text.0);
-            let Some(room) = self.0.checked_sub(cost(&text)) else {
-                texts.push(MARK.into());
-                while list.next_element::<Option<Text>>()?.is_some() {}
-                break;
-            };
-            *self.0 = room;
-            texts.push(text);
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
+                let (mut texts, mut room) = (Vec::new(), limits::MAX_PROGRESS_BYTES);
+                while let Some(text) = list.next_element::<Option<Text>>()? {
+                    let text = text.map_or_else(String::new, |text| text.0);
+                    let Some(left) = room.checked_sub(cost(&text)) else {
+                        texts.push(MARK.into());
+                        while list.next_element::<Option<Text>>()?.is_some() {}
+                        break;
+                    };
+                    room = left;
+                    texts.push(text);
+                }
+                Ok(Texts(texts))
+            }
         }
-        Ok(Some(texts))
+        input.deserialize_seq(List)
     }
 }
 
@@ -160,7 +153,7 @@ pub(super) fn merged(
     } else {
         update
     };
-    after.msg = limits::cut(after.msg, share / 2);
+    after.msg = limits::cut(&after.msg, share / 2);
     let mut room = share.saturating_sub(after.msg.len());
     let kept = [&mut after.failures, &mut after.errors].map(|list| keep(list, &mut room));
     after.name.clone_from(&id.plugin);

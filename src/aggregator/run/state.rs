@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::progress;
-use super::receipt::{Receipt, Received, Sender};
+use super::{Receipt, Received, Sender, progress};
 use crate::aggregator::limits::{self, Refusal};
 use crate::status::{self, Archive, Entry, Run};
 use crate::{item, remedies};
@@ -21,8 +20,9 @@ use client::protocol::{FailureKind, Lost, Progress, ResultId};
 const MAX_REPORTS: u32 = 16;
 
 /// The state of one expected result.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum ResultState {
+    #[default]
     Awaited,
     /// The last upload could not be stored; its sender may retry for a while.
     Refused {
@@ -46,6 +46,7 @@ impl ResultState {
 }
 
 /// One expected result.
+#[derive(Default)]
 struct Slot {
     id: ResultId,
     state: ResultState,
@@ -70,12 +71,6 @@ struct Slot {
     receipt: Receipt,
 }
 
-/// How the run as a whole ended.
-enum End {
-    Archive(Archive),
-    Error(String),
-}
-
 /// The state of a run.
 #[derive(Default)]
 pub(crate) struct State {
@@ -89,7 +84,8 @@ pub(crate) struct State {
     held_up: Option<String>,
     /// Refused requests.
     pub(crate) refusals: u64,
-    end: Option<End>,
+    /// The archive of the run, or the error that prevented it.
+    end: Option<Result<Archive, String>>,
     /// Ended at each change of the status document.
     onlookers: Vec<Stop>,
     /// Ended when a result settles.
@@ -135,12 +131,7 @@ impl State {
         }
     }
 
-    /// Whether `id` has arrived or failed.
-    pub(crate) fn is_settled(&self, id: &ResultId) -> bool {
-        self.index.get(id).is_some_and(|at| self.slots[*at].state.settled())
-    }
-
-    /// The last known problem of each awaited result that `id` stands for.
+    /// The last known problem of each awaited result: that of `id`, or those of its plugin if `id` is global.
     pub(crate) fn problems(&self, id: &ResultId) -> Vec<(ResultId, String)> {
         let problem = |slot: &Slot| match &slot.state {
             ResultState::Refused { reason, .. } => Some(reason.clone()),
@@ -159,7 +150,7 @@ impl State {
 
     /// The state of the result of `id`, if it is expected.
     pub(crate) fn result(&self, id: &ResultId) -> Option<&ResultState> {
-        self.index.get(id).map(|at| &self.slots[*at].state)
+        self.get(id).map(|slot| &slot.state)
     }
 
     /// Notes that `id` exceeded a limit.
@@ -210,7 +201,7 @@ impl State {
 
     /// Whether an upload of `id` is under way.
     pub(crate) fn is_uploading(&self, id: &ResultId) -> bool {
-        self.index.get(id).is_some_and(|at| self.slots[*at].upload.is_some())
+        self.get(id).is_some_and(|slot| slot.upload.is_some())
     }
 
     /// Ends all uploads.
@@ -322,7 +313,7 @@ impl State {
 
     /// Whether the worker of `id` ever spoke, or need not any more.
     pub(crate) fn heard(&self, id: &ResultId) -> bool {
-        self.index.get(id).is_none_or(|at| !self.slots[*at].waits())
+        self.get(id).is_none_or(|slot| !slot.waits())
     }
 
     /// Merges `update` into the progress of `id`; false if `id` is not expected.
@@ -371,15 +362,9 @@ impl State {
         wake(&mut self.onlookers);
     }
 
-    /// Notes that the archive is there and the run over.
-    pub(crate) fn finished(&mut self, archive: Archive) {
-        self.end = Some(End::Archive(archive));
-        wake(&mut self.onlookers);
-    }
-
-    /// Notes that the run ended without an archive.
-    pub(crate) fn failed(&mut self, error: String) {
-        self.end = Some(End::Error(error));
+    /// Notes that the run ended, with its archive or an error.
+    pub(crate) fn ended(&mut self, end: Result<Archive, String>) {
+        self.end = Some(end);
         wake(&mut self.onlookers);
     }
 
@@ -416,11 +401,11 @@ impl State {
             run.percent_complete = Some((share * 10_000.0).floor() / 10_000.0);
         }
         match &self.end {
-            Some(End::Archive(archive)) => {
+            Some(Ok(archive)) => {
                 run.status = status::COMPLETE.into();
                 run.archive = archive.clone();
             }
-            Some(End::Error(error)) => {
+            Some(Err(error)) => {
                 run.status = status::FAILED.into();
                 run.error = Some(error.clone());
             }
@@ -436,28 +421,12 @@ impl State {
         }
         *self.sizes.entry(id.plugin.clone()).or_default() += 1;
         self.index.insert(id.clone(), self.slots.len());
-        self.slots.push(Slot {
-            id,
-            state: ResultState::Awaited,
-            busy: false,
-            launched,
-            heard: None,
-            beats: false,
-            upload: None,
-            uploaded: 0,
-            reports: 0,
-            trouble: None,
-            progress: None,
-            limited: None,
-            result_status: String::new(),
-            result_counts: None,
-            receipt: Receipt::default(),
-        });
+        self.slots.push(Slot { id, launched, ..Slot::default() });
     }
 
     /// The receipt of `id`.
     pub(crate) fn receipt(&self, id: &ResultId) -> Option<&Receipt> {
-        self.index.get(id).map(|at| &self.slots[*at].receipt)
+        self.get(id).map(|slot| &slot.receipt)
     }
 
     /// The receipt of `id`, to change it.
@@ -494,6 +463,10 @@ impl State {
 
     fn slots_of(&mut self, plugin: &str) -> impl Iterator<Item = &mut Slot> {
         self.slots.iter_mut().filter(move |slot| slot.id.plugin == plugin)
+    }
+
+    fn get(&self, id: &ResultId) -> Option<&Slot> {
+        self.index.get(id).map(|at| &self.slots[*at])
     }
 
     fn slot(&mut self, id: &ResultId) -> Option<&mut Slot> {

@@ -35,9 +35,9 @@ fn the_run_is_processed_once_everything_is_in_failures_included() {
     let told: Vec<_> = entries.iter().map(|e| (e.node.as_str(), e.status.as_str())).collect();
     assert_eq!(told, [("global", "complete"), ("n1", "failed"), ("n2", "complete")]);
     assert_eq!(entries[1].message.as_deref(), Some("no"));
-    state.finished(Archive { size: 7, ..Archive::default() });
+    state.ended(Ok(Archive { size: 7, ..Archive::default() }));
     assert_eq!(document(&state, now).status, status::COMPLETE);
-    state.failed("disk on fire".into());
+    state.ended(Err("disk on fire".into()));
     let run = document(&state, now);
     assert_eq!((run.status.as_str(), run.error.as_deref()), (status::FAILED, Some("disk on fire")));
 }

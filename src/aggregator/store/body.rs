@@ -11,7 +11,7 @@ use ring::digest::{Context, SHA256};
 use serde::Deserialize;
 
 use super::disk::{Claim, Space};
-use crate::aggregator::limits::{self, Refusal};
+use crate::aggregator::limits::Refusal;
 use crate::aggregator::run::Sender;
 use base::http::Meter;
 use base::json::json;
@@ -121,16 +121,11 @@ pub(super) fn report(body: Vec<u8>) -> (Vec<u8>, String) {
         error: String,
     }
     if let Ok(Report { error }) = serde_json::from_slice(&body) {
-        return (body, sentence(error));
+        return (body, error);
     }
     let text = String::from_utf8_lossy(&body);
     let text = if text.trim().is_empty() { "the worker gave no reason" } else { text.trim() };
-    (json!({ "error": text }).to_string().into_bytes(), sentence(text.to_owned()))
-}
-
-/// The part of an error that is kept in memory.
-pub(super) fn sentence(error: String) -> String {
-    limits::cut(error, limits::MAX_SENTENCE_BYTES)
+    (json!({ "error": text }).to_string().into_bytes(), text.to_owned())
 }
 
 #[cfg(test)]

@@ -42,8 +42,3 @@ pub(super) fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result
     };
     open().at("cannot write", path)
 }
-
-/// Syncs a whole tree.
-pub(super) fn sync_tree(path: &Path) -> anyhow::Result<()> {
-    sys::sync_tree(path).at("cannot sync", path)
-}

@@ -24,44 +24,20 @@ const MAX_RECORD_BYTES: u64 = 64 << 20;
 /// Time for a killed aggregator to end.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One thing that happened.
+/// One event; times are RFC 3339.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::aggregator) enum Record {
-    /// The run began with these results expected.
+    /// The run began with these results expected, or a node joined.
     Expected(Vec<ResultId>),
     /// A plugin was started.
-    Started {
-        /// Its name.
-        plugin: String,
-        /// When, RFC 3339.
-        at: String,
-    },
-    /// A real result is in place.
-    Accepted {
-        /// Which.
-        id: ResultId,
-        /// All that is known of its arrival.
-        receipt: Receipt,
-    },
-    /// An error stands where the result should be.
-    Failed {
-        /// Which.
-        id: ResultId,
-        /// The sentence.
-        error: String,
-        /// What sort of failure it is.
-        kind: FailureKind,
-        /// When, RFC 3339.
-        at: String,
-    },
-    /// What ran for a result was lost.
-    Lost {
-        /// Which.
-        id: ResultId,
-        /// With what.
-        lost: Lost,
-    },
+    Started { plugin: String, at: String },
+    /// A result is in place.
+    Accepted { id: ResultId, receipt: Receipt },
+    /// An error is in the place of a result.
+    Failed { id: ResultId, error: String, kind: FailureKind, at: String },
+    /// The pod of a result was lost.
+    Lost { id: ResultId, lost: Lost },
 }
 
 /// The open journal.

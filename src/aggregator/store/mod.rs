@@ -30,12 +30,12 @@ use crate::layout;
 use base::at::At as _;
 use base::http::Meter;
 use base::quota::{Permit, Quota};
-use base::{archive, clock, hex};
+use base::{archive, clock, hex, sys};
 use body::BodyReader;
 pub(crate) use body::{Sha256, Upload};
 use client::protocol::{DEFAULT_FILE_NAME, Failure, FailureKind, Lost, ResultId};
 use disk::{Claim, Disk, Space};
-use durable::{make_dir, put_in_place, remove, sync_tree, write_new};
+use durable::{make_dir, put_in_place, remove, write_new};
 use journal::{Journal, Record};
 
 /// How long an upload waits for another one of the same result.
@@ -80,22 +80,18 @@ impl Store {
         let incoming = state_dir.join(layout::INCOMING);
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
-        let begun = records.iter().any(|record| matches!(record, Record::Expected(_)));
-        let ids = if begun {
-            // Nodes that joined later have their own records.
-            let known = records.iter().filter_map(|record| match record {
-                Record::Expected(ids) => Some(ids.as_slice()),
-                _ => None,
-            });
-            let ids = known.collect::<Vec<_>>().concat();
-            if ids != expected {
-                log::warn!("the run continues with the {} results that it expected before", ids.len());
-            }
-            ids
-        } else {
+        // Nodes that joined later have their own records.
+        let known = records.iter().filter_map(|record| match record {
+            Record::Expected(ids) => Some(ids.as_slice()),
+            _ => None,
+        });
+        let mut ids = known.collect::<Vec<_>>().concat();
+        if ids.is_empty() {
             journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
-            expected.to_vec()
-        };
+            ids = expected.to_vec();
+        } else if ids != expected {
+            log::warn!("the run continues with the {} results that it expected before", ids.len());
+        }
         let disk = Disk::open(&plugins, &ids, &limits);
         let store = Self {
             plugins,
@@ -201,8 +197,10 @@ impl Store {
                 failure.error()
             );
         }
-        let failed =
-            || ResultState::Failed { error: body::sentence(failure.error().to_owned()), kind: failure.kind };
+        let failed = || ResultState::Failed {
+            error: limits::cut(failure.error(), limits::MAX_SENTENCE_BYTES),
+            kind: failure.kind,
+        };
         let body = serde_json::Value::from(failure.report.clone()).to_string();
         for id in ids {
             match self.put_error(&id, body.as_bytes(), failed()) {
@@ -361,7 +359,7 @@ impl Store {
                 unpack(id, start.chain(reader.by_ref()), place, &self.limits.results, &meter, claim)?;
                 // The archive may end before the body does.
                 io::copy(&mut reader, &mut io::sink()).map_err(anyhow::Error::from)?;
-                return Ok(sync_tree(place)?);
+                return Ok(sys::sync_tree(place).at("cannot sync", place)?);
             }
             Ok(write_new(&file, |out| reader.copy_to(&start, out, claim))?)
         };
@@ -420,6 +418,7 @@ impl Store {
         // Only the aggregator decides that a time limit is over.
         let skipped = FailureKind::of(&error) == FailureKind::Skipped;
         let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
+        let error = limits::cut(&error, limits::MAX_SENTENCE_BYTES);
         let failed = ResultState::Failed { error, kind };
         // The same report is not written again, and the number of different ones is limited.
         if before.as_ref() == Some(&failed) {

@@ -12,14 +12,14 @@ use super::wire::Wire;
 const MAX_LINE_BYTES: usize = 1024;
 /// Maximum bytes of all chunk extensions and trailers of one body.
 const MAX_EXTRA_BYTES: usize = 64 * 1024;
-/// The connection goes on after a body of which no more than this was left unread.
+/// Maximum unread bytes of a body after which the connection is kept.
 const MAX_SKIPPED_BYTES: u64 = 8 * 1024;
 
 /// Reads the body of a request.
 pub struct Body<'a> {
     input: &'a mut BufReader<Box<dyn Wire>>,
     state: State,
-    /// The client waits for `100 Continue`, which the first read sends.
+    /// Whether the client waits for `100 Continue`, which the first read sends.
     waiting: bool,
     extras: usize,
     failure: Option<io::ErrorKind>,

@@ -26,7 +26,7 @@ pub(super) struct Connection {
 pub(super) enum Served {
     /// The request in `head` is a long upload, which needs a permit.
     Long,
-    /// The peer may still send what nothing reads.
+    /// The peer may still be sending bytes that nothing reads.
     Unread,
     Ended,
 }
@@ -63,7 +63,7 @@ impl Connection {
         served
     }
 
-    /// Sends a refusal, after which nothing more is read.
+    /// Sends a refusal; nothing more is read.
     pub(super) fn refuse(&mut self, refusal: Refusal) -> Served {
         log::debug!("refused a request from {}: {}", self.peer.address, refusal.reason);
         let wire = self.input.get_mut();
@@ -75,7 +75,7 @@ impl Connection {
     /// The head of the next request; `None` at the end of the connection.
     fn head(&mut self, limits: &Limits) -> Result<Option<Head>, Refusal> {
         let (mut bytes, mut blank) = (Vec::new(), 0);
-        // A new connection is about to send its request; only one that had a response may be ended while it idles.
+        // Only a connection that has had a response may be ended while idle; a new one is about to send its request.
         match std::mem::replace(&mut self.is_new, false) {
             true => self.enter(Phase::Handshake, limits.handshake),
             false => self.enter(Phase::Idle, limits.idle),
@@ -83,12 +83,12 @@ impl Connection {
         loop {
             let seen = bytes.len();
             match self.input.fill_buf() {
-                // Not a byte beyond the limit counts, so that the verdict is the same however the bytes arrive.
+                // Bytes beyond the limit are ignored, so that the result does not depend on how the bytes arrive.
                 Ok(piece @ [_, ..]) => bytes.extend(piece.iter().take(limits.head_bytes - seen)),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {
                     return Err(Refusal { status: 408, reason: "the head arrived too slowly" });
                 }
-                // The end of the connection looks the same to a read that was ended for others.
+                // To an interrupted read, eviction looks like the end of the connection.
                 _ if seen > 0 && self.peer.meter.evicted() => {
                     return Err(Refusal { status: 503, reason: "other connections wait; try again" });
                 }
@@ -126,10 +126,10 @@ impl Connection {
         let length = if let Framing::Length(length) = framing { Some(length) } else { None };
         let body = Body::new(&mut self.input, framing, expects_continue);
         let mut request = Request { method, path, headers, peer, length, body };
-        // The handler shares only values that are behind locks.
+        // All values that the handler shares are behind locks.
         let handled = catch_unwind(AssertUnwindSafe(|| handler(&mut request)));
         let Request { method, path, mut body, .. } = request;
-        // A worker uploads once; its connection leaves the thread to the next.
+        // A worker uploads once; its thread is free for the next connection.
         let keep_alive = keep_alive && method != "PUT" && handled.is_ok();
         let mut response = handled.unwrap_or_else(|_| {
             log::error!("a request from {} to `{path}` ended in a panic", peer.address);

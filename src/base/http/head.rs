@@ -1,17 +1,17 @@
-//! The head of a request: where it ends, what it says, what of it is refused. Pure, no I/O.
+//! The head of a request: its end, its meaning, and the reasons to refuse it. Pure, no I/O.
 //!
-//! `httparse` does the lexing; everything that decides where a body begins and ends is here, and strict: two
-//! readers of one stream must never disagree.
+//! `httparse` splits it into lines. Everything that determines the length of the body is decided here, strictly: two readers
+//! of one stream must never disagree.
 
-/// The most header lines that a head may have.
+/// Maximum header lines of a head.
 const MAX_HEADERS: usize = 100;
 
 /// Why a request is refused before any handler sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// The status to answer with.
+    /// Status of the response.
     pub status: u16,
-    /// For whoever reads the answer.
+    /// Explanation for the client's user.
     pub reason: &'static str,
 }
 
@@ -22,13 +22,13 @@ const fn bad(reason: &'static str) -> Refusal {
 /// How a body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// By its length; 0 when there is none.
+    /// By its length, by default 0.
     Length(u64),
     /// By chunks.
     Chunked,
 }
 
-/// A request's head, checked.
+/// The checked head of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub method: String,
@@ -36,9 +36,9 @@ pub(super) struct Head {
     pub path: String,
     pub headers: Headers,
     pub framing: Framing,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub expects_continue: bool,
-    /// The client wants to send another request.
+    /// Whether the client may send another request.
     pub keep_alive: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Head {
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
-    /// The first value under this name, in whatever case.
+    /// The first value under this name; case does not matter.
     pub fn get<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.all(name).next()
     }
@@ -158,7 +158,7 @@ fn expects_continue(headers: &Headers, version: u8) -> Result<bool, Refusal> {
     let mut expectations = headers.all("expect");
     match expectations.next() {
         None => Ok(false),
-        // A client of HTTP/1.0 cannot understand the interim answer.
+        // Clients of HTTP/1.0 do not understand interim responses.
         Some(_) if version == 0 => Ok(false),
         Some(word) if word.eq_ignore_ascii_case("100-continue") && expectations.next().is_none() => Ok(true),
         Some(_) => Err(Refusal { status: 417, reason: "an expectation other than 100-continue" }),

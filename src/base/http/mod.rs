@@ -30,7 +30,7 @@ use anyhow::{Context as _, anyhow};
 use rustls::pki_types::CertificateDer;
 
 use crate::stop::Stop;
-use crate::sys;
+use crate::{small, sys};
 pub use body::Body;
 use connection::{Connection, Served};
 pub use head::Headers;
@@ -55,30 +55,30 @@ const LONG_BODY: u64 = 1 << 20;
 /// Decides on the response to a request.
 type Handler<'a> = dyn Fn(&mut Request<'_>) -> Response + Sync + 'a;
 
-/// What peers may use.
+/// Limits on clients, and timeouts.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Threads, each with one connection.
     pub threads: usize,
-    /// Connections that have said nothing yet; more wait until they are accepted.
+    /// Connections that have sent nothing yet; others wait in the system's backlog.
     pub parked: usize,
-    /// Long uploads that wait for their turn; more get a 503.
+    /// Long uploads that wait for a thread; others get a 503.
     pub waiting_uploads: u64,
-    /// From the connection to its first byte.
+    /// Timeout for the first byte of a connection.
     pub silent: Duration,
-    /// For a handshake.
+    /// Timeout for a handshake.
     pub handshake: Duration,
-    /// For a whole head from its first byte.
+    /// Timeout for a whole head from its first byte.
     pub head: Duration,
     /// Maximum bytes of a head.
     pub head_bytes: usize,
-    /// Between two requests.
+    /// Timeout between two requests.
     pub idle: Duration,
-    /// Without a single byte, in either direction.
+    /// Timeout without a single byte, in either direction.
     pub stall: Duration,
     /// Minimum bytes per second of a body after the first `stall`; 0 for any.
     pub rate: u64,
-    /// For requests under way when the server stops.
+    /// Timeout for requests under way when the server stops.
     pub grace: Duration,
 }
 
@@ -100,7 +100,7 @@ impl Default for Limits {
     }
 }
 
-/// Names the principal of a certificate: connections of the same principal share its limits.
+/// Names the principal of a certificate; limits apply to all connections of a principal together.
 pub type Principal = fn(&CertificateDer<'static>) -> Option<String>;
 
 /// The sender of a request.
@@ -118,9 +118,9 @@ pub struct Peer {
 
 /// A request whose body is still to be read.
 pub struct Request<'a> {
-    /// As it was sent; methods are case-sensitive.
+    /// The method as sent; it is case-sensitive.
     pub method: String,
-    /// Percent-encoded, as it was sent, without the query.
+    /// The path as sent, percent-encoded, without the query.
     pub path: String,
     /// All header lines.
     pub headers: Headers,
@@ -136,9 +136,21 @@ impl<'a> Request<'a> {
     pub fn body(&mut self) -> &mut Body<'a> {
         &mut self.body
     }
+
+    /// The whole body; a response if it is longer than `max`, or cannot be read.
+    pub fn read(&mut self, max: u64) -> Result<Vec<u8>, Response> {
+        let too_large = || Response::text(413, format_args!("more than {max} bytes"));
+        if self.length.is_some_and(|length| length > max) {
+            return Err(too_large());
+        }
+        small::read_from(&mut self.body, max).map_err(|error| match error.kind() {
+            io::ErrorKind::FileTooLarge => too_large(),
+            _ => Response::text(400, error),
+        })
+    }
 }
 
-/// A server that listens already.
+/// A listening server.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -162,7 +174,7 @@ impl Server {
         Ok(Self { listener, address, tls: None, principal: None, limits: Limits::default() })
     }
 
-    /// Speaks TLS.
+    /// Requires TLS.
     #[must_use]
     pub fn tls(mut self, config: Arc<rustls::ServerConfig>) -> Self {
         self.tls = Some(config);
@@ -176,12 +188,12 @@ impl Server {
         self
     }
 
-    /// The address at which it listens.
+    /// The listening address.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Names principals.
+    /// Sets the function that names principals.
     #[must_use]
     pub fn principal(mut self, principal: Principal) -> Self {
         self.principal = Some(principal);
@@ -211,7 +223,6 @@ impl Server {
                 while queue.wants_thread() {
                     let thread = std::thread::Builder::new().name("http".into()).stack_size(STACK_BYTES);
                     if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
-                        // The queue is checked again soon; other threads may serve it meanwhile.
                         queue.without_thread();
                         log::warn!("cannot start a thread for connections: {error}");
                         break;
@@ -219,7 +230,7 @@ impl Server {
                 }
             }
             drop(parking);
-            // From now on connections are refused by the system.
+            // The system refuses further connections.
             if let Err(error) = sys::stop_listening(&self.listener) {
                 log::debug!("cannot stop listening: {error}");
             }
@@ -231,7 +242,7 @@ impl Server {
         Ok(())
     }
 
-    /// A thread: serves one connection after another.
+    /// Serves one connection after another, as one of the threads.
     fn work(&self, queue: &Queue, limits: &Limits, handler: &Handler<'_>) {
         while let Some(turn) = queue.next() {
             // One panic must not end the thread, which the queue counts.
@@ -287,7 +298,7 @@ impl Server {
         let plain = || connection(Box::new(Socket(Arc::clone(&meter))), None, Party::of(address.ip()));
         let Some(config) = &self.tls else { return Ok(plain()) };
         let mut first = [0];
-        // A TLS record does not begin with a letter; a request without TLS does.
+        // A TLS record does not begin with a letter; a plain request does.
         if meter.socket()?.peek(&mut first).is_ok() && first[0].is_ascii_uppercase() {
             plain().refuse(Refusal { status: 400, reason: "this port speaks HTTPS" });
             meter.linger();

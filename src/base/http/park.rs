@@ -1,4 +1,4 @@
-//! The listening socket, and accepted connections that have said nothing yet: a descriptor each, and no thread.
+//! The listening socket, and accepted connections that have sent nothing yet: a descriptor each, and no thread.
 //!
 //! A wildcard means all addresses of IPv4 and IPv6: pods in a network with IPv6 alone could not reach a server at `0.0.0.0`,
 //! and a machine with IPv4 alone must not fail for lack of the other family.
@@ -21,7 +21,7 @@ const LISTENER: u64 = 0;
 pub(super) struct Parking<'a> {
     listener: &'a TcpListener,
     poller: Poller,
-    /// In the order in which they came.
+    /// In order of arrival.
     parked: BTreeMap<u64, (TcpStream, SocketAddr, Instant)>,
     next: u64,
     max: usize,
@@ -43,14 +43,14 @@ impl<'a> Parking<'a> {
         })
     }
 
-    /// Waits up to `limit`, accepts connections, and returns those that have become readable.
+    /// Waits up to `limit`, accepts connections, and returns the newly readable ones.
     pub(super) fn readable(&mut self, limit: Duration) -> Vec<(TcpStream, SocketAddr)> {
         let found = self.poller.wait(limit).unwrap_or_else(|error| {
             log::warn!("cannot wait for connections: {error}");
             std::thread::park_timeout(limit);
             Readable::Anybody
         });
-        // Each time, since a connection that could not be accepted is not announced again.
+        // Each time, since the poller does not report a connection again that could not be accepted.
         self.accept();
         let ids = match found {
             Readable::These(ids) => ids,
@@ -93,10 +93,10 @@ impl<'a> Parking<'a> {
                     self.parked.insert(self.next, (socket, canonical(address), Instant::now()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The peer went away before it was accepted.
+                // The peer left before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    // Mostly for lack of descriptors, which other connections will release.
+                    // Usually for lack of descriptors, which other connections will release.
                     return log::warn!("cannot accept a connection: {error}");
                 }
             }
@@ -104,7 +104,7 @@ impl<'a> Parking<'a> {
     }
 }
 
-/// Whether a read would not wait, on a system without a poller.
+/// Whether a read would return at once, on a system without a poller.
 fn is_readable(socket: &TcpStream) -> bool {
     let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
     socket.set_nonblocking(false).is_err()

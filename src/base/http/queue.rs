@@ -1,7 +1,7 @@
 //! Which connection gets the next thread.
 //!
-//! The next thread serves the party that occupies the fewest threads, and among equals the one that has waited
-//! longest; a quarter of the threads serves only parties that occupy none. A party is a source address (of IPv6 its
+//! The next thread serves the party that occupies the fewest threads, among equals the party that has waited longest; a
+//! quarter of the threads serves only parties that occupy none. A party is a source address (of IPv6 its
 //! /64), or for a connection with a long upload the principal of its certificate. Connections of one address that have
 //! shown no certificate occupy at most a quarter of the threads, long uploads three quarters, those of one principal
 //! half. While a connection waits and the other three quarters are occupied, the slowest requests of the party with
@@ -23,7 +23,7 @@ use crate::quota::{Permit, Quota};
 /// A thread that finds no work for this long ends.
 const IDLE_THREAD: Duration = Duration::from_secs(5);
 
-/// Among whom threads are shared.
+/// A sharer of the threads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Party {
     Address(IpAddr),
@@ -40,7 +40,7 @@ impl Party {
     }
 }
 
-/// What waits for a thread.
+/// Work that waits for a thread.
 pub(super) enum Work {
     /// A connection that became readable.
     Arrival(TcpStream, SocketAddr),
@@ -56,7 +56,7 @@ pub(super) struct Turn {
     pub(super) _busy: Permit<Party>,
 }
 
-/// Connections that wait for a thread, and those that have one.
+/// Connections that wait for a thread, and connections with one.
 pub(super) struct Queue {
     threads: u64,
     /// Threads in use, by party.
@@ -72,7 +72,7 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Each party's connections in the order in which they came, with their numbers.
+    /// Each party's connections in order of arrival, with their numbers.
     lines: HashMap<Party, VecDeque<(u64, Work)>>,
     /// The number of the first in each line.
     fronts: BTreeMap<u64, Party>,
@@ -84,7 +84,7 @@ struct State {
     closing: bool,
 }
 
-/// Registers a connection as one that may be ended for others; over when it is dropped.
+/// Registers a connection that may be ended in favour of others, until it is dropped.
 pub(super) struct Active<'a> {
     queue: &'a Queue,
     meter: Arc<Meter>,
@@ -114,13 +114,13 @@ impl Queue {
         }
     }
 
-    /// Permits a long upload of `principal` at once, unless others of it wait or too many run.
+    /// Permits a long upload of `principal`, unless others of it wait already or too many run.
     pub(super) fn begin_upload(&self, principal: &Party) -> Option<Permit<Party>> {
         let state = self.lock();
         if state.lines.contains_key(principal) { None } else { self.uploads.take(principal, 1) }
     }
 
-    /// Lets a long upload wait without a thread; returns it when too many wait already.
+    /// Lets a long upload wait without a thread; returns it if too many wait already.
     pub(super) fn postpone(&self, upload: Box<Connection>) -> Option<Box<Connection>> {
         let mut state = self.lock();
         let permit = if state.closing { None } else { self.waiting_uploads.take(&upload.party, 1) };
@@ -129,7 +129,7 @@ impl Queue {
         None
     }
 
-    /// Notes that a connection has shown its certificate: another of its address may begin.
+    /// Notes that a connection has shown its certificate, so that another of its address may begin.
     pub(super) fn identified(&self, unknown: Permit<Party>) {
         drop(unknown);
         self.changed.notify_one();
@@ -227,12 +227,12 @@ impl Queue {
         Active { queue: self, meter }
     }
 
-    /// Drops all that waits, ends idle connections, and lets threads end after their request.
+    /// Drops waiting connections, ends idle ones, and lets threads end after their request.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closing = true;
         state.waiting = 0;
-        // Dropped after the lock is released: permits and sockets go with them.
+        // Dropped after the lock is released, with their permits and sockets.
         let dropped = std::mem::take(&mut state.lines);
         state.fronts.clear();
         state.active.iter().filter(|(_, meter)| meter.slowness() == Some(0)).for_each(|(_, m)| m.evict());

@@ -13,12 +13,12 @@ use super::Limits;
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// ... and brings fewer bytes per second.
 const SLOW_RATE: u64 = 32 << 10;
-/// Time for which a peer may go on sending after its last response.
+/// Time for which bytes of a peer are discarded after its last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of TLS read in one system call; rustls alone asks for 4 KiB.
 const READ_BYTES: usize = 32 * 1024;
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The handshake, which has its own deadline.
@@ -30,7 +30,7 @@ pub(super) enum Phase {
     Request,
 }
 
-/// Measures one connection, and ends it on behalf of others.
+/// Measures one connection, and ends it in favour of others.
 #[derive(Default)]
 pub struct Meter {
     socket: Option<TcpStream>,
@@ -76,20 +76,20 @@ impl Meter {
 
     /// Discards what the peer still sends: closing the connection before would make its system discard the response.
     pub(super) fn linger(self: &Arc<Self>) {
-        // The peer may have gone by itself.
+        // The peer may have left.
         let _ = self.socket().and_then(|socket| socket.shutdown(Shutdown::Write));
         self.enter(Phase::Idle);
         self.finish_within(Some(LINGER_TIMEOUT));
         let _ = io::copy(&mut Socket(Arc::clone(self)), &mut io::sink());
     }
 
-    /// Begins a phase, without a deadline of its own.
+    /// Begins a phase; its deadline is set separately.
     pub(super) fn enter(&self, phase: Phase) {
         let mut state = self.lock();
         *state = State { phase, deadline: state.deadline, evicted: state.evicted, ..State::default() };
     }
 
-    /// Runs one read or write, and counts its time and bytes.
+    /// Performs one read or write, and counts its time and bytes.
     pub fn time(&self, writing: bool, step: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
         let begun = Instant::now();
         {
@@ -115,7 +115,7 @@ impl Meter {
         }
     }
 
-    /// The bytes per second of a slow request; 0 for a connection without one; `None` for all others.
+    /// Bytes per second of a slow request; 0 for an idle connection; `None` for all others.
     pub fn slowness(&self) -> Option<u64> {
         let state = self.lock();
         let waiting = state.since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -136,18 +136,18 @@ impl Meter {
         self.lock().bytes
     }
 
-    /// Whether another upload of the same result may take over: the connection was ended, is slow, or silent for a second.
+    /// Whether another upload of the same result may replace it: it was ended, is slow, or has been silent for a second.
     pub fn is_stalled(&self) -> bool {
         let State { since, evicted, .. } = *self.lock();
         evicted || self.slowness().is_some() || since.is_some_and(|since| since.elapsed() >= SLOW_AFTER)
     }
 
-    /// Ends what the connection waits for. A thread that reads can still respond.
+    /// Interrupts reads and writes of the connection. A thread that was reading can still respond.
     pub fn evict(&self) {
         let mut state = self.lock();
         state.evicted = true;
         if let Ok(socket) = self.socket() {
-            // The peer may have gone by itself.
+            // The peer may have left.
             let _ = socket.shutdown(if state.writing { Shutdown::Both } else { Shutdown::Read });
         }
     }
@@ -158,7 +158,7 @@ impl Meter {
         self.evict();
     }
 
-    /// Whether the connection was ended on behalf of others.
+    /// Whether the connection was ended in favour of others.
     pub fn evicted(&self) -> bool {
         self.lock().evicted
     }
@@ -172,7 +172,7 @@ impl Meter {
 /// A measured socket as a stream.
 pub(super) struct Socket(pub(super) Arc<Meter>);
 
-/// Reports the system's word for an expired timeout as what it is.
+/// Reports an expired socket timeout, which the system calls `WouldBlock`, as `TimedOut`.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }
@@ -219,7 +219,7 @@ impl Wire for Socket {}
 impl Wire for Tls {
     fn close(&mut self) {
         self.conn.send_close_notify();
-        // The peer may have gone by itself.
+        // The peer may have left.
         let _ = self.flush();
     }
 }
