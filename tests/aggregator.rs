@@ -70,6 +70,13 @@ fn vanished_pod_fails_its_plugin() {
     aggregator.ends_well();
     assert!(cluster.error("p", "global").contains("deleted"), "{}", cluster.error("p", "global"));
     assert_eq!(cluster.status()["plugins"][0]["status"], "failed");
+    // `kubectl describe pod` shows the same.
+    let mut events = cluster.api.list("/api/v1/namespaces/sonobuoy/events");
+    events.sort_by_key(|event| event["reason"].to_string());
+    let reasons: Vec<_> = events.iter().map(|event| &event["reason"]).collect();
+    assert_eq!(reasons, ["Complete", "PluginFailed", "Started"]);
+    assert_eq!(events[1]["involvedObject"]["name"], "sonobuoy");
+    assert!(events[1]["message"].as_str().unwrap().contains("deleted"), "{}", events[1]);
 }
 
 /// The kubelet's message about the only pod becomes the plugin's error.

@@ -15,6 +15,8 @@ mod ci;
 #[cfg(unix)]
 mod client_library;
 mod cluster;
+#[cfg(unix)]
+mod clusters;
 mod commands;
 mod completion;
 #[cfg(unix)]
@@ -51,6 +53,7 @@ mod local;
 mod man;
 #[cfg(unix)]
 mod mistakes;
+mod nightly;
 mod nodes;
 #[cfg(unix)]
 mod original;

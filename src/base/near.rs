@@ -13,20 +13,21 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
         6..=8 => 2,
         _ => 3,
     };
-    let mut found: Vec<(usize, &str)> = (known.into_iter())
+    let mut found: Vec<((usize, bool), &str)> = (known.into_iter())
         .filter_map(|candidate| {
             let letters = plain(candidate);
             // A prefix of a known word is an abbreviation of it.
             let distance =
                 if letters.starts_with(&given) { 0 } else { strsim::osa_distance(&given, &letters) };
-            (distance <= limit && distance < letters.len()).then_some((distance, candidate))
+            let rank = (distance, letters != given);
+            (distance <= limit && distance < letters.len()).then_some((rank, candidate))
         })
         .collect();
-    found.sort_by_key(|(distance, _)| *distance);
+    found.sort_by_key(|(rank, _)| *rank);
     found.dedup_by_key(|(_, candidate)| *candidate);
     // Words less similar than the best match are noise.
-    let nearest = found.first().map_or(0, |(distance, _)| *distance);
-    found.into_iter().take_while(|(distance, _)| *distance == nearest).map(|(_, word)| word).take(3).collect()
+    let nearest = found.first().map(|(rank, _)| *rank);
+    found.into_iter().take_while(|(rank, _)| Some(*rank) == nearest).map(|(_, word)| word).take(3).collect()
 }
 
 /// `; did you mean ...?`, or nothing.
@@ -63,6 +64,7 @@ mod tests {
             assert_eq!(near(word, known), expected, "{word}");
         }
         assert_eq!(near("systemd_logs", ["e2e", "systemd-logs"]), ["systemd-logs"]);
+        assert_eq!(near("kube-config", ["kubeconfigs", "kubeconfig"]), ["kubeconfig"]);
         assert_eq!(near("kube-config", ["kubeconfig", "context"]), ["kubeconfig"]);
         assert_eq!(hint("aple", ["apple", "ample"]), "; did you mean `apple` or `ample`?");
     }

@@ -107,6 +107,63 @@ impl Told {
 impl Scene {
     /// The prefix of a line about a trouble.
     pub(crate) const MARK: &'static str = "in trouble: ";
+
+    /// Adopts an event that another process has reported; false for any other line.
+    pub(crate) fn adopt(&mut self, line: &str) -> bool {
+        let Ok(event) = base::json::from_slice(line.as_bytes()) else { return false };
+        let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+        match event["event"].as_str() {
+            Some("state") => self.state = text("state"),
+            Some("archive") => self.product = Some(text("path")),
+            Some("trouble") => {
+                let places = event["places"].as_array().into_iter().flatten();
+                let places = places.filter_map(|place| place.as_str().map(str::to_owned)).collect();
+                self.troubles.retain(|known| known.task != event["task"] || known.cause != event["cause"]);
+                self.troubles.push(Trouble { task: text("task"), places, cause: text("cause") });
+            }
+            Some("task") => {
+                let steps = |counts: &Value| {
+                    let count = |key: &str| counts[key].as_u64().unwrap_or_default();
+                    let unit = if counts["unit"] == Unit::Tests.word(2) { Unit::Tests } else { Unit::Steps };
+                    Steps { unit, done: count("done"), total: count("total"), failed: count("failed") }
+                };
+                let Steps { done, total, failed, .. } = steps(&event);
+                let task = Task {
+                    name: text("name"),
+                    done,
+                    total,
+                    failed,
+                    steps: event["steps"].is_object().then(|| steps(&event["steps"])),
+                    over: event["over"] == true,
+                    result: text("result"),
+                    ..Task::default()
+                };
+                match self.tasks.iter_mut().find(|known| known.name == task.name) {
+                    Some(known) => *known = task,
+                    None => self.tasks.push(task),
+                }
+            }
+            _ => return event["event"].is_string(),
+        }
+        true
+    }
+
+    /// A run as one task among several: its results, and the steps of its first plugin that is at work.
+    pub(crate) fn as_task(&self, name: &str) -> Task {
+        let sum = |of: fn(&Task) -> u64| self.tasks.iter().map(of).fold(0, u64::saturating_add);
+        let working = self.tasks.iter().find(|task| !task.over);
+        let note = working.map_or_else(
+            || self.state.clone(),
+            |task| match task.steps {
+                Some(Steps { unit, done, total, .. }) => {
+                    format!("{} {done}/{total} {}", task.name, unit.word(total))
+                }
+                None => task.name.clone(),
+            },
+        );
+        let (done, total, failed) = (sum(|task| task.done), sum(|task| task.total), sum(|task| task.failed));
+        Task { name: name.to_owned(), unit: Unit::Results, done, total, failed, note, ..Task::default() }
+    }
 }
 
 /// Whether a task has progressed enough for another line.

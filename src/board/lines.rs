@@ -256,6 +256,8 @@ impl Unit {
             (Self::Nodes, 1) => "node",
             (Self::Nodes, _) => "nodes",
             (Self::Once, _) => "once",
+            (Self::Results, 1) => "result",
+            (Self::Results, _) => "results",
             (Self::Steps, 1) => "step",
             (Self::Steps, _) => "steps",
             (Self::Tests, 1) => "test",

@@ -112,6 +112,8 @@ pub(crate) enum Unit {
     Nodes,
     /// A single thing, done or not.
     Once,
+    /// Results of plugins.
+    Results,
     /// Units defined by the plugin.
     Steps,
     /// Tests.

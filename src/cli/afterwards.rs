@@ -12,6 +12,7 @@ use super::flag::Args;
 use super::retrieve::{TRANSFER, fetch};
 use super::{error, output, report, run_args, shown};
 use crate::deploy::Removal;
+use crate::layout;
 use crate::pipeline;
 use crate::remote::service::Credentials;
 use crate::remote::{Failure, Retrieval};
@@ -99,6 +100,7 @@ impl<'a> Afterwards<'a> {
                 return Ok(TRANSFER);
             }
             code = self.report(&paths)?;
+            self.prune()?;
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
             log::error!("the aggregator could not upload the archive: {error}; {kept}");
@@ -109,6 +111,27 @@ impl<'a> Afterwards<'a> {
             removal.issue(client)?.wait(client, DELETION, &mut |state| log::info!("{state}"))?;
         }
         Ok(code)
+    }
+
+    /// Removes old archives, with their seals.
+    fn prune(&self) -> Result<()> {
+        let keep = usize::try_from(self.args.number("keep"))?;
+        let Some(folder) = self.retrieve.as_ref().filter(|_| keep > 0) else { return Ok(()) };
+        let entries = fs::read_dir(folder).at("cannot read", folder)?;
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<_> = names.filter(|name| layout::run_of_archive(name).is_some()).collect();
+        // Names begin with the start time of the run.
+        names.sort_unstable_by(|a, b| b.cmp(a));
+        for name in names.iter().skip(keep) {
+            for ending in layout::SEAL.iter().chain(&[""]) {
+                let path = folder.join(format!("{name}{ending}"));
+                if path.exists() {
+                    fs::remove_file(&path).at("cannot remove", &path)?;
+                }
+            }
+            log::info!("removed `{name}`: --keep {keep}");
+        }
+        Ok(())
     }
 
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.

@@ -30,6 +30,7 @@ mod afterwards;
 mod aggregator;
 mod annotate;
 mod certify;
+mod clusters;
 mod completion;
 mod delete;
 mod doctor;
@@ -137,6 +138,9 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         log::warn!("--debug is an old name; use --level=debug");
     }
     let Some((name, args)) = args.subcommand() else { bail!("no command") };
+    if clusters::are_chosen(args) {
+        return clusters::run(args, name);
+    }
     match name {
         "aggregator" => aggregator::run(args),
         "certify" => certify::run(args),

@@ -58,9 +58,14 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    fn write(&self, report: &Report<'_>) -> Result<()> {
-        let junit = self.junit.as_ref().map(|path| write(path, |out| report::write_junit(report, out)));
-        let html = self.html.as_ref().map(|path| write(path, |out| report::write_html(report, out)));
+    /// Writes the requested files with this content.
+    pub(super) fn write(
+        &self,
+        junit: impl FnOnce(&mut dyn Write) -> Result<()>,
+        html: impl FnOnce(&mut dyn Write) -> Result<()>,
+    ) -> Result<()> {
+        let junit = self.junit.as_ref().map(|path| write(path, junit));
+        let html = self.html.as_ref().map(|path| write(path, html));
         junit.into_iter().chain(html).collect()
     }
 }
@@ -96,7 +101,7 @@ pub(crate) fn report(
     }
     out.flush()?;
     annotate::annotate(args, &report);
-    outputs.write(&report)?;
+    outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, out))?;
     shown.at("cannot show all of", &path)?;
     let code = ending(report.ending(limit(args)));
     let judged = outputs.submission.as_ref().map(|submission| submission.judge(&path)).transpose()?;

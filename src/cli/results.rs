@@ -6,9 +6,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::annotate::{self, annotate};
+use super::clusters::Outcome;
 use super::error::{self, invalid};
 use super::flag::Args;
-use super::report::{ending, limit, look};
+use super::report::{Outputs, ending, limit, look};
 use super::retrieve::fetch;
 use super::{cluster, output, shown};
 use crate::remote::{Failure, Retrieval, seal};
@@ -137,30 +138,67 @@ pub(super) fn write_facts(facts: &Facts, format: &str, look: Look, out: &mut dyn
     }
 }
 
+/// Adds an archive to others; returns the worst exit code with its reason.
+fn add(
+    args: Args,
+    many: &mut Many,
+    archive: &str,
+    cluster: Option<&str>,
+    worst: Option<(u8, String)>,
+) -> Result<Option<(u8, String)>> {
+    let mut add = || {
+        // Other commands have a flag of that name, too.
+        let only = |id| args.text(id).filter(|_| cluster.is_none());
+        let opened = Archive::open(archive, only("plugin"), Depth::Nodes)?;
+        let mut report = Report::read(&opened, only("node"))?;
+        many.add(&mut report, cluster)?;
+        anyhow::Ok(report.ending(limit(args)))
+    };
+    let ended = add().with_context(|| format!("could not process archive: {archive}"))?;
+    // 3 (something failed) is worse than 4.
+    let ended = ended.map(|(code, reason)| (code, format!("{}: {reason}", cluster.unwrap_or(archive))));
+    Ok(worst.into_iter().chain(ended).min_by_key(|(code, _)| *code))
+}
+
+/// The merged report on the runs in several clusters; returns the exit code of `--fail-on`.
+pub(super) fn of_clusters(args: Args, files: &Outputs<'_>, outcomes: &[Outcome]) -> Result<u8> {
+    let mut many = Many::default();
+    let mut worst = None;
+    for Outcome { name, archive, error, .. } in outcomes {
+        match archive.as_ref().map(|archive| archive.display().to_string()) {
+            Some(archive) => match add(args, &mut many, &archive, Some(name), worst.clone()) {
+                Ok(ended) => worst = ended,
+                Err(error) => many.add_missing(name, &format!("{error:#}")),
+            },
+            None => many.add_missing(name, error),
+        }
+    }
+    files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
+    if !shown::is_json(args) {
+        let mut out = output::buffered(false);
+        many.write_text(&mut Terminal { look: look(args), out: &mut out })?;
+        out.flush()?;
+    }
+    Ok(ending(worst))
+}
+
 /// Shows several archives side by side; returns the worst exit code with its reason.
 fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
     let mut many = Many::default();
     let mut worst = None;
     for archive in archives {
-        let mut add = || {
-            let opened = Archive::open(archive, args.text("plugin"), Depth::Run)?;
-            let report = Report::read(&opened, args.text("node"))?;
-            many.add(&report)?;
-            anyhow::Ok(report.ending(limit(args)))
-        };
-        let ended = add().with_context(|| format!("could not process archive: {archive}"))?;
-        // 3 (something failed) is worse than 4.
-        let ended = ended.map(|(code, reason)| (code, format!("{archive}: {reason}")));
-        worst = worst.into_iter().chain(ended).min_by_key(|(code, _)| *code);
+        worst = add(args, &mut many, archive, None, worst)?;
     }
     let mut out = output::buffered(false);
     match args.text("format").unwrap_or("text") {
         "json" => writeln!(out, "{:#}", many.json())?,
         "text" => many.write_text(&mut Terminal { look: look(args), out: &mut out })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
+        "junit" => report::write_many_junit(&many, &mut out)?,
+        "html" => report::write_many_html(&many, &mut out)?,
         format => {
             return Err(error::usage(format!(
-                "several archives are shown as a table: --format must be text, json or openmetrics, not {format}"
+                "several archives are shown side by side: --format must be text, json, junit, html or openmetrics, not {format}"
             )));
         }
     }

@@ -102,6 +102,12 @@ impl<'m> RunArgs<'m> {
                 }
             }
         }
+        let selection = ["e2e-focus", "e2e-skip", "mode", "rerun-failed"];
+        if let Some(flag) = selection.into_iter().find(|flag| args.given("resume") && args.given(flag)) {
+            return Err(error::usage(format!(
+                "--{flag} and --resume cannot be used together; leave one out"
+            )));
+        }
         if args.given("kube-conformance-image-version") {
             log::warn!("--kube-conformance-image-version is an old name; use --kubernetes-version");
         }

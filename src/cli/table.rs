@@ -289,7 +289,7 @@ Examples:
 }
 
 fn wait() -> Command {
-    let used: Vec<Arg> = cluster().into_iter().chain(afterwards()).collect();
+    let used: Vec<Arg> = cluster().into_iter().chain(clusters()).chain(afterwards()).collect();
     // The others are accepted, as in the original, but have no effect.
     let shared = shared(true).into_iter().chain(afterwards()).map(|arg| {
         let id = arg.get_id().as_str();
@@ -385,9 +385,10 @@ fn show_default_pod_spec() -> Arg {
 }
 
 /// The flags of `run` and `wait` about the end of the run.
-fn afterwards() -> [Arg; 9] {
+fn afterwards() -> [Arg; 10] {
     [
         text("retrieve", "DIR", "Fetch the archive into this folder"),
+        number("keep", "N", "With --retrieve: keep only the newest archives there", 1..=i64::from(u32::MAX)),
         text(
             "upload",
             "URL",
@@ -415,13 +416,14 @@ fn shared(creates: bool) -> Vec<Arg> {
         "1440",
     );
     let watched = if creates { vec![output(), estimate()] } else { Vec::new() };
-    let groups: [(&'static str, Vec<Arg>); 6] = [
+    let groups: [(&'static str, Vec<Arg>); 7] = [
         ("Plugins", plugins().into()),
         ("E2E tests", e2e_tests().into()),
         ("Images", run_images().into()),
         ("The run", the_run(creates).into()),
         ("Waiting", waiting.into_iter().chain(watched).collect()),
         ("Cluster", preflight().into_iter().chain(cluster()).collect()),
+        ("Several clusters", if creates { clusters().into() } else { Vec::new() }),
     ];
     let flags = groups
         .into_iter()
@@ -486,9 +488,11 @@ fn e2e_tests() -> [Arg; 14] {
         text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
         text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive")
             .conflicts_with_all(selection),
-        text("resume", "ARCHIVE", "Run the tests that an interrupted run has not run")
-            .conflicts_with_all(selection)
-            .conflicts_with("rerun-failed"),
+        text(
+            "resume",
+            "ARCHIVE",
+            "Run the tests that an interrupted run has not run; with several clusters: run those without an archive in this folder",
+        ),
         number(
             "split",
             "N",
@@ -615,6 +619,28 @@ fn cluster() -> [Arg; 5] {
         text("request-timeout", "DURATION", "Time limit of one request, such as 30s; 0 for none"),
     ]
     .map(|arg| arg.help_heading("Cluster"))
+}
+
+/// A choice of several clusters.
+fn clusters() -> [Arg; 3] {
+    [
+        list(
+            "contexts",
+            "NAME,...|all",
+            "Do this in the clusters of these contexts, each in a folder of its own",
+        ),
+        repeated(
+            "kubeconfigs",
+            "FILE",
+            "Do this in the clusters of these kubeconfigs, or of all in a folder",
+        )
+        .num_args(1..)
+        .allow_hyphen_values(false)
+        .conflicts_with("contexts"),
+        number("parallel", "N", "With several clusters: at most so many at once", 1..=1_000)
+            .default_value("8"),
+    ]
+    .map(|arg| arg.help_heading("Several clusters"))
 }
 
 fn rbac(default: &'static str, help: &'static str) -> Arg {
@@ -767,6 +793,7 @@ fn status() -> Command {
             credentials(),
         ])
         .args(cluster())
+        .args(clusters())
         .after_help(
             "\
 Examples:
@@ -791,6 +818,7 @@ fn retrieve() -> Command {
             credentials(),
         ])
         .args(cluster())
+        .args(clusters())
         .after_help(
             "\
 Examples:
@@ -930,6 +958,7 @@ fn delete() -> Command {
         ])
         .args(waiting("Wait until everything is gone, at most this long (minutes, or a duration such as 90s); an hour without a value", "60"))
         .args(cluster())
+        .args(clusters())
         .after_help(
             "\
 Examples:

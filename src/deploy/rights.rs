@@ -205,6 +205,7 @@ impl<'a> Rights<'a> {
             rule("apps", "daemonsets", &["create", "delete", "deletecollection"]),
             rule("", "secrets", &["create", "delete"]),
             rule("", "configmaps", &["create", "patch"]),
+            rule("", "events", &["create"]),
         ]);
         let mut roles = Vec::new();
         if self.level != Level::NamespaceAdmin {
@@ -352,8 +353,9 @@ mod tests {
             // The authority's certificate is published there, and updated after a restart.
             assert_eq!(verbs("configmaps"), json!(["create", "patch"]), "{level}");
             assert_eq!(verbs("secrets"), json!(["create", "delete"]), "{level}");
+            assert_eq!(verbs("events"), json!(["create"]), "{level}");
             assert_eq!(verbs("*"), json!(["get", "list", "watch"]), "{level}");
-            assert_eq!(rules.len(), 5, "{level}: {rules:?}");
+            assert_eq!(rules.len(), 6, "{level}: {rules:?}");
         }
     }
 

@@ -10,7 +10,7 @@ pub(crate) mod local;
 mod monitor;
 mod node;
 mod pod;
-mod process;
+pub(crate) mod process;
 pub(crate) mod roster;
 mod silence;
 mod verdict;

@@ -19,7 +19,7 @@ const TAIL_LINES: usize = 20;
 
 /// Standard input and output of a child.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Talk {
+pub(crate) enum Talk {
     /// Input is empty, output goes into the log.
     Alone,
     /// Both are inherited from this process.
@@ -27,7 +27,7 @@ pub(super) enum Talk {
 }
 
 /// Starts `command`, with standard error going to `log`.
-pub(super) fn start(command: &mut Command, log: &Path, talk: Talk) -> io::Result<(Group, Child)> {
+pub(crate) fn start(command: &mut Command, log: &Path, talk: Talk) -> io::Result<(Group, Child)> {
     let log = File::options().create(true).append(true).open(log)?;
     command.stderr(log.try_clone()?);
     match talk {
@@ -38,7 +38,7 @@ pub(super) fn start(command: &mut Command, log: &Path, talk: Talk) -> io::Result
 }
 
 /// Describes an exit status.
-pub(super) fn ending(status: ExitStatus) -> String {
+pub(crate) fn ending(status: ExitStatus) -> String {
     match (status.code(), sys::ended_by_signal(status)) {
         (Some(code), _) => format!("ended with exit code {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),
@@ -47,7 +47,7 @@ pub(super) fn ending(status: ExitStatus) -> String {
 }
 
 /// The last lines of a log.
-pub(super) fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let read = || {
         let mut file = File::open(log)?;
         let length = file.metadata()?.len();

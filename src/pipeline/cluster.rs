@@ -15,6 +15,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::conduct::{self, ReadyRun};
+use super::events::Events;
 use super::retry::{self, Retries};
 use super::status_service::{StatusPublisher, StatusService, announced};
 use super::{launch, pack, process, redact, review, upload};
@@ -490,6 +491,7 @@ impl Cluster<'_> {
             client: &self.client,
             namespace: &self.config.namespace,
             pod: pod.map(|pod| pod.0.clone()),
+            events: pod.map(|pod| Events::new(&self.client, &self.config.namespace, pod.clone()).into()),
             folder: self.folder,
             status_service: self.status_service,
             uploads: self.upload.is_some(),

@@ -8,6 +8,7 @@ mod annotation;
 mod cluster;
 mod conduct;
 mod definition;
+mod events;
 mod launch;
 mod local;
 mod metrics;

@@ -13,6 +13,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::annotation::shorten;
+use super::events::Events;
 use super::metrics;
 use crate::backplane::{Identity, server_config};
 use crate::names::ANNOTATION_STATUS;
@@ -105,6 +106,7 @@ pub(super) struct StatusPublisher<'a> {
     pub(super) client: &'a kube::Client,
     pub(super) namespace: &'a str,
     pub(super) pod: Option<String>,
+    pub(super) events: Option<Arc<Events<'a>>>,
     pub(super) folder: &'a Path,
     pub(super) status_service: Option<&'a StatusService>,
     /// Whether the archive of a complete run is uploaded.
@@ -119,6 +121,7 @@ impl StatusPublisher<'_> {
         let patch =
             json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
         self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
+        self.events.iter().for_each(|events| events.tell(status));
         Ok(())
     }
 

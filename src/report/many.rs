@@ -10,8 +10,10 @@ use super::metrics;
 use super::run::{Report, SCHEMA_VERSION, Verdict};
 use super::terminal::Terminal;
 use super::times::{Span, spoken};
+use super::words;
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
+use base::Joined as _;
 use base::json::json;
 
 /// Factor from which a plugin's longer duration is reported.
@@ -20,6 +22,8 @@ const LONGER: f64 = 1.1;
 const MAX_LISTED: usize = 50;
 /// Maximum failed tests to hold.
 const MAX_REMEMBERED: usize = 20_000;
+/// Maximum clusters to name in a line.
+const MAX_NAMED: usize = 3;
 
 /// One archive.
 #[derive(Debug, Default, Serialize)]
@@ -32,10 +36,13 @@ pub(crate) struct Column {
     pub status: Verdict,
     /// Duration of the run.
     pub duration: Option<Span>,
-    /// Versions and images, by name.
+    /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
     pub(super) plugins: BTreeMap<String, Cell>,
+    /// Why a cluster has no archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
 }
 
 /// A plugin in an archive.
@@ -83,6 +90,16 @@ impl Column {
             duration: report.duration,
             versions,
             plugins,
+            error: None,
+        }
+    }
+}
+
+impl Cell {
+    pub(super) fn word(&self) -> String {
+        match self.failed {
+            0 => self.status.clone(),
+            failed => format!("{failed} failed"),
         }
     }
 }
@@ -130,19 +147,38 @@ pub(super) fn durations<'c>(before: &'c Column, after: &'c Column) -> Vec<Took<'
     took(None, before.duration, after.duration).into_iter().chain(plugins).collect()
 }
 
+/// A failed test in words.
+fn test((plugin, node, test): &(String, String, String)) -> String {
+    let node = if node.is_empty() { String::new() } else { format!(" [{node}]") };
+    format!("{plugin}{node}: {}", test.trim())
+}
+
 /// The archives, in the order given, and the tests that failed in any.
 #[derive(Default)]
 pub(crate) struct Many {
-    columns: Vec<Column>,
+    pub(super) columns: Vec<Column>,
+    /// Whether they are of several clusters.
+    clusters: bool,
     /// By plugin, node and name, the status in each archive.
     failed: BTreeMap<(String, String, String), BTreeMap<usize, String>>,
+    /// By cause, the number of failures and unknown results in each archive.
+    causes: BTreeMap<String, BTreeMap<usize, u64>>,
 }
 
 impl Many {
-    /// Adds the next archive.
-    pub(crate) fn add(&mut self, report: &Report<'_>) -> anyhow::Result<()> {
+    /// Adds the next archive; `cluster` is the name of its cluster, if they are of several.
+    pub(crate) fn add(&mut self, report: &mut Report<'_>, cluster: Option<&str>) -> anyhow::Result<()> {
         let at = self.columns.len();
-        self.columns.push(Column::of(report));
+        report.explain()?;
+        for cause in report.causes.iter().chain(&report.unknown_causes) {
+            *self.causes.entry(cause.headline().0).or_default().entry(at).or_default() += cause.count;
+        }
+        let mut column = Column::of(report);
+        column.versions.extend(report.opened.facts.common());
+        if let Some(cluster) = cluster {
+            (column.archive, self.clusters) = (cluster.to_owned(), true);
+        }
+        self.columns.push(column);
         for plugin in &report.plugins {
             plugin.cases.each(|case| {
                 if let FAILED | TIMEOUT = case.status {
@@ -158,46 +194,118 @@ impl Many {
         Ok(())
     }
 
-    /// Writes a text table.
-    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> anyhow::Result<()> {
-        for (at, column) in self.columns.iter().enumerate() {
-            let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
-            let started = column.started.as_deref().unwrap_or("unknown start");
-            let (took, archive) = (took.unwrap_or_default(), &column.archive);
-            terminal.line(&format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
-        }
-        terminal.gap()?;
-        let rows = self.rows(
-            "PLUGIN",
-            "all",
-            |column| &column.plugins,
-            |cell| match cell.failed {
-                0 => cell.status.clone(),
-                failed => format!("{failed} failed"),
-            },
-        );
-        terminal.table(&rows, usize::MAX, |_| "")?;
-        // Versions are shown only if they differ.
+    /// Adds a cluster that has no archive.
+    pub(crate) fn add_missing(&mut self, cluster: &str, error: &str) {
+        let (archive, error) = (cluster.to_owned(), Some(error.to_owned()));
+        self.columns.push(Column { archive, error, ..Column::default() });
+        self.clusters = true;
+    }
+
+    /// The versions and facts that differ, below a head.
+    fn differing(&self) -> Vec<Vec<String>> {
         let mut rows = self.rows("VERSION", "", |column| &column.versions, String::clone);
-        rows.retain(|row| row[0] == "VERSION" || row[1..].iter().any(|cell| *cell != row[1]));
-        if rows.len() > 1 {
-            terminal.gap()?;
-            terminal.table(&rows, usize::MAX, |_| "")?;
-        }
-        if self.failed.is_empty() {
-            return Ok(());
-        }
-        terminal.gap()?;
-        terminal.line("Failed anywhere (x), by number of the archive:")?;
+        rows.retain(|row| {
+            let known = row[1..].iter().zip(&self.columns).filter(|(_, column)| column.error.is_none());
+            let mut cells = known.map(|(cell, _)| cell);
+            let first = cells.next();
+            row[0] == "VERSION" || cells.any(|cell| Some(cell) != first)
+        });
+        rows
+    }
+
+    /// A row for each archive, below a head: its label, its verdict, its plugins, and what differs.
+    pub(super) fn matrix(&self) -> Vec<Vec<String>> {
+        let all = self.rows("", "result", |column| &column.plugins, Cell::word);
+        let rows: Vec<_> = all.into_iter().skip(1).chain(self.differing().into_iter().skip(1)).collect();
+        let row = |label: &str, at: usize| {
+            std::iter::once(label.to_owned())
+                .chain(rows.iter().map(|row| row[at].clone()))
+                .collect::<Vec<_>>()
+        };
+        let head = row(if self.clusters { "CLUSTER" } else { "ARCHIVE" }, 0);
+        let labels = self.columns.iter().enumerate();
+        std::iter::once(head).chain(labels.map(|(at, column)| row(&column.archive, at + 1))).collect()
+    }
+
+    /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what became worse.
+    pub(super) fn lists(&self) -> [(&'static str, Vec<String>); 4] {
+        let missing = self.columns.iter();
+        let missing =
+            missing.filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
+        let mut causes: Vec<_> = self.causes.iter().collect();
+        causes.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.len()));
+        let causes = causes.into_iter().map(|(cause, counts)| self.marked(counts, cause));
         let mut failed: Vec<_> = self.failed.iter().collect();
         failed.sort_by_key(|(key, statuses)| (std::cmp::Reverse(statuses.len()), *key));
-        let lines = failed.into_iter().map(|((plugin, node, test), statuses)| {
-            let mark = |at| if statuses.contains_key(&at) { 'x' } else { '.' };
-            let marks: String = (0..self.columns.len()).map(mark).collect();
-            let node = if node.is_empty() { String::new() } else { format!(" [{node}]") };
-            format!("  {marks}  {plugin}{node}: {}", test.trim())
+        let failed = failed.into_iter().map(|(key, statuses)| self.marked(statuses, &test(key)));
+        let worse = self.worse().into_iter().map(|(since, key)| {
+            let started = self.columns[since].started.as_deref().unwrap_or("unknown start");
+            format!("since {}  ({started})  {}", since + 1, test(key))
         });
-        terminal.list(lines, MAX_LISTED)
+        [
+            ("Without an archive", missing.collect()),
+            ("Causes", causes.collect()),
+            ("Failed anywhere", failed.collect()),
+            ("Became worse, and fails since", worse.collect()),
+        ]
+    }
+
+    /// A line of a list, with the archives that it applies to.
+    fn marked<V>(&self, of: &BTreeMap<usize, V>, text: &str) -> String {
+        if self.clusters {
+            let names = of.keys().take(MAX_NAMED).map(|at| self.columns[*at].archive.as_str()).joined(", ");
+            let more = of.len().saturating_sub(MAX_NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            return format!("{names}{more}: {text}");
+        }
+        let mark = |at| if of.contains_key(&at) { 'x' } else { '.' };
+        format!("{}  {text}", (0..self.columns.len()).map(mark).collect::<String>())
+    }
+
+    /// The tests that fail in the newest archive but not in the oldest, and the archive since which they fail without a break,
+    /// the latest first; only of archives in the order of their time.
+    fn worse(&self) -> Vec<(usize, &(String, String, String))> {
+        let last = self.columns.len().saturating_sub(1);
+        let in_order = self.columns.is_sorted_by_key(|column| &column.started);
+        let failing = self.failed.iter().filter(|_| in_order && !self.clusters);
+        let mut worse: Vec<_> = failing
+            .filter_map(|(key, statuses)| {
+                let since = (0..=last).rev().take_while(|at| statuses.contains_key(at)).last()?;
+                (since > 0).then_some((since, key))
+            })
+            .collect();
+        worse.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
+        worse
+    }
+
+    /// Writes a text table.
+    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> anyhow::Result<()> {
+        if self.clusters {
+            terminal.table(&self.matrix(), usize::MAX, |_| "")?;
+        } else {
+            for (at, column) in self.columns.iter().enumerate() {
+                let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
+                let started = column.started.as_deref().unwrap_or("unknown start");
+                let (took, archive) = (took.unwrap_or_default(), &column.archive);
+                terminal.line(&format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
+            }
+            terminal.gap()?;
+            let rows = self.rows("PLUGIN", "all", |column| &column.plugins, Cell::word);
+            terminal.table(&rows, usize::MAX, |_| "")?;
+            let rows = self.differing();
+            if rows.len() > 1 {
+                terminal.gap()?;
+                terminal.table(&rows, usize::MAX, |_| "")?;
+            }
+        }
+        for (title, lines) in self.lists().iter().filter(|(_, lines)| !lines.is_empty()) {
+            terminal.gap()?;
+            let has_marks = !self.clusters && !title.contains("since");
+            let legend = if has_marks { " (x), by number of the archive" } else { "" };
+            terminal.line(&format!("{title}{legend}:"))?;
+            terminal.list(lines.iter().map(|line| format!("  {line}")), MAX_LISTED)?;
+        }
+        Ok(())
     }
 
     /// The rows of a table with a column for each archive: the verdicts in a row named `all`, if any, then each name
@@ -226,6 +334,36 @@ impl Many {
         rows
     }
 
+    /// The headline: the number of archives with each verdict.
+    pub(super) fn headline(&self) -> String {
+        let of = |wanted: Verdict| {
+            let is_it = |column: &&Column| column.error.is_none() && column.status == wanted;
+            (self.columns.iter().filter(is_it).count(), wanted.word())
+        };
+        let missing = self.columns.iter().filter(|column| column.error.is_some()).count();
+        let counts =
+            [of(Verdict::Failed), (missing, "without an archive"), of(Verdict::Unknown), of(Verdict::Passed)];
+        let told =
+            counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
+        let what = if self.clusters { "cluster" } else { "archive" };
+        format!("{}: {}", words::count(self.columns.len() as u64, what), told.joined(", "))
+    }
+
+    /// The worst verdict.
+    pub(super) fn worst(&self) -> Verdict {
+        self.columns.iter().map(|column| column.status).max().unwrap_or_default()
+    }
+
+    pub(super) fn has_plugin(&self, name: &str) -> bool {
+        self.columns.iter().any(|column| column.plugins.contains_key(name))
+    }
+
+    /// The failed tests of a plugin in an archive.
+    pub(super) fn failed(&self, at: usize, plugin: &str) -> Vec<String> {
+        let of = self.failed.iter().filter(|(key, statuses)| key.0 == plugin && statuses.contains_key(&at));
+        of.map(|(key, _)| test(key)).take(MAX_LISTED).collect()
+    }
+
     /// The document for monitoring systems.
     pub(crate) fn metrics(&self) -> String {
         metrics::text(&self.columns)
@@ -238,6 +376,16 @@ impl Many {
             json!({"plugin": plugin, "node": node, "test": test, "statuses": statuses})
         });
         let failed: Vec<_> = failed.collect();
-        json!({"schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed})
+        let causes = self.causes.iter().map(|(cause, counts)| {
+            let counts: Vec<_> = (0..self.columns.len()).map(|at| counts.get(&at).unwrap_or(&0)).collect();
+            json!({"cause": cause, "counts": counts})
+        });
+        let worse = self.worse().into_iter().map(|(since, (plugin, node, test))| {
+            json!({"plugin": plugin, "node": node, "test": test, "since": self.columns[since].archive})
+        });
+        json!({
+            "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed,
+            "causes": causes.collect::<Vec<_>>(), "worse": worse.collect::<Vec<_>>(),
+        })
     }
 }

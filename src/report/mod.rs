@@ -37,11 +37,13 @@ pub(crate) use facts::Facts;
 pub(crate) use files::Files;
 pub(crate) use many::Many;
 pub(crate) use markdown::{safe as markdown_text, write as write_markdown};
-pub(crate) use page::{write as write_html, write_diff as write_diff_html};
+pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_many as write_many_html};
 pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};
 pub(crate) use run::{Report, write_json};
 pub(crate) use snapshot::Objects;
 pub(crate) use source::{Next, Source, locate};
-pub(crate) use suites::{write as write_junit, write_diff as write_diff_junit};
+pub(crate) use suites::{
+    write as write_junit, write_diff as write_diff_junit, write_many as write_many_junit,
+};
 pub(crate) use terminal::{Look, Terminal};
 pub(crate) use text::{Mode, View, known_nodes};

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::case::Case;
 use super::diff::{Change, Diff, Kind};
+use super::many::Many;
 use super::run::{Counts, Plugin, Report, Suite};
 use super::survey::Told;
 use crate::item::{
@@ -121,6 +122,41 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{}{cases}</testsuite>", head("testsuite", &name, &counts, None, &[]))?;
     }
     Ok(writeln!(out, "</testsuites>")?)
+}
+
+/// Writes several archives: a suite for each, with its plugins as tests; a cluster without an archive is an error.
+pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
+    let (mut all, mut suites) = (Counts::default(), String::new());
+    for (at, column) in many.columns.iter().enumerate() {
+        let (mut counts, mut cases) = (Counts::default(), String::new());
+        let mut add = |name: &str, status: &str, inside: &str| {
+            counts.add(status, 1);
+            all.add(status, 1);
+            cases.push_str(&testcase(name, &column.archive, "", 0.0, inside));
+        };
+        if let Some(error) = &column.error {
+            add("the run brings results", UNKNOWN, &element("error", &[("message", error)], None));
+        }
+        for (name, cell) in &column.plugins {
+            match cell.status.as_str() {
+                status if status == FAILED || cell.failed > 0 => {
+                    let inside = element(
+                        "failure",
+                        &[("message", &cell.word())],
+                        Some(&many.failed(at, name).join("\n")),
+                    );
+                    add(name, FAILED, &inside);
+                }
+                UNKNOWN => add(name, UNKNOWN, &element("error", &[("message", UNKNOWN)], None)),
+                _ => add(name, PASSED, ""),
+            }
+        }
+        let seconds = column.duration.map(|span| span.seconds());
+        suites +=
+            &format!("{}{cases}</testsuite>\n", head("testsuite", &column.archive, &counts, seconds, &[]));
+    }
+    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &all, None, &[]))?;
+    Ok(writeln!(out, "{suites}</testsuites>")?)
 }
 
 fn changed(change: &Change, status: &str) -> String {

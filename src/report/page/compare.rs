@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::Value;
 
 use super::super::diff::{Change, Diff, Kind, tests};
-use super::super::many::{self, Took, Version};
+use super::super::many::{self, Many, Took, Version};
 use super::super::template::anchor;
 use super::super::terminal::{Look, Terminal};
 use super::super::times::{minute, spoken};
@@ -59,6 +59,38 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()>
         }),
         out,
     )
+}
+
+/// Writes the page of several archives: a row for each, and what differs.
+pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut rows = many.matrix().into_iter();
+    let titles = rows.next().unwrap_or_default();
+    let rows: Vec<_> = rows
+        .zip(&many.columns)
+        .map(|(row, column)| {
+            let status = if column.error.is_some() { "other" } else { column.status.word() };
+            // Versions and facts follow the plugins, and have no status.
+            let mut classes = vec![status];
+            classes.extend(titles[2..].iter().map_while(|title| {
+                let cell = column.plugins.get(title);
+                many.has_plugin(title).then(|| cell.map_or("", |cell| cell.status.as_str()))
+            }));
+            let cells = row[1..].iter().enumerate().map(|(at, text)| {
+                json!({"class": classes.get(at).copied().filter(|class| !class.is_empty()), "text": text})
+            });
+            json!({"label": row[0], "cells": cells.collect::<Vec<_>>()})
+        })
+        .collect();
+    let lists = many.lists().into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(title, lines)| {
+        let more = lines.len().saturating_sub(MAX_LISTED);
+        json!({"title": title, "lines": lines.into_iter().take(MAX_LISTED).collect::<Vec<_>>(), "more": more})
+    });
+    let page = json!({
+        "above": "Sonobuoy, several runs compared", "headline": many.headline(), "class": many.worst(),
+        "closing": "The archives hold everything in full.",
+        "many": {"titles": titles, "rows": rows, "lists": lists.collect::<Vec<_>>()},
+    });
+    frame(&page, out)
 }
 
 fn class(kind: Kind) -> &'static str {

@@ -24,7 +24,7 @@ use crate::names;
 use crate::remedies::Why;
 use base::json::json;
 use cards::Digest;
-pub(crate) use compare::write_diff;
+pub(crate) use compare::{write_diff, write_many};
 
 /// Maximum custom statuses of a plugin.
 const STATUSES: usize = 200;

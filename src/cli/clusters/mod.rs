@@ -1,0 +1,351 @@
+//! One command for many clusters: `--contexts` and `--kubeconfigs`.
+//!
+//! Each cluster gets a process of this program with the same command line for that cluster alone: processes share no
+//! locks, signals or output, so that neither a hang nor a crash in one cluster affects another. They report events, whose
+//! sum is the board, or print a document. The merged report is the comparison of their archives. Starts the threads
+//! `cluster`, at most `--parallel`, and joins them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use anyhow::{Context as _, Result};
+
+use super::flag::Args;
+use super::shown::{self, Plain};
+use super::{error, form, output, report, results};
+use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run};
+use crate::status::{FAILED, Run};
+use base::at::At as _;
+use base::json::{self, json};
+use base::stop::{Stop, caught};
+use base::temp;
+use serde_json::Value;
+
+mod child;
+mod select;
+
+use select::Cluster;
+
+/// The log of a cluster's latest command, and the mark of its unfinished run, in its folder.
+const LOG: &str = "sonobuoy.log";
+const MARK: &str = "running";
+/// Maximum clusters to name in one line.
+const MAX_NAMED: usize = 3;
+
+/// Whether a call is for many clusters.
+pub(super) fn are_chosen(args: Args) -> bool {
+    args.given("contexts") || args.given("kubeconfigs")
+}
+
+/// Runs a command in each cluster; returns the worst exit code: an error, else a failed transfer, else bad results.
+pub(super) fn run(args: Args, command: &str) -> Result<u8> {
+    let call = Call::new(args, command)?;
+    let clusters = select::clusters(args)?;
+    let files = report::Outputs::open(args)?;
+    let passing = match call.root() {
+        Some(_) => None,
+        None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
+    };
+    let root = passing.as_deref().or(call.root()).unwrap_or(Path::new("."));
+    let stop = Stop::new();
+    shown::stop_on_interrupt(&stop)?;
+    let title = format!("{command} in {} clusters", clusters.len());
+    let outcomes =
+        clusters.iter().map(|cluster| Outcome { name: cluster.name.clone(), ..Outcome::default() });
+    let outcomes = Mutex::new(outcomes.collect());
+    let fleet = Fleet { call, root, title, clusters: &clusters, stop: &stop, outcomes };
+    let plain = if call.has_events { Plain::Stdout } else { Plain::Log };
+    let is_quiet = ["retrieve", "status"].contains(&command) && !call.has_events;
+    let how = if is_quiet { shown::or_quiet(args) } else { shown::or_plain(args) };
+    shown::with(how, plain, |board| fleet.work(board))?;
+    let outcomes = fleet.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for outcome in outcomes.iter().filter(|outcome| is_quiet && !outcome.error.is_empty()) {
+        log::error!("{}: {}", outcome.name, outcome.error);
+    }
+    if stop.stopped() {
+        let is_open = |outcome: &&Outcome| outcome.code.is_none_or(|code| code == shown::INTERRUPTED);
+        let left = outcomes.iter().filter(is_open).count();
+        let again = match call.root() {
+            Some(root) if call.reports => format!("; `--resume {}` continues", root.display()),
+            _ => String::new(),
+        };
+        let text = format!("interrupted: {left} of {} clusters are not done{again}", clusters.len());
+        return Err(error::interrupted(text));
+    }
+    let bad = if call.reports {
+        results::of_clusters(args, &files, &outcomes)?
+    } else {
+        call.show(&outcomes)?;
+        0
+    };
+    let codes = outcomes.iter().filter_map(|outcome| outcome.code).chain([bad]);
+    Ok(codes.filter(|code| *code > 0).min().unwrap_or_default())
+}
+
+/// The meaning of the flags for each cluster.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    args: Args<'a>,
+    command: &'a str,
+    /// Whether processes report events.
+    has_events: bool,
+    /// Whether there is a merged report.
+    reports: bool,
+}
+
+impl<'a> Call<'a> {
+    fn new(args: Args<'a>, command: &'a str) -> Result<Self> {
+        let conflict = |flag: &str| Err(error::usage(format!("{flag} cannot be used with several clusters")));
+        for flag in ["kubeconfig", "context"].into_iter().filter(|flag| args.given(flag)) {
+            if flag == "context" || args.given("kubeconfigs") {
+                return conflict(&format!("--{flag}"));
+            }
+        }
+        for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
+            if args.text(flag) == Some(value) {
+                return conflict(&format!("--{flag} {value}"));
+            }
+        }
+        if args.on("local") {
+            return conflict("--local");
+        }
+        let is_run = ["run", "wait"].contains(&command);
+        let asked = |flags: &[&str]| is_run && flags.iter().any(|flag| args.given(flag));
+        let reports = asked(&["retrieve", "resume", "junit", "html", "certify", "fail-on"]);
+        let waits = command == "wait" || reports || asked(&["wait", "delete"]);
+        let is_dry = args.text("dry-run").is_some_and(|word| word != "none");
+        let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
+        Ok(Self { args, command, has_events, reports: reports && !is_dry })
+    }
+
+    /// The folder with those of the clusters, if they are kept.
+    fn root(&self) -> Option<&'a Path> {
+        let flags = ["resume", "retrieve", "dir"].into_iter();
+        flags
+            .filter(|flag| *flag != "resume" || self.reports)
+            .find_map(|flag| self.args.text(flag))
+            .map(Path::new)
+    }
+
+    fn is_json(&self) -> bool {
+        self.args.on("json") || ["output", "format"].iter().any(|flag| self.args.text(flag) == Some("json"))
+    }
+
+    /// Prints what each process has printed.
+    fn show(&self, outcomes: &[Outcome]) -> Result<()> {
+        if self.has_events {
+            return Ok(());
+        }
+        let word = self.args.text("output").filter(|_| self.command == "status");
+        if self.is_json() || word == Some("yaml") {
+            let document = outcomes.iter().map(|outcome| {
+                let printed = json::from_slice(outcome.printed.as_bytes()).unwrap_or_default();
+                json!({"cluster": outcome.name, "exit": outcome.code, "error": outcome.error, "document": printed})
+            });
+            return output::print(&form::document(word.unwrap_or("json"), &Value::Array(document.collect())));
+        }
+        if self.command == "status" {
+            let rows: Vec<_> = outcomes.iter().map(Outcome::row).collect();
+            let head = ["cluster", "status", "results", "failed", "message"];
+            let table = form::table(self.args, head, &rows);
+            let plain = || output::table(&[&[head.map(str::to_uppercase)], &rows[..]].concat(), false);
+            return output::print(&table.unwrap_or_else(plain));
+        }
+        for outcome in outcomes.iter().filter(|outcome| !outcome.printed.trim().is_empty()) {
+            // Scripts read the names of files.
+            if self.command != "retrieve" {
+                output::print(&format!("{}:\n", outcome.name))?;
+            }
+            output::data(&outcome.printed)?;
+        }
+        Ok(())
+    }
+}
+
+/// What has become of a cluster.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) name: String,
+    begun: bool,
+    /// The exit code of its process, once ended.
+    code: Option<u8>,
+    /// Why it is not 0.
+    pub(super) error: String,
+    scene: Scene,
+    printed: String,
+    /// The archive, once fetched.
+    pub(super) archive: Option<PathBuf>,
+}
+
+impl Outcome {
+    fn task(&self, has_events: bool) -> Task {
+        let mut task = match has_events {
+            true => self.scene.as_task(&self.name),
+            false => Task { name: self.name.clone(), unit: Unit::Once, total: 1, ..Task::default() },
+        };
+        let Some(code) = self.code else { return task };
+        let failed = code != 0 || self.scene.tasks.iter().any(|task| task.result == FAILED);
+        (task.over, task.note) = (true, String::new());
+        task.result = match code {
+            shown::INTERRUPTED => "interrupted",
+            _ if failed => FAILED,
+            _ if has_events => "done",
+            _ => "",
+        }
+        .into();
+        if !has_events {
+            (task.done, task.failed) = (1, u64::from(failed));
+        }
+        task
+    }
+
+    /// The row of `status`.
+    fn row(&self) -> [String; 5] {
+        let run = Run::parse(&self.printed).ok().filter(|_| !self.printed.is_empty());
+        let Some(run) = run else { return [&self.name, "unknown", "", "", &*self.error].map(str::to_owned) };
+        let task = of_run(&run, &About::default()).as_task(&self.name);
+        let message = run.message.or(run.error).unwrap_or_default();
+        let results = format!("{}/{}", task.done, task.total);
+        [self.name.clone(), run.status, results, task.failed.to_string(), message]
+    }
+}
+
+/// The work in all clusters.
+struct Fleet<'a> {
+    call: Call<'a>,
+    root: &'a Path,
+    title: String,
+    clusters: &'a [Cluster],
+    stop: &'a Stop,
+    /// In the order of the clusters.
+    outcomes: Mutex<Vec<Outcome>>,
+}
+
+impl Fleet<'_> {
+    fn work(&self, board: &Board) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let parallel = usize::try_from(self.call.args.number("parallel"))?.min(self.clusters.len());
+        let each = || -> Result<()> {
+            while !self.stop.stopped() {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(cluster) = self.clusters.get(at) else { break };
+                self.one(at, cluster, board)?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let start = |_| thread::Builder::new().name("cluster".into()).spawn_scoped(scope, each);
+            let threads = (0..parallel).map(start).collect::<Vec<_>>();
+            let join = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Result<()>>>| {
+                thread.context("cannot start a thread")?.join().unwrap_or(Ok(()))
+            };
+            threads.into_iter().map(join).fold(Ok(()), Result::and)
+        })
+    }
+
+    /// Fails only if the output is closed.
+    fn one(&self, at: usize, cluster: &Cluster, board: &Board) -> Result<()> {
+        let mut closed = Ok(());
+        let update = |change: &mut dyn FnMut(&mut Outcome)| {
+            let mut outcomes = self.lock();
+            change(&mut outcomes[at]);
+            let shown = board.show(self.scene(&outcomes));
+            if shown.is_err() {
+                self.stop.stop();
+            }
+            shown
+        };
+        update(&mut |outcome| outcome.begun = true)?;
+        let folder = self.root.join(&cluster.folder);
+        let ended = caught(|| {
+            self.process(cluster, &folder, &mut |line| {
+                closed = update(&mut |outcome| outcome.hear(line, self.call.has_events));
+            })
+        });
+        closed?;
+        update(&mut |outcome| {
+            let (code, error) = match &ended {
+                Ok((code, error)) => (*code, error.clone()),
+                Err(error) => (1, format!("{error:#}")),
+            };
+            outcome.error = if code == 0 { String::new() } else { error };
+            (outcome.code, outcome.archive) = (Some(code), outcome.scene.product.take().map(PathBuf::from));
+        })
+    }
+
+    /// Runs the process of a cluster; returns its exit code and its last message.
+    fn process(&self, cluster: &Cluster, folder: &Path, hear: &mut dyn FnMut(&str)) -> Result<(u8, String)> {
+        fs::create_dir_all(folder).at("cannot create", folder)?;
+        let mark = folder.join(MARK);
+        let resumes = self.call.reports && self.call.args.text("resume").is_some();
+        if resumes && let Ok(archive) = crate::report::locate(&folder.display().to_string()) {
+            hear(&crate::board::archive_event(&archive));
+            return Ok((0, String::new()));
+        }
+        // The run may have gone on without a command that watches it.
+        let command = if resumes && mark.exists() { "wait" } else { self.call.command };
+        let words = child::words(self.call.args, command, cluster, folder, &self.call);
+        let mut begun = false;
+        let ended = child::run(&words, &folder.join(LOG), self.stop, &mut |line| {
+            if self.call.reports && !std::mem::replace(&mut begun, true) {
+                // Without the mark, the run is only not found again.
+                let _ = fs::write(&mark, "");
+            }
+            hear(line);
+        });
+        if !self.stop.stopped() {
+            let _ = fs::remove_file(&mark);
+        }
+        ended
+    }
+
+    fn scene(&self, outcomes: &[Outcome]) -> Scene {
+        let mut troubles = Vec::<(&str, Vec<&str>)>::new();
+        for outcome in outcomes {
+            let own = outcome.scene.troubles.iter().map(|trouble| trouble.cause.as_str());
+            for cause in own.chain([outcome.error.as_str()]).filter(|cause| !cause.is_empty()) {
+                match troubles.iter_mut().find(|(known, _)| *known == cause) {
+                    Some((_, names)) => names.push(&outcome.name),
+                    None => troubles.push((cause, vec![&outcome.name])),
+                }
+            }
+        }
+        let trouble = |(cause, mut names): (&str, Vec<&str>)| {
+            names.dedup();
+            let more = names.len().saturating_sub(MAX_NAMED);
+            names.truncate(MAX_NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            Trouble { task: names.join(", ") + &more, places: Vec::new(), cause: cause.to_owned() }
+        };
+        let over = outcomes.iter().filter(|outcome| outcome.code.is_some()).count();
+        let begun = || outcomes.iter().filter(|outcome| outcome.begun);
+        let waiting = self.clusters.len() - begun().count();
+        let state = if over == self.clusters.len() { "over" } else { "at work" };
+        Scene {
+            title: self.title.clone(),
+            state: state.into(),
+            tasks: begun().map(|outcome| outcome.task(self.call.has_events)).collect(),
+            troubles: troubles.into_iter().map(trouble).collect(),
+            footer: vec![
+                format!("{over} of {} done, {waiting} waiting", self.clusters.len()),
+                "Ctrl-C ends this command, not the runs".into(),
+            ],
+            ..Scene::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Outcome>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outcome {
+    fn hear(&mut self, line: &str, has_events: bool) {
+        if !has_events || !self.scene.adopt(line) {
+            self.printed.push_str(line);
+        }
+    }
+}
