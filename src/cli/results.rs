@@ -195,10 +195,9 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
         "text" => many.write_text(&mut Terminal { look: look(args), out: &mut out })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
         "junit" => report::write_many_junit(&many, &mut out)?,
-        "html" => report::write_many_html(&many, &mut out)?,
         format => {
             return Err(error::usage(format!(
-                "several archives are shown side by side: --format must be text, json, junit, html or openmetrics, not {format}"
+                "several archives are shown side by side: --format must be text, json, junit or openmetrics, not {format}"
             )));
         }
     }
