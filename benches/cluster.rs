@@ -1,7 +1,8 @@
 //! Cost of a run over thousands of nodes for aggregator and API server, and of downloading a large archive over an unreliable
 //! connection for both ends. The cluster is the fake API server of the tests; everything measured is a separate process.
 //!
-//! `cargo bench --bench cluster -- [nodes] [retrieve]`; `NODES` and `MIB` say how many and how much (5000, 1024).
+//! `cargo bench --bench cluster -- [nodes] [retrieve]`; `NODES` and `MIB` set the number and size (5000, 1024). With `CHURN=1`,
+//! one percent of the nodes is not ready, and every minute one percent is deleted and another one joins.
 
 #![allow(
     clippy::unwrap_used,
@@ -52,6 +53,9 @@ fn nodes(count: usize) {
     let names: Vec<String> = (0..count).map(|number| format!("node-{number:05}.example.internal")).collect();
     let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
     let cluster = Cluster::new(&nodes).daemon_sets().plugin("bench", "DaemonSet", "");
+    let churned = count * number("CHURN", 0) / 100;
+    let (dead, living) = nodes.split_at(churned);
+    dead.iter().for_each(|node| put_node(&cluster, node, "Unknown"));
     let largest = Arc::new(AtomicUsize::new(0));
     let seen = largest.clone();
     cluster.api.controller(move |_, change| {
@@ -81,13 +85,14 @@ fn nodes(count: usize) {
     );
 
     let before = cluster.api.requests().len();
-    let (next, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (next, lost, joined) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let started = Instant::now();
-    let peak = AtomicU64::new(0);
+    let (peak, age) = (AtomicU64::new(0), AtomicU64::new(0));
+    let published = || cluster.api.count("PATCH /api/v1/namespaces/sonobuoy/pods/sonobuoy");
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
-                while let Some(node) = nodes.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(node) = living.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if worker.send(node) != 200 {
                         lost.fetch_add(1, Ordering::Relaxed);
                     }
@@ -95,7 +100,32 @@ fn nodes(count: usize) {
                 }
             });
         }
+        scope.spawn(|| {
+            let (mut last, mut since) = (published(), Instant::now());
+            while next.load(Ordering::Relaxed) < living.len() {
+                pause(Duration::from_millis(100));
+                age.fetch_max(since.elapsed().as_millis() as u64, Ordering::Relaxed);
+                if std::mem::replace(&mut last, published()) != last {
+                    since = Instant::now();
+                }
+                // Among the last to send.
+                let number = joined.load(Ordering::Relaxed);
+                if number < churned * started.elapsed().as_secs() as usize / 60 {
+                    cluster.api.remove(&format!("/api/v1/nodes/{}", living[living.len() - 1 - number]));
+                    let node = format!("joined-{number}");
+                    put_node(&cluster, &node, "True");
+                    cluster.api.put(
+                        &cluster.path(&format!("joined-{number}")),
+                        json!({"metadata": {"labels": cluster.pods("bench")[0]["metadata"]["labels"]}, "spec": {"nodeName": node},
+                            "status": {"phase": "Running"}}),
+                    );
+                    joined.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
     });
+    let (age, joined) = (age.into_inner(), joined.into_inner());
+    (0..joined).for_each(|number| drop(worker.send(&format!("joined-{number}"))));
     let took = started.elapsed();
     let busy = cluster.api.requests().split_off(before);
     println!(
@@ -125,15 +155,23 @@ fn nodes(count: usize) {
     let archive = cluster.archive();
     let results = archive.names().filter(|name| name.ends_with("/r.txt")).count();
     let errors = archive.names().filter(|name| name.contains("/errors/")).count();
-    println!("{results} results and {errors} errors in the archive");
-    println!("aggregator's peak RSS {:.1} MiB (limit 64)", peak as f64 / 1024.0);
+    println!("{results} results and {errors} errors in the archive, with {joined} nodes that joined");
+    println!("status at most {:.1} s old (limit 5)", age as f64 / 1000.0);
+    let limit = if churned > 0 { 128 } else { 64 };
+    println!("aggregator's peak RSS {:.1} MiB (limit {limit})", peak as f64 / 1024.0);
     println!(
         "largest status annotation {:.1} KiB (limit 200)",
         largest.load(Ordering::Relaxed) as f64 / 1024.0
     );
-    if code != 0 || results != count {
+    if code != 0 || results + errors < count + joined {
         println!("{said}");
     }
+}
+
+/// Puts a node in place whose condition has this status since long ago.
+fn put_node(cluster: &Cluster, name: &str, ready: &str) {
+    let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-02T11:55:54Z"});
+    cluster.api.put(&format!("/api/v1/nodes/{name}"), json!({"status": {"conditions": [condition]}}));
 }
 
 fn retrieve(mib: usize) {

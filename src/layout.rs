@@ -75,7 +75,7 @@ pub(crate) const AUTHORITY: &str = "authority.pem";
 pub(crate) const IDENTITY: &str = "identity";
 /// Next to the folders of runs: the uid of the pod whose run is complete.
 pub(crate) const COMPLETE: &str = "complete";
-/// Next to them: the last status of a complete run.
+/// Next to them: the last status of a complete run, or a status that the annotation of the pod cannot hold.
 pub(crate) const LAST_STATUS: &str = "status.json";
 /// Next to them: archives of earlier runs.
 pub(crate) const EARLIER: &str = "earlier";

@@ -68,6 +68,8 @@ pub(crate) const STATUS_PORT: u16 = 8443;
 pub(crate) const RUNS_DIR: &str = "/tmp/sonobuoy";
 /// Folder of results in a plugin's pod.
 pub(crate) const RESULTS_DIR: &str = "/tmp/sonobuoy/results";
+/// Path of the results of an unfinished run at the status service, below that of the archive.
+pub(crate) const PARTIAL_RESULTS: &str = "/partial";
 /// Folder of the definition's files in a plugin's pod.
 pub(crate) const PLUGIN_CONFIG_DIR: &str = "/tmp/sonobuoy/config";
 /// Folder of registry credentials for the e2e tests.

@@ -1,11 +1,11 @@
 //! Nodes that are lost during a run, against the fake API server.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::api_server::ApiServer;
+use crate::support::api_server::{ApiServer, ExecAnswer};
 use crate::support::cluster::{AGGREGATOR, Cluster, Worker, aggregator_pod, namespace, status, untouched};
 use crate::support::{Folder, Sonobuoy};
 
@@ -496,5 +496,90 @@ fn invalid_waves_are_rejected_with_their_place() {
             .run_any()
             .stderr;
         assert!(flag.contains("from 1% to 100%"), "{flag}");
+    }
+}
+
+/// Runs the commands that are sent to the aggregator's container, on the folder of its runs.
+fn container(cluster: &Cluster) {
+    let runs = cluster.folder.join("runs");
+    cluster.api.on_exec(move |exec| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
+        let done = command.arg("splat").arg(&runs).args(&exec.command[3..]).output().unwrap();
+        match done.status.code() {
+            Some(0) => ExecAnswer::ok(done.stdout),
+            code => ExecAnswer::failed(code.unwrap_or(-1), done.stderr),
+        }
+    });
+}
+
+#[test]
+fn results_so_far_are_shown_at_any_time() {
+    let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
+    container(&cluster);
+    let aggregator = cluster.start("");
+    let worker = cluster.worker("p");
+    assert_eq!(worker.send("a"), 200);
+    let config = cluster.folder.join("kubeconfig");
+    let run = |words: &str| Sonobuoy::new(words).arg("--kubeconfig").arg(&config);
+    let shown = run("results --live --format json").run_any();
+    let report: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let plugin = &report["plugins"][0];
+    assert_eq!((&report["unfinished"], &plugin["nodes"][0]["name"]), (&json!(true), &json!("a")), "{report}");
+    assert_eq!(plugin["nodes"].as_array().unwrap().len(), 1, "only complete results: {report}");
+    assert!(shown.stderr.contains("the run has not ended"), "{}", shown.stderr);
+    let page = run("results --live --format html").run_any().stdout;
+    assert!(page.contains("the run continues"), "{page}");
+    run("results --live -m summary").stdout_has("the run continues").run_any();
+    assert_eq!(worker.send("b"), 200);
+    aggregator.ends_well();
+    let report: Value = serde_json::from_str(&run("results --live --format json").run_any().stdout).unwrap();
+    assert_eq!(
+        (&report["unfinished"], &report["plugins"][0]["total"]),
+        (&Value::Null, &json!(2)),
+        "{report}"
+    );
+}
+
+#[test]
+fn every_node_of_a_large_cluster_is_in_the_whole_status() {
+    let names: Vec<String> =
+        (0..1_500).map(|number| format!("node-{number:05}.{}", "x".repeat(99))).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let cluster = Cluster::new(&names).plugin("p", "Nodes", "  waves: {parallel: 1}\n");
+    container(&cluster);
+    let _aggregator = cluster.start("");
+    cluster.wait_for_status(|status| status["plugins"].is_array());
+    assert_eq!(cluster.status()["truncated"], true);
+    let config = cluster.folder.join("kubeconfig");
+    let entries = |words: &str| {
+        let said = Sonobuoy::new(words).arg("--kubeconfig").arg(&config).run_any();
+        let status: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{}", said.stderr));
+        status["plugins"].as_array().unwrap().len()
+    };
+    assert_eq!(entries("status --json --all"), names.len());
+    assert!(entries("status --json") < names.len());
+}
+
+#[test]
+fn enough_nodes_are_a_success() {
+    let cluster = Cluster::new(&["a", "b", "c"]).daemon_sets().plugin("p", "DaemonSet", "");
+    not_ready(&cluster.api, "b", "2026-01-02T11:55:54Z");
+    let aggregator = cluster.start("");
+    let worker = cluster.worker("p");
+    assert_eq!((worker.send("a"), worker.send("c")), (200, 200));
+    aggregator.ends_well();
+    let path = std::fs::read_dir(cluster.folder.join("runs")).unwrap().map(|entry| entry.unwrap().path());
+    let path = path.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "gz")).unwrap();
+    for (flags, code) in [
+        ("--fail-on failed", 3),
+        ("--min-success 67%", 3),
+        ("--min-success 66%", 0),
+        ("--min-success 66 --fail-on unknown", 0),
+    ] {
+        Sonobuoy::new(&format!("results {flags}")).arg(&path).status(code).run_any();
+    }
+    for share in ["0", "0%", "101%", "-1", "most"] {
+        let said = Sonobuoy::new("results --min-success").arg(share).arg(&path).status(1).run_any().stderr;
+        assert!(said.contains("from 1% to 100%"), "{said}");
     }
 }

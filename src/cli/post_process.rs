@@ -8,14 +8,21 @@ use std::path::Path;
 use super::flag::Args;
 use super::output;
 use crate::layout;
+use crate::plugin::Driver;
 use crate::process::{self, Expected, Rules};
 use base::at::At as _;
 use base::visible;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    let dir = args.text("dir").context("no folder given")?;
-    let archive = Path::new(dir);
+    for (name, status) in process(Path::new(args.text("dir").context("no folder given")?))? {
+        output::print(&format!("{}\n", visible::line(&format!("{name}: {status}"))))?;
+    }
+    Ok(0)
+}
+
+/// Writes the items of every plugin; returns the plugins and their statuses.
+pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let expected: Vec<Expected> = fs::read(archive.join(layout::RECEIVED))
         .ok()
         .and_then(|list| serde_json::from_slice(&list).ok())
@@ -35,6 +42,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         }
     }
     names.sort_unstable();
+    let mut outcomes = Vec::new();
     let wholes: Vec<Option<String>> = names.iter().map(|name| whole(&dir.join(name))).collect();
     for name in names.iter().zip(&wholes).filter_map(|(name, whole)| whole.is_none().then_some(name)) {
         let plugin = dir.join(name);
@@ -42,13 +50,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         let own = names.iter().zip(&wholes).filter(|(_, whole)| whole.as_ref() == Some(&rules.name));
         let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
         (rules.attempts, rules.parts) = own.partition(|part| layout::is_attempt(part, &rules.name));
-        let outcome = process::process(&plugin, &rules)?;
-        output::print(&format!(
-            "{}\n",
-            visible::line(&format!("{}: {}", name.to_string_lossy(), outcome.status))
-        ))?;
+        outcomes.push((name.to_string_lossy().into_owned(), process::process(&plugin, &rules)?.status));
     }
-    Ok(0)
+    Ok(outcomes)
 }
 
 /// The rules in the stored definition.
@@ -64,7 +68,7 @@ fn rules(dir: &Path, name: &str) -> Rules {
         name: if text("plugin-name").is_empty() { name } else { text("plugin-name") }.to_owned(),
         per_node: match text("driver") {
             "" => looks_per_node(dir),
-            driver => driver.eq_ignore_ascii_case("daemonset"),
+            driver => Driver::parse(driver).is_some_and(Driver::is_per_node),
         },
         format: text("result-format").to_owned(),
         files: files.into_iter().flatten().filter_map(|file| file.as_str().map(str::to_owned)).collect(),

@@ -103,14 +103,23 @@ pub(crate) fn report(
     annotate::annotate(args, &report);
     outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, out))?;
     shown.at("cannot show all of", &path)?;
-    let code = ending(report.ending(limit(args)));
+    let code = ending(verdict(args, &report));
     let judged = outputs.submission.as_ref().map(|submission| submission.judge(&path)).transpose()?;
     Ok(judged.unwrap_or_default().max(code))
 }
 
-/// The value of `--fail-on`.
+/// The value of `--fail-on`; `--min-success` implies `failed`.
 pub(crate) fn limit(args: Args<'_>) -> &str {
-    args.text("fail-on").unwrap_or("never")
+    match args.text("fail-on").unwrap_or("never") {
+        "never" if args.given("min-success") => "failed",
+        limit => limit,
+    }
+}
+
+/// The exit code that both flags ask for, with its reason.
+pub(super) fn verdict(args: Args, report: &Report<'_>) -> Option<(u8, String)> {
+    let percent = u64::try_from(args.number("min-success")).ok().filter(|percent| *percent > 0);
+    report.ending(limit(args), percent)
 }
 
 /// Prints the reason of an exit code other than 0.

@@ -1,5 +1,6 @@
 //! `sonobuoy results`: shows an archive, as text or for programs.
 
+use std::fs::File;
 use std::io::{IsTerminal as _, Write};
 use std::path::Path;
 
@@ -9,14 +10,16 @@ use super::annotate::{self, annotate};
 use super::clusters::Outcome;
 use super::error::{self, invalid};
 use super::flag::Args;
-use super::report::{Outputs, ending, limit, look};
+use super::report::{Outputs, ending, limit, look, verdict};
 use super::retrieve::fetch;
-use super::{cluster, output, shown};
+use super::{cluster, output, post_process, shown, status};
+use crate::layout;
 use crate::remote::{Failure, Retrieval, seal};
 use crate::report::{
     self, Archive, Depth, Diff, Facts, Look, Many, Mode, Objects, Report, Terminal, View, write_json,
 };
-use base::{near, temp};
+use base::at::At as _;
+use base::{archive, near, temp};
 
 /// The value of `--facts` for all facts, not only those in tables.
 const ALL: &str = "all";
@@ -33,7 +36,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         return Err(error::usage(format!("archive `{word}` does not exist; did you mean `results diff`?")));
     }
     let mode = args.text("mode").map_or(Ok(Mode::Report), mode)?;
-    let fetched = args.on("from-cluster").then(|| from_cluster(args)).transpose()?;
+    let fetched = (args.on("from-cluster") || args.on("live")).then(|| from_cluster(args)).transpose()?;
     let archives: Vec<&str> =
         args.all("archive").chain(fetched.iter().map(|(_, path)| path.as_str())).collect();
     for archive in archives.iter().filter_map(|name| report::locate(name).ok()) {
@@ -54,18 +57,37 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     Ok(ending(ended))
 }
 
-/// The archive of the run in the cluster, in a temporary folder.
+/// The archive of the run in the cluster, or its results so far, in a temporary folder.
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(args)?.under(&stop);
     let namespace = cluster::namespace_of_run(args)?;
+    let service = status::service(args, &namespace, false)?;
+    let client = match cluster::client(args) {
+        Err(_) if service.is_some() => None,
+        client => Some(client?.under(&stop)),
+    };
     let folder = temp::Folder::new().context("cannot create a temporary folder")?;
-    let retrieval =
-        Retrieval { client: Some(&client), keep_seal: false, ..Retrieval::new(&namespace, &folder) };
+    let retrieval = Retrieval {
+        client: client.as_ref(),
+        service: service.as_ref(),
+        partial: args.on("live"),
+        keep_seal: false,
+        ..Retrieval::new(&namespace, &folder)
+    };
     let paths = fetch(args, &retrieval, &stop).map_err(Failure::into_error)?;
     // A persistent claim holds the archives of all runs; names begin with the time.
-    let newest = paths.iter().max().context("the run has no archive yet")?.display().to_string();
-    Ok((folder, newest))
+    let newest = paths.iter().max().context("the run has no archive yet")?;
+    if !args.on("live") {
+        return Ok((folder, newest.display().to_string()));
+    }
+    let unpacked = folder.join("live");
+    let file = File::open(newest).at("cannot read", newest)?;
+    archive::unpack(file, &unpacked, &archive::Limits::default()).at("cannot unpack", newest)?;
+    if !unpacked.join(layout::INFO).exists() {
+        post_process::process(&unpacked)?;
+        log::warn!("the run has not ended; the report covers the results so far");
+    }
+    Ok((folder, unpacked.display().to_string()))
 }
 
 /// Whether to print the text report: requested, or by default on a terminal.
@@ -125,7 +147,7 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
         format => return Err(error::usage(format!("--format {format} needs --facts"))),
     }
     out.flush()?;
-    Ok(report.ending(limit(args)))
+    Ok(verdict(args, &report))
 }
 
 /// Prints facts as a table, CSV or JSON.
@@ -152,7 +174,7 @@ fn add(
         let opened = Archive::open(archive, only("plugin"), Depth::Nodes)?;
         let mut report = Report::read(&opened, only("node"))?;
         many.add(&mut report, cluster)?;
-        anyhow::Ok(report.ending(limit(args)))
+        anyhow::Ok(verdict(args, &report))
     };
     let ended = add().with_context(|| format!("could not process archive: {archive}"))?;
     // 3 (something failed) is worse than 4.

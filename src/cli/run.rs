@@ -294,7 +294,7 @@ fn warn_of_idle_flags(args: Args) {
     if args.given("local-nodes") {
         log::warn!("--local-nodes does nothing without --local");
     }
-    let waits = ["wait", "retrieve", "junit", "html", "certify", "delete", "fail-on"];
+    let waits = ["wait", "retrieve", "junit", "html", "certify", "delete", "fail-on", "min-success"];
     let idle = named(&["output", "wait-output"]);
     let waits = !named(&waits).is_empty() || args.given("upload") && args.given("file");
     if !waits && !idle.is_empty() {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use super::flag::Args;
 use super::output;
-use crate::layout;
+use crate::{layout, pipeline};
 use base::archive;
 use base::at::At as _;
 
@@ -14,7 +14,13 @@ use base::at::At as _;
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let folder = Path::new(args.text("dir").unwrap_or_default());
     if args.on("partial") {
-        partial(folder)?;
+        pipeline::pack_partial(folder, output::stdout())?;
+        return Ok(0);
+    }
+    if args.on("status") {
+        let path = folder.join(layout::LAST_STATUS);
+        let mut file = std::fs::File::open(&path).at("cannot read", &path)?;
+        std::io::copy(&mut file, &mut output::stdout()).context("sending the status")?;
         return Ok(0);
     }
     // Clients treat an archive without entries as an unfinished run.
@@ -34,20 +40,4 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let offset = u64::try_from(args.number("offset"))?;
     archive::bundle(&files, offset, output::stdout()).context("sending the archives")?;
     Ok(0)
-}
-
-/// Packs the folder of the run in its current state.
-fn partial(folder: &Path) -> anyhow::Result<()> {
-    let entries = std::fs::read_dir(folder).at("cannot read", folder)?;
-    let mut runs: Vec<_> =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.join(layout::META).is_dir()).collect();
-    runs.sort();
-    let Some(run) = runs.pop() else {
-        bail!(
-            "there is no run under way in `{}`; a finished one is fetched without --partial",
-            folder.display()
-        );
-    };
-    archive::pack(&run, None, output::stdout()).at("cannot pack", &run)?;
-    Ok(())
 }

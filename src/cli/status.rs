@@ -14,6 +14,7 @@ use crate::board::{About, Board};
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, Credentials};
 use crate::remote::state::{Source, State};
+use crate::remote::whole_status;
 use crate::{layout, status};
 use base::json::{self, json};
 use base::stop::Stop;
@@ -30,12 +31,18 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     }
     let word = args.text("output").filter(|_| !watched);
     let form = Form {
-        all: args.on("show-all") || word == Some("wide"),
-        json: args.on("json") || word == Some("json"),
+        all: args.on("show-all") || args.on("all") || word == Some("wide"),
+        json: args.on("json") && !args.on("show-all") || word == Some("json"),
     };
     let source = source(args, service(args, namespace, false)?.as_ref(), watched, &Stop::new())?;
     // A missing run is an error, also with `--watch`.
-    let state = source.read(namespace)?;
+    let mut state = source.read(namespace)?;
+    if let (State::Told(run), Some(client)) = (&mut state, source.cluster())
+        && run.truncated
+        && args.on("all")
+    {
+        *run = status::Run { started: run.started, ..whole_status(client, namespace)? };
+    }
     if watched {
         shown::stop_on_interrupt(source.stop())?;
         let per_test = args.text("estimate-from").map(|archive| run_args::per_test(archive, &|_| true));
@@ -155,7 +162,7 @@ struct Form {
 
 impl Form {
     fn text(self, state: &State) -> Result<String> {
-        if self.json && !self.all {
+        if self.json {
             return Ok(format!("{}\n", json::line(&state.document())));
         }
         let run = match state {

@@ -179,6 +179,7 @@ fn internal() -> [Command; 4] {
             number("offset", "BYTES", "Skip this many bytes", 0..=i64::MAX).default_value("0"),
             switch("partial", "Pack what has arrived so far of an unfinished run"),
             switch("seals", "Write the seals of the archives instead"),
+            switch("status", "Write the latest status that was too large for the pod's annotation"),
         ]),
         command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
             .arg(argument("dir", "DIR", "Unpacked archive").required(true)),
@@ -404,6 +405,7 @@ fn afterwards() -> [Arg; 10] {
         text("product", "FILE", "With --certify: description of the product (YAML)"),
         switch("delete", "Remove the run from the cluster"),
         fail_on(),
+        min_success(),
         annotations(),
     ]
     .map(|arg| arg.help_heading(AFTERWARDS))
@@ -686,6 +688,18 @@ fn color() -> Arg {
         .default_value("auto")
 }
 
+fn min_success() -> Arg {
+    text(
+        "min-success",
+        "PERCENT",
+        "Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in 95%, has passed",
+    )
+    .value_parser(|word: &str| {
+        let number = word.strip_suffix('%').unwrap_or(word).parse::<i64>().ok();
+        number.filter(|number| (1..=100).contains(number)).ok_or("write a share from 1% to 100%")
+    })
+}
+
 fn fail_on() -> Arg {
     choice(
         "fail-on",
@@ -782,6 +796,10 @@ fn status() -> Command {
             namespace(),
             switch("show-all", "Show one line for each plugin and node"),
             switch("json", "Print the status document as JSON"),
+            switch(
+                "all",
+                "Show every node; with --json, also of a run whose status exceeds the size of an annotation",
+            ),
             switch("watch", "Keep showing changes until the run is over").short('w'),
             choice(
                 "output",
@@ -874,10 +892,13 @@ fn results() -> Command {
                 "Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several give a table",
             )
             .num_args(1..)
-            .required_unless_present("from-cluster"),
+            .required_unless_present_any(["from-cluster", "live"]),
             switch("from-cluster", "Fetch the archive of the run in the cluster, and report on it")
                 .conflicts_with("archive"),
-            text("namespace", "NAME", "With --from-cluster: namespace of the run"),
+            switch("live", "Report on the results that an unfinished run in the cluster has so far")
+                .conflicts_with_all(["archive", "from-cluster"]),
+            text("namespace", "NAME", "With --from-cluster and --live: namespace of the run"),
+            credentials(),
             text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'),
             text("mode", "WORD", "How much to print: summary (the default on a terminal), report, detailed, dump or readable")
                 .short('m')
@@ -898,6 +919,7 @@ fn results() -> Command {
             ),
             color(),
             fail_on(),
+            min_success(),
             annotations(),
         ])
         .args(cluster())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Change, Plan, Split};
+use super::{Change, Plan, Split, harden};
 use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
@@ -23,6 +23,9 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
         if plan.run.force_image_pull_policy {
             plugin.set_pull_policy(&plan.run.image_pull_policy);
         }
+    }
+    if plan.harden && !harden::is_original(&plan.run.worker_image) {
+        plugins.iter_mut().for_each(builtin::end_with_result);
     }
     for change in &plan.changes {
         apply(change, &mut plugins);

@@ -359,22 +359,20 @@ impl Cluster<'_> {
             }
             let (mut ids, others) =
                 driver::cluster::expected(definition, &self.config, &nodes, &self.config.uuid);
-            if definition.config.driver == plugin::Driver::Nodes {
-                if ids.is_empty() {
-                    let why = others.first_key_value().map(|(node, why)| format!(": on `{node}`, {why}"));
-                    let why = format!("no node was chosen{}", why.unwrap_or_default());
-                    failures.push(Failure::new(global.clone(), why));
-                    ids.push(global);
-                }
-                if !others.is_empty() {
-                    log::info!(
-                        "plugin `{name}`: {} of {} nodes are excluded, listed in `{}`",
-                        others.len(),
-                        nodes.len(),
-                        layout::EXCLUDED
-                    );
-                    excluded.insert(name, others);
-                }
+            if definition.config.driver == plugin::Driver::Nodes && ids.is_empty() {
+                let why = others.first_key_value().map(|(node, why)| format!(": on `{node}`, {why}"));
+                let why = format!("no node was chosen{}", why.unwrap_or_default());
+                failures.push(Failure::new(global.clone(), why));
+                ids.push(global);
+            }
+            if !others.is_empty() {
+                log::info!(
+                    "plugin `{name}`: {} of {} nodes are excluded, listed in `{}`",
+                    others.len(),
+                    nodes.len(),
+                    layout::EXCLUDED
+                );
+                excluded.insert(name, others);
             }
             expected.push(ids);
         }

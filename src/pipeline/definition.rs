@@ -1,7 +1,7 @@
 //! Metadata of a plugin in the folder of a run: its definition, and the parts and attempts merged into its results.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -15,12 +15,11 @@ use crate::process::{Expected, Rules};
 use base::at::At as _;
 use base::json::json;
 
-/// Writes the definition of a plugin into its folder, which this returns.
-pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path) -> anyhow::Result<PathBuf> {
+/// Writes the definition of a plugin into its folder.
+pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path) -> anyhow::Result<()> {
     let dir = run_dir.join(layout::plugin(plugin.definition.name()));
     fs::create_dir_all(&dir).at("cannot create", &dir)?;
-    write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))?;
-    Ok(dir)
+    write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))
 }
 
 /// Rules for reading the results of a plugin, with those of its parts and attempts.

@@ -9,6 +9,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::definition;
 use super::retry::Retries;
 use crate::aggregator::{Aggregator, Waited};
 use crate::board;
@@ -54,6 +55,10 @@ pub(super) fn launch(
 ) {
     let mut groups: BTreeMap<i64, Vec<&Plugin<'_>>> = BTreeMap::new();
     for plugin in retries.plugins {
+        // Explains the plugin's results, also before the end.
+        if let Err(error) = definition::describe(plugin, retries.config, retries.run_dir) {
+            log::error!("plugin `{}`: {error:#}", plugin.definition.name());
+        }
         groups.entry(plugin.definition.config.order).or_default().push(plugin);
     }
     for (order, mut group) in groups {

@@ -1,4 +1,4 @@
-//! The step between the last result and the archive: processes what plugins sent, and writes their definitions.
+//! The step between the last result and the archive: processes what plugins sent.
 
 use anyhow::ensure;
 
@@ -10,14 +10,12 @@ use crate::item::FAILED;
 use crate::{layout, process};
 use base::stop::caught;
 
-/// Processes the results of all plugins, and writes their definitions. Those of parts and attempts become part of another
-/// plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
+/// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
 /// plugins that could not be processed, which does not affect the others.
 pub(super) fn process(aggregator: &Aggregator, retries: &Retries<'_>) -> usize {
     let mut errors = aggregator.verify();
     for plugin in retries.plugins {
-        let processed = definition::describe(plugin, retries.config, retries.run_dir);
-        if let Err(error) = process_one(aggregator, plugin, retries).and(processed) {
+        if let Err(error) = process_one(aggregator, plugin, retries) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
             errors += 1;
         }

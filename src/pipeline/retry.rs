@@ -98,7 +98,7 @@ impl Retries<'_> {
     /// The tests that have failed in every attempt so far.
     fn failed(&self, aggregator: &Aggregator, plugin: &Plugin<'_>) -> anyhow::Result<BTreeSet<String>> {
         let dir = self.run_dir.join(layout::plugin(plugin.definition.name()));
-        if !dir.is_dir() {
+        if ![layout::RESULTS, layout::ERRORS].iter().any(|part| dir.join(part).is_dir()) {
             return Ok(BTreeSet::new());
         }
         let rules = definition::rules(aggregator, plugin, self.plugins, self.attempts, self.config);

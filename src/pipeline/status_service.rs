@@ -1,11 +1,13 @@
 //! Publication of the status: in the annotation of the aggregator's pod, and by a second server, which gives status and
 //! archive to any client with the run's status credentials.
 //!
-//! The server computes the status document for each request, so that it depends neither on the annotation nor on the API server. Serves `GET /status`, `GET /metrics`, `GET /results`, the latter with ranges, and the two parts of the archive's seal. Knows nothing about
-//! workers: they have another authority, so certificates of one server do not work with the other. Runs on its caller's
-//! thread.
+//! The server computes the status document for each request, so that it depends neither on the annotation nor on the API
+//! server. Serves `GET /status`, `GET /metrics`, `GET /results` with ranges, the two parts of the archive's seal, and
+//! `GET /results/partial`. Knows nothing about workers: they have another authority, so certificates of one server do not work
+//! with the other. Runs on its caller's thread.
 
 use std::fs::File;
+use std::io::Seek as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,9 +16,9 @@ use serde_json::Value;
 
 use super::annotation::shorten;
 use super::events::Events;
-use super::metrics;
+use super::{metrics, pack_partial};
 use crate::backplane::{Identity, server_config};
-use crate::names::ANNOTATION_STATUS;
+use crate::names::{ANNOTATION_STATUS, PARTIAL_RESULTS};
 use crate::{layout, status};
 use base::at::At as _;
 use base::http::{Request, Response, Server};
@@ -24,6 +26,7 @@ use base::json::json;
 use base::kube::{self, Resource};
 use base::openmetrics;
 use base::stop::Stop;
+use base::temp;
 use client::protocol::GZIP;
 
 type Source = Arc<dyn Fn() -> status::Run + Send + Sync>;
@@ -61,9 +64,14 @@ impl StatusService {
     }
 
     fn answer(&self, request: &Request<'_>) -> Response {
-        let seal = layout::SEAL.iter().find(|ending| request.path.strip_prefix("/results") == Some(ending));
-        if !["/status", "/metrics", "/results"].contains(&&*request.path) && seal.is_none() {
-            return Response::text(404, "no such path; there are /status, /metrics and /results");
+        let part = request.path.strip_prefix("/results").filter(|part| !part.is_empty());
+        let seal = layout::SEAL.iter().find(|ending| part == Some(ending));
+        let is_partial = part == Some(PARTIAL_RESULTS);
+        if !["/status", "/metrics", "/results"].contains(&&*request.path) && seal.is_none() && !is_partial {
+            return Response::text(
+                404,
+                "no such path; there are /status, /metrics, /results and /results/partial",
+            );
         }
         if !["GET", "HEAD"].contains(&&*request.method) {
             return Response::empty(405).header("allow", "GET, HEAD");
@@ -75,6 +83,9 @@ impl StatusService {
         }
         if request.path == "/metrics" {
             return Response::bytes(200, openmetrics::CONTENT_TYPE, metrics::text(&status));
+        }
+        if is_partial {
+            return self.partial().unwrap_or_else(|error| Response::text(404, format_args!("{error:#}")));
         }
         let archive = status.archive;
         if status.status != status::COMPLETE || archive.name.is_empty() {
@@ -100,6 +111,15 @@ impl StatusService {
     }
 }
 
+impl StatusService {
+    /// The results so far, by way of a file without a name, since their packed size is unknown.
+    fn partial(&self) -> Result<Response> {
+        let mut file = pack_partial(&self.folder, temp::file(&self.folder)?)?;
+        file.rewind()?;
+        Ok(Response::file(file, GZIP, None)?.header("cache-control", "no-store"))
+    }
+}
+
 /// Where the status is published.
 #[derive(Clone)]
 pub(super) struct StatusPublisher<'a> {
@@ -118,6 +138,10 @@ impl StatusPublisher<'_> {
     pub(super) fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
         let Some(pod) = &self.pod else { return Ok(()) };
         let short = shorten(announced(status.clone(), self.uploads));
+        if short.truncated {
+            // `status --json --all` reads it.
+            self.keep(status);
+        }
         let patch =
             json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
         self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
@@ -228,6 +252,18 @@ mod tests {
             assert!(metrics.ends_with("# EOF\n"), "{metrics}");
             assert_eq!(text(&get("/results")), Err(Some(404)), "there is no archive yet");
             assert_eq!(text(&get("/else")), Err(Some(404)));
+            assert_eq!(text(&get("/results/partial")), Err(Some(404)), "there is no run");
+            let result = folder.join("run/plugins/p/results/global");
+            std::fs::create_dir_all(folder.join("run/meta")).unwrap();
+            std::fs::create_dir_all(&result).unwrap();
+            std::fs::write(result.join("r.txt"), "so far").unwrap();
+            let unpacked = folder.join("unpacked");
+            let partial = own.stream(&get("/results/partial"), None).unwrap();
+            base::archive::unpack(partial, &unpacked, &base::archive::Limits::default()).unwrap();
+            assert_eq!(
+                std::fs::read_to_string(unpacked.join("plugins/p/results/global/r.txt")).unwrap(),
+                "so far"
+            );
             assert_eq!(text(&kube::Request::raw(Method::Delete, "/status")), Err(Some(405)));
             let archive =
                 status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };

@@ -1,6 +1,7 @@
 //! Definitions built into the program: those in plugins.d.
 
 use super::{Definition, Driver, read};
+use crate::names::OWN_IMAGE;
 
 /// The end-to-end tests of Kubernetes.
 pub(crate) const E2E: &str = "e2e";
@@ -76,9 +77,35 @@ pub(crate) fn without_image(name: &str) -> Option<Definition> {
     Some(own)
 }
 
+/// Runs a plugin of this program's image in pods that end with its result, instead of those of a DaemonSet, which sleep.
+pub(crate) fn end_with_result(definition: &mut Definition) {
+    let is_own = definition.config.driver == Driver::DaemonSet && definition.spec["image"] == OWN_IMAGE;
+    let Some(command) = definition.spec["command"].as_array_mut().filter(|_| is_own) else { return };
+    let words = command.len();
+    if command.first().is_some_and(|program| program == OWN_PROGRAM) {
+        command.retain(|word| word != "--sleep=-1");
+    }
+    if command.len() < words {
+        definition.config.set_driver(Driver::Nodes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_plugins_need_not_sleep() {
+        for (name, driver) in
+            [("host-facts", Driver::Nodes), (SYSTEMD_LOGS, Driver::DaemonSet), (E2E, Driver::Job)]
+        {
+            let mut definition = named(name).unwrap();
+            end_with_result(&mut definition);
+            assert_eq!(definition.config.driver, driver, "{name}");
+            assert!(!definition.spec.to_string().contains("--sleep") || driver != Driver::Nodes, "{name}");
+            assert!(definition.to_yaml().contains(&format!("driver: {}", driver.name())), "{name}");
+        }
+    }
 
     #[test]
     fn examples_can_be_read_under_any_name() {

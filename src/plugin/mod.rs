@@ -151,6 +151,11 @@ impl Config {
     pub(crate) fn has_worker(&self) -> bool {
         self.worker == Worker::Beside
     }
+
+    pub(crate) fn set_driver(&mut self, driver: Driver) {
+        self.driver = driver;
+        self.driver_spelling = driver.name().to_owned();
+    }
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -207,14 +212,9 @@ impl Driver {
 impl Definition {
     /// A minimal definition.
     pub(crate) fn new(name: impl Into<String>, driver: Driver, spec: Value) -> Self {
-        let driver_spelling = driver.name().to_owned();
-        Self {
-            config: Config { driver, driver_spelling, plugin_name: name.into(), ..Config::default() },
-            spec,
-            pod_spec: None,
-            extra_volumes: Vec::new(),
-            config_map: BTreeMap::new(),
-        }
+        let mut config = Config { plugin_name: name.into(), ..Config::default() };
+        config.set_driver(driver);
+        Self { config, spec, pod_spec: None, extra_volumes: Vec::new(), config_map: BTreeMap::new() }
     }
 
     /// Name of the plugin.

@@ -17,7 +17,7 @@ use super::partial::{PartialFile, joined};
 use super::service::Credentials;
 use super::{seal, state};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
-use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, RUNS_DIR, SONOBUOY};
+use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR, SONOBUOY};
 use crate::{layout, remedies, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
@@ -40,6 +40,8 @@ const MAX_RATIO: u64 = 16;
 const MAX_START_BYTES: u64 = 64 << 20;
 /// Maximum size of the packed seals of a directory's archives.
 const MAX_SEALS_BYTES: usize = 256 << 10;
+/// Maximum size of a status document: 100,000 nodes with several plugins.
+const MAX_STATUS_BYTES: usize = 256 << 20;
 /// Maximum length of an archive's name, leaving space for the suffix of a partial file.
 const MAX_NAME_BYTES: usize = 200;
 
@@ -167,7 +169,7 @@ impl Retrieval<'_> {
             Ok(pod) => pod.with_context(|| {
                 format!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
             })?,
-            Err(error) if error.is_passing() && self.service.is_some() && !self.partial => {
+            Err(error) if error.is_passing() && self.service.is_some() => {
                 return self.by_service(&error.to_string(), stop);
             }
             Err(error) => return Err(Failure::Unasked(error.into())),
@@ -177,7 +179,13 @@ impl Retrieval<'_> {
         let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
         let client = &client.under(stop);
         if self.partial {
-            return self.fetch_partial(client, pod).map(|path| vec![path]);
+            let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
+            match self.partial_by_exec(client, pod) {
+                Ok(path) => return Ok(vec![path]),
+                Err(Cut::Refused(why)) => return self.by_service(&not_run(&why), stop),
+                Err(Cut::Final(Failure::NotReady(_))) if over => {}
+                Err(cut) => return Err(cut.into()),
+            }
         }
         // Another directory is read regardless of the run's status.
         let known = run.as_ref().map(|run| &run.archive).filter(|archive| {
@@ -195,10 +203,7 @@ impl Retrieval<'_> {
                     return Err(why.into());
                 }
                 Ok(received) => return Ok(self.settle(received, &self.seals(client, pod))?),
-                Err(Cut::Refused(why)) => {
-                    let refused = format!("commands cannot be run in the aggregator's container: {why}");
-                    return self.by_service(&refused, stop);
-                }
+                Err(Cut::Refused(why)) => return self.by_service(&not_run(&why), stop),
                 Err(Cut::Restart(error)) if attempts.again(false) => {
                     log::warn!("{error:#}; fetching everything again");
                 }
@@ -292,7 +297,14 @@ impl Retrieval<'_> {
         })?;
         log::warn!("{refused}; asking the run's status service for the archive");
         let source = credentials.source(stop)?;
-        let archive = source.status().context("the run's status service does not answer")?.archive;
+        let run = source.status().context("the run's status service does not answer")?;
+        if self.partial && run.status != status::COMPLETE {
+            let body = source.results(PARTIAL_RESULTS, None).map_err(anyhow::Error::from)?;
+            let mut file = self.partial_file()?;
+            pump(body, &mut |piece| self.write_partial(&mut file, piece))?;
+            return Ok(vec![file.commit()?]);
+        }
+        let archive = run.archive;
         if archive.name.is_empty() {
             return Err(anyhow!("the run has no archive yet").into());
         }
@@ -437,25 +449,52 @@ impl Retrieval<'_> {
         seals
     }
 
-    /// Packs and fetches the current files of an unfinished run. They change continuously, so an interruption is
-    /// final.
-    fn fetch_partial(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, Failure> {
+    /// The file for the results of an unfinished run. They change continuously, so an interruption is final.
+    fn partial_file(&self) -> Result<PartialFile> {
         let own = || format!("{}_sonobuoy_partial.tar.gz", clock::stamp(SystemTime::now()));
         let name = self.name.map_or_else(own, ToOwned::to_owned);
-        let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
-        let mut sink = |piece: &[u8]| {
-            file.write(piece).map_err(|error| format!("{error:#}"))?;
-            (self.watch)(file.size(), 0);
-            Ok(())
-        };
-        match self.splat(client, pod, &["--partial"], &mut sink).map_err(anyhow::Error::from)? {
+        PartialFile::create(&joined(self.into, &name), self.force)
+    }
+
+    fn write_partial(&self, file: &mut PartialFile, piece: &[u8]) -> Result<(), String> {
+        file.write(piece).map_err(|error| format!("{error:#}"))?;
+        (self.watch)(file.size(), 0);
+        Ok(())
+    }
+
+    /// Packs and fetches the results of an unfinished run.
+    fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, Cut> {
+        let mut file = self.partial_file()?;
+        let mut sink = |piece: &[u8]| self.write_partial(&mut file, piece);
+        match self.splat(client, pod, &["--partial"], &mut sink)? {
             exit if exit.success() => Ok(file.commit()?),
-            exit => Err(Failure::NotReady(anyhow!(
+            Exit { code: ..0, message, .. } => Err(Cut::Refused(message)),
+            exit => Err(Cut::Final(Failure::NotReady(anyhow!(
                 "there is nothing to fetch in parts: {}",
                 remedies::message(exit.stderr.trim())
-            ))),
+            )))),
         }
     }
+}
+
+/// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
+pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
+    let pod = state::find(client, namespace)?.context("there is no aggregator any more")?;
+    let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
+    let mut text = Vec::new();
+    let mut sink = |piece: &[u8]| {
+        text.extend_from_slice(piece);
+        if text.len() > MAX_STATUS_BYTES { Err("more than a status".to_owned()) } else { Ok(()) }
+    };
+    let command = ["/sonobuoy", "splat", RUNS_DIR, "--status"];
+    let exit =
+        client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), &mut sink)?;
+    anyhow::ensure!(exit.success(), "{}", remedies::message(exit.stderr.trim()));
+    Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
+}
+
+fn not_run(why: &str) -> String {
+    format!("commands cannot be run in the aggregator's container: {why}")
 }
 
 /// Passes a stream on; returns the number of bytes.

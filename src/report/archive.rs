@@ -12,14 +12,15 @@ use super::logs::Tails;
 use super::source::{Next, Source, absent};
 use super::survey::Survey;
 use crate::layout::{
-    self, CONFIG, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RECEIVED, RUN_LOG, SERVER_VERSION, WHY,
+    self, CONFIG, EXCLUDED, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RECEIVED, RUN_LOG, SERVER_VERSION, WHY,
 };
 
 /// Far beyond the plugins of any run; reports have a section for each.
 const MAX_PLUGINS: usize = 10_000;
 
 /// Files that describe the whole run.
-const ABOUT: [&str; 8] = [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY];
+const ABOUT: [&str; 9] =
+    [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY, EXCLUDED];
 
 /// An archive with its trees extracted.
 pub(crate) struct Archive {

@@ -92,6 +92,12 @@ pub(crate) struct Report<'a> {
     /// Nodes that the snapshot lacks data of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<health::LeftOut>,
+    /// The nodes that each plugin did not run on, with the reasons.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub excluded: BTreeMap<String, BTreeMap<String, String>>,
+    /// Whether the run continues, and these are its results so far.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// Each plugin.
     pub plugins: Vec<Plugin<'a>>,
     /// Where all that comes from.
@@ -242,6 +248,8 @@ impl<'a> Report<'a> {
             causes: Vec::new(),
             unknown_causes: Vec::new(),
             left_out: health::left_out(files),
+            excluded: files.json(layout::EXCLUDED)?.unwrap_or_default(),
+            unfinished: !files.has(layout::INFO) && files.has(layout::CONFIG),
             plugins,
             opened,
         })
@@ -273,7 +281,7 @@ impl<'a> Report<'a> {
         let aside = [(flaky, "flaky"), (skipped, "skipped")].into_iter().filter(|(count, _)| *count > 0);
         let aside: Vec<String> = aside.map(|(count, word)| format!("{} {word}", number(count))).collect();
         let rest = if aside.is_empty() { String::new() } else { format!(" ({})", aside.join(", ")) };
-        match self.status {
+        let sentence = match self.status {
             Verdict::Failed if failed == 0 => "Failed".into(),
             Verdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
             Verdict::Unknown if self.plugins.iter().any(|plugin| plugin.error.is_some()) => {
@@ -285,36 +293,34 @@ impl<'a> Report<'a> {
             Verdict::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
             Verdict::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
             Verdict::Passed => format!("All {} that ran passed{rest}", number(ran)),
-        }
+        };
+        if self.unfinished { sentence + "; the run continues" } else { sentence }
     }
 
-    /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`.
-    pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
-        let incomplete = || self.plugins.iter().any(|plugin| plugin.status == UNKNOWN);
-        match (self.status, limit) {
+    /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`. A plugin that has passed on
+    /// `min_success` percent of its nodes has passed.
+    pub(crate) fn ending(&self, limit: &str, min_success: Option<u64>) -> Option<(u8, String)> {
+        let counts = |plugin: &&Plugin<'_>| min_success.is_none_or(|percent| !plugin.has_passed_on(percent));
+        let counted: Vec<_> = self.plugins.iter().filter(counts).collect();
+        let status = match counted.iter().map(|plugin| plugin.verdict()).max() {
+            None if !self.plugins.is_empty() => Verdict::Passed,
+            worst => worst.unwrap_or(self.status),
+        };
+        let reason = |column, one, many| {
+            let bad = counted.iter().filter(|plugin| plugin.verdict() == status);
+            reason(bad.copied(), column, one, many)
+        };
+        let incomplete = || counted.iter().any(|plugin| plugin.status == UNKNOWN);
+        match (status, limit) {
             (_, "never") => None,
-            (Verdict::Failed, _) => Some((FAILED_CODE, self.reason(FAILED, "failed", "failed"))),
+            (Verdict::Failed, _) => Some((FAILED_CODE, reason(FAILED, "failed", "failed"))),
             (Verdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
-                Some((UNKNOWN_CODE, self.reason(UNKNOWN, "is unknown", "are unknown")))
+                Some((UNKNOWN_CODE, reason(UNKNOWN, "is unknown", "are unknown")))
             }
             (Verdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => {
-                Some((FAILED_CODE, self.reason(FLAKY, "is flaky", "are flaky")))
+                Some((FAILED_CODE, reason(FLAKY, "is flaky", "are flaky")))
             }
             _ => None,
-        }
-    }
-
-    /// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
-    fn reason(&self, column: &str, one: &str, many: &str) -> String {
-        let bad = self.plugins.iter().filter(|plugin| plugin.verdict() == self.status);
-        let counted: Vec<_> = bad.map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
-        let tests = counted.iter().map(|(_, tests)| tests).sum();
-        let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
-        let names = named.map(|(name, _)| *name).joined(", ");
-        match tests {
-            _ if names.is_empty() => "the archive has no results".into(),
-            0 => format!("the results of {names} {many}"),
-            tests => format!("{} {} in {names}", count(tests, "test"), if tests == 1 { one } else { many }),
         }
     }
 
@@ -334,6 +340,19 @@ impl<'a> Report<'a> {
     /// The names of all nodes.
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
         self.plugins.iter().flat_map(|plugin| &plugin.nodes).map(|node| node.name.as_str())
+    }
+}
+
+/// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
+fn reason<'p>(plugins: impl Iterator<Item = &'p Plugin<'p>>, column: &str, one: &str, many: &str) -> String {
+    let counted: Vec<_> = plugins.map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
+    let tests = counted.iter().map(|(_, tests)| tests).sum();
+    let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
+    let names = named.map(|(name, _)| *name).joined(", ");
+    match tests {
+        _ if names.is_empty() => "the archive has no results".into(),
+        0 => format!("the results of {names} {many}"),
+        tests => format!("{} {} in {names}", count(tests, "test"), if tests == 1 { one } else { many }),
     }
 }
 
@@ -423,6 +442,12 @@ impl<'a> Plugin<'a> {
     /// The plugin's verdict.
     pub(crate) fn verdict(&self) -> Verdict {
         Verdict::of(&self.status, &self.counts)
+    }
+
+    /// Whether it runs on nodes, and has passed on so many percent of them.
+    fn has_passed_on(&self, percent: u64) -> bool {
+        let passed = self.nodes.iter().filter(|node| node.verdict() == Verdict::Passed).count();
+        passed > 0 && passed as u64 * 100 >= percent * self.nodes.len() as u64
     }
 }
 

@@ -63,6 +63,15 @@ impl Terminal<'_> {
                 }
             }
         }
+        for (plugin, excluded) in &report.excluded {
+            let mut nodes: Vec<_> =
+                excluded.iter().take(NAMES).map(|(node, why)| format!("{node} ({why})")).collect();
+            if excluded.len() > NAMES {
+                nodes.push(format!("and {} more", number(excluded.len() - NAMES)));
+            }
+            let of = count(excluded.len(), "node");
+            self.wrapped(&format!("{plugin} did not run on {of}: {}", nodes.join(", ")), "", "  ")?;
+        }
         let archive = shell(report.archive);
         let failed = |plugin: &Plugin<'_>| plugin.name == "e2e" && plugin.verdict() == Verdict::Failed;
         let next = match report.status {
