@@ -462,6 +462,26 @@ fn pod_deleted_by_hand_is_replaced_once_in_a_wave() {
 }
 
 #[test]
+fn deleted_node_that_returns_gets_another_pod() {
+    let cluster = Cluster::new(&["a", "b"]).plugin("p", "Nodes", "");
+    scheduler(&cluster);
+    let aggregator = cluster.start("");
+    cluster.api.wait(|_| occupied(&cluster) == ["a", "b"]);
+    let worker = cluster.worker("p");
+    cluster.api.remove("/api/v1/nodes/b");
+    cluster
+        .wait_for_status(|status| status.to_string().contains("it was deleted with the plugin's pod on it"));
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    cluster.api.put("/api/v1/nodes/b", ready);
+    cluster.api.wait(|_| {
+        cluster.pods("p").iter().any(|pod| pod["metadata"]["name"].as_str().unwrap().ends_with("-2"))
+    });
+    assert_eq!((worker.send("b"), worker.send("a")), (200, 200));
+    aggregator.ends_well();
+    assert!(cluster.archive().names().all(|name| !name.contains("errors/")));
+}
+
+#[test]
 fn waves_go_on_after_a_restart_of_the_aggregator() {
     let cluster = Cluster::new(&["a", "b"]).plugin("p", "Nodes", "  waves: {parallel: 1}\n");
     scheduler(&cluster);

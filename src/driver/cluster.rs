@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::monitor::{Monitor, Seen};
 use super::node::refusal;
-use super::pod::Launch;
 pub(crate) use super::pod::object_name;
+use super::pod::{Launch, attempt};
 use super::roster::{Roster, is_own};
 use super::waves::Waves;
 use super::{Driver, Plugin, Proof};
@@ -65,14 +65,14 @@ impl Driver for Cluster<'_> {
     fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
         let launched = SystemTime::now();
+        let driver = plugin.definition.config.driver;
         if let Proof::Certificate(identity) = &plugin.proof {
             self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
         }
-        let replaced = self.replaced(&launch)?;
-        if replaced.0 == 1 && plugin.definition.config.driver != plugin::Driver::Nodes {
+        if driver != plugin::Driver::Nodes && !self.was_replaced(&launch)? {
             self.create(resource(&launch), &launch.object(), stop)?;
         }
-        self.follow(&launch, &plugin.ids, (launched, replaced), findings, stop);
+        self.follow(&launch, &plugin.ids, launched, findings, stop);
         Ok(())
     }
 
@@ -170,37 +170,15 @@ impl Cluster<'_> {
         }
     }
 
-    /// The number of a Job's current pod, and the uids of its predecessors, from before a restart of the aggregator.
-    fn replaced(&self, launch: &Launch<'_>) -> anyhow::Result<(u64, BTreeSet<String>)> {
+    /// Whether another pod has replaced a Job's first one, before a restart of the aggregator.
+    fn was_replaced(&self, launch: &Launch<'_>) -> anyhow::Result<bool> {
         if launch.definition.config.driver != plugin::Driver::Job || self.config.retries.node_lost == 0 {
-            return Ok((1, BTreeSet::new()));
+            return Ok(false);
         }
         let pods = Selector::labels(launch.selector());
         let pods = self.client.list(&Resource::PODS, &self.config.namespace, &pods)?;
-        let text = |pod: &Value, key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
         let own = |pod: &&Value| is_own(&pod["metadata"]["ownerReferences"], "", &self.owner.1);
-        let pods = pods.iter().filter(own);
-        let pods: Vec<_> = pods.map(|pod| (launch.attempt(&text(pod, "name")), text(pod, "uid"))).collect();
-        let last = pods.iter().map(|(attempt, _)| *attempt).max().unwrap_or(1);
-        let before = pods.into_iter().filter(|(attempt, _)| *attempt < last);
-        Ok((last, before.map(|(_, uid)| uid).collect()))
-    }
-
-    /// Creates a Job's next pod, on another node if possible. The lost one ends if its node comes back.
-    fn start_again(
-        &self,
-        launch: &Launch<'_>,
-        (attempt, avoid): (u64, &[String]),
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
-        let pod = launch.elsewhere(attempt, avoid);
-        log::info!("plugin `{}` is started again as {}", launch.definition.name(), pod["metadata"]["name"]);
-        let client = self.client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT);
-        match client.delete(&Resource::PODS, &self.config.namespace, &launch.pod_name(attempt - 1)) {
-            Err(error) if !error.is_not_found() => log::warn!("a lost pod cannot be deleted: {error}"),
-            _ => {}
-        }
-        self.create(&Resource::PODS, &pod, stop)
+        Ok(pods.iter().filter(own).any(|pod| attempt(pod) > 1))
     }
 
     /// Deletes pods whose results are settled, and creates the next ones; returns those that cannot be created.
@@ -212,37 +190,44 @@ impl Cluster<'_> {
         stop: &Stop,
     ) -> Vec<Failure> {
         let plugin = launch.definition.name();
-        let id = |node: &str| ResultId::on_node(plugin, node);
+        let per_node = launch.definition.config.driver.is_per_node();
+        let settled = |place: &str| (self.settled)(&ResultId::on_node(plugin, place));
         waves.adopt(|| monitor.occupied().map(str::to_owned).collect());
         let mut due = Vec::new();
-        for node in monitor.vacated() {
+        for place in monitor.take_due() {
+            // The lost one ends if its node comes back.
+            self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
-            if (self.settled)(&id(&node)) { due.push((node, 2)) } else { waves.again(node) }
+            if settled(&place) { due.push(place) } else { waves.again(place) }
         }
-        let client = self.client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT);
-        for (node, number) in waves.finished(|node| (self.settled)(&id(node))) {
-            monitor.settle_on(&node);
-            let pod = launch.on_node(&node, number);
-            if monitor.is_ready(&node) && !launch.definition.config.skip_cleanup {
+        for place in waves.finished(|place| per_node && settled(place)) {
+            let pod = launch.pod(&place, monitor.attempt(&place), &[]);
+            monitor.settle_at(&place);
+            if monitor.is_ready(&place) && !launch.definition.config.skip_cleanup {
                 let mut ended = pod.clone();
                 ended["status"] = json!({"phase": "Succeeded"});
                 (self.keep_logs)(&ended);
             }
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            match client.delete(&Resource::PODS, &self.config.namespace, name) {
-                Err(error) if !error.is_not_found() => log::debug!("`{name}` is deleted later: {error}"),
-                _ => {}
-            }
+            self.delete_pod(pod["metadata"]["name"].as_str().unwrap_or_default());
         }
+        due.extend(waves.due(|place| monitor.is_ready(place)));
         let mut failures = Vec::new();
-        due.extend(waves.due(|node| monitor.is_ready(node)));
-        for (node, number) in due {
-            if let Err(error) = self.create(&Resource::PODS, &launch.on_node(&node, number), stop) {
-                monitor.settle_on(&node);
-                failures.push(Failure::new(id(&node), format!("{error:#}")));
+        for place in due {
+            let pod = launch.pod(&place, monitor.attempt(&place), &monitor.lost_nodes());
+            if let Err(error) = self.create(&Resource::PODS, &pod, stop) {
+                failures.push(monitor.cannot_start(&place, &format!("{error:#}")));
             }
         }
         failures
+    }
+
+    /// Deletes a pod now, or leaves it for the end of the run.
+    fn delete_pod(&self, name: &str) {
+        let client = self.client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT);
+        match client.delete(&Resource::PODS, &self.config.namespace, name) {
+            Err(error) if !error.is_not_found() => log::debug!("`{name}` is deleted later: {error}"),
+            _ => {}
+        }
     }
 
     /// Creates an object. Adopts an existing one of this aggregator pod, from before a restart; waits until one of an
@@ -285,32 +270,29 @@ impl Cluster<'_> {
         &self,
         launch: &Launch<'_>,
         expected: &[ResultId],
-        (launched, (attempt, replaced)): (SystemTime, (u64, BTreeSet<String>)),
+        launched: SystemTime,
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) {
         let plugin = launch.definition.name();
-        let mut monitor = match launch.definition.config.driver {
-            plugin::Driver::Job => {
-                let retries = (self.config.retries.node_lost + 1).saturating_sub(attempt);
-                Monitor::once(plugin, self.config.graces.clone(), launched)
-                    .retrying(retries, attempt, replaced)
-            }
-            driver => {
-                let nodes = expected.iter().map(|id| id.node.clone()).collect();
-                let graces = self.config.graces.clone();
-                let monitor = Monitor::each_node(plugin, launch.pod_spec(), nodes, graces, launched);
-                if driver == plugin::Driver::Nodes {
-                    monitor.in_waves(self.config.nodes.clone())
-                } else {
-                    monitor
-                }
+        let (driver, graces) = (launch.definition.config.driver, self.config.graces.clone());
+        let places = || expected.iter().map(|id| id.node.clone());
+        let mut monitor = match driver {
+            plugin::Driver::Job => Monitor::once(plugin, graces, launched),
+            _ => Monitor::each_node(plugin, launch.pod_spec(), places().collect(), graces, launched),
+        };
+        monitor = monitor.retrying(self.config.retries.node_lost);
+        let mut waves = match driver {
+            plugin::Driver::DaemonSet => None,
+            // The first pod exists.
+            plugin::Driver::Job => Some(Waves::new([], 1)),
+            plugin::Driver::Nodes => {
+                monitor = monitor.in_waves(self.config.nodes.clone());
+                let waves = launch.definition.config.waves;
+                Some(Waves::new(places(), waves.size(self.config.nodes.max_parallel, expected.len())))
             }
         };
-        let size = launch.definition.config.waves.size(self.config.nodes.max_parallel, expected.len());
-        let mut waves = (launch.definition.config.driver == plugin::Driver::Nodes)
-            .then(|| Waves::new(expected.iter().map(|id| id.node.clone()), size));
-        let mut changed = Instant::now();
+        let mut changed = None::<Instant>;
         if launch.audience.is_some() && launch.definition.config.has_worker() {
             // The worker requests a certificate first, unless the run uses its own authority; the original's worker
             // does not.
@@ -367,21 +349,13 @@ impl Cluster<'_> {
                 }
                 if let Some(waves) = &mut waves
                     && monitor.is_listed()
-                    && changed.elapsed() >= CHECK_INTERVAL
+                    && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
                 {
-                    changed = Instant::now();
+                    changed = Some(Instant::now());
                     for failure in self.advance(launch, waves, &mut monitor, stop) {
                         if findings.send(Finding::Failure(failure)).is_err() {
                             return;
                         }
-                    }
-                }
-                if let Some((attempt, avoid)) = monitor.again()
-                    && let Err(error) = self.start_again(launch, (attempt, &avoid), stop)
-                {
-                    let failure = monitor.cannot_start(&format!("{error:#}"));
-                    if findings.send(Finding::Failure(failure)).is_err() {
-                        return;
                     }
                 }
             }

@@ -20,11 +20,12 @@ use serde_json::Value;
 
 use super::container::{self, Container, Facts};
 use super::lifeline;
+use super::pod::object_name;
 use super::process::{self, Talk};
 use super::{Driver, Plugin, Proof};
 use crate::layout;
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
-use crate::plugin::{self, Definition};
+use crate::plugin::Definition;
 use base::stop::{Stop, caught};
 use base::sys::{self, Group};
 use client::env as var;
@@ -237,14 +238,13 @@ impl<'a> Pod<'a> {
         stop: &'a Stop,
     ) -> anyhow::Result<Self> {
         let definition = plugin.definition;
-        let (node, name) = match definition.config.driver {
-            plugin::Driver::Job => {
-                (local.node.as_str(), format!("sonobuoy-{}-job-{}", definition.name(), plugin.session))
+        let mut name = object_name(definition, &plugin.session);
+        let node = match definition.config.driver.is_per_node() {
+            true => {
+                name += &format!("-{}", id.node);
+                id.node.as_str()
             }
-            plugin::Driver::DaemonSet | plugin::Driver::Nodes => (
-                id.node.as_str(),
-                format!("sonobuoy-{}-daemon-set-{}-{}", definition.name(), plugin.session, id.node),
-            ),
+            false => local.node.as_str(),
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
         let logs = local.run_dir.join(layout::pod_logs(&local.namespace, &name));
@@ -389,10 +389,7 @@ impl<'a> Pod<'a> {
 
     fn start_worker(&self, plugin: &Container) -> anyhow::Result<(Group, Child)> {
         let mut command = Command::new(&self.local.program);
-        let role = match self.plugin.definition.config.driver {
-            plugin::Driver::Job => "global",
-            plugin::Driver::DaemonSet | plugin::Driver::Nodes => "single-node",
-        };
+        let role = self.plugin.definition.config.driver.worker_role();
         let results = self.results();
         command
             .args(["worker", role, "--level=info"])

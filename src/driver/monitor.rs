@@ -1,7 +1,6 @@
 //! Follows a plugin's pods and nodes as the watches report them, and decides which results will not arrive.
 //!
-//! Owns the bookkeeping between events and findings, for both drivers. Pure: events and time are arguments. Does not
-//! know
+//! Owns the bookkeeping between events and findings, for all drivers. Pure: events and time are arguments. Does not know
 //! which results have arrived: the store prefers a real result to any finding.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::node::refusal;
+use super::pod::attempt;
 use super::silence::{Complaint, Silences};
 use super::verdict::{FAILED_GRACE, Verdict, disruption, judge};
 use crate::config::Grace;
@@ -58,25 +58,22 @@ pub(crate) struct Monitor {
     pods: BTreeMap<String, Pod>,
     nodes: BTreeMap<String, Node>,
     settled: BTreeSet<ResultId>,
+    /// Those of them that have failed here.
+    failed: BTreeSet<ResultId>,
     pending: Vec<Finding>,
     troubles: BTreeMap<ResultId, String>,
     expected: BTreeSet<String>,
     silences: Silences,
-    /// Further pods for a single pod that was lost.
+    /// Further pods for one that was lost, if this run creates the pods itself.
     retries: u64,
     /// What was lost so far, of a single pod.
     lost: Vec<Lost>,
-    /// Pods that another one replaced; their state no longer matters.
-    replaced: BTreeSet<String>,
-    /// The number of the current pod.
-    attempt: u64,
-    /// Whether the next pod is missing.
-    again: bool,
+    /// The number of each result's current pod, if that is not the first. Earlier pods no longer matter.
+    attempts: BTreeMap<ResultId, u64>,
+    /// Places that need their next pod.
+    due: Vec<String>,
     /// Which nodes are taken when they join, if this run creates the pods itself, in waves.
     waves: Option<Choice>,
-    /// Nodes that have had their second pod, and those that need it now.
-    retried: BTreeSet<String>,
-    vacated: Vec<String>,
 }
 
 struct Pod {
@@ -128,36 +125,44 @@ impl Monitor {
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
             settled: BTreeSet::new(),
+            failed: BTreeSet::new(),
             pending: Vec::new(),
             troubles: BTreeMap::new(),
             expected,
             silences: Silences::new(None, progress),
             retries: 0,
             lost: Vec::new(),
-            replaced: BTreeSet::new(),
-            attempt: 1,
-            again: false,
+            attempts: BTreeMap::new(),
+            due: Vec::new(),
             waves: None,
-            retried: BTreeSet::new(),
-            vacated: Vec::new(),
         }
     }
 
-    /// Has a single pod that is lost replaced, so many times. Pods that were `replaced` before are ignored.
-    pub(crate) fn retrying(mut self, retries: u64, attempt: u64, replaced: BTreeSet<String>) -> Self {
-        (self.retries, self.attempt, self.replaced) = (retries, attempt, replaced);
+    /// Has a lost pod replaced, so many times.
+    pub(crate) fn retrying(mut self, retries: u64) -> Self {
+        self.retries = retries;
         self
     }
 
-    /// Creates no pod by itself: a missing one is no problem before its turn, and a lost one is replaced once.
+    /// Creates no pod by itself: a missing one is no problem before its turn.
     pub(crate) fn in_waves(mut self, choice: Choice) -> Self {
         self.waves = Some(choice);
         self
     }
 
-    /// Nodes that need another pod: theirs was lost, or they came back.
-    pub(crate) fn vacated(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.vacated)
+    /// Places that need their next pod: theirs was lost, or the node came back.
+    pub(crate) fn take_due(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// The number of the current pod at a place.
+    pub(crate) fn attempt(&self, place: &str) -> u64 {
+        self.attempts.get(&ResultId::on_node(&self.plugin, place)).copied().unwrap_or(1)
+    }
+
+    /// Nodes on which a single pod was lost.
+    pub(crate) fn lost_nodes(&self) -> Vec<String> {
+        self.lost.iter().map(|lost| lost.node.clone()).filter(|node| !node.is_empty()).collect()
     }
 
     /// Whether all existing pods are known.
@@ -165,49 +170,55 @@ impl Monitor {
         self.listed
     }
 
-    /// Nodes with a pod.
+    /// Places with a pod.
     pub(crate) fn occupied(&self) -> impl Iterator<Item = &str> {
         self.pods.values().map(|pod| pod.id.node.as_str())
     }
 
-    /// Whether a pod can start on a node.
-    pub(crate) fn is_ready(&self, node: &str) -> bool {
-        self.nodes.get(node).is_some_and(|node| node.down.is_none())
+    /// Whether a pod can start at a place.
+    pub(crate) fn is_ready(&self, place: &str) -> bool {
+        matches!(self.scope, Scope::Once { .. })
+            || self.nodes.get(place).is_some_and(|node| node.down.is_none())
     }
 
-    /// Ignores what becomes of the pod of a node, whose result is settled.
-    pub(crate) fn settle_on(&mut self, node: &str) {
-        let id = ResultId::on_node(&self.plugin, node);
+    /// Ignores what becomes of the pod at a place, whose result is settled.
+    pub(crate) fn settle_at(&mut self, place: &str) {
+        let id = ResultId::on_node(&self.plugin, place);
         self.forget(&id);
         self.settled.insert(id);
     }
 
-    /// Ignores the pods of a result from now on.
+    /// Whether a controller creates the pods, and replaces lost ones.
+    fn is_controlled(&self) -> bool {
+        matches!(self.scope, Scope::EachNode { .. }) && self.waves.is_none()
+    }
+
+    /// Forgets the pods of a result.
     fn forget(&mut self, id: &ResultId) {
-        let gone: Vec<_> =
-            self.pods.iter().filter(|(_, pod)| pod.id == *id).map(|(uid, _)| uid.clone()).collect();
-        for uid in gone {
-            self.pods.remove(&uid);
-            self.silences.lose(&uid);
-            self.replaced.insert(uid);
-        }
+        self.pods.retain(|uid, pod| {
+            if pod.id == *id {
+                self.silences.lose(uid);
+            }
+            pod.id != *id
+        });
     }
 
-    /// The number of the next pod, if that has to be created, and the nodes to avoid.
-    pub(crate) fn again(&mut self) -> Option<(u64, Vec<String>)> {
-        if !std::mem::take(&mut self.again) {
-            return None;
+    /// Requests the next pod of a result, while retries are left.
+    fn start_next(&mut self, id: &ResultId) -> bool {
+        let last = self.attempt(&id.node);
+        if last <= self.retries {
+            self.forget(id);
+            self.attempts.insert(id.clone(), last + 1);
+            self.due.push(id.node.clone());
         }
-        self.attempt += 1;
-        let nodes = self.lost.iter().map(|lost| lost.node.clone()).filter(|node| !node.is_empty());
-        Some((self.attempt, nodes.collect()))
+        last <= self.retries
     }
 
-    /// The failure if that pod cannot be created.
-    pub(crate) fn cannot_start(&mut self, why: &str) -> Failure {
-        let id = ResultId::global(&self.plugin);
-        self.settled.insert(id.clone());
-        let failure = Failure::new(id, format!("it cannot be started again: {why}"));
+    /// The failure if the current pod at a place cannot be created.
+    pub(crate) fn cannot_start(&mut self, place: &str, why: &str) -> Failure {
+        let again = if self.attempt(place) > 1 { "it cannot be started again: " } else { "" };
+        self.settle_at(place);
+        let failure = Failure::new(ResultId::on_node(&self.plugin, place), format!("{again}{why}"));
         self.lost.last().map_or(failure.clone(), |lost| failure.because(&lost.to_string()))
     }
 
@@ -249,8 +260,7 @@ impl Monitor {
                 // The list may be older than a replacement.
                 if let Scope::Once { .. } = self.scope
                     && self.pods.is_empty()
-                    && self.attempt == 1
-                    && !self.again
+                    && self.attempts.is_empty()
                 {
                     self.lose_once(DELETED.into(), None, now, &mut out);
                 }
@@ -386,16 +396,24 @@ impl Monitor {
     fn see_pod(&mut self, pod: Value, now: SystemTime) {
         let uid = uid(&pod);
         self.relisted.insert(uid.clone());
-        if self.replaced.contains(&uid) {
-            return;
-        }
-        let id = match &mut self.scope {
-            Scope::Once { node } => {
-                *node = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
-                ResultId::global(&self.plugin)
-            }
+        let id = match self.scope {
+            Scope::Once { .. } => ResultId::global(&self.plugin),
             Scope::EachNode { .. } => ResultId::on_node(&self.plugin, target(&pod)),
         };
+        if !self.is_controlled() {
+            let (number, current) = (attempt(&pod), self.attempt(&id.node));
+            if number < current {
+                return;
+            }
+            if number > current {
+                // From before a restart of the aggregator.
+                self.forget(&id);
+                self.attempts.insert(id.clone(), number);
+            }
+        }
+        if let Scope::Once { node } = &mut self.scope {
+            *node = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
+        }
         if !self.pods.contains_key(&uid) {
             self.progress = self.progress.max(now);
         }
@@ -408,18 +426,18 @@ impl Monitor {
             );
         }
         let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
-        let each_node = matches!(self.scope, Scope::EachNode { .. }) && self.waves.is_none();
+        let controlled = self.is_controlled();
         verdict = match verdict {
             // Whatever its containers do now, the deletion is the reason.
             Verdict::Fine | Verdict::Quiet(..) => match deleted {
                 true => Verdict::Trouble(being_deleted(&pod), now + Duration::from_secs(86_400)),
                 false => verdict,
             },
-            Verdict::Trouble(..) | Verdict::Failed(_) | Verdict::Lost(_) if deleted && !each_node => {
+            Verdict::Trouble(..) | Verdict::Failed(_) | Verdict::Lost(_) if deleted && !controlled => {
                 Verdict::Trouble(being_deleted(&pod), now + Duration::from_secs(86_400))
             }
             // The controller replaces it.
-            Verdict::Lost(reason) if each_node => Verdict::Trouble(reason, now + self.grace.no_pod),
+            Verdict::Lost(reason) if controlled => Verdict::Trouble(reason, now + self.grace.no_pod),
             other => other,
         };
         let held = self.pods.get(&uid).and_then(|pod| pod.held).filter(|until| *until > now);
@@ -435,21 +453,20 @@ impl Monitor {
     fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime, out: &mut Vec<Finding>) {
         let Some(pod) = self.pods.remove(uid) else { return };
         self.silences.lose(uid);
-        match self.scope {
+        if self.is_controlled() {
             // The controller creates another one, whose time starts now.
-            Scope::EachNode { .. } if self.waves.is_none() => self.progress = self.progress.max(now),
-            _ => {
-                let status = object.map(|pod| &pod["status"]);
-                let said = status.and_then(|status| {
-                    status["message"].as_str().or(disruption(status)).or(status["reason"].as_str())
-                });
-                let reason = said.map_or_else(|| DELETED.to_owned(), |said| format!("{DELETED}: {said}"));
-                if let Scope::Once { .. } = self.scope {
-                    self.lose_once(reason, object.cloned(), now, out);
-                } else {
-                    self.lose(pod.id.clone(), pod_lost(pod.id.node, reason, now), object.cloned(), out);
-                }
-            }
+            self.progress = self.progress.max(now);
+            return;
+        }
+        let status = object.map(|pod| &pod["status"]);
+        let said = status.and_then(|status| {
+            status["message"].as_str().or(disruption(status)).or(status["reason"].as_str())
+        });
+        let reason = said.map_or_else(|| DELETED.to_owned(), |said| format!("{DELETED}: {said}"));
+        if let Scope::Once { .. } = self.scope {
+            self.lose_once(reason, object.cloned(), now, out);
+        } else {
+            self.lose(pod.id.clone(), pod_lost(pod.id.node, reason, now), object.cloned(), out);
         }
     }
 
@@ -469,15 +486,13 @@ impl Monitor {
             let said = said.into_iter().find(|said| !said.is_empty()).unwrap_or("the node is not ready");
             (since, said.trim_end_matches('.').to_owned())
         });
-        if down.is_none()
-            && known.is_some()
-            && self.waves.is_some()
-            && self.settled.contains(&ResultId::on_node(&self.plugin, &name))
-            && self.expected.contains(&name)
-            && self.retried.insert(name.clone())
-        {
+        let id = ResultId::on_node(&self.plugin, &name);
+        let is_lost = self.failed.contains(&id);
+        let is_back = down.is_none() && (known.is_some() || !self.nodes.contains_key(&name));
+        if self.waves.is_some() && is_lost && is_back && refusal.is_none() {
             // Its result, if it comes in time, replaces the failure.
-            self.vacated.push(name.clone());
+            self.expected.insert(name.clone());
+            self.start_next(&id);
         }
         if let Scope::EachNode { .. } = self.scope
             && refusal.is_none()
@@ -485,7 +500,7 @@ impl Monitor {
             && self.expected.insert(name.clone())
         {
             self.progress = self.progress.max(now);
-            out.push(Finding::Expect(ResultId::on_node(&self.plugin, &name)));
+            out.push(Finding::Expect(id));
         }
         self.nodes.insert(name, Node { refusal, down });
     }
@@ -521,9 +536,9 @@ impl Monitor {
         self.lose(ResultId::global(&self.plugin), lost, pod, out);
     }
 
-    /// Records a loss: another pod replaces a single one, while retries are left; else the result has failed.
+    /// Records a loss: another pod replaces one of this run, while retries are left; otherwise the result has failed.
     fn lose(&mut self, id: ResultId, mut lost: Lost, pod: Option<Value>, out: &mut Vec<Finding>) {
-        if self.settled.contains(&id) || self.again {
+        if self.settled.contains(&id) || self.due.contains(&id.node) {
             return;
         }
         if let Scope::Once { node } = &mut self.scope {
@@ -531,19 +546,11 @@ impl Monitor {
             self.lost.push(lost.clone());
         }
         out.push(Finding::Lost(id.clone(), lost.clone()));
-        if self.waves.is_some() && lost.pod && self.retried.insert(id.node.clone()) {
-            self.forget(&id);
-            self.vacated.push(id.node);
-            return;
+        // On a lost node, only a Job's pod can be replaced, by one on another node.
+        if !(lost.pod && self.waves.is_some() || id.is_global()) || !self.start_next(&id) {
+            // Earlier losses are in the list of results.
+            self.settle(Failure::lost(id, &lost), pod, out);
         }
-        if id.is_global() && self.retries > 0 {
-            self.retries -= 1;
-            self.forget(&id);
-            self.again = true;
-            return;
-        }
-        // Earlier losses are in the list of results.
-        self.settle(Failure::lost(id, &lost), pod, out);
     }
 
     /// Whether the finding is about a pod that the controller does not create.
@@ -558,7 +565,7 @@ impl Monitor {
 
     /// Records a failure, after the cause of an earlier loss.
     fn fail(&mut self, failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
-        if self.again {
+        if self.due.contains(&failure.id.node) {
             return;
         }
         let failure = match self.lost.last() {
@@ -570,6 +577,7 @@ impl Monitor {
 
     fn settle(&mut self, mut failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
         if self.settled.insert(failure.id.clone()) {
+            self.failed.insert(failure.id.clone());
             if let Some(pod) = pod {
                 failure.report.insert("pod".into(), pod);
             }
@@ -637,7 +645,8 @@ mod tests {
     }
 
     fn pod(uid: &str, node: &str, status: Value) -> Value {
-        json!({"metadata": {"uid": uid}, "spec": {"nodeName": node, "restartPolicy": "Never"}, "status": status})
+        let spec = json!({"nodeName": node, "restartPolicy": "Never"});
+        json!({"metadata": {"uid": uid, "name": uid.replace('u', "pod-")}, "spec": spec, "status": status})
     }
 
     fn see(monitor: &mut Monitor, seen: Seen, seconds: u64) -> Vec<Finding> {
@@ -745,7 +754,7 @@ mod tests {
     }
 
     fn retried() -> Monitor {
-        let mut monitor = once().retrying(1, 1, BTreeSet::new());
+        let mut monitor = once().retrying(1);
         monitor.see(Seen::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, Seen::PodsListed, 1), &NONE);
         monitor
@@ -756,8 +765,8 @@ mod tests {
         let mut monitor = retried();
         let again = "p/global? node `n` was lost at 13:46:50: Kubelet stopped posting node status; it is started again";
         check(&see(&mut monitor, down("n", 10), 130), &["p/global! n", again]);
-        assert_eq!(monitor.again(), Some((2, vec!["n".to_owned()])));
-        assert_eq!(monitor.again(), None);
+        assert_eq!(monitor.take_due(), ["global"]);
+        assert_eq!((monitor.attempt("global"), monitor.lost_nodes()), (2, vec!["n".to_owned()]));
         let failed = json!({"phase": "Failed", "reason": "NodeLost"});
         check(&see(&mut monitor, Seen::Pod(pod("u1", "n", failed)), 131), &NONE);
         check(&see(&mut monitor, Seen::Pod(pod("u2", "m", json!({"phase": "Running"}))), 132), &NONE);
@@ -767,7 +776,7 @@ mod tests {
             &see(&mut monitor, Seen::Pod(pod("u2", "m", ended)), 140),
             &["p/global! m", "p/global: Pod failed: Evicted: low on disk"],
         );
-        assert_eq!(monitor.again(), None);
+        assert_eq!(monitor.take_due(), NONE);
     }
 
     #[test]
@@ -777,7 +786,7 @@ mod tests {
             &see(&mut monitor, Seen::PodGone(pod("u1", "n", json!({}))), 2),
             &["p/global! n", "p/global? the plugin's"],
         );
-        assert_eq!(monitor.again(), Some((2, vec!["n".to_owned()])));
+        assert_eq!((monitor.take_due(), monitor.lost_nodes()), (vec!["global".into()], vec!["n".into()]));
         let unscheduled = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": clock::rfc3339(at(0))}]});
         check(
             &see(&mut monitor, Seen::Pod(pod("u2", "", unscheduled)), 3),

@@ -28,6 +28,8 @@ const TOKEN: &str = "token";
 const CLUSTER_VOLUME: &str = "sonobuoy-cluster";
 /// Mount path of a service account volume.
 const ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Digits of the number in a pod's name; hashes are longer.
+const MAX_ATTEMPT_DIGITS: usize = 6;
 /// Lifetime of a token; the kubelet renews it in time.
 const TOKEN_SECONDS: u32 = 3600;
 
@@ -58,24 +60,29 @@ impl Launch<'_> {
         object_name(self.definition, self.session)
     }
 
-    /// Name of a Job's pod: the first, or one that replaces a lost one.
-    pub(crate) fn pod_name(&self, attempt: u64) -> String {
-        match attempt {
-            ..=1 => self.object_name(),
-            _ => format!("{}-{attempt}", self.object_name()),
-        }
+    /// The pod of a Job, or of a plugin in waves at its `place`: the first, or one that replaces a lost one.
+    pub(crate) fn pod(&self, place: &str, attempt: u64, avoid: &[String]) -> Value {
+        let mut pod = match self.definition.config.driver.is_per_node() {
+            true => self.on_node(place),
+            false => self.elsewhere(avoid),
+        };
+        pod["metadata"]["name"] = json!(self.pod_name(place, attempt));
+        pod
     }
 
-    /// The number of a Job's pod.
-    pub(crate) fn attempt(&self, pod: &str) -> u64 {
-        let number = pod.strip_prefix(&self.object_name()).and_then(|rest| rest.strip_prefix('-'));
-        number.and_then(|number| number.parse().ok()).unwrap_or(1)
+    /// Name of that pod; names of nodes may be as long as those of pods.
+    pub(crate) fn pod_name(&self, place: &str, attempt: u64) -> String {
+        let mut name = self.object_name();
+        if self.definition.config.driver.is_per_node() {
+            let hash = digest::digest(&digest::SHA256, place.as_bytes());
+            name += &format!("-{}", hex(&hash.as_ref()[..5]));
+        }
+        if attempt > 1 { format!("{name}-{attempt}") } else { name }
     }
 
     /// A Job's pod, not on these nodes if there is room elsewhere.
-    pub(crate) fn elsewhere(&self, attempt: u64, avoid: &[String]) -> Value {
+    fn elsewhere(&self, avoid: &[String]) -> Value {
         let mut pod = self.object();
-        pod["metadata"]["name"] = json!(self.pod_name(attempt));
         // This field takes a single value.
         let away = |node: &String| {
             let fields = json!([{"key": "metadata.name", "operator": "NotIn", "values": [node]}]);
@@ -89,9 +96,8 @@ impl Launch<'_> {
     }
 
     /// The pod of a node, placed as a controller of DaemonSets would.
-    pub(crate) fn on_node(&self, node: &str, attempt: u64) -> Value {
+    fn on_node(&self, node: &str) -> Value {
         let mut pod = self.object();
-        pod["metadata"]["name"] = json!(self.name_on(node, attempt));
         let fields = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
         let spec = &mut pod["spec"];
         // The node was chosen by the required affinity of the definition.
@@ -103,13 +109,6 @@ impl Launch<'_> {
         let down = DOWN.map(|key| json!({"key": key, "operator": "Exists", "effect": "NoExecute"}));
         push(spec, "tolerations", tolerations.chain(down));
         pod
-    }
-
-    /// Name of a node's pod; names of nodes may be as long as those of pods.
-    pub(crate) fn name_on(&self, node: &str, attempt: u64) -> String {
-        let hash = digest::digest(&digest::SHA256, node.as_bytes());
-        let name = format!("{}-{}", self.object_name(), hex(&hash.as_ref()[..5]));
-        if attempt > 1 { format!("{name}-{attempt}") } else { name }
     }
 
     /// Selects the objects of this launch.
@@ -252,15 +251,12 @@ impl Launch<'_> {
     /// Variables for connecting to the aggregator.
     fn channel_env(&self) -> Vec<Value> {
         let name = self.definition.name();
-        let id = match self.definition.config.driver {
-            Driver::Job => ResultId::global(name),
-            Driver::DaemonSet | Driver::Nodes => ResultId::on_node(name, var::NODE_NAME),
+        let id = match self.definition.config.driver.is_per_node() {
+            true => ResultId::on_node(name, var::NODE_NAME),
+            false => ResultId::global(name),
         };
         // The node is unknown before scheduling.
-        let path = |path: String| match self.definition.config.driver {
-            Driver::Job => path,
-            Driver::DaemonSet | Driver::Nodes => path.replacen(var::NODE_NAME, "$(NODE_NAME)", 1),
-        };
+        let path = |path: String| path.replacen(var::NODE_NAME, "$(NODE_NAME)", 1);
         let secret =
             |key: &str| json!({"valueFrom": {"secretKeyRef": {"name": self.secret_name(), "key": key}}});
         let text = |value: &str| json!({"value": value});
@@ -299,28 +295,15 @@ impl Launch<'_> {
     }
 
     fn worker(&self) -> Value {
-        let (command, args) = match self.definition.config.driver {
-            Driver::Job => {
-                (json!(["/sonobuoy"]), json!(["worker", "global", "--level=trace", "-v=6", "--logtostderr"]))
-            }
-            // The pod ends with its result.
-            Driver::Nodes => (
-                json!(["/sonobuoy", "worker", "single-node", "--level=trace", "-v=6", "--logtostderr"]),
-                Value::Null,
-            ),
-            Driver::DaemonSet => (
-                json!([
-                    "/sonobuoy",
-                    "worker",
-                    "single-node",
-                    "--level=trace",
-                    "-v=6",
-                    "--logtostderr",
-                    "--sleep=-1"
-                ]),
-                Value::Null,
-            ),
-        };
+        let driver = self.definition.config.driver;
+        let role = driver.worker_role();
+        let mut command = vec!["/sonobuoy", "worker", role, "--level=trace", "-v=6", "--logtostderr"];
+        if driver == Driver::DaemonSet {
+            // Its controller would restart a pod that ends.
+            command.push("--sleep=-1");
+        }
+        // The original's Job has arguments.
+        let args = if driver == Driver::Job { command.split_off(1) } else { Vec::new() };
         let mut worker = json!({
             "name": WORKER_CONTAINER,
             "image": self.config.worker_image,
@@ -329,8 +312,8 @@ impl Launch<'_> {
             "env": self.worker_env(),
             "volumeMounts": [{"name": RESULTS_VOLUME, "mountPath": self.config.results_dir}],
         });
-        if !args.is_null() {
-            worker["args"] = args;
+        if !args.is_empty() {
+            worker["args"] = json!(args);
         }
         push(&mut worker, "volumeMounts", self.audience.map(|_| token_mount()));
         let own = &self.definition.spec["securityContext"];
@@ -434,6 +417,13 @@ pub(crate) fn object_name(definition: &Definition, session: &str) -> String {
         Driver::Nodes => "node",
     };
     format!("sonobuoy-{}-{kind}-{session}", definition.name())
+}
+
+/// The number of a pod among those of the same result: the first one's name has none.
+pub(crate) fn attempt(pod: &Value) -> u64 {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let number = name.rsplit('-').next().filter(|number| number.len() < MAX_ATTEMPT_DIGITS);
+    number.and_then(|number| number.parse().ok()).unwrap_or(1)
 }
 
 fn token_mount() -> Value {

@@ -13,7 +13,7 @@ use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of};
 use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::names::VERSION;
-use crate::plugin::{Definition, Driver};
+use crate::plugin::Definition;
 use crate::query::Redactor;
 use crate::{config, status};
 use base::at::At as _;
@@ -187,10 +187,8 @@ fn nodes(count: usize) -> Vec<String> {
 }
 
 fn expected(definition: &Definition, nodes: &[String]) -> Vec<ResultId> {
-    match definition.config.driver {
-        Driver::Job => vec![ResultId::global(definition.name())],
-        Driver::DaemonSet | Driver::Nodes => {
-            nodes.iter().map(|node| ResultId::on_node(definition.name(), node.as_str())).collect()
-        }
+    match definition.config.driver.is_per_node() {
+        true => nodes.iter().map(|node| ResultId::on_node(definition.name(), node.as_str())).collect(),
+        false => vec![ResultId::global(definition.name())],
     }
 }

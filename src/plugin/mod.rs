@@ -199,6 +199,11 @@ impl Driver {
         self != Self::Job
     }
 
+    /// What its workers submit: `global`, or the result of a `single-node`.
+    pub(crate) fn worker_role(self) -> &'static str {
+        if self.is_per_node() { "single-node" } else { "global" }
+    }
+
     /// `Job`, `DaemonSet` or `Nodes`.
     pub(crate) fn name(self) -> &'static str {
         match self {
