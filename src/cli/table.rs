@@ -386,7 +386,7 @@ fn show_default_pod_spec() -> Arg {
 }
 
 /// The flags of `run` and `wait` about the end of the run.
-fn afterwards() -> [Arg; 10] {
+fn afterwards() -> [Arg; 11] {
     [
         text("retrieve", "DIR", "Fetch the archive into this folder"),
         number("keep", "N", "With --retrieve: keep only the newest archives there", 1..=i64::from(u32::MAX)),
