@@ -133,7 +133,12 @@ addEventListener('load', () => {
   const shown = () => [...document.querySelectorAll('details.t, details.r, p.k')].filter(test => !test.hidden).length;
   const outcome = { all: shown(), errors };
   const search = document.getElementById('q'); search.value = 'worker-0042'; search.dispatchEvent(new Event('input'));
-  outcome.found = shown(); search.value = ''; search.dispatchEvent(new Event('input'));
+  outcome.found = shown(); location.hash = '#q=&node=worker-1003.example.org'; dispatchEvent(new HashChangeEvent('hashchange'));
+  const panel = document.getElementById('node');
+  outcome.node = [...panel.querySelectorAll('dt, dd')].map(node => node.textContent).join(' ');
+  outcome.linked = !!document.querySelector(panel.querySelector('dd a').hash);
+  panel.querySelector('button').click(); outcome.only = [search.value, location.hash];
+  search.value = ''; search.dispatchEvent(new Event('input'));
   document.querySelectorAll('details').forEach(node => { node.open = true; });
   outcome.wide = document.documentElement.scrollWidth > innerWidth;
   document.documentElement.dataset.outcome = JSON.stringify(outcome);
@@ -177,6 +182,53 @@ fn page_of_five_thousand_nodes_stays_small() {
     let [all, found] = ["all", "found"].map(|key| outcome[key].as_u64().unwrap());
     assert!(all >= 10_000 && found == 3, "{outcome}");
     assert_eq!((&outcome["wide"], &outcome["errors"]), (&json!(false), &json!([])));
+    assert_eq!(outcome["node"], "probe failed host-facts passed Failed dns ");
+    assert_eq!(outcome["linked"], true);
+    let name = "worker-1003.example.org";
+    assert_eq!(outcome["only"], json!([name, format!("#q={name}&node={name}")]));
+}
+
+/// Opens the panel of a node from its name in a table.
+const OPEN: &str = "<script>
+addEventListener('load', () => {
+  const row = [...document.querySelectorAll('.matrix tr')].find(row => row.textContent.includes('n4'));
+  row.querySelector('button').click();
+  const panel = document.getElementById('node');
+  const outcome = { told: [...panel.querySelectorAll('h3, dt, dd')].map(node => node.textContent.trim()), hash: location.hash };
+  panel.querySelectorAll('button')[1].click();
+  outcome.closed = panel.hidden && location.hash === '';
+  document.documentElement.dataset.outcome = JSON.stringify(outcome);
+});
+</script></body>";
+
+#[test]
+fn node_in_the_page_has_a_panel_with_all_about_it() {
+    let folder = run();
+    let page = results(&folder, "--format html").run_any().stdout;
+    let Some(outcome) = used(&folder, &page, OPEN) else { return };
+    let told = json!(["n4", "check", "1 complete, 1 unknown", "Failed", "dns"]);
+    assert_eq!(outcome, json!({"told": told, "hash": "#q=&node=n4", "closed": true}));
+}
+
+#[test]
+fn several_archives_make_the_page_of_the_last_with_their_trend() {
+    let (earlier, last) = (run(), run());
+    let tree = last.join("plugins/check/sonobuoy_results.yaml");
+    let passed = std::fs::read_to_string(&tree).unwrap().replace("unknown", "failed");
+    std::fs::write(&tree, passed).unwrap();
+    last.write("meta/run.log", "{\"time\":\"2026-02-01T00:00:00Z\"}\n{\"time\":\"2026-02-01T01:02:03Z\"}\n");
+    let page = results(&last, "--format html").arg(earlier.path()).run_any().stdout;
+    let trend = page.split("<section id=\"trend\">").nth(1).unwrap().split("</section>").next().unwrap();
+    assert!(trend.contains("Trend: 2 runs"), "{trend}");
+    let starts: Vec<_> = trend.split("<th scope=\"row\">").skip(1).map(|row| &row[..16]).collect();
+    assert_eq!(starts, ["2026-02-01 00:00", "2026-01-01 00:00"]);
+    let marks = |test: &str| {
+        let row = trend.split("<tr>").find(|row| row.contains(test)).unwrap();
+        let marks = row.split("aria-label=\"").skip(1).map(|mark| mark.split('"').next().unwrap());
+        marks.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!((marks("dns").as_str(), marks("&lt;b&gt;bold").as_str()), ("none failed", "failed failed"));
+    assert!(page.contains("2026-02-01 00:00 UTC"), "the page is that of the last run");
 }
 
 #[test]

@@ -101,7 +101,7 @@ pub(crate) fn report(
     }
     out.flush()?;
     annotate::annotate(args, &report);
-    outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, out))?;
+    outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, None, out))?;
     shown.at("cannot show all of", &path)?;
     let code = ending(verdict(args, &report));
     let judged = outputs.submission.as_ref().map(|submission| submission.judge(&path)).transpose()?;

@@ -139,9 +139,15 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
     }
     match format {
         _ if as_original => {}
-        "html" => report::write_html(&report, out)?,
+        "html" => report::write_html(&report, None, out)?,
         "junit" => report::write_junit(&report, out)?,
-        "text" => Terminal { look: look(args), out }.report(&report)?,
+        "text" => {
+            if args.on("from-cluster") {
+                // Its file is temporary.
+                report.archive = "--from-cluster";
+            }
+            Terminal { look: look(args), out }.report(&report)?;
+        }
         "json" => write_json(&report, out)?,
         "markdown" => report::write_markdown(&report, out)?,
         format => return Err(error::usage(format!("--format {format} needs --facts"))),
@@ -217,9 +223,13 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
         "text" => many.write_text(&mut Terminal { look: look(args), out: &mut out })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
         "junit" => report::write_many_junit(&many, &mut out)?,
+        "html" => {
+            let opened = Archive::open(many.newest(), args.text("plugin"), Depth::Page)?;
+            report::write_html(&Report::read(&opened, args.text("node"))?, Some(&many), &mut out)?;
+        }
         format => {
             return Err(error::usage(format!(
-                "several archives are shown side by side: --format must be text, json, junit or openmetrics, not {format}"
+                "several archives are shown side by side: --format must be text, json, junit, html or openmetrics, not {format}"
             )));
         }
     }

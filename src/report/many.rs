@@ -201,6 +201,39 @@ impl Many {
         self.clusters = true;
     }
 
+    /// The archives by their start, as their places in the order given.
+    fn by_start(&self) -> Vec<usize> {
+        let mut places: Vec<_> = (0..self.columns.len()).collect();
+        places.sort_by_key(|at| self.columns[*at].started.as_deref());
+        places
+    }
+
+    /// The archive of the last run.
+    pub(crate) fn newest(&self) -> &str {
+        self.by_start().last().map_or("", |at| &self.columns[*at].archive)
+    }
+
+    /// The runs from the last to the first, and each test that failed in any, for the page.
+    pub(super) fn trend(&self) -> Value {
+        let places = self.by_start();
+        let runs = places.iter().rev().map(|at| {
+            let column = &self.columns[*at];
+            let sum = |of: fn(&Cell) -> u64| column.plugins.values().map(of).sum::<u64>();
+            let (failed, passed) = (sum(|cell| cell.failed), sum(|cell| cell.passed));
+            json!({
+                "started": column.started, "status": column.status, "failed": failed, "passed": passed,
+                "duration": column.duration, "archive": column.archive.rsplit('/').next(),
+            })
+        });
+        let tests = self.failed.iter().map(|((plugin, node, name), statuses)| {
+            let mark = |at: &usize| if statuses.contains_key(at) { FAILED } else { "none" };
+            let marks: Vec<_> = places.iter().map(|at| json!({"class": mark(at)})).collect();
+            let place = if node.is_empty() { plugin.clone() } else { format!("{plugin} · {node}") };
+            json!({"name": name, "where": place, "marks": marks})
+        });
+        json!({"runs": runs.collect::<Vec<_>>(), "tests": tests.collect::<Vec<_>>()})
+    }
+
     /// The versions and facts that differ, below a head.
     fn differing(&self) -> Vec<Vec<String>> {
         let mut rows = self.rows("VERSION", "", |column| &column.versions, String::clone);

@@ -333,7 +333,7 @@ impl<'a> Report<'a> {
 
     /// The causes of failures, and of unknown results, each with a title, if there are any.
     pub(crate) fn causes_by_title(&self) -> impl Iterator<Item = (&'static str, &[Cause])> {
-        let all = [("Why it failed", &*self.causes), ("What is unknown, and why", &self.unknown_causes)];
+        let all = [("Why it failed", &*self.causes), ("Undetermined results", &self.unknown_causes)];
         all.into_iter().filter(|(_, causes)| !causes.is_empty())
     }
 

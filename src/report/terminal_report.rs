@@ -75,7 +75,9 @@ impl Terminal<'_> {
         let archive = shell(report.archive);
         let failed = |plugin: &Plugin<'_>| plugin.name == "e2e" && plugin.verdict() == Verdict::Failed;
         let next = match report.status {
-            _ if report.plugins.iter().any(failed) => format!("sonobuoy run --rerun-failed {archive}"),
+            _ if report.plugins.iter().any(failed) && !report.archive.starts_with("--") => {
+                format!("sonobuoy run --rerun-failed {archive}")
+            }
             _ => format!("sonobuoy results {archive} --format html > report.html"),
         };
         Ok(writeln!(self.out, "Next:\n  {}", base::visible::line(&next))?)

@@ -155,8 +155,7 @@ impl Digest {
 
     /// The sections of failures and of unknown results, each with its causes.
     pub(super) fn groups(&self) -> Vec<Value> {
-        let titles =
-            [("failures", "Why it failed", FAILED), ("unknown", "What is unknown, and why", UNKNOWN)];
+        let titles = [("failures", "Why it failed", FAILED), ("unknown", "Undetermined results", UNKNOWN)];
         let groups = self.groups.iter().zip(titles).filter(|(group, _)| !group.causes.is_empty());
         let sections = groups.map(|(group, (id, title, class))| {
             let causes = group.causes.iter().enumerate().map(|(at, cause)| {
@@ -238,7 +237,7 @@ fn card(logs: &Logs<'_>, case: &Case<'_>, id: Option<&str>, many: bool, room: &m
         json!({"log": log.name, "container": file.strip_suffix(".txt").unwrap_or(file)})
     });
     json!({
-        "class": class, "id": id, "name": case.name, "small": small.into_iter().flatten().joined(" · "),
+        "class": class, "id": id, "node": case.node, "name": case.name, "small": small.into_iter().flatten().joined(" · "),
         "above": case.group().joined(" › "), "nodes": [], "details": details(case, room),
         "links": links.collect::<Vec<_>>(), "file": case.file,
     })

@@ -17,6 +17,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::logs::Logs;
+use super::many::Many;
 use super::run::{Counts, Plugin, Report, Verdict, column};
 use super::template::{anchor, escape, fill};
 use crate::item::{FLAKY, OTHER};
@@ -31,8 +32,8 @@ const STATUSES: usize = 200;
 /// Maximum logs in the list of suspicious ones.
 const MAX_LOGS: usize = 50;
 
-/// Writes the page.
-pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
+/// Writes the page; `earlier` are the runs of its trend, this one included.
+pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
     let logs = Logs::read(report)?;
     let plugins = report.by_severity();
     let digest = Digest::read(report, &plugins, &logs)?;
@@ -50,6 +51,7 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
             "groups": digest.groups(), "nodes": nodes::matrix(&plugins), "plugins": sections.collect::<Vec<_>>(),
             "facts": report.opened.facts.tables.values().map(facts::section).collect::<Vec<_>>(),
             "time": charts::section(report, &digest), "health": health(report, &logs), "leftOut": report.left_out,
+            "trend": earlier.map(Many::trend),
             "logs": (!logs.shown.is_empty() || !logs.others.is_empty()).then_some(&logs),
         }),
         out,

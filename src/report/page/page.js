@@ -12,6 +12,45 @@
   const others = all('#nodes tr, .facts tr, #health tr, #left-out tr, details.log').filter(node => node.localName !== 'tr' || one('td', node)).map(node => ({node, text: null}));
   const text = row => row.text ??= (row.node.textContent + ' ' + (row.node.closest('section').querySelector('h2').textContent) +
     ' ' + (!row.node.classList.contains('t') && row.above ? row.above.textContent : '')).toLowerCase();
+  const names = one('#names'), panel = one('#node');
+  const make = (name, content, under) => { const made = document.createElement(name); made.textContent = content; under.append(made); return made; };
+  const offer = (label, under, action) => {
+    const button = make('button', label, under);
+    button.className = 'copy';
+    button.type = 'button';
+    button.addEventListener('click', () => action(button));
+  };
+  // All that the sections say about a node: its results, facts, health and failures.
+  const about = name => {
+    panel.hidden = !name;
+    panel.dataset.name = name;
+    panel.replaceChildren();
+    if (!name) return;
+    make('h3', name, panel);
+    const list = make('dl', '', panel);
+    const say = (term, content) => { make('dt', term, list); return make('dd', content, list); };
+    const place = names ? names.content.textContent.split('\n').indexOf(name) : -1;
+    for (const picture of place < 0 ? [] : all('svg.nodes')) {
+      const side = picture.viewBox.baseVal.width / picture.dataset.across, square = `M${place % picture.dataset.across * side} ${Math.floor(place / picture.dataset.across) * side}h`;
+      const path = all('path', picture).find(path => path.getAttribute('d').includes(square));
+      say(picture.getAttribute('aria-label').split(': ')[0], path.getAttribute('class').replace('f-none', 'did not run').replace('f-', ''));
+    }
+    const rows = selector => {
+      for (const table of all(selector)) {
+        const [head, ...rows] = table.rows;
+        for (const row of rows.filter(row => row.cells[0].textContent === name))
+          [...row.cells].slice(1).forEach((cell, at) => say(head.cells[at + 1].textContent, cell.textContent));
+      }
+    };
+    rows('#nodes table');
+    for (const test of all('details.t')) {
+      const chip = all('a', test.nextElementSibling).find(link => link.textContent === name);
+      if (test.dataset.node === name || chip) make('a', one('summary', test).firstChild.textContent, say('Failed', '')).href = chip ? chip.hash : '#' + test.id;
+    }
+    rows('.facts table, #health table, #left-out table');
+    offer('Only this node', panel, () => { query.value = name; filter(); });
+    offer('Close', panel, () => { about(''); filter(); });
+  };
   const filter = () => {
     const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = new Set(boxes.filter(box => box.checked).map(box => box.value));
@@ -40,11 +79,12 @@
     for (const cause of all('details.cause')) if (words.length > 0 && !cause.hidden) cause.open = true;
     one('#empty').hidden = !narrowed || all('section').some(section => !section.hidden);
     const off = boxes.filter(box => !box.checked).map(box => box.value).join();
-    const state = query.value || off ? '#q=' + encodeURIComponent(query.value) + (off && '&off=' + off) : '';
+    const seen = panel.hidden ? '' : '&node=' + encodeURIComponent(panel.dataset.name);
+    const state = query.value || off || seen ? '#q=' + encodeURIComponent(query.value) + (off && '&off=' + off) + seen : '';
     if (state || location.hash.startsWith('#q=')) history.replaceState(null, '', location.pathname + location.search + state);
     count.textContent = narrowed ? `${shown.toLocaleString('en')} of ${tests.length.toLocaleString('en')} tests` + (beside ? `, ${beside.toLocaleString('en')} elsewhere` : '') : '';
   };
-  one('#empty button').addEventListener('click', () => { query.value = ''; boxes.forEach(box => { box.checked = true; }); filter(); });
+  one('#empty button').addEventListener('click', () => { query.value = ''; boxes.forEach(box => { box.checked = true; }); about(''); filter(); });
   query.addEventListener('input', filter);
   boxes.forEach(box => box.addEventListener('change', filter));
   tools.hidden = false;
@@ -54,6 +94,7 @@
       const asked = new URLSearchParams(location.hash.slice(1)), off = (asked.get('off') || '').split(',');
       query.value = asked.get('q');
       boxes.forEach(box => { box.checked = !off.includes(box.value); });
+      about(asked.get('node') || '');
       return filter();
     }
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
@@ -69,26 +110,19 @@
   addEventListener('toggle', event => {
     const node = event.target;
     if (!node.open || !node.id || one(':scope > .copy', node)) return;
-    const offer = (label, text) => {
-      const button = document.createElement('button');
-      button.className = 'copy';
-      button.type = 'button';
-      button.textContent = label;
-      button.addEventListener('click', async () => {
-        try { await navigator.clipboard.writeText(text()); button.textContent = 'Copied'; } catch { prompt(label, text()); }
-      });
-      node.append(button);
-    };
-    offer('Copy link', () => location.href.split('#')[0] + '#' + node.id);
-    if (node.dataset.rerun) offer('Copy command to run again', () => node.dataset.rerun);
-    if (node.classList.contains('cause')) offer('Copy as issue', () => {
+    const copy = (label, text) => offer(label, node, async button => {
+      try { await navigator.clipboard.writeText(text()); button.textContent = 'Copied'; } catch { prompt(label, text()); }
+    });
+    copy('Copy link', () => location.href.split('#')[0] + '#' + node.id);
+    if (node.dataset.rerun) copy('Copy command to run again', () => node.dataset.rerun);
+    if (node.classList.contains('cause')) copy('Copy as issue', () => {
       const fence = '`'.repeat(3), said = one('details.t pre', node), help = one('.remedy', node);
       return [`## ${one('summary', node).textContent}`, one('h1').textContent, all('details.t > summary', node).map(test => '* ' + test.textContent).join('\n'),
         said && fence + '\n' + said.textContent + '\n' + fence, help && help.textContent, node.dataset.rerun && '`' + node.dataset.rerun + '`'].filter(Boolean).join('\n\n') + '\n';
     });
   }, true);
   // The name of the node under the pointer, and its results in every plugin.
-  const names = one('#names'), under = one('#under');
+  const under = one('#under');
   if (names) {
     const list = names.content.textContent.split('\n');
     const tip = document.createElement('div');
@@ -107,8 +141,16 @@
         tip.style.top = event.clientY + 14 + 'px';
       });
       picture.addEventListener('pointerleave', () => { tip.hidden = true; });
-      picture.addEventListener('click', event => { if (at(event)) { query.value = at(event); filter(); tools.scrollIntoView(); } });
+      picture.addEventListener('click', event => { if (at(event)) { query.value = at(event); about(at(event)); filter(); tools.scrollIntoView(); } });
     }
+  }
+  for (const cell of all('.matrix th[scope=row], .facts th[scope=row]')) {
+    const name = cell.textContent, button = document.createElement('button');
+    button.type = 'button';
+    button.className = 'name';
+    button.textContent = name;
+    button.addEventListener('click', () => { about(name); filter(); tools.scrollIntoView(); });
+    cell.replaceChildren(button);
   }
   addEventListener('beforeprint', () => all('details.cause, details.t').forEach(node => { node.open = true; }));
   addEventListener('keydown', event => {
