@@ -3,24 +3,18 @@
 //! Owns the container format, its dialects and all limits on hostile input. Does not know what the files mean.
 //! Everything is streamed: memory does not grow with the archive.
 
-mod bundle;
-mod file;
 #[cfg(any(fuzzing, test))]
 mod fuzz;
-mod gunzip;
 mod pack;
 mod read;
 #[cfg(test)]
 mod tests;
 mod unpack;
 
-pub use bundle::{bundle, finished};
-pub use file::{Packed, pack_file};
 #[cfg(any(fuzzing, test))]
 pub use fuzz::consistent;
-pub use gunzip::Gunzip;
-pub use pack::{pack, pack_open};
-pub use read::{Entry, Kind, Limits, Reader};
+pub use pack::{Packed, bundle, finished, pack, pack_file, pack_open};
+pub use read::{Entry, Gunzip, Kind, Limits, Reader};
 pub use unpack::{unpack, unpack_within};
 
 /// Why an archive could not be read; callers distinguish the sender's fault from their own.

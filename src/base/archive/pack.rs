@@ -1,14 +1,18 @@
-//! Packs a folder into a gzip tar.
+//! Packs a folder into a gzip tar, as a stream or as a file that is either complete or absent; joins finished archives in one
+//! stream, the same bytes each time, so that a reader can resume after losing the connection.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use flate2::{Compression, write::GzEncoder};
+use flate2::{Compression, GzBuilder, write::GzEncoder};
+use tar::{Builder, EntryType, Header};
 
 use super::at;
+use crate::Hashing;
 use crate::sys::{self, FileId, Folder, Opened};
+use crate::temp::NewFile;
 
 /// Packs everything inside `dir` and returns `out`, flushed to the last byte of gzip.
 ///
@@ -32,14 +36,14 @@ fn open(dir: &Path) -> io::Result<Folder> {
 fn pack_into<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, gzip: W) -> io::Result<W> {
     let id = |path| FileId::of(path).map_err(|error| at(path, &error));
     let except = except.map(id).transpose()?.flatten();
-    let mut tar = tar::Builder::new(gzip);
+    let mut tar = Builder::new(gzip);
     pack_folder(&mut tar, folder, dir, Path::new(""), except.as_ref())?;
     tar.into_inner()
 }
 
 /// Packs a folder that was opened as `dir`; the paths in it are for errors alone.
 fn pack_folder<W: Write>(
-    tar: &mut tar::Builder<W>,
+    tar: &mut Builder<W>,
     folder: &Folder,
     dir: &Path,
     name: &Path,
@@ -51,12 +55,12 @@ fn pack_folder<W: Write>(
         let (path, name) = (dir.join(&file_name), name.join(&file_name));
         match folder.entry(&file_name).map_err(|error| at(&path, &error))? {
             Some((Opened::Folder(inner), meta)) => {
-                let mut header = header(&meta, tar::EntryType::Directory);
+                let mut header = header(&meta, EntryType::Directory);
                 tar.append_data(&mut header, &name, io::empty())?;
                 pack_folder(tar, &inner, &path, &name, except)?;
             }
             Some((Opened::File(file), meta)) if !except.is_some_and(|except| except.is(&path, &meta)) => {
-                pack_file(tar, file, &meta, &name).map_err(|error| at(&path, &error))?;
+                append_file(tar, file, &meta, &name).map_err(|error| at(&path, &error))?;
             }
             _ => {}
         }
@@ -64,20 +68,20 @@ fn pack_folder<W: Write>(
     Ok(())
 }
 
-fn pack_file<W: Write>(
-    tar: &mut tar::Builder<W>,
+fn append_file<W: Write>(
+    tar: &mut Builder<W>,
     file: File,
     meta: &fs::Metadata,
     name: &Path,
 ) -> io::Result<()> {
-    let mut header = header(meta, tar::EntryType::Regular);
+    let mut header = header(meta, EntryType::Regular);
     header.set_size(meta.len());
-    let content = io::BufReader::with_capacity(64 << 10, file).chain(io::repeat(0)).take(meta.len());
+    let content = BufReader::with_capacity(64 << 10, file).chain(io::repeat(0)).take(meta.len());
     tar.append_data(&mut header, name, content)
 }
 
-fn header(meta: &fs::Metadata, kind: tar::EntryType) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
+fn header(meta: &fs::Metadata, kind: EntryType) -> Header {
+    let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     let (user, group) = sys::owner(meta);
     let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -87,4 +91,118 @@ fn header(meta: &fs::Metadata, kind: tar::EntryType) -> tar::Header {
     header.set_mtime(meta.modified().map_or(0, since));
     header.set_size(0);
     header
+}
+
+/// A finished archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its SHA-256 in lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// Packs `dir` as `pack` does into a file that will be `path`, readable only by its owner.
+pub fn pack_file(dir: &Path, path: &Path) -> io::Result<(NewFile, Packed)> {
+    let pack = || {
+        let file = NewFile::create(path, 0o600)?;
+        let partial = file.partial().to_owned();
+        let out = BufWriter::with_capacity(64 << 10, Hashing::new(file));
+        let out = pack(dir, Some(&partial), out)?.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let size = out.size;
+        let (file, sha256) = out.finish();
+        Ok((file, Packed { size, sha256: crate::hex(sha256) }))
+    };
+    pack().map_err(|error| at(path, &error))
+}
+
+/// How the names of finished archives end. Unfinished ones end differently.
+const ENDING: &str = ".tar.gz";
+
+/// The finished archives in a folder, by name.
+pub fn finished(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(|error| at(folder, &error))?;
+    let mut found: Vec<_> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().ends_with(ENDING))
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file())
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Writes `files` to `out` as one gzip tar under their base names, without the first `skip` bytes. What is already
+/// compressed is not compressed again.
+pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
+    let gzip = GzBuilder::new().mtime(0).write(Skipping { left: skip, out }, Compression::none());
+    let mut tar = Builder::new(gzip);
+    for path in files {
+        let mut add = || {
+            let file = File::open(path)?;
+            let size = file.metadata()?.len();
+            let mut header = Header::new_gnu();
+            header.set_size(size);
+            header.set_mode(0o644);
+            // Whatever was appended in the meantime was not announced.
+            tar.append_data(
+                &mut header,
+                path.file_name().unwrap_or_default(),
+                BufReader::new(file).take(size),
+            )
+        };
+        add().map_err(
+            |error| if error.kind() == io::ErrorKind::BrokenPipe { error } else { at(path, &error) },
+        )?;
+    }
+    tar.into_inner()?.finish()?.out.flush()
+}
+
+/// Drops the first bytes that pass through.
+struct Skipping<W> {
+    left: u64,
+    out: W,
+}
+
+impl<W: Write> Write for Skipping<W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+        if skipped > 0 {
+            self.left -= skipped as u64;
+            return Ok(skipped);
+        }
+        self.out.write(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_offset_continues_the_same_stream() {
+        let folder = crate::temp::Folder::new().unwrap();
+        let content: Vec<u8> =
+            (0..200_000_u32).map(|number| (number.wrapping_mul(number) >> 7) as u8).collect();
+        fs::write(folder.join("b.tar.gz"), &content).unwrap();
+        fs::write(folder.join("a.tar.gz"), b"first").unwrap();
+        fs::write(folder.join("c.tar.gz.partial"), b"unfinished").unwrap();
+        let files = finished(&folder).unwrap();
+        assert_eq!(files, [folder.join("a.tar.gz"), folder.join("b.tar.gz")]);
+        let mut whole = Vec::new();
+        bundle(&files, 0, &mut whole).unwrap();
+        for offset in [0, 1, 9, 10, 511, 70_000, whole.len() - 1, whole.len(), whole.len() + 5] {
+            let mut rest = Vec::new();
+            bundle(&files, offset as u64, &mut rest).unwrap();
+            assert!(rest == whole[offset.min(whole.len())..], "{offset}");
+        }
+        let mut reader =
+            super::super::Reader::new(super::super::Gunzip::new(&whole[..]), super::super::Limits::default());
+        let first = reader.next_entry().unwrap().unwrap();
+        assert_eq!((first.name.as_slice(), first.size), (&b"a.tar.gz"[..], 5));
+    }
 }

@@ -1,6 +1,6 @@
 //! Invariants for any response of a registry; called by the fuzzer and, with its corpus, by a test.
 
-use super::challenge::fields;
+use super::registry::fields;
 use super::{Descriptor, Reference};
 use crate::json;
 

@@ -3,21 +3,16 @@
 //! Knows the OCI image and distribution formats (and docker's older media types), and nothing about runs or plugins.
 
 mod archive;
-mod challenge;
 mod credential;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
-mod look;
-mod piece;
 mod reference;
 mod registry;
 mod store;
-mod within;
 
 pub use archive::{Beside, read as read_archive, write as write_archive};
-pub use look::{ImageInfo, is_unreached};
 pub use reference::Reference;
-pub use registry::Client;
+pub use registry::{Client, ImageInfo, is_unreached};
 pub use store::{Platform, Store, Stored};
 
 use serde_json::Value;

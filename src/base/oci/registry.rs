@@ -5,28 +5,25 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::digest;
 use serde_json::Value;
 use ureq::http::{Request, Response, StatusCode};
 use ureq::{AsSendBody, Body, SendBody};
 
-use super::challenge::{challenge, fields};
-use super::credential::Credential;
-use super::piece::Piece;
-use super::{Descriptor, Reference, Watch, digest_of};
+use super::credential::{self, Credential};
+use super::{Descriptor, Reference, Store, Stored, Watch, digest_of, hash_of};
 use crate::at::At as _;
 use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
-pub(super) const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 /// Maximum bytes of a manifest, far above that of any image.
 const MAX_MANIFEST_BYTES: u64 = 8 << 20;
@@ -41,17 +38,17 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Access to registries.
 pub struct Client {
-    pub(super) program: &'static str,
-    pub(super) agent: ureq::Agent,
+    program: &'static str,
+    agent: ureq::Agent,
     /// Authorization headers by host, repository and access.
     known: Mutex<HashMap<(String, String, bool), Option<String>>>,
     /// TLS support of registries on this machine, by host.
     near: Mutex<Vec<(String, bool)>>,
     plain: bool,
     stop: Stop,
-    pub(super) attempts: u32,
+    attempts: u32,
     /// Credentials in the format of docker's config.json, in addition to those of this machine.
-    pub(super) config: Option<Value>,
+    config: Option<Value>,
 }
 
 impl Client {
@@ -277,7 +274,7 @@ impl Client {
         })
     }
 
-    pub(super) fn url(&self, image: &Reference, rest: &str) -> String {
+    fn url(&self, image: &Reference, rest: &str) -> String {
         format!("{}/v2/{}/{rest}", self.base(image), image.repository)
     }
 
@@ -311,7 +308,7 @@ impl Client {
     }
 
     /// Sends one request, with the authorization that the registry requests.
-    pub(super) fn call(
+    fn call(
         &self,
         method: &str,
         image: &Reference,
@@ -394,8 +391,9 @@ impl Client {
     ) -> Result<Option<String>> {
         let registry = &image.registry;
         let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
-        let basic =
-            |user: &str, password: &str| format!("Basic {}", STANDARD.encode(format!("{user}:{password}")));
+        let basic = |user: &str, password: &str| {
+            format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
+        };
         if scheme.eq_ignore_ascii_case("basic") {
             let Some(Credential::Password(user, password)) = credential else {
                 bail!(Final(format!(
@@ -449,12 +447,7 @@ impl Client {
     }
 
     /// The content of a URL, and its declared kind.
-    pub(super) fn fetch(
-        &self,
-        image: &Reference,
-        url: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<(String, Vec<u8>)> {
+    fn fetch(&self, image: &Reference, url: &str, headers: &[(&str, &str)]) -> Result<(String, Vec<u8>)> {
         self.persist(no_progress, || {
             let answer = self.call("GET", image, false, url, headers, None)?;
             if answer.status() != StatusCode::OK {
@@ -468,11 +461,7 @@ impl Client {
     }
 
     /// Repeats `work` until it succeeds, fails for good, or fails too often without progress.
-    pub(super) fn persist<T>(
-        &self,
-        progress: impl Fn() -> u64,
-        mut work: impl FnMut() -> Result<T>,
-    ) -> Result<T> {
+    fn persist<T>(&self, progress: impl Fn() -> u64, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let mut attempts = Attempts::new(self.attempts, &self.stop);
         loop {
             let before = progress();
@@ -491,12 +480,12 @@ impl Client {
 }
 
 /// For requests that succeed or fail as a whole.
-pub(super) fn no_progress() -> u64 {
+fn no_progress() -> u64 {
     0
 }
 
 /// An agent with `limit` as the timeout for connecting and until a response starts.
-pub(super) fn agent(program: &'static str, limit: Duration) -> Result<ureq::Agent> {
+fn agent(program: &'static str, limit: Duration) -> Result<ureq::Agent> {
     let config = ureq::Agent::config_builder()
         .tls_config(tls::client()?)
         .timeout_connect(Some(limit))
@@ -520,7 +509,7 @@ impl std::fmt::Display for Final {
 
 impl std::error::Error for Final {}
 
-pub(super) fn header(answer: &Response<Body>, name: &str) -> Option<String> {
+fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
@@ -531,12 +520,12 @@ fn body(answer: Response<Body>, max: u64) -> std::io::Result<Vec<u8>> {
 }
 
 /// Whether a registry may accept the same request later.
-pub(super) fn is_busy(answer: &Response<Body>) -> bool {
+fn is_busy(answer: &Response<Body>) -> bool {
     answer.status().is_server_error() || answer.status() == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// A registry's refusal as an error; final unless it is only busy.
-pub(super) fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
+fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let (status, is_busy, url) = (answer.status(), is_busy(&answer), short(url));
     let document: Value = json::from_slice(&body(answer, 64 << 10).unwrap_or_default()).unwrap_or_default();
     let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
@@ -568,6 +557,161 @@ fn copy(from: &mut impl Read, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result
     }
 }
 
+/// A registry's information about an image.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageInfo {
+    /// Digest of its manifest, or of its index.
+    pub digest: String,
+    /// Platforms such as `linux/amd64`.
+    pub platforms: Vec<String>,
+}
+
+impl Client {
+    /// The same client with a single attempt per request, and `limit` as the timeout until a response starts.
+    pub fn quick(mut self, limit: Duration) -> Result<Self> {
+        self.agent = agent(self.program, limit)?;
+        self.attempts = 1;
+        Ok(self)
+    }
+
+    /// The same client with further credentials, in the format of docker's config.json and pull secrets.
+    pub fn credentials(mut self, config: Value) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    fn credential(&self, registry: &str) -> Result<Option<Credential>> {
+        // Credential helpers belong to this machine and must not run on behalf of credentials from elsewhere.
+        let auths = self.config.as_ref().map(|config| json::json!({"auths": config["auths"]}));
+        match auths.map(|auths| credential::in_config(&auths, registry)).transpose()?.flatten() {
+            Some(found) => Ok(Some(found)),
+            None => credential::find(registry),
+        }
+    }
+
+    /// Checks that the registry has an image; returns its digest if the registry says so.
+    pub fn exists(&self, image: &Reference) -> Result<Option<String>> {
+        let url = self.url(image, &format!("manifests/{}", image.wanted()));
+        self.persist(no_progress, || {
+            let answer = self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None)?;
+            match answer.status() {
+                StatusCode::OK => Ok(Some(header(&answer, "docker-content-digest").unwrap_or_default())),
+                StatusCode::NOT_FOUND => Ok(None),
+                _ => Err(refusal(answer, &url)),
+            }
+        })
+    }
+
+    /// The image that the registry has under a name, if any.
+    pub fn look(&self, image: &Reference) -> Result<Option<ImageInfo>> {
+        if self.exists(image)?.is_none() {
+            return Ok(None);
+        }
+        let (root, bytes) = self.manifest(image, image.wanted())?;
+        let manifest: Value =
+            json::from_slice(&bytes).with_context(|| format!("the manifest of `{image}`"))?;
+        ImageInfo::new(root, &manifest, |blob| self.settings(image, blob)).map(Some)
+    }
+
+    fn settings(&self, image: &Reference, blob: &Descriptor) -> Result<Value> {
+        hash_of(&blob.digest).context("a digest of an unsupported kind")?;
+        let url = self.url(image, &format!("blobs/{}", blob.digest));
+        let (_, bytes) = self.fetch(image, &url, &[])?;
+        json::from_slice(&bytes).with_context(|| format!("`{url}`"))
+    }
+}
+
+impl ImageInfo {
+    /// From the manifest or index of an image; `settings` reads the configuration blob of a single image.
+    fn new(
+        root: Descriptor,
+        manifest: &Value,
+        settings: impl FnOnce(&Descriptor) -> Result<Value>,
+    ) -> Result<Self> {
+        let platforms = if root.is_index() {
+            let all = manifest["manifests"].as_array().into_iter().flatten();
+            all.filter_map(|entry| platform(&entry["platform"])).collect()
+        } else {
+            let settings = Descriptor::read(&manifest["config"]).map(|blob| settings(&blob));
+            platform(&settings.transpose()?.unwrap_or_default()).into_iter().collect()
+        };
+        Ok(Self { digest: root.digest, platforms })
+    }
+}
+
+impl Store {
+    /// Platforms of an image in the store.
+    pub fn look(&self, image: &Stored) -> Result<ImageInfo> {
+        ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
+    }
+}
+
+/// The platform of an index entry or an image; `None` for attestations.
+fn platform(value: &Value) -> Option<String> {
+    let (system, architecture) = (value["os"].as_str()?, value["architecture"].as_str()?);
+    (system != "unknown").then(|| format!("{system}/{architecture}"))
+}
+
+/// Whether the registry did not respond, as opposed to refusing.
+pub fn is_unreached(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<ureq::Error>() || cause.is::<std::io::Error>())
+}
+
+/// The authentication that a registry requests; tokens if it offers several kinds.
+fn challenge(answer: &Response<Body>) -> Option<String> {
+    let all = answer.headers().get_all("www-authenticate").iter().filter_map(|value| value.to_str().ok());
+    let bearer = |text: &&str| text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
+    all.max_by_key(bearer).map(ToOwned::to_owned)
+}
+
+/// `realm="https://…",service="…"`; quotes may contain commas.
+pub(super) fn fields(text: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((key, after)) = rest.split_once('=') {
+        let (value, after) = match after.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => after.split_at(after.find(',').unwrap_or(after.len())),
+        };
+        found.push((key.trim_matches([',', ' ']).to_ascii_lowercase(), value.to_owned()));
+        rest = after;
+    }
+    found
+}
+
+/// A part of a file being sent.
+struct Piece<'a> {
+    path: &'a Path,
+    from: u64,
+    length: u64,
+    /// Receives the number of bytes sent of the file.
+    sent: &'a dyn Fn(u64),
+}
+
+impl Piece<'_> {
+    fn open(&self) -> Result<impl Read + '_> {
+        let mut file = File::open(self.path).at("cannot read", self.path)?;
+        file.seek(SeekFrom::Start(self.from))?;
+        Ok(Told { file: file.take(self.length), at: self.from, sent: self.sent })
+    }
+}
+
+/// Reports each read.
+struct Told<'a> {
+    file: std::io::Take<File>,
+    at: u64,
+    sent: &'a dyn Fn(u64),
+}
+
+impl Read for Told<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.at += count as u64;
+        (self.sent)(self.at);
+        Ok(count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -582,5 +726,24 @@ mod tests {
         ] {
             assert_eq!(client.base(&Reference::parse(image).unwrap()), base);
         }
+    }
+}
+
+#[cfg(test)]
+mod challenge_tests {
+    use super::*;
+
+    #[test]
+    fn challenges_are_parsed() {
+        let text =
+            r#"realm="https://auth.example/token",service="reg, one",scope="repository:a:pull,push",error=x"#;
+        let expected = [
+            ("realm", "https://auth.example/token"),
+            ("service", "reg, one"),
+            ("scope", "repository:a:pull,push"),
+            ("error", "x"),
+        ];
+        assert_eq!(fields(text), expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert!(fields("").is_empty());
     }
 }

@@ -90,32 +90,5 @@ fn tell_and_read(child: &mut Child, input: Option<&[u8]>, max_bytes: u64) -> io:
 }
 
 #[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_is_held_to_its_time_and_to_what_it_may_say() {
-        let asked = |script: &str, limit| {
-            let late = std::sync::atomic::AtomicBool::new(false);
-            let told = || late.store(true, std::sync::atomic::Ordering::Relaxed);
-            let said = ask(Command::new("sh").args(["-c", script]), Some(b"a\n"), 8, limit, &told);
-            (
-                said.map(|(bytes, status)| (bytes, status.code())).map_err(|error| error.kind()),
-                late.into_inner(),
-            )
-        };
-        let long = Duration::from_secs(600);
-        assert_eq!(asked("echo seven.; exit 3", long), (Ok((b"seven.\n".to_vec(), Some(3))), false));
-        assert_eq!(asked("read word; echo $word", long), (Ok((b"a\n".to_vec(), Some(0))), false));
-        assert_eq!(asked("yes", long), (Err(ErrorKind::FileTooLarge), false));
-        let told = |script: &str| {
-            let mut command = Command::new("sh");
-            let said = ask_for_credentials(command.args(["-c", script]), Some(b"a\n"), 8, true, long);
-            said.map(|(bytes, status)| (bytes, status.code())).map_err(|error| error.kind())
-        };
-        assert_eq!(told("read word; echo $word; exit 3"), Ok((b"a\n".to_vec(), Some(3))));
-        assert_eq!(told("yes"), Err(ErrorKind::FileTooLarge));
-        // Its children are killed with it.
-        assert_eq!(asked("sleep 600 & sleep 600", Duration::ZERO), (Err(ErrorKind::TimedOut), true));
-    }
-}
+#[path = "tests_ask.rs"]
+mod tests;
