@@ -5,6 +5,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// Go's zero time, the placeholder in status documents.
 pub const ZERO: &str = "0001-01-01T00:00:00Z";
@@ -16,86 +18,29 @@ pub fn now() -> String {
 
 /// A time as RFC 3339 in UTC with milliseconds; anything before 1970 counts as 1970.
 pub fn rfc3339(time: SystemTime) -> String {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let [year, month, day, hour, minute, second] = civil(since.as_secs());
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+    let [year, month, day, hour, minute, second, millis] = parts(time);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
 /// `YYYYMMDDHHMM` in UTC: the start of an archive's name.
 pub fn stamp(time: SystemTime) -> String {
-    let [year, month, day, hour, minute, _] =
-        civil(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs());
+    let [year, month, day, hour, minute, ..] = parts(time);
     format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}")
 }
 
-/// `[year, month, day, hour, minute, second]` in UTC for seconds since 1970.
-pub fn civil(seconds: u64) -> [u64; 6] {
-    // Days to civil date, counted in eras of 400 years that start on the 1st of March.
-    let days = seconds / 86_400 + 719_468;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    [year, month, day, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60]
+/// Year, month, day, hour, minute, second and millisecond in UTC.
+fn parts(time: SystemTime) -> [i32; 7] {
+    let time = OffsetDateTime::from(time.max(UNIX_EPOCH));
+    let (hour, minute, second, millis) = time.to_hms_milli();
+    let [month, day, hour, minute, second] =
+        [time.month().into(), time.day(), hour, minute, second].map(i32::from);
+    [time.year(), month, day, hour, minute, second, millis.into()]
 }
 
 /// Parses RFC 3339 with any offset and fraction; `None` if it is anything else or before 1970.
 pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
-    let bytes = text.as_bytes();
-    let number = |from: usize, to: usize| -> Option<u64> {
-        let part = text.get(from..to)?;
-        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
-    };
-    let at = |index: usize, any_of: &[u8]| bytes.get(index).is_some_and(|b| any_of.contains(b));
-    if !(at(4, b"-") && at(7, b"-") && at(10, b"Tt") && at(13, b":") && at(16, b":")) {
-        return None;
-    }
-    let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
-    let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let length = match month {
-        2 => 28 + u64::from(leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if day == 0 || day > length || hour > 23 || minute > 59 || second > 60 {
-        return None;
-    }
-    let mut rest = text.get(19..)?;
-    let mut nanos = 0_u32;
-    if let Some(fraction) = rest.strip_prefix(['.', ',']) {
-        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
-        if digits == 0 {
-            return None;
-        }
-        nanos = format!("{:0<9}", &fraction[..digits.min(9)]).parse().ok()?;
-        rest = &fraction[digits..];
-    }
-    let offset = match rest.as_bytes() {
-        b"Z" | b"z" => 0,
-        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2]
-            if [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()) =>
-        {
-            let digit = |b: &u8| i64::from(b - b'0');
-            let span = (digit(h1) * 10 + digit(h2)) * 3_600 + (digit(m1) * 10 + digit(m2)) * 60;
-            if *sign == b'+' { span } else { -span }
-        }
-        _ => return None,
-    };
-    let (shifted_year, shifted_month) =
-        if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-    let era = shifted_year / 400;
-    let of_era = shifted_year % 400;
-    let of_year = (153 * shifted_month + 2) / 5 + day - 1;
-    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year;
-    let seconds = days.checked_sub(719_468)? * 86_400 + hour * 3_600 + minute * 60 + second;
-    let utc = i64::try_from(seconds).ok()? - offset;
-    UNIX_EPOCH.checked_add(Duration::new(u64::try_from(utc).ok()?, nanos))
+    let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
+    Some(SystemTime::from(time)).filter(|time| *time >= UNIX_EPOCH)
 }
 
 /// Parses a date as in HTTP: `Sat, 21 Nov 2026 02:40:49 GMT`.
@@ -122,10 +67,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     if rest == "0" {
         return Some(Duration::ZERO);
     }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut seconds = 0_f64;
+    let mut seconds = (!rest.is_empty()).then_some(0_f64)?;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let amount: f64 = rest[..digits].parse().ok()?;
@@ -151,22 +93,18 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 
 /// Formats a duration as Go does: `12.345ms`, `1m30s`, `0s`.
 pub fn duration(span: Duration) -> String {
-    let nanos = span.as_nanos();
-    let fraction = |unit: u128| {
+    let fraction = |nanos: u128, unit: u128| {
         let text = format!("{}.{:0width$}", nanos / unit, nanos % unit, width = unit.ilog10() as usize);
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
-    match nanos {
+    match span.as_nanos() {
         0 => "0s".into(),
-        1..1_000 => format!("{nanos}ns"),
-        1_000..1_000_000 => format!("{}µs", fraction(1_000)),
-        1_000_000..1_000_000_000 => format!("{}ms", fraction(1_000_000)),
-        _ => {
-            let whole = span.as_secs();
-            let rest = Duration::new(whole % 60, span.subsec_nanos());
-            let seconds = format!("{}.{:09}", rest.as_secs(), rest.subsec_nanos());
-            let seconds = seconds.trim_end_matches('0').trim_end_matches('.').to_owned();
-            match (whole / 3_600, whole / 60 % 60) {
+        nanos @ 1..1_000 => format!("{nanos}ns"),
+        nanos @ 1_000..1_000_000 => format!("{}µs", fraction(nanos, 1_000)),
+        nanos @ 1_000_000..1_000_000_000 => format!("{}ms", fraction(nanos, 1_000_000)),
+        nanos => {
+            let (minutes, seconds) = (span.as_secs() / 60, fraction(nanos % 60_000_000_000, 1_000_000_000));
+            match (minutes / 60, minutes % 60) {
                 (0, 0) => format!("{seconds}s"),
                 (0, minutes) => format!("{minutes}m{seconds}s"),
                 (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),

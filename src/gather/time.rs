@@ -2,13 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ::time::{Date, Duration as Span, Month, OffsetDateTime};
 use regex::Regex;
+use serde_json::Value;
 
 use super::{Facts, Node};
-use base::clock;
 use base::json::json;
-
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 const NAME: &str = "(<[^>]+>|[A-Za-z]+)";
 const TIME: &str = r"([-+]?\d{1,3}(?::\d\d){0,2})";
@@ -30,8 +29,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     let file = node.bytes("/etc/localtime").unwrap_or_default();
     let rule = file.rsplit(|byte| *byte == b'\n').nth(1).and_then(|rule| std::str::from_utf8(rule).ok());
     facts.set("date_time", date_time(since, rule.unwrap_or("UTC0")));
-    let linked = node.link("/etc/localtime");
-    let zone = || Some(linked.as_ref()?.to_str()?.split_once("zoneinfo/")?.1.to_owned());
+    let zone = || Some(node.link("/etc/localtime")?.to_str()?.split_once("zoneinfo/")?.1.to_owned());
     let service = TIME_SERVICES.iter().find(|(path, _)| node.exists(path));
     facts.set_own(
         "clock",
@@ -45,7 +43,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
 
 /// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last line of a zone file
 /// (RFC 9636), the rule for the present: `CET-1CEST,M3.5.0,M10.5.0/3`.
-fn offset(rule: &str, epoch: u64) -> Option<(i64, String, String)> {
+fn offset(rule: &str, epoch: i64) -> Option<(i64, String, String)> {
     let turn = format!("{DAY}(?:/{TIME})?");
     let form = Regex::new(&format!("^{NAME}{TIME}(?:{NAME}{TIME}?,{turn},{turn})?$")).ok()?;
     let found = form.captures(rule)?;
@@ -54,27 +52,25 @@ fn offset(rule: &str, epoch: u64) -> Option<(i64, String, String)> {
     let (winter, winter_name) = (-seconds(text(2)?), name(1)?);
     let Some(summer_name) = name(3) else { return Some((winter, winter_name.clone(), winter_name)) };
     let summer = text(4).map_or(winter + 3_600, |west| -seconds(west));
-    let now = i64::try_from(epoch).ok()?;
-    let year = clock::civil(epoch.saturating_add_signed(winter))[0];
+    let year = OffsetDateTime::from_unix_timestamp(epoch + winter).ok()?.year();
     // The clock changes at a local time of the n-th such weekday of a month; the fifth is the last.
     let turn = |at: usize, offset: i64| {
-        let number = |index| text(index)?.parse::<u64>().ok();
+        let number = |index| text(index)?.parse::<u8>().ok();
         let (month, week, weekday) = (number(at)?, number(at + 1)?, number(at + 2)?);
-        let start = first_day(year, month);
-        // The 1st of January 1970 was a Thursday.
-        let mut day = start + (weekday + 7 - (start + 4) % 7) % 7 + (week - 1) * 7;
-        if clock::civil(day * 86_400)[1] != month {
-            day -= 7;
+        let start = Date::from_calendar_date(year, Month::try_from(month).ok()?, 1).ok()?;
+        let ahead = (7 + weekday - start.weekday().number_days_from_sunday()) % 7;
+        let mut day = start + Span::days(ahead.into()) + Span::weeks(i64::from(week) - 1);
+        if day.month() != start.month() {
+            day -= Span::WEEK;
         }
-        Some(i64::try_from(day * 86_400).ok()? + seconds(text(at + 3).unwrap_or("2")) - offset)
+        Some(day.midnight().assume_utc().unix_timestamp() + seconds(text(at + 3).unwrap_or("2")) - offset)
     };
     let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
     // South of the equator, summer spans the new year.
-    let is_summer = if begin < end { (begin..end).contains(&now) } else { !(end..begin).contains(&now) };
-    Some(if is_summer {
-        (summer, summer_name.clone(), summer_name)
-    } else {
-        (winter, winter_name, summer_name)
+    let is_summer = if begin < end { (begin..end).contains(&epoch) } else { !(end..begin).contains(&epoch) };
+    Some(match is_summer {
+        true => (summer, summer_name.clone(), summer_name),
+        false => (winter, winter_name, summer_name),
     })
 }
 
@@ -85,30 +81,24 @@ fn seconds(text: &str) -> i64 {
     if text.starts_with('-') { -seconds } else { seconds }
 }
 
-/// The first day of a month, counted from 1970.
-fn first_day(year: u64, month: u64) -> u64 {
-    let time = clock::parse_rfc3339(&format!("{year:04}-{month:02}-01T00:00:00Z"));
-    time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |since| since.as_secs() / 86_400)
-}
-
-fn date_time(since: Duration, rule: &str) -> serde_json::Value {
+fn date_time(since: Duration, rule: &str) -> Value {
     let (epoch, micros) = (since.as_secs(), since.subsec_micros());
-    let (offset, name, summer_name) = offset(rule, epoch).unwrap_or_else(|| (0, "UTC".into(), "UTC".into()));
-    let local = epoch.saturating_add_signed(offset);
-    let today = local / 86_400;
-    let weekday = (today + 4) % 7;
-    // Weeks start on Monday; the days before the first Monday are week 0.
-    let week = (today - first_day(clock::civil(local)[0], 1) + 7 - (weekday + 6) % 7) / 7;
-    let utc = clock::rfc3339(UNIX_EPOCH + Duration::from_secs(epoch));
+    let now = i64::try_from(epoch).unwrap_or(i64::MAX);
+    let (offset, name, summer_name) = offset(rule, now).unwrap_or_else(|| (0, "UTC".into(), "UTC".into()));
+    let local = OffsetDateTime::from_unix_timestamp(now + offset).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let utc = base::clock::rfc3339(UNIX_EPOCH + Duration::from_secs(epoch));
     let utc = utc.split('.').next().unwrap_or_default();
-    let [year, month, day, hour, minute, second] = clock::civil(local).map(|part| format!("{part:02}"));
+    let (year, (hour, minute, second)) = (local.year(), local.to_hms());
+    let [month, day, hour, minute, second] =
+        [local.month().into(), local.day(), hour, minute, second].map(|part| format!("{part:02}"));
     let basic = format!("{year}{month}{day}T{hour}{minute}{second}");
     let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.unsigned_abs() / 60);
     json!({
         "date": format!("{year}-{month}-{day}"), "time": format!("{hour}:{minute}:{second}"),
-        "year": year, "month": month, "day": day, "hour": hour, "minute": minute, "second": second,
-        "weekday": WEEKDAYS[usize::try_from(weekday).unwrap_or(0)], "weekday_number": weekday.to_string(),
-        "weeknumber": format!("{week:02}"),
+        "year": year.to_string(), "month": month, "day": day, "hour": hour, "minute": minute, "second": second,
+        "weekday": local.weekday().to_string(),
+        "weekday_number": local.weekday().number_days_from_sunday().to_string(),
+        "weeknumber": format!("{:02}", local.monday_based_week()),
         "epoch": epoch.to_string(), "epoch_int": epoch.to_string(),
         "iso8601": format!("{utc}Z"), "iso8601_micro": format!("{utc}.{micros:06}Z"),
         "iso8601_basic": format!("{basic}{micros:06}"), "iso8601_basic_short": basic,
@@ -136,7 +126,7 @@ mod tests {
 
     #[test]
     fn rules_turn_the_clock_on_both_hemispheres() {
-        let check = |rule: &str, epoch: u64, expected: (i64, &str, &str)| {
+        let check = |rule: &str, epoch: i64, expected: (i64, &str, &str)| {
             let expected = (expected.0, expected.1.to_owned(), expected.2.to_owned());
             assert_eq!(offset(rule, epoch), Some(expected), "{rule} at {epoch}");
         };
