@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Facts, Node};
 use base::json::json;
@@ -13,15 +13,24 @@ type Links = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
 /// Bytes per sector in the sizes that the kernel reports, independent of the device's sector size.
 const SECTOR: u64 = 512;
 
+/// Facts that are the text of a file of a device.
+const TEXTS: &[(&str, &str)] = &[
+    ("vendor", "device/vendor"),
+    ("model", "device/model"),
+    ("sas_address", "device/sas_address"),
+    ("sas_device_handle", "device/sas_device_handle"),
+    ("removable", "removable"),
+    ("support_discard", "queue/discard_granularity"),
+    ("rotational", "queue/rotational"),
+];
+
 pub(super) fn gather(node: &Node, facts: &mut Facts) {
     let links = links(node);
-    let mut devices = Map::new();
-    for name in node.list("/sys/block") {
-        devices.insert(name.clone(), device(node, &name, &links));
-    }
+    let names = node.list("/sys/block").into_iter();
+    let devices: BTreeMap<_, _> = names.map(|name| (name.clone(), device(node, &name, &links))).collect();
     if !devices.is_empty() {
         facts.set("devices", devices);
-        facts.set("device_links", json!(links));
+        facts.set("device_links", links);
     }
 }
 
@@ -47,37 +56,26 @@ fn links(node: &Node) -> Links {
 fn device(node: &Node, name: &str, links: &Links) -> Value {
     let folder = format!("/sys/block/{name}");
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
-    let sectors = read("size");
-    let mut partitions = Map::new();
+    let mut partitions = BTreeMap::new();
     for part in node.list(&folder).into_iter().filter(|entry| is_partition(name, entry)) {
-        let value = partition(node, &format!("{folder}/{part}"), &part, links);
+        let mut value = volume(node, &format!("{folder}/{part}"), &part, links);
+        value["start"] = read(&format!("{part}/start")).map_or(json!(0), Value::from);
+        value["uuid"] = json!(links["uuids"].get(&part).and_then(|all| all.last()));
         partitions.insert(part, value);
     }
-    let size = sector_size(node, &folder);
-    let mut device = json!({
-        "virtual": 1,
-        "links": links_of(name, links),
-        "vendor": read("device/vendor"),
-        "model": read("device/model"),
-        "sas_address": read("device/sas_address"),
-        "sas_device_handle": read("device/sas_device_handle"),
-        "removable": read("removable"),
-        "support_discard": read("queue/discard_granularity"),
-        "rotational": read("queue/rotational"),
-        "scheduler_mode": node.chosen(&format!("{folder}/queue/scheduler")).unwrap_or_default(),
-        "sectorsize": size,
-        "size": human(&sectors),
-        "sectors": count(&sectors, &size),
-        "host": "",
-        "holders": holders(node, &folder),
-        "partitions": partitions,
-    });
+    let mut device = volume(node, &folder, name, links);
+    device["virtual"] = 1.into();
+    device["host"] = "".into();
+    device["scheduler_mode"] = node.chosen(&format!("{folder}/queue/scheduler")).unwrap_or_default().into();
+    device["partitions"] = json!(partitions);
+    for (key, file) in TEXTS {
+        device[key] = read(file).into();
+    }
     if let Some(serial) = read("device/serial") {
         device["serial"] = serial.into();
     }
-    let wwn =
-        links.get("ids").and_then(|ids| ids.get(name)?.iter().rev().find_map(|id| id.strip_prefix("wwn-")));
-    if let Some(wwn) = wwn {
+    let mut ids = links["ids"].get(name).into_iter().flatten().rev();
+    if let Some(wwn) = ids.find_map(|id| id.strip_prefix("wwn-")) {
         device["wwn"] = wwn.into();
     }
     device
@@ -89,56 +87,31 @@ fn is_partition(device: &str, entry: &str) -> bool {
     rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-fn partition(node: &Node, folder: &str, name: &str, links: &Links) -> Value {
-    let read = |file: &str| node.some(&format!("{folder}/{file}"));
-    let sectors = read("size");
-    let size = sector_size(node, folder);
-    let uuid = links.get("uuids").and_then(|uuids| uuids.get(name)?.last());
+/// The facts that devices and partitions share.
+fn volume(node: &Node, folder: &str, name: &str, links: &Links) -> Value {
+    let bytes = node.number::<u64>(&format!("{folder}/size")).unwrap_or(0).saturating_mul(SECTOR);
+    // A string as the kernel reports it, else a number, as in Ansible.
+    let size =
+        node.first(["logical_block_size", "hw_sector_size"].map(|file| format!("{folder}/queue/{file}")));
+    let sector = size.as_ref().and_then(|text| text.parse().ok()).filter(|size| *size > 0).unwrap_or(SECTOR);
+    let own = links.iter().map(|(kind, known)| (kind, known.get(name).cloned().unwrap_or_default()));
+    let holders = node.list(&format!("{folder}/holders")).into_iter().filter(|name| name.starts_with("dm-"));
+    let holders = holders.map(|name| node.some(&format!("{folder}/holders/{name}/dm/name")).unwrap_or(name));
     json!({
-        "links": links_of(name, links),
-        "start": read("start").map_or(json!(0), Value::from),
-        "sectorsize": size,
-        "size": human(&sectors),
-        "sectors": count(&sectors, &size),
-        "uuid": uuid,
-        "holders": holders(node, folder),
+        "links": own.collect::<BTreeMap<_, _>>(),
+        "sectorsize": size.map_or(json!(SECTOR), Value::from),
+        "size": human(bytes),
+        "sectors": bytes / sector,
+        "holders": holders.collect::<Vec<_>>(),
     })
 }
 
-/// A string as the kernel reports it, else a number, as in Ansible.
-fn sector_size(node: &Node, folder: &str) -> Value {
-    let told = ["logical_block_size", "hw_sector_size"]
-        .iter()
-        .find_map(|file| node.some(&format!("{folder}/queue/{file}")));
-    told.map_or(json!(SECTOR), Value::from)
-}
-
-/// Number of sectors of the given size; the kernel counts in sectors of 512 bytes.
-fn count(sectors: &Option<String>, size: &Value) -> u64 {
-    let told = size.as_str().and_then(|text| text.parse::<u64>().ok()).filter(|size| *size > 0);
-    let sectors = sectors.as_deref().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
-    sectors.saturating_mul(SECTOR) / told.unwrap_or(SECTOR)
-}
-
-fn links_of(name: &str, links: &Links) -> Value {
-    let of = |kind: &str| links.get(kind).and_then(|known| known.get(name)).cloned().unwrap_or_default();
-    json!({ "ids": of("ids"), "uuids": of("uuids"), "labels": of("labels"), "masters": of("masters") })
-}
-
-fn holders(node: &Node, folder: &str) -> Vec<String> {
-    let holders = node.list(&format!("{folder}/holders")).into_iter().filter(|name| name.starts_with("dm-"));
-    holders.map(|name| node.some(&format!("{folder}/holders/{name}/dm/name")).unwrap_or(name)).collect()
-}
-
 /// `256.00 GB`, in powers of 1024.
-fn human(sectors: &Option<String>) -> String {
-    let bytes =
-        sectors.as_deref().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0).saturating_mul(SECTOR);
-    let units = ["Bytes", "KB", "MB", "GB", "TB", "PB", "EB"];
-    let power = (bytes.max(1).ilog2() / 10) as usize;
+fn human(bytes: u64) -> String {
+    let power = bytes.max(1).ilog2() / 10;
     #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
-    let amount = bytes as f64 / 1024_f64.powi(i32::try_from(power).unwrap_or(0));
-    format!("{amount:.2} {}", units[power.min(units.len() - 1)])
+    let amount = bytes as f64 / (1_u64 << (10 * power)) as f64;
+    format!("{amount:.2} {}", ["Bytes", "KB", "MB", "GB", "TB", "PB", "EB"][power as usize])
 }
 
 #[cfg(test)]
@@ -173,7 +146,7 @@ mod tests {
         for (sectors, expected) in
             [(0, "0.00 Bytes"), (1, "512.00 Bytes"), (3, "1.50 KB"), (u64::MAX / 1024, "8.00 EB")]
         {
-            assert_eq!(human(&Some(sectors.to_string())), expected);
+            assert_eq!(human(sectors * SECTOR), expected);
         }
     }
 }

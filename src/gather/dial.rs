@@ -57,16 +57,15 @@ pub(crate) fn dial(
     let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("cannot look up `{host}`"))?;
     let address = addresses.next().with_context(|| format!("`{host}` has no address"))?;
     let started = Instant::now();
-    let stream = connect(address, limit)?;
+    let mut stream = connect(address, limit)?;
     let connect = started.elapsed();
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(host.to_owned())
         .with_context(|| format!("`{host}` is not the name of a server"))?;
     let mut tls = ClientConnection::new(client_config(trust, identity).map_err(anyhow::Error::msg)?, name)?;
     let started = Instant::now();
-    let mut wire = &stream;
     while tls.is_handshaking() {
-        tls.complete_io(&mut wire).map_err(|error| match error.kind() {
+        tls.complete_io(&mut stream).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 let seconds = limit.as_secs();
                 anyhow!("{address} accepts connections but does not answer within {seconds} s: it is overloaded, or something between drops packets")
@@ -95,8 +94,7 @@ impl Dialled {
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n{authority}\r\n",
             self.host
         );
-        let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request.as_bytes())?;
-        Ok(Answer { timings: self.timings, ..answer })
+        self.exchange(request.as_bytes())
     }
 
     /// Sends `bytes` bytes to a server that echoes them; returns the path MTU that the kernel has learned.
@@ -104,11 +102,16 @@ impl Dialled {
         let mut request =
             format!("PUT / HTTP/1.0\r\nHost: {}\r\nContent-Length: {bytes}\r\n\r\n", self.host).into_bytes();
         request.resize(request.len() + bytes, 0);
-        let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), &request)?;
+        let answer = self.exchange(&request)?;
         ensure!(answer.status == 200, "the answer is {}", answer.status);
         ensure!(answer.body.len() == bytes, "{} of {bytes} bytes came back", answer.body.len());
         let mtu = if self.stream.peer_addr()?.is_ipv4() { sockopt::ip_mtu } else { sockopt::ipv6_mtu };
         Ok(mtu(&self.stream).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
+    }
+
+    fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+        let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request)?;
+        Ok(Answer { timings: self.timings, ..answer })
     }
 }
 
@@ -123,31 +126,23 @@ pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Res
 fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Answer> {
     let sent = SystemTime::now();
     stream.write_all(request).context("the request was not accepted")?;
-    let mut bytes = Vec::new();
-    let mut came = None;
-    let mut buffer = [0; 4_096];
-    while (bytes.len() as u64) < MAX_ANSWER_BYTES {
-        match stream.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(length) => {
-                came.get_or_insert_with(SystemTime::now);
-                bytes.extend_from_slice(&buffer[..length]);
-            }
-            // Many servers close the connection without `close_notify`.
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof && came.is_some() => break,
-            Err(error) => return Err(error).context("no answer came"),
-        }
+    let mut bytes = vec![0; 4_096];
+    let length = stream.read(&mut bytes).context("no answer came")?;
+    let came = SystemTime::now();
+    ensure!(length > 0, "the server ended the connection without an answer");
+    bytes.truncate(length);
+    match stream.take(MAX_ANSWER_BYTES).read_to_end(&mut bytes) {
+        // Many servers close the connection without `close_notify`.
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error).context("no answer came"),
+        _ => parse(&bytes, (sent, came)),
     }
-    let Some(came) = came else { bail!("the server ended the connection without an answer") };
-    parse(&bytes, (sent, came))
 }
 
 fn parse(bytes: &[u8], between: (SystemTime, SystemTime)) -> Result<Answer> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
-    let end = match head.parse(bytes).context("the answer is not HTTP")? {
-        httparse::Status::Complete(end) => end,
-        httparse::Status::Partial => bail!("the answer was cut"),
+    let httparse::Status::Complete(end) = head.parse(bytes).context("the answer is not HTTP")? else {
+        bail!("the answer was cut");
     };
     let date = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("date"));
     let date = date.and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));

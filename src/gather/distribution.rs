@@ -86,12 +86,12 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
 ];
 
 pub(super) fn gather(node: &Node, facts: &mut Facts) {
-    let (path, release) = os_release(node);
+    let paths = ["/etc/os-release", "/usr/lib/os-release"];
+    let read = paths.into_iter().find_map(|path| Some((path, assignments(&node.some(path)?))));
+    let (path, release) = read.unwrap_or((paths[0], BTreeMap::new()));
     let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
-    let family = FAMILIES
-        .iter()
-        .find(|(_, members)| members.contains(&found.name.as_str()))
-        .map(|(family, _)| *family);
+    let family = FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name));
+    let family = family.map(|(family, _)| *family);
     let version = if found.version.is_empty() { "NA" } else { &found.version };
     let mut numbers = version.split('.');
     facts.set("distribution_major_version", numbers.next().unwrap_or("NA"));
@@ -111,7 +111,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set("lsb", lsb(node, &release));
     facts.set("pkg_mgr", package_manager(node, family));
     facts.set("distribution", found.name);
-    facts.set_own("os_release", json!(release));
+    facts.set_own("os_release", release);
 }
 
 struct Found {
@@ -120,13 +120,6 @@ struct Found {
     release: String,
     path: &'static str,
     variety: &'static str,
-}
-
-/// `/etc/os-release` as a map, and its path.
-fn os_release(node: &Node) -> (&'static str, BTreeMap<String, String>) {
-    let paths = ["/etc/os-release", "/usr/lib/os-release"];
-    let found = paths.into_iter().find_map(|path| Some((path, assignments(&node.some(path)?))));
-    found.unwrap_or((paths[0], BTreeMap::new()))
 }
 
 fn assignments(text: &str) -> BTreeMap<String, String> {
@@ -164,20 +157,22 @@ fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, Str
         return Found { name: field("NAME"), release: minor.into(), version, path, variety: "SUSE" };
     }
     let known = BY_ID.iter().find(|(known, ..)| *known == id);
-    let (name, variety) =
-        known.map_or_else(|| (field("NAME"), "NA"), |(_, name, variety)| ((*name).to_owned(), *variety));
-    let name = if name.is_empty() { "Linux".to_owned() } else { name };
+    let (name, variety) = match (known, field("NAME")) {
+        (Some((_, name, variety)), _) => ((*name).to_owned(), *variety),
+        (None, name) if name.is_empty() => ("Linux".into(), "NA"),
+        (None, name) => (name, "NA"),
+    };
     // Debian's os-release has only the major number.
     let exact = node
         .some("/etc/debian_version")
         .filter(|text| name == "Debian" && text.starts_with(|c: char| c.is_ascii_digit()));
-    let release = if id == "flatcar" { flatcar_group(node) } else { field("VERSION_CODENAME") };
+    let release = if id == "flatcar" {
+        let text = node.first(["/etc/flatcar/update.conf", "/usr/share/flatcar/update.conf"]);
+        assignments(&text.unwrap_or_default()).remove("GROUP").unwrap_or_default()
+    } else {
+        field("VERSION_CODENAME")
+    };
     Found { name, version: exact.unwrap_or(version), release, path, variety }
-}
-
-fn flatcar_group(node: &Node) -> String {
-    let text = node.first(&["/etc/flatcar/update.conf", "/usr/share/flatcar/update.conf"]);
-    assignments(&text.unwrap_or_default()).remove("GROUP").unwrap_or_default()
 }
 
 fn lsb(node: &Node, release: &BTreeMap<String, String>) -> serde_json::Value {

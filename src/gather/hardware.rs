@@ -104,15 +104,14 @@ fn processors(node: &Node, text: &str, facts: &mut Facts) {
     let folder = "/sys/devices/system/cpu/vulnerabilities";
     let known = node.list(folder).into_iter();
     let known = known.filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
-    facts.set_own("cpu_vulnerabilities", json!(known.collect::<BTreeMap<_, _>>()));
+    facts.set_own("cpu_vulnerabilities", known.collect::<BTreeMap<_, _>>());
 }
 
 /// Counts the numbers in a list such as `0-3,8`.
 fn count(list: &str) -> u64 {
     let spans = list.split(',').filter_map(|span| {
         let (first, last) = span.split_once('-').unwrap_or((span, span));
-        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        Some(last.saturating_sub(first) + 1)
+        Some((last.parse::<u64>().ok()? + 1).saturating_sub(first.parse().ok()?))
     });
     spans.sum()
 }
@@ -137,16 +136,16 @@ impl Processors {
         let mut sockets: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut socket = "";
         for (key, value) in pairs(text, ':') {
-            if key == "physical id" {
-                socket = value;
+            match key {
+                "physical id" => socket = value,
+                "siblings" | "cpu cores" => {}
+                _ => continue,
             }
-            if matches!(key, "physical id" | "siblings" | "cpu cores") {
-                let (cores, threads) = sockets.entry(socket).or_insert((1, 1));
-                match key {
-                    "siblings" => *threads = value.parse().unwrap_or(1),
-                    "cpu cores" => *cores = value.parse().unwrap_or(1),
-                    _ => {}
-                }
+            let (cores, threads) = sockets.entry(socket).or_insert((1, 1));
+            match key {
+                "siblings" => *threads = value.parse().unwrap_or(1),
+                "cpu cores" => *cores = value.parse().unwrap_or(1),
+                _ => {}
             }
         }
         let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
@@ -187,19 +186,16 @@ fn memory(node: &Node, text: &str, facts: &mut Facts) {
     facts.set_own("memavailable_mb", mib("MemAvailable"));
     let (pages, free) = (kib("HugePages_Total"), kib("HugePages_Free"));
     facts.set_own("hugepages", json!({ "total": pages, "free": free, "size_kb": kib("Hugepagesize") }));
-    facts.set_own("swap", swaps(&node.text("/proc/swaps").unwrap_or_default()));
-}
-
-/// The swap areas in use. By default, a kubelet refuses to start if there are any.
-fn swaps(text: &str) -> Value {
-    let areas = text.lines().skip(1).filter_map(|line| {
+    // By default, a kubelet refuses to start if there are any.
+    let swaps = node.text("/proc/swaps").unwrap_or_default();
+    let areas = swaps.lines().skip(1).filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [device, kind, size, used, ..] = words[..] else { return None };
         let mib = |text: &str| text.parse::<u64>().unwrap_or(0) / 1024;
         Some(json!({ "device": device, "type": kind, "size_mb": mib(size), "used_mb": mib(used) }))
     });
     let areas: Vec<Value> = areas.collect();
-    json!({ "enabled": !areas.is_empty(), "areas": areas })
+    facts.set_own("swap", json!({ "enabled": !areas.is_empty(), "areas": areas }));
 }
 
 #[cfg(test)]

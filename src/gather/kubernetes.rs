@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Facts, Node, field, mounts};
 use base::json::json;
@@ -90,125 +90,100 @@ const FOLDERS: &[&str] = &[
     "/run",
 ];
 
+type Named<V> = BTreeMap<String, V>;
+
 pub(super) fn gather(node: &Node, facts: &mut Facts) {
-    let sysctls = SYSCTLS.iter().filter_map(|name| {
+    let sysctl = |name: &&str| {
         let value = node.some(&format!("/proc/sys/{}", name.replace('.', "/")))?;
-        Some(((*name).to_owned(), Value::from(value.replace('\t', " "))))
-    });
-    facts.set_own("sysctl", sysctls.collect::<Map<_, _>>());
+        Some(((*name).to_owned(), value.replace('\t', " ")))
+    };
+    facts.set_own("sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Named<_>>());
     facts.set_own("cgroup", cgroup(node));
-    facts.set_own("entropy_available", json!(node.number::<u64>("/proc/sys/kernel/random/entropy_avail")));
-    let processes = processes(node);
-    facts.set_own("limits", limits(node, &processes));
-    facts.set_own("processes", processes);
+    facts.set_own("entropy_available", node.number::<u64>("/proc/sys/kernel/random/entropy_avail"));
+    processes(node, facts);
     facts.set_own("packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
-    let sockets = SOCKETS.iter().filter(|path| node.exists(path));
-    facts.set_own("runtime_sockets", sockets.map(|path| Value::from(*path)).collect::<Vec<_>>());
-    facts.set_own("folders", folders(node));
-    facts.set_own("boot_id", json!(node.some("/proc/sys/kernel/random/boot_id")));
-    let pressure = ["cpu", "io", "memory"].iter().filter_map(|kind| {
-        let text = node.some(&format!("/proc/pressure/{kind}"))?;
-        Some(((*kind).to_owned(), json!(pressure(&text))))
-    });
-    facts.set_own("pressure", pressure.collect::<Map<_, _>>());
+    facts.set_own("runtime_sockets", SOCKETS.iter().filter(|path| node.exists(path)).collect::<Vec<_>>());
+    let folder = |path: &&'static str| Some((*path, space(node, path)?));
+    facts.set_own("folders", FOLDERS.iter().filter_map(folder).collect::<BTreeMap<_, _>>());
+    facts.set_own("boot_id", node.some("/proc/sys/kernel/random/boot_id"));
+    let pressure = ["cpu", "io", "memory"]
+        .into_iter()
+        .filter_map(|kind| Some((kind, pressure(&node.some(&format!("/proc/pressure/{kind}"))?))));
+    facts.set_own("pressure", pressure.collect::<BTreeMap<_, _>>());
     let files = node.text("/proc/sys/fs/file-nr").unwrap_or_default();
-    facts.set_own(
-        "open_files",
-        json!(files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok())),
-    );
+    facts.set_own("open_files", files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()));
 }
 
 fn cgroup(node: &Node) -> Value {
     let unified = node.some("/sys/fs/cgroup/cgroup.controllers");
     let version = if unified.is_some() { Some(2) } else { node.is_dir("/sys/fs/cgroup/memory").then_some(1) };
     let named = node.text("/proc/cgroups").unwrap_or_default();
-    let named =
-        || named.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('\t').next());
-    let controllers: Vec<String> = match &unified {
-        Some(text) => text.split_whitespace().map(ToOwned::to_owned).collect(),
-        None => named().map(ToOwned::to_owned).collect(),
+    let controllers: Vec<&str> = match &unified {
+        Some(text) => text.split_whitespace().collect(),
+        None => {
+            let lines = named.lines().filter(|line| !line.starts_with('#'));
+            lines.filter_map(|line| line.split('\t').next()).collect()
+        }
     };
     json!({ "version": version, "controllers": controllers })
 }
 
-/// The cluster's processes on this node, with their IDs.
-fn processes(node: &Node) -> Value {
-    let mut found = Map::new();
+/// The cluster's processes on this node, and the limits of these and of the first process.
+fn processes(node: &Node, facts: &mut Facts) {
+    let (mut found, mut limits) = (Named::new(), Named::new());
+    let mut add_limits = |name: &str, pid: &str| {
+        let text = node.some(&format!("/proc/{pid}/limits"));
+        limits.extend(text.map(|text| (name.to_owned(), limit_lines(&text))));
+    };
+    add_limits("init", "1");
     for pid in node.list("/proc").iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
         let Some(name) = node.text(&format!("/proc/{pid}/comm")) else { continue };
         if PROCESSES.contains(&name.as_str()) && !found.contains_key(&name) {
-            let program =
-                node.link(&format!("/proc/{pid}/exe")).map(|path| path.to_string_lossy().into_owned());
+            add_limits(&name, pid);
+            let program = node.link(&format!("/proc/{pid}/exe"));
+            let program = program.map(|path| path.to_string_lossy().into_owned());
             found.insert(name, json!({ "pid": pid.parse::<u64>().unwrap_or(0), "program": program }));
         }
     }
-    Value::Object(found)
-}
-
-/// The limits of the first process and of the cluster's processes.
-fn limits(node: &Node, processes: &Value) -> Value {
-    let mut found = Map::new();
-    let known = processes
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(name, process)| (name.as_str(), process["pid"].to_string()));
-    for (name, pid) in [("init", "1".to_owned())].into_iter().chain(known) {
-        if let Some(text) = node.some(&format!("/proc/{pid}/limits")) {
-            found.insert(name.to_owned(), json!(limit_lines(&text)));
-        }
-    }
-    Value::Object(found)
+    facts.set_own("processes", found);
+    facts.set_own("limits", limits);
 }
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.
-fn limit_lines(text: &str) -> BTreeMap<String, Value> {
+fn limit_lines(text: &str) -> Named<Value> {
     let lines = text.lines().filter_map(|line| {
-        let line = line.strip_prefix("Max ")?;
-        let (name, values) = line.split_once("  ")?;
-        let mut values = values.split_whitespace();
-        let (soft, hard) = (values.next()?, values.next()?);
+        let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
         let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
-        Some((name.replace(' ', "_"), json!({ "soft": value(soft), "hard": value(hard) })))
+        let mut values = values.split_whitespace().map(value);
+        Some((name.replace(' ', "_"), json!({ "soft": values.next()?, "hard": values.next()? })))
     });
     lines.collect()
 }
 
 /// Versions from dpkg's list; lists of other package managers need their own tools.
 fn packages(status: &str) -> Value {
-    let mut found = Map::new();
-    for block in status.split("\n\n") {
-        let field = |name| field(block, ':', name);
-        let Some(name) = field("Package").filter(|name| PACKAGES.contains(name)) else { continue };
-        if field("Status").is_some_and(|status| status.ends_with(" installed")) {
-            found.insert(name.to_owned(), json!(field("Version")));
-        }
-    }
-    Value::Object(found)
+    let versions = status.split("\n\n").filter_map(|block| {
+        let name = field(block, ':', "Package").filter(|name| PACKAGES.contains(name))?;
+        field(block, ':', "Status").filter(|status| status.ends_with(" installed"))?;
+        Some((name, field(block, ':', "Version")))
+    });
+    json!(versions.collect::<BTreeMap<_, _>>())
 }
 
-fn folders(node: &Node) -> Value {
-    let mut found = Map::new();
-    for folder in FOLDERS {
-        if !node.is_dir(folder) {
-            continue;
+fn space(node: &Node, folder: &str) -> Option<Value> {
+    let path = node.resolve(folder, true).ok().filter(|path| path.is_dir())?;
+    let sizes = mounts::sizes(&path)?;
+    let mut facts = json!({});
+    for kind in ["size", "inode"] {
+        let [total, available] = ["total", "available"].map(|part| format!("{kind}_{part}"));
+        // Some file systems do not count inodes.
+        let percent = sizes[&*available].saturating_mul(100).checked_div(sizes[&*total]);
+        facts[format!("{available}_percent")] = percent.into();
+        for name in [total, available] {
+            facts[&name] = sizes[&*name].into();
         }
-        let sizes = node.resolve(folder, true).ok().and_then(|path| mounts::sizes(&path));
-        let Some(sizes) = sizes else { continue };
-        let sizes: BTreeMap<&str, u64> = sizes.into_iter().collect();
-        let free = |available: &str, total: &str| {
-            // Some file systems do not count inodes.
-            json!(sizes[available].saturating_mul(100).checked_div(sizes[total]))
-        };
-        let facts = json!({
-            "size_total": sizes["size_total"], "size_available": sizes["size_available"],
-            "size_available_percent": free("size_available", "size_total"),
-            "inode_total": sizes["inode_total"], "inode_available": sizes["inode_available"],
-            "inode_available_percent": free("inode_available", "inode_total"),
-        });
-        found.insert((*folder).to_owned(), facts);
     }
-    Value::Object(found)
+    Some(facts)
 }
 
 /// `some avg10=0.00 avg60=0.12 …` as the percentage of a minute in which a task waited.

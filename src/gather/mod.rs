@@ -24,6 +24,7 @@ mod summary;
 mod time;
 mod virtualization;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::item;
@@ -53,19 +54,19 @@ const SOURCES: &[fn(&Node, &mut Facts)] = &[
 pub(crate) struct Facts(Map<String, Value>);
 
 impl Facts {
-    fn set(&mut self, name: &str, value: impl Into<Value>) {
+    fn set(&mut self, name: &str, value: impl Serialize) {
         // Ansible replaces dashes, so that names work in templates.
-        self.0.insert(format!("ansible_{}", name.replace('-', "_")), value.into());
+        self.0.insert(format!("ansible_{}", name.replace('-', "_")), json!(value));
     }
 
-    fn set_some(&mut self, name: &str, value: Option<impl Into<Value>>) {
+    fn set_some(&mut self, name: &str, value: Option<impl Serialize>) {
         if let Some(value) = value {
             self.set(name, value);
         }
     }
 
-    fn set_own(&mut self, name: &str, value: impl Into<Value>) {
-        self.0.insert(format!("sonobuoy_{name}"), value.into());
+    fn set_own(&mut self, name: &str, value: impl Serialize) {
+        self.0.insert(format!("sonobuoy_{name}"), json!(value));
     }
 
     fn get(&self, name: &str) -> Option<&Value> {
@@ -109,7 +110,7 @@ pub(crate) fn host_facts(node: &Node) -> Value {
             }
         }
     }
-    facts.set_own("unread", json!(unread));
+    facts.set_own("unread", &unread);
     facts.set_own("version", VERSION);
     facts.0.insert("gather_subset".into(), json!(["all"]));
     facts.0.insert("module_setup".into(), true.into());

@@ -1,7 +1,8 @@
 //! Mounted file systems and their free space. Starts a thread for each network file system, since it may never answer; a
 //! thread that hangs is abandoned and the mount reports it.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -17,10 +18,11 @@ const STAT_TIMEOUT: Duration = Duration::from_millis(200);
 const REMOTE: &[&str] =
     &["nfs", "cifs", "smb", "fuse", "ceph", "glusterfs", "9p", "lustre", "afs", "gpfs", "beegfs", "virtiofs"];
 
+type Sizes = BTreeMap<&'static str, u64>;
+
 pub(super) fn gather(node: &Node, facts: &mut Facts) {
     // A container's own mounts are not the node's; those of the first process are.
-    let table = node.first(&["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"]);
-    let Some(table) = table else { return };
+    let Some(table) = node.first(["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"]) else { return };
     let bound = bind_mounts(&node.text("/proc/1/mountinfo").unwrap_or_default());
     let mounts: Vec<Value> = table.lines().filter_map(|line| mount(node, line, &bound)).collect();
     facts.set("mounts", mounts);
@@ -33,14 +35,11 @@ fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
     if !on_a_device || fstype == "none" {
         return None;
     }
-    let options = if bound.contains(mount) && !options.split(',').any(|option| option == "bind") {
-        format!("{options},bind")
-    } else {
-        options.clone()
-    };
+    let is_told = options.split(',').any(|option| option == "bind");
+    let bind = if bound.contains(mount) && !is_told { ",bind" } else { "" };
     let number = |index: usize| rest.get(index).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
     let mut found = json!({
-        "mount": mount, "device": device, "fstype": fstype, "options": options,
+        "mount": mount, "device": device, "fstype": fstype, "options": options.clone() + bind,
         "uuid": uuid(node, device).unwrap_or_else(|| "N/A".into()),
         "dump": number(0), "passno": number(1),
     });
@@ -58,21 +57,20 @@ fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
 
 /// The space of a mount: timed out, without sizes, or the sizes.
 #[expect(clippy::option_option, reason = "no answer yet is not the answer that there is none")]
-fn room(path: &Path, fstype: &str) -> Option<Option<Vec<(&'static str, u64)>>> {
+fn room(path: &Path, fstype: &str) -> Option<Option<Sizes>> {
     if !REMOTE.iter().any(|kind| fstype.starts_with(kind)) {
         return Some(sizes(path));
     }
     let (sender, receiver) = mpsc::channel();
-    let path: PathBuf = path.to_owned();
-    let asked = std::thread::Builder::new().name("mount".into()).spawn(move || sender.send(sizes(&path)));
-    asked.ok()?;
+    let path = path.to_owned();
+    std::thread::Builder::new().name("mount".into()).spawn(move || sender.send(sizes(&path))).ok()?;
     receiver.recv_timeout(STAT_TIMEOUT).ok()
 }
 
 /// Sizes in bytes, blocks and inodes.
-pub(crate) fn sizes(path: &Path) -> Option<Vec<(&'static str, u64)>> {
+pub(super) fn sizes(path: &Path) -> Option<Sizes> {
     let found = rustix::fs::statvfs(path).ok()?;
-    Some(vec![
+    Some(Sizes::from([
         ("size_total", found.f_frsize * found.f_blocks),
         ("size_available", found.f_frsize * found.f_bavail),
         ("block_size", found.f_bsize),
@@ -82,7 +80,7 @@ pub(crate) fn sizes(path: &Path) -> Option<Vec<(&'static str, u64)>> {
         ("inode_total", found.f_files),
         ("inode_available", found.f_favail),
         ("inode_used", found.f_files.saturating_sub(found.f_favail)),
-    ])
+    ]))
 }
 
 /// Mount points of a folder of a file system instead of its root.
@@ -97,32 +95,26 @@ fn bind_mounts(mountinfo: &str) -> Vec<String> {
 }
 
 fn uuid(node: &Node, device: &str) -> Option<String> {
-    let name = Path::new(device).file_name()?.to_str()?;
     // A mapped device is mounted by its name but linked by its number.
-    let number = node.link_name(device);
-    let names = node.list("/dev/disk/by-uuid").into_iter();
-    let links = names.filter_map(|uuid| Some((node.link_name(&format!("/dev/disk/by-uuid/{uuid}"))?, uuid)));
-    links
-        .into_iter()
-        .find(|(target, _)| target == name || Some(target) == number.as_ref())
-        .map(|(_, uuid)| uuid)
+    let names = [device.rsplit('/').next().map(str::to_owned), node.link_name(device)];
+    let leads_here = |uuid: &String| {
+        let target = node.link_name(&format!("/dev/disk/by-uuid/{uuid}"));
+        target.is_some() && names.contains(&target)
+    };
+    node.list("/dev/disk/by-uuid").into_iter().find(leads_here)
 }
 
 /// Decodes octal escapes such as `\040`, which mount tables use for blanks.
 fn unescape(word: &str) -> String {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) if *first == b'\\' => {
+    let mut parts = word.split('\\');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        match part.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
                 bytes.push(byte);
-                rest = &after[3..];
+                bytes.extend(&part.as_bytes()[3..]);
             }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
+            None => bytes.extend([b"\\", part.as_bytes()].concat()),
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -3,7 +3,7 @@
 //! Read-only. Starts no thread.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -35,8 +35,7 @@ pub(crate) fn addresses() -> io::Result<Vec<Address>> {
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
     let mut request = 24_u32.to_ne_bytes().to_vec();
-    request.extend(GET_ADDRESSES.to_ne_bytes());
-    request.extend(REQUEST_ALL.to_ne_bytes());
+    request.extend([GET_ADDRESSES, REQUEST_ALL].map(u16::to_ne_bytes).as_flattened());
     request.resize(24, 0);
     rustix::net::send(&socket, &request, SendFlags::empty())?;
     let mut found = Vec::new();
@@ -77,8 +76,8 @@ fn address(body: &[u8]) -> Option<Address> {
     let ([_, prefix, _, scope, index @ ..], rest) = body.split_first_chunk::<8>()?;
     let (mut peer, mut local, mut broadcast, mut label) = (None, None, None, None);
     for (head, value) in split(rest, 4, |head| short(head).into()) {
-        let four = || <[u8; 4]>::try_from(value).ok().map(|four| IpAddr::from(Ipv4Addr::from(four)));
-        let ip = four().or_else(|| <[u8; 16]>::try_from(value).ok().map(IpAddr::from));
+        let four = <[u8; 4]>::try_from(value).map(IpAddr::from);
+        let ip = four.or_else(|_| <[u8; 16]>::try_from(value).map(IpAddr::from)).ok();
         match short(&head[2..]) {
             1 => peer = ip,
             2 => local = ip,

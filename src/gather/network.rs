@@ -1,6 +1,6 @@
 //! Interfaces with their addresses, default routes, and name resolution.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
@@ -17,8 +17,8 @@ const PROBE_ADDRESSES: [(&str, &str, IpAddr); 2] = [
 ];
 
 /// Ansible's names for numbers in /sys/class/net/*/type.
-const KINDS: &[(&str, &str)] =
-    &[("1", "ether"), ("32", "infiniband"), ("512", "ppp"), ("772", "loopback"), ("65534", "tunnel")];
+const KINDS: &[(i64, &str)] =
+    &[(1, "ether"), (32, "infiniband"), (512, "ppp"), (772, "loopback"), (65_534, "tunnel")];
 
 /// Facts that are the text of a file of an interface.
 const TEXTS: &[(&str, &str)] = &[
@@ -45,20 +45,17 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
         Some(_) => netlink::addresses().map_err(|error| error.to_string()),
         None => Err("the node is not the running system, so its addresses are unknown".into()),
     };
-    let addresses = addresses.unwrap_or_else(|why| {
-        node.note("addresses", why);
-        Vec::new()
-    });
-    let mut interfaces = Interfaces::new();
-    for name in seen.list("/sys/class/net") {
-        if !seen.is_dir(&format!("/sys/class/net/{name}")) {
-            continue;
-        }
-        let index = seen.number(&format!("/sys/class/net/{name}/ifindex"));
-        let own = addresses.iter().filter(|address| Some(address.index) == index);
-        let interface = interface(seen, &name, own);
-        interfaces.insert(name, (index, interface));
-    }
+    let addresses = addresses.map_err(|why| node.note("addresses", why)).unwrap_or_default();
+    let names = seen.list("/sys/class/net").into_iter();
+    let names = names.filter(|name| seen.is_dir(&format!("/sys/class/net/{name}")));
+    let interfaces: Interfaces = names
+        .map(|name| {
+            let index = seen.number(&format!("/sys/class/net/{name}/ifindex"));
+            let own = addresses.iter().filter(|address| Some(address.index) == index);
+            let interface = interface(seen, &name, own);
+            (name, (index, interface))
+        })
+        .collect();
     for (name, any, far) in PROBE_ADDRESSES {
         // Connecting a datagram socket chooses a route and sends nothing.
         let source = || {
@@ -68,22 +65,19 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
         };
         let source = ours.as_ref().and_then(|ours| Some((ours, source()?)));
         let default = source.and_then(|(ours, source)| default_route(ours, source, &interfaces, &addresses));
-        facts.set(name, default.unwrap_or_default());
+        facts.set(name, default.unwrap_or_else(|| json!({})));
     }
-    let list = |wanted: &dyn Fn(&IpAddr) -> bool| {
-        let chosen = addresses.iter().map(|found| found.address).filter(wanted);
-        chosen.map(|address| address.to_string()).collect::<Vec<_>>()
-    };
+    let (four, six): (Vec<_>, Vec<_>) =
+        addresses.iter().map(|found| found.address).partition(IpAddr::is_ipv4);
     if let Some(ours) = &ours {
-        let four = local_networks(&ours.text("/proc/net/fib_trie").unwrap_or_default());
-        let mut six: Vec<IpAddr> = addresses.iter().map(|found| found.address).collect();
-        six.retain(IpAddr::is_ipv6);
-        six.sort_unstable();
-        six.dedup();
-        facts.set("locally_reachable_ips", json!({ "ipv4": four, "ipv6": six }));
+        let networks = local_networks(&ours.text("/proc/net/fib_trie").unwrap_or_default());
+        let six = six.iter().collect::<BTreeSet<_>>();
+        facts.set("locally_reachable_ips", json!({ "ipv4": networks, "ipv6": six }));
     }
-    facts.set("all_ipv4_addresses", list(&|address| address.is_ipv4() && !address.is_loopback()));
-    facts.set("all_ipv6_addresses", list(&|address| address.is_ipv6() && !address.is_loopback()));
+    for (name, addresses) in [("all_ipv4_addresses", four), ("all_ipv6_addresses", six)] {
+        let others = addresses.iter().filter(|address| !address.is_loopback());
+        facts.set(name, others.collect::<Vec<_>>());
+    }
     facts.set("interfaces", interfaces.keys().map(|name| name.replace(':', "_")).collect::<Vec<_>>());
     for (name, (_, interface)) in interfaces {
         facts.set(&name.replace(':', "_"), interface);
@@ -98,8 +92,6 @@ fn interface<'a>(
     let folder = format!("/sys/class/net/{name}");
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
     let number = |file: &str| node.number::<i64>(&format!("{folder}/{file}"));
-    let is_dir = |file: &str| node.is_dir(&format!("{folder}/{file}"));
-    let kind = read("type").map(|number| named(KINDS, &*number).unwrap_or("unknown"));
     let flags = read("flags").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
     let mut found = json!({
         "device": name,
@@ -107,7 +99,7 @@ fn interface<'a>(
         "mtu": number("mtu"),
         "active": read("operstate").map(|state| state != "down"),
         "module": node.link_name(&format!("{folder}/device/driver/module")),
-        "type": kind,
+        "type": number("type").map(|kind| named(KINDS, &kind).unwrap_or("unknown")),
         "pciid": node.link_name(&format!("{folder}/device")),
         "speed": number("speed"),
         "promisc": flags.map(|flags| flags & 0x100 != 0),
@@ -116,12 +108,12 @@ fn interface<'a>(
         // `active-backup 1`: the number repeats the word.
         found[key] = read(file).and_then(|text| text.split_whitespace().next().map(Value::from)).into();
     }
-    if is_dir("bridge") {
+    if node.is_dir(&format!("{folder}/bridge")) {
         found["type"] = "bridge".into();
         found["interfaces"] = node.list(&format!("{folder}/brif")).into();
         found["stp"] = read("bridge/stp_state").map(|state| state == "1").into();
     }
-    if is_dir("bonding") {
+    if node.is_dir(&format!("{folder}/bonding")) {
         found["type"] = "bonding".into();
         let slaves = read("bonding/slaves").unwrap_or_default();
         found["slaves"] = slaves.split_whitespace().collect::<Vec<_>>().into();
@@ -129,8 +121,7 @@ fn interface<'a>(
     let (four, six): (Vec<_>, Vec<_>) = addresses.partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
     let first = four.iter().position(|address| address.label.as_deref().is_none_or(|label| label == name));
-    let (mut four, six): (Vec<Value>, Vec<Value>) =
-        (four.into_iter().map(address).collect(), six.into_iter().map(address).collect());
+    let [mut four, six] = [four, six].map(|list| list.into_iter().map(address).collect::<Vec<_>>());
     if let Some(first) = first {
         found["ipv4"] = four.remove(first);
     }
@@ -144,11 +135,8 @@ fn interface<'a>(
     found
 }
 
-fn named<'n, K: PartialEq + ?Sized>(
-    names: &'n [(impl std::borrow::Borrow<K>, &'n str)],
-    key: &K,
-) -> Option<&'n str> {
-    names.iter().find(|(known, _)| known.borrow() == key).map(|(_, name)| *name)
+fn named<K: PartialEq>(names: &[(K, &'static str)], key: &K) -> Option<&'static str> {
+    names.iter().find(|(known, _)| known == key).map(|(_, name)| *name)
 }
 
 fn address(found: &Address) -> Value {
@@ -176,17 +164,19 @@ fn default_route(
     source: IpAddr,
     interfaces: &Interfaces,
     addresses: &[Address],
-) -> Option<Map<String, Value>> {
+) -> Option<Value> {
     let found = addresses.iter().find(|address| address.address == source)?;
     let (name, (_, interface)) = interfaces.iter().find(|(_, (index, _))| *index == Some(found.index))?;
-    let Value::Object(mut route) = address(found) else { return None };
-    route.insert("interface".into(), name.as_str().into());
-    route.extend(gateway(node, name, source.is_ipv4()).map(|gateway| ("gateway".into(), gateway.into())));
-    for key in ["macaddress", "mtu", "type"] {
-        route.extend(interface.get(key).map(|value| (key.to_owned(), value.clone())));
+    let mut route = address(found);
+    route["interface"] = name.as_str().into();
+    if let Some(gateway) = gateway(node, name, source.is_ipv4()) {
+        route["gateway"] = gateway.into();
+    }
+    for key in ["macaddress", "mtu", "type"].into_iter().filter(|key| interface.contains_key(*key)) {
+        route[key] = interface[key].clone();
     }
     if source.is_ipv4() {
-        route.insert("alias".into(), found.label.as_ref().unwrap_or(name).as_str().into());
+        route["alias"] = found.label.as_ref().unwrap_or(name).as_str().into();
     }
     Some(route)
 }

@@ -83,8 +83,8 @@ impl Node {
     }
 
     /// The text of the first of several files that is not empty.
-    pub(crate) fn first(&self, paths: &[&str]) -> Option<String> {
-        paths.iter().find_map(|path| self.some(path))
+    pub(crate) fn first(&self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Option<String> {
+        paths.into_iter().find_map(|path| self.some(path.as_ref()))
     }
 
     /// The word in brackets, by which the kernel marks the chosen one of several.

@@ -27,7 +27,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set("system", "Linux");
     facts.set_some("kernel", node.text("/proc/sys/kernel/osrelease"));
     facts.set_some("kernel_version", node.text("/proc/sys/kernel/version"));
-    facts.set_some("machine_id", node.first(&["/etc/machine-id", "/var/lib/dbus/machine-id"]));
+    facts.set_some("machine_id", node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]));
     names(node, facts);
     machine(node, facts);
     if let Some(line) = node.text("/proc/cmdline") {
@@ -60,7 +60,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
 }
 
 fn names(node: &Node, facts: &mut Facts) {
-    let Some(name) = node.first(&["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return };
+    let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return };
     let full = full_name(&name, &node.text("/etc/hosts").unwrap_or_default());
     facts.set("hostname", name.split('.').next());
     facts.set("domain", full.split_once('.').map_or("", |(_, domain)| domain));
@@ -161,7 +161,7 @@ fn security(node: &Node, facts: &mut Facts) {
     facts.set("selinux", selinux(node));
     for kind in ["dsa", "rsa", "ecdsa", "ed25519"] {
         let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
-        let text = node.first(&files.each_ref().map(String::as_str)).unwrap_or_default();
+        let text = node.first(files).unwrap_or_default();
         if let [keytype, key, ..] = text.split_whitespace().collect::<Vec<_>>()[..] {
             facts.set(&format!("ssh_host_key_{kind}_public"), key);
             facts.set(&format!("ssh_host_key_{kind}_public_keytype"), keytype);

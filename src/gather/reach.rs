@@ -6,9 +6,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::thread;
-
-use crate::names::{AGGREGATOR, AGGREGATOR_PORT, AGGREGATOR_SERVICE, LABEL_PART, env};
-use base::json::json;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -17,8 +14,10 @@ use serde_json::Value;
 use super::dial::{self, Answer, Timings};
 use super::dns;
 use crate::item::{self, Item};
+use crate::names::{AGGREGATOR, AGGREGATOR_PORT, AGGREGATOR_SERVICE, LABEL_PART, env};
 use crate::remedies;
 use base::clock;
+use base::json::json;
 use base::kube::{Identity, Trust};
 use base::stop::Stop;
 use base::sys::variable;
@@ -102,7 +101,7 @@ impl Surroundings {
             aggregator: variable(env::AGGREGATOR_URL)
                 .or_else(|| variable(client::env::AGGREGATOR_URL))
                 .and_then(|url| host_and_port(&url)),
-            proof: proof(&variable),
+            proof: proof(),
             resolver: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
             relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
             node: variable(client::env::NODE_NAME),
@@ -140,11 +139,8 @@ impl Surroundings {
     pub(crate) fn node_info(&self, limit: Duration) -> Option<Result<Value>> {
         let node = self.node.as_ref().filter(|_| self.api.is_some() && self.token.is_some())?;
         Some(self.ask_api(&format!("/api/v1/nodes/{node}"), limit).and_then(|answer| {
-            ensure!(
-                answer.status == 200,
-                "the API server answers {} when asked for this node",
-                answer.status
-            );
+            let status = answer.status;
+            ensure!(status == 200, "the API server answers {status} when asked for this node");
             let node: Value = serde_json::from_slice(&answer.body).context("the node is not JSON")?;
             Ok(node["status"]["nodeInfo"].clone())
         }))
@@ -175,7 +171,7 @@ impl Surroundings {
 }
 
 /// Identity from a worker's certificate and key in the environment.
-fn proof(variable: &dyn Fn(&str) -> Option<String>) -> Option<(Trust, Identity)> {
+fn proof() -> Option<(Trust, Identity)> {
     let identity = Identity::default();
     let (certificate, key) = (variable(client::env::CLIENT_CERT)?, variable(client::env::CLIENT_KEY)?);
     let set = identity.set(certificate.as_bytes(), key.as_bytes());
@@ -271,7 +267,11 @@ fn dns_leg(around: &Surroundings) -> Leg {
         }
     }
     let leg = passed("dns").with("name", name).with("servers", answers);
-    (errors.into_iter().next().map_or(leg.clone(), |error| failed(leg, error)), None)
+    let leg = match errors.into_iter().next() {
+        Some(error) => failed(leg, error),
+        None => leg,
+    };
+    (leg, None)
 }
 
 /// The API server's name in the cluster; its domain is one of the search domains.
@@ -282,17 +282,13 @@ fn service_name(resolver: &str) -> String {
 }
 
 fn aggregator(around: &Surroundings) -> Leg {
-    match around.find_aggregator() {
-        Err(error) => (skipped("aggregator", &format!("{error:#}")), None),
-        Ok((host, port)) => {
-            let leg = passed("aggregator").with("address", format!("{host}:{port}"));
-            let error = match speak(around, &host, port, leg.clone()) {
-                Ok(leg) => return leg,
-                Err(error) => remedies::unreached(&format!("{error:#}")),
-            };
-            (failed(leg, error), None)
-        }
-    }
+    let (host, port) = match around.find_aggregator() {
+        Ok(address) => address,
+        Err(error) => return (skipped("aggregator", &format!("{error:#}")), None),
+    };
+    let leg = passed("aggregator").with("address", format!("{host}:{port}"));
+    speak(around, &host, port, leg.clone())
+        .unwrap_or_else(|error| (failed(leg, remedies::unreached(&format!("{error:#}"))), None))
 }
 
 /// Connects to the aggregator as a worker does: a small request, whose response carries the time, then enough data in both

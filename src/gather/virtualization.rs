@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use regex::Regex;
 
 use super::{Facts, Node};
-use base::json::json;
 
 /// A file, a pattern in it, empty if its existence suffices, and the technology, empty if it is the text found; whether the
 /// node has it for its guests, and the role that follows. The first match is the node's type.
@@ -89,11 +88,11 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     let (kind, role) = first.unwrap_or(("NA".into(), "NA"));
     facts.set("virtualization_type", kind);
     facts.set("virtualization_role", role);
-    facts.set("virtualization_tech_guest", json!(guests));
-    facts.set("virtualization_tech_host", json!(hosts));
+    facts.set("virtualization_tech_guest", guests);
+    facts.set("virtualization_tech_host", hosts);
     let modules = node.text("/proc/modules").unwrap_or_default();
     let modules: BTreeSet<&str> = modules.lines().filter_map(|line| line.split(' ').next()).collect();
-    facts.set_own("kernel_modules", json!(modules));
+    facts.set_own("kernel_modules", modules);
 }
 
 #[cfg(test)]
