@@ -17,11 +17,11 @@ use super::error::{Error, Stage};
 use super::kubeconfig::Config;
 use super::limiter::Limiter;
 use super::request::{Method, Request, Resource};
-use super::tls::{self, Identity, Trust};
+use super::tls;
 use super::transport::{NoResolver, NotConnected, Opener};
 use crate::clock;
 use crate::json;
-use crate::proxy::{Proxy, Scheme};
+use crate::proxy::Proxy;
 use crate::retry::Backoff;
 use crate::stop::Stop;
 use crate::visible::short;
@@ -47,6 +47,7 @@ const MAX_IDLE_CONNECTIONS: usize = 16;
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
+    limiter: Arc<Limiter>,
     /// Replaced when a new certificate makes open connections useless.
     agent: Arc<Mutex<ureq::Agent>>,
     dialer: Dialer,
@@ -63,7 +64,6 @@ pub(super) type Headers = Vec<(&'static str, String)>;
 
 struct Shared {
     config: Config,
-    limiter: Limiter,
     reached: AtomicBool,
     /// Whether an outage of the server has been logged.
     away: AtomicBool,
@@ -96,34 +96,25 @@ impl Client {
             ));
         }
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let tls = if secure {
+        let mut tls = None;
+        if secure {
             let settings =
                 tls::client_config(&config.trust, &config.identity).map_err(|why| wrong("TLS", why))?;
             let name = config.server_name.as_deref().unwrap_or(&host);
-            Some((settings, tls::server_name(name).map_err(|why| wrong("server", why))?))
-        } else {
-            None
-        };
+            tls = Some((settings, tls::server_name(name).map_err(|why| wrong("server", why))?));
+        }
         let proxy = match &config.proxy {
             Some(proxy) => Some(proxy.clone()),
             None => Proxy::from_environment(secure, &host, port).map_err(Error::Config)?,
-        };
-        let proxy = match proxy {
-            Some(proxy) if proxy.scheme == Scheme::Https => {
-                let settings =
-                    tls::client_config(&Trust::System, &Identity::default()).map_err(Error::Config)?;
-                Some((proxy, Some(settings)))
-            }
-            other => other.map(|proxy| (proxy, None)),
         };
         let dialer = Dialer { host, port, tls, proxy, stop: stop.clone() };
         Ok(Self {
             shared: Arc::new(Shared {
                 config,
-                limiter: Limiter::new(0.0, 0),
                 reached: AtomicBool::new(false),
                 away: AtomicBool::new(false),
             }),
+            limiter: Arc::new(Limiter::new(0.0, 0)),
             agent: Arc::new(Mutex::new(agent(&dialer))),
             dialer,
             patience: [Duration::ZERO, RETRY_TIMEOUT],
@@ -134,13 +125,7 @@ impl Client {
 
     /// The same client, limited to `qps` requests per second after the first `burst`.
     pub fn rate(mut self, qps: f64, burst: u32) -> Self {
-        let config = self.shared.config.clone();
-        self.shared = Arc::new(Shared {
-            config,
-            limiter: Limiter::new(qps, burst),
-            reached: AtomicBool::new(self.reached()),
-            away: AtomicBool::new(false),
-        });
+        self.limiter = Arc::new(Limiter::new(qps, burst));
         self
     }
 
@@ -271,14 +256,12 @@ impl Client {
 
     /// A new connection and the headers of a request, for upgrades.
     pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
-        if !self.shared.limiter.take(self.stop()) {
-            return Err(Error::Stopped);
-        }
+        self.limiter.take(self.stop())?;
         let headers = self.headers(request)?;
         let stream = self
             .dialer
             .dial(self.whole.unwrap_or(Duration::MAX))
-            .map_err(|why| self.explain(request, &NotConnected(why).into_ureq()))?;
+            .map_err(|why| self.explain(request, &ureq::Error::Other(Box::new(NotConnected(why)))))?;
         Ok((stream, headers))
     }
 
@@ -316,10 +299,8 @@ impl Client {
             failures += 1;
             let hopeless = error.code().is_some_and(|code| self.hopeless.contains(&code));
             let repeatable = error.is_passing() && !hopeless && (request.idempotent() || error.is_unsent());
-            let wait = match &error {
-                Error::Api(refusal) => refusal.retry_after.unwrap_or_else(|| BACKOFF.pause(failures)),
-                _ => BACKOFF.pause(failures),
-            };
+            let wished = if let Error::Api(refusal) = &error { refusal.retry_after } else { None };
+            let wait = wished.unwrap_or_else(|| BACKOFF.pause(failures));
             if !repeatable
                 || started.elapsed().saturating_add(wait) > self.patience[usize::from(self.reached())]
             {
@@ -344,11 +325,8 @@ impl Client {
             response = self.exchange(request, limits)?;
         }
         let status = response.status();
-        let retry_after = response
-            .headers()
-            .get("retry-after")
-            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
-            .map(Duration::from_secs);
+        let retry_after = response.headers().get("retry-after");
+        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let body = Body {
             reader: response.into_body().into_with_config().limit(u64::MAX).reader(),
             stop: self.stop().clone(),
@@ -359,18 +337,14 @@ impl Client {
         let mut text = Vec::new();
         // A truncated explanation is better than none.
         let _ = body.take(MAX_REFUSAL_BYTES).read_to_end(&mut text);
+        let retry_after = retry_after.map(Duration::from_secs);
         Err(Error::from_answer(status.as_u16(), retry_after, &text, &self.address(request)))
     }
 
     fn exchange(&self, request: &Request, limits: Limits) -> Result<http::Response<ureq::Body>, Error> {
-        if !self.shared.limiter.take(self.stop()) {
-            return Err(Error::Stopped);
-        }
-        let mut builder = http::Request::builder().method(request.method.as_str()).uri(format!(
-            "{}{}",
-            self.shared.config.server,
-            request.target()
-        ));
+        self.limiter.take(self.stop())?;
+        let uri = format!("{}{}", self.shared.config.server, request.target());
+        let mut builder = http::Request::builder().method(request.method.as_str()).uri(uri);
         for (name, value) in self.headers(request)? {
             builder = builder.header(name, value);
         }
@@ -411,19 +385,21 @@ impl Client {
         }
         let what = self.address(request);
         match error {
-            ureq::Error::Io(why) => transport(&what, why),
-            ureq::Error::Timeout(which) => Error::Transport { what, why: waited(*which), stage: Stage::Sent },
-            ureq::Error::Other(inner) => match inner.downcast_ref::<NotConnected>() {
-                Some(NotConnected(why)) => match transport(&what, why) {
-                    Error::Transport { what, why, stage: Stage::Sent } => {
-                        Error::Transport { what, why, stage: Stage::Unsent }
-                    }
-                    other => other,
-                },
-                None => Error::Transport { what, why: error.to_string(), stage: Stage::Sent },
-            },
-            other => Error::Transport { what, why: other.to_string(), stage: Stage::Sent },
+            ureq::Error::Io(why) => return transport(&what, why),
+            ureq::Error::Timeout(which) => return Error::sent(&what, waited(*which)),
+            ureq::Error::Other(inner) => {
+                if let Some(NotConnected(why)) = inner.downcast_ref() {
+                    return match transport(&what, why) {
+                        Error::Transport { what, why, stage: Stage::Sent } => {
+                            Error::Transport { what, why, stage: Stage::Unsent }
+                        }
+                        other => other,
+                    };
+                }
+            }
+            _ => {}
         }
+        Error::sent(&what, error.to_string())
     }
 }
 
@@ -455,11 +431,11 @@ impl Read for Body {
 pub(super) fn transport(what: &str, why: &io::Error) -> Error {
     let inner = why.get_ref();
     if let Some(ureq::Error::Timeout(which)) = inner.and_then(|inner| inner.downcast_ref()) {
-        return Error::Transport { what: what.into(), why: waited(*which), stage: Stage::Sent };
+        return Error::sent(what, waited(*which));
     }
     match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(tls) => Error::Transport { what: what.into(), why: distrust(tls), stage: Stage::Distrusted },
-        None => Error::Transport { what: what.into(), why: why.to_string(), stage: Stage::Sent },
+        None => Error::sent(what, why.to_string()),
     }
 }
 
@@ -495,7 +471,7 @@ pub(super) fn oversized(request: &Request) -> Error {
 pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
     let what = request.to_string();
     if why.is_io() || why.is_eof() {
-        Error::Transport { what, why: format!("the response was cut off: {why}"), stage: Stage::Sent }
+        Error::sent(&what, format!("the response was cut off: {why}"))
     } else {
         Error::Decode(format!("`{what}`: unexpected response: {why}"))
     }
@@ -534,10 +510,4 @@ fn limit<S: ureq::AsSendBody>(
         .timeout_recv_response(Some(limits.answer))
         .timeout_per_read(limits.silence)
         .build()
-}
-
-impl NotConnected {
-    fn into_ureq(self) -> ureq::Error {
-        ureq::Error::Other(Box::new(self))
-    }
 }

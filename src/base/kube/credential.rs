@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -138,10 +138,8 @@ impl Program {
             })
         });
         if !fresh {
-            *last = Some(
-                self.run(identity, sys::CREDENTIALS_TIMEOUT)
-                    .map_err(|why| format!("{}: {why}", self.place))?,
-            );
+            let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
+            *last = Some(answer.map_err(|why| format!("{}: {why}", self.place))?);
         }
         Ok(last.as_ref().and_then(|answer| answer.token.clone()))
     }
@@ -159,11 +157,12 @@ impl Program {
             ));
         }
         let interactive = terminal && self.interactive != Interactive::Never;
-        let mut spec = json!({"interactive": interactive});
+        let mut wish = json!({
+            "apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive},
+        });
         if let Some(cluster) = &self.cluster {
-            spec["cluster"] = cluster.clone();
+            wish["spec"]["cluster"] = cluster.clone();
         }
-        let wish = json!({"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec});
         let mut command = Command::new(sys::program(&self.command));
         command
             .args(&self.args)
@@ -175,7 +174,8 @@ impl Program {
             ErrorKind::TimedOut => {
                 format!("`{name}` was ended: {why}; run it by hand to see what it waits for{}", self.hint())
             }
-            _ => self.not_started(&why),
+            ErrorKind::NotFound => format!("`{name}` is not installed{}", self.hint()),
+            _ => format!("cannot start `{name}`: {why}{}", self.hint()),
         })?;
         if !ended.success() {
             return Err(format!("`{name}` failed ({ended}){}", self.hint()));
@@ -200,22 +200,11 @@ impl Program {
             (None, None) => return Err("status has neither `token` nor `clientCertificateData`".into()),
             _ => return Err("status has only one of `clientCertificateData` and `clientKeyData`".into()),
         }
-        let expires = match text("expirationTimestamp") {
-            Some(time) => Some(
-                clock::parse_rfc3339(time)
-                    .ok_or_else(|| format!("expirationTimestamp `{time}` is not an RFC 3339 time"))?,
-            ),
-            None => None,
+        let time = |time: &str| {
+            let wrong = || format!("expirationTimestamp `{time}` is not an RFC 3339 time");
+            clock::parse_rfc3339(time).ok_or_else(wrong)
         };
-        Ok(Answer { token, expires })
-    }
-
-    fn not_started(&self, why: &std::io::Error) -> String {
-        let name = self.command.display();
-        match why.kind() {
-            ErrorKind::NotFound => format!("`{name}` is not installed{}", self.hint()),
-            _ => format!("cannot start `{name}`: {why}{}", self.hint()),
-        }
+        Ok(Answer { token, expires: text("expirationTimestamp").map(time).transpose()? })
     }
 
     fn hint(&self) -> String {
@@ -224,11 +213,6 @@ impl Program {
             hint => format!("; {}", hint.split_whitespace().collect::<Vec<_>>().join(" ")),
         }
     }
-}
-
-/// A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
-pub(super) fn command(text: &str, folder: &Path) -> PathBuf {
-    if text.contains(std::path::is_separator) { folder.join(text) } else { PathBuf::from(text) }
 }
 
 #[cfg(all(test, unix))]

@@ -13,6 +13,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
+use super::tls::{self, Identity, Trust};
 use crate::proxy::{Proxy, Scheme};
 use crate::stop::{Hook, Stop};
 use crate::sys;
@@ -34,7 +35,7 @@ pub(super) struct Dialer {
     /// TLS settings and the server's name for them; `None` means plain text.
     pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The proxy to use.
-    pub proxy: Option<(Proxy, Option<Arc<ClientConfig>>)>,
+    pub proxy: Option<Proxy>,
     /// Ends the connections opened with it.
     pub stop: Stop,
 }
@@ -55,7 +56,7 @@ impl Dialer {
     /// Connects, each step within `left`; every error names the step that failed.
     pub(super) fn dial(&self, left: Duration) -> io::Result<Stream> {
         let (host, port) = match &self.proxy {
-            Some((proxy, _)) => (&*proxy.host, proxy.port),
+            Some(proxy) => (&*proxy.host, proxy.port),
             None => (&*self.host, self.port),
         };
         let (tcp, hook) = self
@@ -65,10 +66,8 @@ impl Dialer {
         tcp.set_read_timeout(limit)?;
         tcp.set_write_timeout(limit)?;
         let mut io: Box<dyn Io> = Box::new(Shared(tcp.clone()));
-        if let Some((proxy, tls)) = &self.proxy {
-            io = self
-                .pass(io, proxy, tls.as_ref())
-                .map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
+        if let Some(proxy) = &self.proxy {
+            io = self.pass(io, proxy).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
         }
         let mut certificate = None;
         if let Some((config, name)) = &self.tls {
@@ -102,34 +101,21 @@ impl Dialer {
                 let _ = tcp.shutdown(Shutdown::Both);
             }
         });
-        sys::finish_connecting(&tcp, address, limit, || self.stop.stopped()).map_err(|error| match error
-            .kind()
-        {
-            io::ErrorKind::TimedOut => timed_out(),
-            _ => error,
-        })?;
+        let connected = sys::finish_connecting(&tcp, address, limit, || self.stop.stopped());
+        connected.map_err(|e| if e.kind() == io::ErrorKind::TimedOut { timed_out() } else { e })?;
         tcp.set_nodelay(true)?;
         sys::keep_alive(&tcp, KEEP_ALIVE_INTERVAL, 3)?;
         Ok((tcp, hook))
     }
 
-    fn pass(
-        &self,
-        mut io: Box<dyn Io>,
-        proxy: &Proxy,
-        tls: Option<&Arc<ClientConfig>>,
-    ) -> io::Result<Box<dyn Io>> {
-        match proxy.scheme {
-            Scheme::Socks5 => socks5(&mut io, proxy, &self.host, self.port)?,
-            Scheme::Http => tunnel(&mut io, proxy, &self.host, self.port)?,
-            Scheme::Https => {
-                let config = tls.ok_or_else(|| invalid("there are no TLS settings for it"))?;
-                let name = super::tls::server_name(&proxy.host).map_err(invalid)?;
-                io = handshake(io, config, name)?.0;
-                tunnel(&mut io, proxy, &self.host, self.port)?;
-            }
+    fn pass(&self, mut io: Box<dyn Io>, proxy: &Proxy) -> io::Result<Box<dyn Io>> {
+        if proxy.scheme == Scheme::Https {
+            let config = tls::client_config(&Trust::System, &Identity::default()).map_err(invalid)?;
+            let name = tls::server_name(&proxy.host).map_err(invalid)?;
+            io = handshake(io, &config, name)?.0;
         }
-        Ok(io)
+        let connect = if proxy.scheme == Scheme::Socks5 { socks5 } else { tunnel };
+        connect(&mut *io, proxy, &self.host, self.port).map(|()| io)
     }
 }
 
@@ -303,23 +289,21 @@ fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
     let mut reply = [0; 4];
     io.read_exact(&mut reply)?;
     if reply[0] != 5 || reply[1] != 0 {
-        return Err(invalid(format!(
-            "it refused to connect to `{}`: code {}",
-            authority(host, port),
-            reply[1]
-        )));
+        let target = authority(host, port);
+        return Err(invalid(format!("it refused to connect to `{target}`: code {}", reply[1])));
     }
-    let mut rest = match reply[3] {
-        1 => vec![0; 4 + 2],
-        4 => vec![0; 16 + 2],
+    let length = match reply[3] {
+        1 => 4,
+        4 => 16,
         3 => {
             let mut length = [0];
             io.read_exact(&mut length)?;
-            vec![0; usize::from(length[0]) + 2]
+            length[0].into()
         }
         _ => return Err(invalid("its response is malformed")),
     };
-    io.read_exact(&mut rest)
+    // The address and port of the proxy's own end.
+    io.read_exact(&mut vec![0; length + 2])
 }
 
 /// Adds the place, and keeps a TLS error inside, so that callers can distinguish it from a temporary failure.

@@ -45,15 +45,11 @@ impl Discovery {
     /// Each kind once, in the server's preferred version, else in the first version that has it.
     pub fn preferred(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.iter().enumerate().filter_map(|(index, kind)| {
-            let same = |other: &&Kind| {
+            let same = |other: &Kind| {
                 other.resource.group == kind.resource.group && other.resource.plural == kind.resource.plural
             };
-            let better = if kind.preferred {
-                None
-            } else {
-                self.kinds.iter().find(|other| same(other) && other.preferred)
-            };
-            (better.is_none() && self.kinds[..index].iter().find(same).is_none()).then_some(kind)
+            let has_better = !kind.preferred && self.kinds.iter().any(|other| same(other) && other.preferred);
+            (!has_better && !self.kinds[..index].iter().any(same)).then_some(kind)
         })
     }
 
@@ -101,10 +97,7 @@ impl Client {
 
     /// Whether the client may use `verb` on a kind; an empty namespace means in all of them.
     pub fn allowed(&self, verb: &str, resource: &Resource, namespace: &str) -> Result<bool, Error> {
-        let (plural, sub) = match resource.plural.split_once('/') {
-            Some((plural, sub)) => (plural, sub),
-            None => (&*resource.plural, ""),
-        };
+        let (plural, sub) = resource.plural.split_once('/').unwrap_or((&resource.plural, ""));
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -118,28 +111,14 @@ impl Client {
     }
 
     fn read_plain(&self, found: &mut Discovery, group: &str, version: &str, preferred: bool) {
-        let path = if group.is_empty() {
-            format!("/api/{}", segment(version))
-        } else {
-            format!("/apis/{}/{}", segment(group), segment(version))
-        };
-        match self.send(&Request::raw(Method::Get, path)) {
+        let root = if group.is_empty() { "/api".into() } else { format!("/apis/{}", segment(group)) };
+        match self.send(&Request::raw(Method::Get, format!("{root}/{}", segment(version)))) {
             Ok(answer) => {
-                for entry in array(&answer["resources"]) {
-                    // A slash means a subresource.
-                    if !text(entry, "name").contains('/') {
-                        found.kinds.push(Kind {
-                            resource: Resource {
-                                group: group.to_owned().into(),
-                                version: version.to_owned().into(),
-                                plural: text(entry, "name").into(),
-                                kind: text(entry, "kind").into(),
-                                namespaced: entry["namespaced"] == true,
-                            },
-                            verbs: verbs(entry),
-                            preferred,
-                        });
-                    }
+                // A slash means a subresource.
+                let entries = array(&answer["resources"]).iter();
+                for entry in entries.filter(|entry| !text(entry, "name").contains('/')) {
+                    let namespaced = entry["namespaced"] == true;
+                    found.add([group, version], (entry, "name"), (entry, "kind"), namespaced, preferred);
                 }
             }
             Err(why) => found.failures.push((group_version(group, version), why.to_string())),
@@ -148,6 +127,26 @@ impl Client {
 }
 
 impl Discovery {
+    /// Adds the kind that an `entry` describes; its name and kind are in these fields.
+    fn add(
+        &mut self,
+        [group, version]: [&str; 2],
+        (entry, plural): (&Value, &str),
+        (of_kind, kind): (&Value, &str),
+        namespaced: bool,
+        preferred: bool,
+    ) {
+        let resource = Resource {
+            group: group.to_owned().into(),
+            version: version.to_owned().into(),
+            plural: text(entry, plural).into(),
+            kind: text(of_kind, kind).into(),
+            namespaced,
+        };
+        let verbs = array(&entry["verbs"]).iter().filter_map(Value::as_str).map(Into::into).collect();
+        self.kinds.push(Kind { resource, verbs, preferred });
+    }
+
     fn read_aggregated(&mut self, answer: &Value) {
         for entry in array(&answer["items"]) {
             let group = text(&entry["metadata"], "name");
@@ -157,22 +156,10 @@ impl Discovery {
                     self.failures
                         .push((group_version(&group, &name), "the server behind it does not answer".into()));
                 }
-                for kind in array(&version["resources"]) {
-                    let answers = &kind["responseKind"];
-                    if answers["kind"].is_null() {
-                        continue;
-                    }
-                    self.kinds.push(Kind {
-                        resource: Resource {
-                            group: group.clone().into(),
-                            version: name.clone().into(),
-                            plural: text(kind, "resource").into(),
-                            kind: text(answers, "kind").into(),
-                            namespaced: kind["scope"] == "Namespaced",
-                        },
-                        verbs: verbs(kind),
-                        preferred: index == 0,
-                    });
+                let resources = array(&version["resources"]).iter();
+                for entry in resources.filter(|entry| !entry["responseKind"]["kind"].is_null()) {
+                    let (kind, namespaced) = (&entry["responseKind"], entry["scope"] == "Namespaced");
+                    self.add([&group, &name], (entry, "resource"), (kind, "kind"), namespaced, index == 0);
                 }
             }
         }
@@ -189,8 +176,4 @@ fn array(value: &Value) -> &[Value] {
 
 fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_default().to_owned()
-}
-
-fn verbs(entry: &Value) -> Vec<String> {
-    array(&entry["verbs"]).iter().filter_map(Value::as_str).map(Into::into).collect()
 }

@@ -100,12 +100,15 @@ impl Obstacle {
 }
 
 impl Error {
+    /// A failure after the request may have been carried out.
+    pub(super) fn sent(what: &str, why: impl Into<String>) -> Self {
+        Self::Transport { what: what.into(), why: why.into(), stage: Stage::Sent }
+    }
+
     /// What prevented it, if the server refused with a known message.
     pub fn obstacle(&self) -> Option<Obstacle> {
-        match self {
-            Self::Api(refusal) => Obstacle::of(&refusal.message),
-            _ => None,
-        }
+        let Self::Api(refusal) = self else { return None };
+        Obstacle::of(&refusal.message)
     }
 
     /// Parses the body of an unsuccessful response.
@@ -128,10 +131,8 @@ impl Error {
 
     /// The HTTP status of a refusal.
     pub fn code(&self) -> Option<u16> {
-        match self {
-            Self::Api(refusal) => Some(refusal.code),
-            _ => None,
-        }
+        let Self::Api(refusal) = self else { return None };
+        Some(refusal.code)
     }
 
     /// Whether the object, or the whole kind, does not exist.
@@ -192,12 +193,8 @@ impl Refusal {
         self.message = text(&status["message"]);
         self.resume =
             status["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(Into::into);
-        if self.retry_after.is_none() {
-            self.retry_after = status["details"]["retryAfterSeconds"]
-                .as_u64()
-                .filter(|seconds| *seconds > 0)
-                .map(Duration::from_secs);
-        }
+        let seconds = status["details"]["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0);
+        self.retry_after = self.retry_after.or(seconds.map(Duration::from_secs));
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::client::{Client, transport};
 use super::dial::{Stream, read_head};
-use super::error::{Error, Stage};
+use super::error::Error;
 use super::request::{Request, Resource};
 
 /// Newer first; without standard input they are the same.
@@ -172,9 +172,8 @@ impl Client {
             )));
         }
         let limited = socket.stream.read_limit(Some(PING_INTERVAL));
-        limited
-            .and_then(|()| socket.stream.write_limit(Some(PING_INTERVAL * 3)))
-            .map_err(|why| socket.failed(&why))?;
+        let limited = limited.and_then(|()| socket.stream.write_limit(Some(PING_INTERVAL * 3)));
+        limited.map_err(|why| socket.failed(&why))?;
         Ok(socket)
     }
 }
@@ -212,7 +211,7 @@ impl Socket<'_> {
     }
 
     fn wrong(&self, why: &str) -> Error {
-        Error::Transport { what: self.what.clone(), why: format!("WebSocket: {why}"), stage: Stage::Sent }
+        Error::sent(&self.what, format!("WebSocket: {why}"))
     }
 
     fn failed(&self, why: &io::Error) -> Error {

@@ -11,7 +11,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 use ureq::http::Uri;
 
-use super::credential::{self, Credential, Interactive, MAX_NAMED_BYTES, Program};
+use super::credential::{Credential, Interactive, MAX_NAMED_BYTES, Program};
 use super::error::Error;
 use super::tls::{self, Identity, Trust};
 use crate::json::json;
@@ -36,7 +36,7 @@ pub struct Options {
 }
 
 /// Everything a client needs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Config {
     /// The server's address without a trailing slash.
     pub server: String,
@@ -104,18 +104,14 @@ impl Config {
 
     /// The name of the context in use; `None` in a pod.
     pub fn context(options: &Options) -> Option<String> {
-        let files = Files::find(options, &variable).map(|files| files.0).unwrap_or_default();
-        let current = files
-            .iter()
-            .find_map(|(_, value)| value["current-context"].as_str().filter(|name| !name.is_empty()));
-        options.context.clone().or_else(|| current.map(str::to_owned))
+        let files = Files::find(options, &variable).unwrap_or_default();
+        options.context.clone().or_else(|| files.current().map(|(_, name)| name.to_owned()))
     }
 
     /// The names of all contexts; none if the kubeconfig cannot be read.
     pub fn contexts(options: &Options) -> Vec<String> {
-        let files = Files::find(options, &variable).map(|files| files.0).unwrap_or_default();
-        let entries = files.iter().flat_map(|(_, value)| value["contexts"].as_array().into_iter().flatten());
-        entries.filter_map(|entry| entry["name"].as_str().map(str::to_owned)).collect()
+        let files = Files::find(options, &variable).unwrap_or_default();
+        files.names("contexts").into_iter().map(str::to_owned).collect()
     }
 
     /// Settings that let an attacker on the network impersonate the server or read credentials.
@@ -143,23 +139,12 @@ impl Config {
     /// A plain address without credentials, as `kubectl proxy` serves it.
     pub fn plain(server: impl Into<String>) -> Self {
         let server = server.into();
-        Self {
-            source: server.clone(),
-            server,
-            server_name: None,
-            trust: Trust::System,
-            identity: Identity::default(),
-            credential: Credential::None,
-            proxy: None,
-            as_user: None,
-            as_groups: Vec::new(),
-            request_timeout: None,
-            namespace: None,
-        }
+        Self { source: server.clone(), server, ..Self::default() }
     }
 }
 
 /// The files that count, in order; the first that names something wins.
+#[derive(Default)]
 struct Files(Vec<(PathBuf, Value)>);
 
 /// One named entry: its place and its value.
@@ -184,44 +169,50 @@ impl Files {
                 found.find(|path| path.exists()).into_iter().collect()
             }
         };
-        let mut files = Vec::new();
-        for path in &paths {
-            if path.exists() {
-                files.push((path.clone(), read(path)?));
+        let paths = paths.into_iter().filter(|path| path.exists());
+        let files =
+            paths.map(|path| read(&path).map(|value| (path, value))).collect::<Result<Vec<_>, _>>()?;
+        match listed {
+            Some(list) if files.is_empty() => {
+                Err(format!("none of the files in KUBECONFIG exists: `{list}`"))
             }
+            _ => Ok(Self(files)),
         }
-        if let (true, Some(list)) = (files.is_empty(), &listed) {
-            return Err(format!("none of the files in KUBECONFIG exists: `{list}`"));
-        }
-        Ok(Self(files))
+    }
+
+    fn current(&self) -> Option<(&Path, &str)> {
+        self.0.iter().find_map(|(file, value)| {
+            let name = value["current-context"].as_str().filter(|name| !name.is_empty())?;
+            Some((file.as_path(), name))
+        })
     }
 
     /// `None` if nothing is configured at all.
     fn resolve(&self, options: &Options) -> Result<Option<Config>, String> {
-        let current = self.0.iter().find_map(|(file, value)| {
-            let name = value["current-context"].as_str().filter(|name| !name.is_empty())?;
-            Some((file.as_path(), name))
-        });
-        let (place, name) = match (&options.context, current) {
+        let contexts = || self.names("contexts").join(", ");
+        let (place, name) = match (&options.context, self.current()) {
             (Some(name), _) if self.0.is_empty() => {
                 return Err(format!(
-                    "`--context {name}`: there is no kubeconfig that could have it; name one with `--kubeconfig`"
+                    "`--context {name}`: no kubeconfig was found that could have it; name one with `--kubeconfig`"
                 ));
             }
             (Some(name), _) => ("`--context`".to_owned(), name.as_str()),
             (None, Some((file, name))) => (format!("kubeconfig `{}`: current-context", file.display()), name),
-            (None, None) if self.nothing() => return Ok(None),
+            (None, None)
+                if ["clusters", "contexts", "users"].iter().all(|list| self.names(list).is_empty()) =>
+            {
+                return Ok(None);
+            }
             (None, None) => {
-                let names = self.names("contexts").join(", ");
                 return Err(format!(
-                    "kubeconfig `{}`: current-context is not set; choose one with `--context`: {names}",
-                    self.sources()
+                    "kubeconfig `{}`: current-context is not set; choose one with `--context`: {}",
+                    self.sources(),
+                    contexts()
                 ));
             }
         };
         let context = self.entry("contexts", "context", name).ok_or_else(|| {
-            let names = self.names("contexts").join(", ");
-            format!("{place}: no context `{name}` in `{}`; it has: {names}", self.sources())
+            format!("{place}: no context `{name}` in `{}`; it has: {}", self.sources(), contexts())
         })?;
         let cluster = self
             .referred(&context, "cluster", "clusters", "cluster")?
@@ -232,10 +223,6 @@ impl Files {
         }
         config.namespace = context.text("namespace")?.map(str::to_owned);
         Ok(Some(config))
-    }
-
-    fn nothing(&self) -> bool {
-        ["clusters", "contexts", "users"].iter().all(|list| self.names(list).is_empty())
     }
 
     fn sources(&self) -> String {
@@ -263,12 +250,9 @@ impl Files {
         key: &str,
     ) -> Result<Option<Entry<'a>>, String> {
         let Some(name) = from.text(field)? else { return Ok(None) };
-        match self.entry(list, key, name) {
-            Some(entry) => Ok(Some(entry)),
-            None => {
-                Err(format!("{}: {field}: no `{name}` among the {list} of `{}`", from.place, self.sources()))
-            }
-        }
+        let missing =
+            || format!("{}: {field}: no `{name}` among the {list} of `{}`", from.place, self.sources());
+        self.entry(list, key, name).ok_or_else(missing).map(Some)
     }
 }
 
@@ -287,6 +271,14 @@ impl<'a> Entry<'a> {
             Value::Null => Ok(false),
             Value::Bool(flag) => Ok(*flag),
             other => Err(format!("{}: {field}: `{other}` must be true or false", self.place)),
+        }
+    }
+
+    fn list(&self, field: &str) -> Result<&'a [Value], String> {
+        match &self.value[field] {
+            Value::Null => Ok(&[]),
+            Value::Array(items) => Ok(items),
+            _ => Err(format!("{}: {field}: must be a list", self.place)),
         }
     }
 
@@ -317,23 +309,20 @@ impl<'a> Entry<'a> {
 }
 
 fn read(path: &Path) -> Result<Value, String> {
-    let place = || format!("kubeconfig `{}`", path.display());
+    let place = format!("kubeconfig `{}`", path.display());
     // It may be a pipe, as the shell makes one for `--kubeconfig <(...)`.
     let text = small::read(path, MAX_KUBECONFIG_BYTES).and_then(small::text);
-    let text = text.map_err(|why| format!("{}: {why}", place()))?;
+    let text = text.map_err(|why| format!("{place}: {why}"))?;
     if text.trim().is_empty() {
         return Ok(json!({}));
     }
-    let value: Value = yaml::parse(&text).map_err(|why| format!("{}: {why}", place()))?;
+    let value: Value = yaml::parse(&text).map_err(|why| format!("{place}: {why}"))?;
     if !(value.is_object() || value.is_null()) {
-        return Err(format!(
-            "{}: not a kubeconfig: it must be a map with clusters, users and contexts",
-            place()
-        ));
+        return Err(format!("{place}: not a kubeconfig: it must be a map with clusters, users and contexts"));
     }
     for list in ["clusters", "contexts", "users"] {
         if !(value[list].is_null() || value[list].is_array()) {
-            return Err(format!("{}: {list}: must be a list", place()));
+            return Err(format!("{place}: {list}: must be a list"));
         }
     }
     Ok(value)
@@ -363,23 +352,18 @@ fn read_cluster(cluster: &Entry<'_>) -> Result<Config, String> {
     if let Some(name) = &server_name {
         tls::server_name(name).map_err(|why| format!("{place}: tls-server-name: {why}"))?;
     }
-    let proxy = match cluster.text("proxy-url")? {
-        Some(url) => Some(Proxy::parse(url).map_err(|why| format!("{place}: proxy-url: {why}"))?),
-        None => None,
-    };
+    let proxy = cluster.text("proxy-url")?.map(Proxy::parse).transpose();
+    let proxy = proxy.map_err(|why| format!("{place}: proxy-url: {why}"))?;
     let secure = !matches!(trust, Trust::System);
     let server = address(server, secure).map_err(|why| format!("{place}: server: {why}"))?;
-    Ok(Config { server, server_name, trust, proxy, source: place.clone(), ..Config::plain("") })
+    Ok(Config { server, server_name, trust, proxy, source: place.clone(), ..Config::default() })
 }
 
 /// An address without a scheme means HTTPS if there is something to verify it with, as for kubectl.
 fn address(text: &str, secure: bool) -> Result<String, String> {
     let text = text.trim();
-    let with_scheme = match (text.contains("://"), secure) {
-        (true, _) => text.to_owned(),
-        (false, true) => format!("https://{text}"),
-        (false, false) => format!("http://{text}"),
-    };
+    let scheme = if secure { "https" } else { "http" };
+    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") };
     let uri: Uri = with_scheme.parse().map_err(|why| format!("`{text}` is not a URL: {why}"))?;
     match (uri.scheme_str(), uri.host(), uri.query()) {
         (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
@@ -412,9 +396,10 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
     config.credential = match (token_file, token, basic) {
         // The file wins, since it is renewed.
         (Some(file), ..) => Credential::TokenFile(file),
-        (None, Some(token), _) => {
-            Credential::Token(header_safe(token).map_err(|why| format!("{place}: token: {why}"))?)
+        (None, Some(token), _) if !token.trim().bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Err(format!("{place}: token: it contains a character that is not allowed in a token"));
         }
+        (None, Some(token), _) => Credential::Token(token.trim().to_owned()),
         (None, None, Some(name)) => {
             Credential::Basic(name.to_owned(), user.text("password")?.unwrap_or_default().to_owned())
         }
@@ -426,18 +411,9 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
     Ok(())
 }
 
-fn header_safe(token: &str) -> Result<String, String> {
-    let token = token.trim();
-    if token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        Ok(token.to_owned())
-    } else {
-        Err("it contains a character that is not allowed in a token".into())
-    }
-}
-
 fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String> {
-    let exec = Entry { file: user.file, place: format!("{}: exec", user.place), value: &user.value["exec"] };
-    let place = exec.place.clone();
+    let place = format!("{}: exec", user.place);
+    let exec = Entry { file: user.file, place: place.clone(), value: &user.value["exec"] };
     if !exec.value.is_object() {
         return Err(format!("{place}: must be a map"));
     }
@@ -463,21 +439,22 @@ fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String
         }
         None => Interactive::IfAvailable,
     };
-    let mut args = Vec::new();
-    for arg in list(&exec, "args")? {
-        args.push(arg.as_str().ok_or_else(|| format!("{place}: args: `{arg}` is not text"))?.to_owned());
-    }
-    let mut env = Vec::new();
-    for variable in list(&exec, "env")? {
-        match (variable["name"].as_str(), variable["value"].as_str()) {
-            (Some(name), value) if !name.is_empty() && !name.contains(['=', '\0']) => {
-                env.push((name.to_owned(), value.unwrap_or_default().to_owned()));
-            }
-            _ => return Err(format!("{place}: env: an entry has no usable name")),
-        }
-    }
+    let word = |arg: &Value| {
+        arg.as_str().map(str::to_owned).ok_or_else(|| format!("{place}: args: `{arg}` is not text"))
+    };
+    let args = exec.list("args")?.iter().map(word).collect::<Result<_, _>>()?;
+    let variable = |variable: &Value| {
+        let name = variable["name"].as_str().filter(|name| !name.is_empty() && !name.contains(['=', '\0']));
+        let name = name.ok_or_else(|| format!("{place}: env: an entry has no usable name"))?;
+        Ok((name.to_owned(), variable["value"].as_str().unwrap_or_default().to_owned()))
+    };
+    let env = exec.list("env")?.iter().map(variable).collect::<Result<_, String>>()?;
     Ok(Program {
-        command: credential::command(command, exec.folder()),
+        // A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
+        command: match command.contains(std::path::is_separator) {
+            true => exec.folder().join(command),
+            false => command.into(),
+        },
         args,
         env,
         api_version: api_version.to_owned(),
@@ -487,14 +464,6 @@ fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String
         last: Mutex::new(None),
         place,
     })
-}
-
-fn list<'a>(entry: &Entry<'a>, field: &str) -> Result<&'a [Value], String> {
-    match &entry.value[field] {
-        Value::Null => Ok(&[]),
-        Value::Array(items) => Ok(items),
-        _ => Err(format!("{}: {field}: must be a list", entry.place)),
-    }
 }
 
 /// Description of the cluster for a program.
@@ -511,8 +480,8 @@ fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
     if let Some((pem, _)) = cluster.data("certificate-authority")? {
         info["certificate-authority-data"] = BASE64_STANDARD.encode(pem).into();
     }
-    let extensions = cluster.value["extensions"].as_array().into_iter().flatten();
-    if let Some(found) = extensions.into_iter().find(|e| e["name"] == "client.authentication.k8s.io/exec") {
+    let mut extensions = cluster.value["extensions"].as_array().into_iter().flatten();
+    if let Some(found) = extensions.find(|e| e["name"] == "client.authentication.k8s.io/exec") {
         info["config"] = found["extension"].clone();
     }
     Ok(info)
@@ -538,14 +507,13 @@ fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Resu
     tls::client_config(&trust, &Identity::default()).map_err(|why| format!("`{}`: {why}", path.display()))?;
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let namespace = small::read_regular(&account.join("namespace"), MAX_NAMED_BYTES).and_then(small::text);
-    let namespace = namespace.ok().map(|name| name.trim().to_owned());
     Ok(Some(Config {
         server: format!("https://{host}:{port}"),
         trust,
         credential: Credential::TokenFile(token),
-        namespace,
+        namespace: namespace.ok().map(|name| name.trim().to_owned()),
         source: "the account of this pod".into(),
-        ..Config::plain("")
+        ..Config::default()
     }))
 }
 

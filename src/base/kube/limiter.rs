@@ -5,6 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::error::Error;
 use crate::stop::Stop;
 
 /// Lets `burst` requests through at once, and then `qps` per second.
@@ -23,12 +24,13 @@ impl Limiter {
         Self { step, burst: burst.max(1), full_at: Mutex::new(Instant::now()) }
     }
 
-    /// Waits for a turn; false if a stop came first.
-    pub(super) fn take(&self, stop: &Stop) -> bool {
-        match self.reserve(Instant::now()) {
-            Some(turn) => !stop.wait_until(turn),
-            None => !stop.stopped(),
+    /// Waits for a turn.
+    pub(super) fn take(&self, stop: &Stop) -> Result<(), Error> {
+        let turn = self.reserve(Instant::now());
+        if turn.map_or_else(|| stop.stopped(), |turn| stop.wait_until(turn)) {
+            return Err(Error::Stopped);
         }
+        Ok(())
     }
 
     /// Takes a token, or one that will be available later; `None` if it is already available. First come, first served.

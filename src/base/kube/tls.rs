@@ -38,11 +38,9 @@ impl Identity {
     pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<(), String> {
         let chain = certificates(chain).map_err(|why| format!("client certificate: {why}"))?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|why| {
-            let sealed = key.windows(9).any(|w| w == b"ENCRYPTED");
-            if sealed {
-                "client key: it is encrypted; store it decrypted".into()
-            } else {
-                format!("client key: {why}")
+            match key.windows(9).any(|w| w == b"ENCRYPTED") {
+                true => "client key: it is encrypted; store it decrypted".into(),
+                false => format!("client key: {why}"),
             }
         })?;
         let certified = CertifiedKey::from_der(chain, key, &provider())

@@ -105,18 +105,15 @@ impl Iterator for Watch {
                 Err(Error::Stopped) => return None,
                 Err(error) => {
                     self.stream = None;
+                    self.rest();
                     if error.is_gone() {
                         self.version = None;
                         self.page.clear();
-                        self.rest();
-                        continue;
-                    }
-                    if !error.is_passing() {
-                        self.rest();
+                    } else if error.is_passing() {
+                        log::debug!("watch of {}: {error}; retrying", self.resource.plural);
+                    } else {
                         return Some(Err(error));
                     }
-                    log::debug!("watch of {}: {error}; retrying", self.resource.plural);
-                    self.rest();
                 }
             }
         }
@@ -201,23 +198,19 @@ impl Watch {
 
     fn take(&mut self, mut event: Value, what: &str) -> Result<(), Error> {
         let mut object = event.get_mut("object").map(Value::take).unwrap_or_default();
-        match event["type"].as_str() {
-            Some("ERROR") => return Err(Error::from_status(&object, what)),
-            Some("ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK") => {}
-            other => {
-                return Err(Error::Decode(format!("{what}: unknown event `{}`", other.unwrap_or_default())));
-            }
-        }
+        let kind = match event["type"].as_str().unwrap_or_default() {
+            "ERROR" => return Err(Error::from_status(&object, what)),
+            "ADDED" | "MODIFIED" => Some(Event::Applied as fn(_) -> _),
+            "DELETED" => Some(Event::Deleted as fn(_) -> _),
+            "BOOKMARK" => None,
+            other => return Err(Error::Decode(format!("{what}: unknown event `{other}`"))),
+        };
         if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
             self.version = Some(version.to_owned());
         }
         forget_managers(&mut object);
         (self.shrink)(&mut object);
-        match event["type"].as_str() {
-            Some("DELETED") => self.ready.push_back(Event::Deleted(object)),
-            Some("BOOKMARK") => {}
-            _ => self.ready.push_back(Event::Applied(object)),
-        }
+        self.ready.extend(kind.map(|kind| kind(object)));
         Ok(())
     }
 
