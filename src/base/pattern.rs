@@ -23,7 +23,7 @@ const POSIX: &[&str] = &[
 
 /// Compiles a Go pattern; the error names the rejected pattern and the reason.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let mut reader = Reader { rest: pattern.chars().peekable(), out: String::new() };
+    let mut reader = Translator { rest: pattern.chars().peekable(), out: String::new() };
     let translated = reader.whole();
     let compiled = translated.and_then(|()| {
         RegexBuilder::new(&reader.out).size_limit(MAX_PATTERN_BYTES).build().map_err(|error| match error {
@@ -49,12 +49,12 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
-struct Reader<'p> {
+struct Translator<'p> {
     rest: Peekable<Chars<'p>>,
     out: String,
 }
 
-impl Reader<'_> {
+impl Translator<'_> {
     fn whole(&mut self) -> Result<(), String> {
         let mut is_repeated = false;
         while let Some(c) = self.rest.next() {

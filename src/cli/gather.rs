@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::flag::Args;
 use super::{output, shown};
-use crate::gather::journal::{self, Since, Wanted};
-use crate::gather::logs::{self, Form};
+use crate::gather::journal::{self, LogQuery, Since};
+use crate::gather::logs::{self, LogFormat};
 use crate::gather::{self, Node, Outbox, reach};
 use crate::layout;
 use crate::names::{self, env};
@@ -90,7 +90,7 @@ fn systemd_logs(args: Args) -> Result<()> {
     let max_size = args.text("max-size").map(|text| {
         logs::size(text).ok_or_else(|| anyhow!("`--max-size {text}` is not a size; write bytes, or 500M, 2G"))
     });
-    let form = Form { gzip: args.on("gzip"), summary: args.on("summary"), max_size: max_size.transpose()? };
+    let form = LogFormat { gzip: args.on("gzip"), summary: args.on("summary"), max_size: max_size.transpose()? };
     let outbox = outbox(args)?.context("no folder for the log: name one with --output or $RESULTS_DIR")?;
     logs::keep(Node::open(&chroot(args)), &wanted(args), &form, &outbox)
 }
@@ -107,7 +107,7 @@ fn log_summary(args: Args) -> Result<()> {
 
 fn network(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
-    let item = reach::network(&reach::Surroundings::read());
+    let item = reach::network(&reach::Endpoints::read());
     match outbox {
         Some(outbox) => logs::leave(layout::NETWORK, &item, &outbox),
         None => show(args, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item)?),
@@ -116,15 +116,15 @@ fn network(args: Args) -> Result<()> {
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
 fn echo(args: Args) -> Result<u8> {
-    let found = reach::network(&reach::Surroundings::read());
+    let found = reach::network(&reach::Endpoints::read());
     let place = args.text("to").unwrap_or(names::TERMINATION_LOG);
     std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)?;
     Ok(0)
 }
 
-fn wanted(args: Args) -> Wanted {
+fn wanted(args: Args) -> LogQuery {
     let since = args.text_or("since", "LOG_MINUTES");
-    Wanted {
+    LogQuery {
         since: since.map_or(Since::Minutes(60), |text| Since::read(&text)),
         units: args.all("unit").map(str::to_owned).collect(),
         priority: args.text("priority").map(str::to_owned),

@@ -18,7 +18,7 @@ use base::kube::{Identity, Trust, client_config};
 const MAX_ANSWER_BYTES: u64 = 4 << 20;
 
 /// An established connection.
-pub(crate) struct Dialled {
+pub(crate) struct Connection {
     stream: TcpStream,
     tls: ClientConnection,
     host: String,
@@ -33,7 +33,7 @@ pub(crate) struct Timings {
 }
 
 /// An HTTP response.
-pub(crate) struct Answer {
+pub(crate) struct Response {
     /// The status code, such as 200.
     pub status: u16,
     /// The server's time, to the second.
@@ -53,7 +53,7 @@ pub(crate) fn dial(
     host: &str,
     port: u16,
     limit: Duration,
-) -> Result<Dialled> {
+) -> Result<Connection> {
     let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("cannot look up `{host}`"))?;
     let address = addresses.next().with_context(|| format!("`{host}` has no address"))?;
     let started = Instant::now();
@@ -74,7 +74,7 @@ pub(crate) fn dial(
         })?;
     }
     let timings = Timings { connect, handshake: started.elapsed() };
-    Ok(Dialled { stream, tls, host: host.to_owned(), timings })
+    Ok(Connection { stream, tls, host: host.to_owned(), timings })
 }
 
 fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream> {
@@ -85,9 +85,9 @@ fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream> {
     Ok(stream)
 }
 
-impl Dialled {
+impl Connection {
     /// Requests `path`, with an optional token.
-    pub(crate) fn get(mut self, path: &str, token: Option<&str>) -> Result<Answer> {
+    pub(crate) fn get(mut self, path: &str, token: Option<&str>) -> Result<Response> {
         let authority = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
         // HTTP/1.0: the response arrives unchunked and ends the connection.
         let request = format!(
@@ -109,21 +109,21 @@ impl Dialled {
         Ok(mtu(&self.stream).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
     }
 
-    fn exchange(&mut self, request: &[u8]) -> Result<Answer> {
+    fn exchange(&mut self, request: &[u8]) -> Result<Response> {
         let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request)?;
-        Ok(Answer { timings: self.timings, ..answer })
+        Ok(Response { timings: self.timings, ..answer })
     }
 }
 
 /// Requests `path` from `address` without TLS, for servers on this machine.
-pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Answer> {
+pub(crate) fn get_plain(address: SocketAddr, path: &str, limit: Duration) -> Result<Response> {
     exchange(
         &mut connect(address, limit)?,
         format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes(),
     )
 }
 
-fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Answer> {
+fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Response> {
     let sent = SystemTime::now();
     stream.write_all(request).context("the request was not accepted")?;
     let mut bytes = vec![0; 4_096];
@@ -138,7 +138,7 @@ fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Answer> 
     }
 }
 
-fn parse(bytes: &[u8], between: (SystemTime, SystemTime)) -> Result<Answer> {
+fn parse(bytes: &[u8], between: (SystemTime, SystemTime)) -> Result<Response> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(end) = head.parse(bytes).context("the answer is not HTTP")? else {
@@ -147,7 +147,7 @@ fn parse(bytes: &[u8], between: (SystemTime, SystemTime)) -> Result<Answer> {
     let date = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("date"));
     let date = date.and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
     let (status, body) = (head.code.unwrap_or(0), bytes[end..].to_vec());
-    Ok(Answer { status, date, between, body, timings: Timings::default() })
+    Ok(Response { status, date, between, body, timings: Timings::default() })
 }
 
 #[cfg(test)]

@@ -114,7 +114,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set_own("os_release", release);
 }
 
-struct Found {
+struct Release {
     name: String,
     version: String,
     release: String,
@@ -128,10 +128,10 @@ fn assignments(text: &str) -> BTreeMap<String, String> {
 }
 
 /// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
-fn release_file(node: &Node) -> Option<Found> {
+fn release_file(node: &Node) -> Option<Release> {
     if let Some(version) = node.some("/etc/alpine-release") {
         let (path, variety) = ("/etc/alpine-release", "Alpine");
-        return Some(Found { name: variety.into(), version, release: String::new(), path, variety });
+        return Some(Release { name: variety.into(), version, release: String::new(), path, variety });
     }
     let (path, variety, text) =
         RELEASE_FILES.iter().find_map(|(path, variety)| Some((*path, *variety, node.some(path)?)))?;
@@ -144,17 +144,17 @@ fn release_file(node: &Node) -> Option<Found> {
     // 7.9.2009 is known as 7.9.
     let version: Vec<&str> = version.unwrap_or_default().split('.').take(2).collect();
     let release = between(&text, '(', ')').unwrap_or_default().into();
-    Some(Found { name: name.into(), version: version.join("."), release, path, variety })
+    Some(Release { name: name.into(), version: version.join("."), release, path, variety })
 }
 
-fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, String>) -> Found {
+fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, String>) -> Release {
     let field = |key: &str| release.get(key).cloned().unwrap_or_default();
     let (id, version) = (field("ID"), field("VERSION_ID"));
     if ["suse", "sles", "sled"].iter().any(|name| id.contains(name)) || field("ID_LIKE").contains("suse") {
         let minor = version
             .split_once('.')
             .map_or(if id.contains("opensuse") { "" } else { "0" }, |(_, minor)| minor);
-        return Found { name: field("NAME"), release: minor.into(), version, path, variety: "SUSE" };
+        return Release { name: field("NAME"), release: minor.into(), version, path, variety: "SUSE" };
     }
     let known = BY_ID.iter().find(|(known, ..)| *known == id);
     let (name, variety) = match (known, field("NAME")) {
@@ -172,7 +172,7 @@ fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, Str
     } else {
         field("VERSION_CODENAME")
     };
-    Found { name, version: exact.unwrap_or(version), release, path, variety }
+    Release { name, version: exact.unwrap_or(version), release, path, variety }
 }
 
 fn lsb(node: &Node, release: &BTreeMap<String, String>) -> serde_json::Value {

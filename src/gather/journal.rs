@@ -43,7 +43,7 @@ pub(crate) const INSIDE: &str = "inside";
 
 /// Which part of the log to read.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct LogQuery {
     /// Start of the range.
     pub since: Since,
     /// Only these units; all units if empty.
@@ -101,7 +101,7 @@ pub(crate) enum Origin {
 /// Passes every chunk of the log to `take`: JSON objects, each followed by a newline. Stops when `take` returns false.
 pub(crate) fn read(
     node: &Node,
-    wanted: &Wanted,
+    wanted: &LogQuery,
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
 ) -> Result<Origin> {
     let why = match journalctl(node, wanted) {
@@ -140,7 +140,7 @@ pub(crate) fn read(
 }
 
 /// Starts the program; its stderr is a file in memory.
-fn journalctl(node: &Node, wanted: &Wanted) -> Result<(Child, File)> {
+fn journalctl(node: &Node, wanted: &LogQuery) -> Result<(Child, File)> {
     let program = PROGRAMS
         .iter()
         .find(|path| node.exists(path))
@@ -219,7 +219,12 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
 }
 
 /// Lines of plain logs and of the kernel, each as a journal entry.
-fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<()> {
+fn files(
+    node: &Node,
+    wanted: &LogQuery,
+    why: &str,
+    take: &mut dyn FnMut(&[u8]) -> Result<bool>,
+) -> Result<()> {
     let mut entry = |fields: serde_json::Value| -> Result<bool> { take(format!("{fields}\n").as_bytes()) };
     let since = wanted.since.moment();
     let logs: Vec<String> =
@@ -227,7 +232,7 @@ fn files(node: &Node, wanted: &Wanted, why: &str, take: &mut dyn FnMut(&[u8]) ->
     let ring = if node.live() { ring(node) } else { None };
     if logs.is_empty() && ring.is_none() {
         bail!(
-            "no log is available: {why}; there are no logs in /var/log, and the kernel's messages cannot be read"
+            "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
         );
     }
     let note = format!("{why}; lines of /var/log and the kernel's messages follow");
@@ -324,11 +329,11 @@ mod tests {
     use super::super::node::tests::Scratch;
     use super::*;
 
-    fn wanted(since: &str) -> Wanted {
-        Wanted { since: Since::read(since), units: Vec::new(), priority: None }
+    fn wanted(since: &str) -> LogQuery {
+        LogQuery { since: Since::read(since), units: Vec::new(), priority: None }
     }
 
-    fn lines(node: &Node, wanted: &Wanted) -> Result<Vec<serde_json::Value>> {
+    fn lines(node: &Node, wanted: &LogQuery) -> Result<Vec<serde_json::Value>> {
         let mut text = Vec::new();
         let origin = read(node, wanted, &mut |chunk| {
             text.extend_from_slice(chunk);

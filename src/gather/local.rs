@@ -54,7 +54,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set("local", local);
 }
 
-/// The fact of a file, or of the output of a program if these are enabled; else why there is none.
+/// The fact in a file, or in the output of a program if these are enabled; else the reason for its absence.
 fn fact(
     node: &Node,
     end: Instant,

@@ -13,7 +13,7 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::journal::{self, Origin, Wanted};
+use super::journal::{self, LogQuery, Origin};
 use super::summary::{self, Summary};
 use super::{Node, Outbox};
 use crate::item::Item;
@@ -31,7 +31,7 @@ const FOLDER: &str = "systemd-logs";
 
 /// How to store the log.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Form {
+pub(crate) struct LogFormat {
     /// Compressed on the fly.
     pub gzip: bool,
     /// With a summary.
@@ -44,7 +44,7 @@ pub(crate) struct Form {
 ///
 /// A plain log is the same file as the original plugin's. A compressed log, or one with a summary, is in a folder: the
 /// aggregator takes a bare `.gz` for an archive and would reject it.
-pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Outbox) -> Result<()> {
+pub(crate) fn keep(node: Result<Node>, wanted: &LogQuery, form: &LogFormat, outbox: &Outbox) -> Result<()> {
     let in_folder = form.gzip || form.summary;
     let folder = outbox.path(FOLDER);
     if in_folder {
@@ -70,7 +70,7 @@ pub(crate) fn keep(node: Result<Node>, wanted: &Wanted, form: &Form, outbox: &Ou
 }
 
 /// Counts problems without storing the log. Always returns an item, which reports an error if the log is unavailable.
-pub(crate) fn summarise(node: Result<Node>, wanted: &Wanted) -> (Item, Result<()>) {
+pub(crate) fn summarise(node: Result<Node>, wanted: &LogQuery) -> (Item, Result<()>) {
     let counted = node.and_then(|node| {
         let mut summary = Summary::new()?;
         let origin = journal::read(&node, wanted, &mut |chunk| {
@@ -125,7 +125,7 @@ fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
 }
 
 /// Streams the log into a file; returns a summary if requested.
-fn write(node: &Node, wanted: &Wanted, form: &Form, path: &Path) -> Result<Option<Item>> {
+fn write(node: &Node, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Result<Option<Item>> {
     let file = NewFile::create(path, 0o666).at("cannot write", path)?;
     // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
     let mut sink = match form.gzip {
@@ -206,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted() -> Wanted {
-        Wanted { since: Since::Minutes(60), units: Vec::new(), priority: None }
+    fn wanted() -> LogQuery {
+        LogQuery { since: Since::Minutes(60), units: Vec::new(), priority: None }
     }
 
     fn logs() -> (Scratch, Scratch, Outbox, Node) {
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_bare_log_is_one_file() {
         let (_node, _out, outbox, node) = logs();
-        keep(Ok(node), &wanted(), &Form::default(), &outbox).unwrap();
+        keep(Ok(node), &wanted(), &LogFormat::default(), &outbox).unwrap();
         assert_eq!(done(&outbox), outbox.path("systemd_logs"));
         assert_eq!(fs::read_to_string(done(&outbox)).unwrap().lines().count(), 5_001);
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_packed_log_with_a_summary_is_a_folder() {
         let (_node, _out, outbox, node) = logs();
-        let form = Form { gzip: true, summary: true, max_size: Some(100_000) };
+        let form = LogFormat { gzip: true, summary: true, max_size: Some(100_000) };
         keep(Ok(node), &wanted(), &form, &outbox).unwrap();
         let folder = done(&outbox);
         let mut text = String::new();
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn no_log_is_a_result_that_says_so() {
-        for form in [Form::default(), Form { summary: true, ..Form::default() }] {
+        for form in [LogFormat::default(), LogFormat { summary: true, ..LogFormat::default() }] {
             let (_scratch, node) = Scratch::node(&[]);
             let out = Scratch::new();
             let outbox = Outbox::open(&out.0).unwrap();

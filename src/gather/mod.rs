@@ -97,7 +97,7 @@ pub(crate) fn host_facts(node: &Node) -> Value {
         }
     }
     if node.live() {
-        let around = reach::Surroundings::read();
+        let around = reach::Endpoints::read();
         let skew = around.skew(ANSWER).map(|skew| {
             let reach::Skew { offset, doubt, against } = skew?;
             Ok(json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": against }))

@@ -56,7 +56,7 @@ fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
 }
 
 /// The space of a mount: timed out, without sizes, or the sizes.
-#[expect(clippy::option_option, reason = "no answer yet is not the answer that there is none")]
+#[expect(clippy::option_option, reason = "a timeout differs from an error")]
 fn room(path: &Path, fstype: &str) -> Option<Option<Sizes>> {
     if !REMOTE.iter().any(|kind| fstype.starts_with(kind)) {
         return Some(sizes(path));

@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 use super::{Facts, Node, field};
 use base::json::json;
 
-/// What process 1 is by its name, and by the first of these paths that exists: an empty name stands for a shell or `init`,
-/// an empty path for any system.
+/// Service managers by the name of process 1 and the first of these paths that exists; an empty path always matches.
 const SERVICE_MANAGERS: &[(&[&str], &str, &str)] = &[
     (&["runit-init"], "", "runit"),
     (&["svscan"], "", "svc"),
@@ -37,7 +36,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     let uptime = node.text("/proc/uptime").unwrap_or_default();
     facts.set_some("uptime_seconds", uptime.split('.').next().and_then(|text| text.parse::<u64>().ok()));
     loadavg(node, facts);
-    // A node seen through a folder is no chroot.
+    // A node below a folder is not a chroot.
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let first = place("/proc/1/root/.");
     facts.set("is_chroot", node.root().parent().is_none() && first.is_some() && place("/") != first);

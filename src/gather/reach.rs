@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::dial::{self, Answer, Timings};
+use super::dial::{self, Response, Timings};
 use super::dns;
 use crate::item::{self, Item};
 use crate::names::{AGGREGATOR, AGGREGATOR_PORT, AGGREGATOR_SERVICE, LABEL_PART, env};
@@ -45,7 +45,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The destinations of the legs, as far as this process knows them.
-pub(crate) struct Surroundings {
+pub(crate) struct Endpoints {
     /// Host and port of the API server.
     api: Option<(String, u16)>,
     token: Option<String>,
@@ -73,7 +73,7 @@ pub(crate) struct Skew {
 }
 
 impl Skew {
-    fn of_answer(answer: &Answer, against: &'static str) -> Result<Self> {
+    fn of_answer(answer: &Response, against: &'static str) -> Result<Self> {
         let date = answer.date.context("the answer has no date")?;
         let (offset, doubt) = clock::offset(date, answer.between.0, answer.between.1);
         Ok(Self { offset, doubt, against })
@@ -88,7 +88,7 @@ fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
     Ok(Skew { offset: clock.offset_seconds, doubt: clock.uncertainty_seconds, against: "aggregator" })
 }
 
-impl Surroundings {
+impl Endpoints {
     /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
         let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
@@ -146,7 +146,7 @@ impl Surroundings {
         }))
     }
 
-    fn ask_api(&self, path: &str, limit: Duration) -> Result<Answer> {
+    fn ask_api(&self, path: &str, limit: Duration) -> Result<Response> {
         let (host, port) = self.api.as_ref().context("no API server is known here")?;
         let authority =
             self.authority.clone().with_context(|| format!("no authority in `{ACCOUNT}/ca.crt`"))?;
@@ -181,10 +181,10 @@ fn proof() -> Option<(Trust, Identity)> {
 
 /// Outcome of a leg, and what it learned about the clock.
 type Leg = (Item, Option<Result<Skew>>);
-type Probe = fn(&Surroundings) -> Leg;
+type Probe = fn(&Endpoints) -> Leg;
 
 /// Tries all legs concurrently, so that blocked ones cost a single timeout.
-pub(crate) fn network(around: &Surroundings) -> Item {
+pub(crate) fn network(around: &Endpoints) -> Item {
     let legs: [(&str, Probe); 3] = [("dns", dns_leg), ("api", api_leg), ("aggregator", aggregator)];
     let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
         let threads = legs.map(|(name, leg)| {
@@ -226,7 +226,7 @@ fn timed(leg: Item, Timings { connect, handshake }: Timings) -> Item {
     leg.with("connect_ms", millis(connect)).with("handshake_ms", millis(handshake))
 }
 
-fn api_leg(around: &Surroundings) -> Leg {
+fn api_leg(around: &Endpoints) -> Leg {
     let Some((host, port)) = &around.api else {
         return (skipped("api", "no API server is known here"), None);
     };
@@ -244,7 +244,7 @@ fn api_leg(around: &Surroundings) -> Leg {
     (leg, Some(Skew::of_answer(&answer, "API server")))
 }
 
-fn dns_leg(around: &Surroundings) -> Leg {
+fn dns_leg(around: &Endpoints) -> Leg {
     let lines = around.resolver.lines();
     let servers: Vec<IpAddr> =
         lines.filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok()).collect();
@@ -281,7 +281,7 @@ fn service_name(resolver: &str) -> String {
     format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
 }
 
-fn aggregator(around: &Surroundings) -> Leg {
+fn aggregator(around: &Endpoints) -> Leg {
     let (host, port) = match around.find_aggregator() {
         Ok(address) => address,
         Err(error) => return (skipped("aggregator", &format!("{error:#}")), None),
@@ -293,7 +293,7 @@ fn aggregator(around: &Surroundings) -> Leg {
 
 /// Connects to the aggregator as a worker does: a small request, whose response carries the time, then enough data in both
 /// directions to fill many packets.
-fn speak(around: &Surroundings, host: &str, port: u16, leg: Item) -> Result<Leg> {
+fn speak(around: &Endpoints, host: &str, port: u16, leg: Item) -> Result<Leg> {
     let Some(proof) = &around.proof else {
         // The aggregator requires certificates that only workers have, so the check ends at the handshake.
         let anyone = (Trust::Anybody, Identity::default());
@@ -355,9 +355,9 @@ mod tests {
     use super::*;
     use std::time::SystemTime;
 
-    fn answer(date: u64, sent: f64, came: f64) -> Answer {
+    fn answer(date: u64, sent: f64, came: f64) -> Response {
         let at = |seconds: f64| SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds);
-        Answer {
+        Response {
             status: 200,
             date: Some(at(date as f64)),
             between: (at(sent), at(came)),
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn without_a_cluster_legs_are_skipped() {
-        let around = Surroundings {
+        let around = Endpoints {
             api: None,
             token: None,
             authority: None,
@@ -410,7 +410,7 @@ mod tests {
             let _ = stream.read(&mut [0; 512]);
             stream.write_all(b"HTTP/1.1 404 no\r\ncontent-length: 0\r\n\r\n").unwrap();
         });
-        let around = Surroundings { relay: Some(port), ..Surroundings::read() };
+        let around = Endpoints { relay: Some(port), ..Endpoints::read() };
         assert!(around.ask_relay(STEP_TIMEOUT).is_none());
         answering.join().unwrap();
     }
@@ -418,10 +418,10 @@ mod tests {
     #[test]
     fn an_aggregator_that_is_away_is_the_leg_that_fails() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let around = Surroundings {
+        let around = Endpoints {
             aggregator: Some(("127.0.0.1".into(), free)),
             resolver: String::new(),
-            ..Surroundings::read()
+            ..Endpoints::read()
         };
         let (leg, _) = aggregator(&around);
         assert_eq!(leg.status, item::FAILED);

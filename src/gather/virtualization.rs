@@ -4,60 +4,67 @@ use std::collections::BTreeSet;
 
 use regex::Regex;
 
+use self::Role::{Guest, Host, Nested};
 use super::{Facts, Node};
 
-/// A file, a pattern in it, empty if its existence suffices, and the technology, empty if it is the text found; whether the
-/// node has it for its guests, and the role that follows. The first match is the node's type.
-const SIGNS: &[(&str, &str, &str, bool, &str)] = &[
-    ("/proc/1/cgroup", "/docker[/-]", "docker", false, "guest"),
-    ("/proc/1/cgroup", r"/lxc/|/machine\.slice/machine-lxc", "lxc", false, "guest"),
-    ("/proc/1/cgroup", r"/system\.slice/containerd\.service", "containerd", false, "guest"),
-    ("/proc/1/environ", r"(^|\x00)container=lxc($|\x00)", "lxc", false, "guest"),
-    ("/proc/1/environ", r"(^|\x00)container=podman($|\x00)", "podman", false, "guest"),
-    ("/proc/1/environ", r"(^|\x00)container=[^\x00]", "container", false, "guest"),
-    ("/proc/bc", "", "openvz", true, "host"),
-    ("/proc/vz", "", "openvz", false, "guest"),
-    ("/run/systemd/container", "^.+", "", false, "guest"),
-    ("/.dockerenv", "", "docker", false, "guest"),
-    ("/.dockerinit", "", "docker", false, "guest"),
-    ("/run/.containerenv", "", "podman", false, "guest"),
-    ("/proc/xen/capabilities", "control_d", "xen", true, "host"),
-    ("/proc/xen", "", "xen", false, "guest"),
-    ("/sys/devices/virtual/dmi/id/product_name", "^(KVM|KVM Server|Bochs|AHV)$", "kvm", false, "guest"),
-    ("/sys/devices/virtual/dmi/id/sys_vendor", "^oVirt$", "oVirt", false, "guest"),
+/// What a sign means for the node.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Guest,
+    Host,
+    /// A guest that can have guests of its own.
+    Nested,
+}
+
+/// A file, a pattern in it, empty if its existence suffices, and the technology, empty if it is the text found. The first
+/// match is the node's type.
+const SIGNS: &[(&str, &str, &str, Role)] = &[
+    ("/proc/1/cgroup", "/docker[/-]", "docker", Guest),
+    ("/proc/1/cgroup", r"/lxc/|/machine\.slice/machine-lxc", "lxc", Guest),
+    ("/proc/1/cgroup", r"/system\.slice/containerd\.service", "containerd", Guest),
+    ("/proc/1/environ", r"(^|\x00)container=lxc($|\x00)", "lxc", Guest),
+    ("/proc/1/environ", r"(^|\x00)container=podman($|\x00)", "podman", Guest),
+    ("/proc/1/environ", r"(^|\x00)container=[^\x00]", "container", Guest),
+    ("/proc/bc", "", "openvz", Host),
+    ("/proc/vz", "", "openvz", Guest),
+    ("/run/systemd/container", "^.+", "", Guest),
+    ("/.dockerenv", "", "docker", Guest),
+    ("/.dockerinit", "", "docker", Guest),
+    ("/run/.containerenv", "", "podman", Guest),
+    ("/proc/xen/capabilities", "control_d", "xen", Host),
+    ("/proc/xen", "", "xen", Guest),
+    ("/sys/devices/virtual/dmi/id/product_name", "^(KVM|KVM Server|Bochs|AHV)$", "kvm", Guest),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^oVirt$", "oVirt", Guest),
     (
         "/sys/devices/virtual/dmi/id/product_name",
         "^(VMware Virtual Platform|VMware7,1|VMware20,1)$",
         "VMware",
-        false,
-        "guest",
+        Guest,
     ),
-    ("/sys/devices/virtual/dmi/id/product_name", "^OpenStack (Compute|Nova)$", "openstack", false, "guest"),
-    ("/sys/devices/virtual/dmi/id/bios_vendor", "^Xen$", "xen", false, "guest"),
-    ("/sys/devices/virtual/dmi/id/bios_vendor", "^innotek GmbH$", "virtualbox", false, "guest"),
-    ("/sys/devices/virtual/dmi/id/bios_vendor", "^(Amazon EC2|DigitalOcean|Hetzner)$", "kvm", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/product_name", "^OpenStack (Compute|Nova)$", "openstack", Guest),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^Xen$", "xen", Guest),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^innotek GmbH$", "virtualbox", Guest),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^(Amazon EC2|DigitalOcean|Hetzner)$", "kvm", Guest),
     (
         "/sys/devices/virtual/dmi/id/sys_vendor",
         "^(QEMU|Amazon EC2|DigitalOcean|Google|Scaleway|Nutanix)$",
         "kvm",
-        false,
-        "guest",
+        Guest,
     ),
-    ("/sys/devices/virtual/dmi/id/sys_vendor", "^KubeVirt$", "KubeVirt", false, "guest"),
-    ("/sys/devices/virtual/dmi/id/sys_vendor", "^Microsoft Corporation$", "VirtualPC", false, "guest"),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^KubeVirt$", "KubeVirt", Guest),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^Microsoft Corporation$", "VirtualPC", Guest),
     (
         "/sys/devices/virtual/dmi/id/sys_vendor",
         r"^Parallels Software International Inc\.$",
         "parallels",
-        false,
-        "guest",
+        Guest,
     ),
-    ("/sys/devices/virtual/dmi/id/sys_vendor", "^OpenStack Foundation$", "openstack", false, "guest"),
-    ("/proc/cpuinfo", "(?m)^model name.*QEMU Virtual CPU", "kvm", false, "guest"),
-    ("/proc/modules", "(?m)^kvm ", "kvm", true, "host"),
-    ("/proc/modules", "(?m)^vboxdrv ", "virtualbox", true, "host"),
-    ("/proc/modules", "(?m)^virtio ", "kvm", true, "guest"),
-    ("/dev/kvm", "", "kvm", true, "host"),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^OpenStack Foundation$", "openstack", Guest),
+    ("/proc/cpuinfo", "(?m)^model name.*QEMU Virtual CPU", "kvm", Guest),
+    ("/proc/modules", "(?m)^kvm ", "kvm", Host),
+    ("/proc/modules", "(?m)^vboxdrv ", "virtualbox", Host),
+    ("/proc/modules", "(?m)^virtio ", "kvm", Nested),
+    ("/dev/kvm", "", "kvm", Host),
 ];
 
 /// Technologies that are also reported as containers.
@@ -66,7 +73,7 @@ const CONTAINERS: &[&str] = &["docker", "lxc", "podman", "openvz", "containerd"]
 pub(super) fn gather(node: &Node, facts: &mut Facts) {
     let mut first = None;
     let (mut guests, mut hosts) = (BTreeSet::new(), BTreeSet::new());
-    for (file, pattern, technology, for_guests, role) in SIGNS {
+    for (file, pattern, technology, role) in SIGNS {
         let found = if pattern.is_empty() {
             node.exists(file).then(String::new)
         } else {
@@ -76,11 +83,12 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
         let Some(found) = found else { continue };
         let technology = if technology.is_empty() { found } else { (*technology).to_owned() };
         // CloudLinux has the files of OpenVZ, and a host of a technology those of its guests.
-        if technology == "openvz" && node.exists("/proc/lve") || !for_guests && hosts.contains(&technology) {
+        if technology == "openvz" && node.exists("/proc/lve") || *role == Guest && hosts.contains(&technology)
+        {
             continue;
         }
-        first.get_or_insert((technology.clone(), *role));
-        if *for_guests { &mut hosts } else { &mut guests }.insert(technology);
+        first.get_or_insert((technology.clone(), if *role == Host { "host" } else { "guest" }));
+        if *role == Guest { &mut guests } else { &mut hosts }.insert(technology);
     }
     if CONTAINERS.iter().any(|kind| guests.contains(*kind)) {
         guests.insert("container".into());

@@ -1,8 +1,8 @@
-//! What the conformance image of a version says of itself: the images of its tests, and their names.
+//! The images and names of the tests in a conformance image.
 //!
-//! Only the program of the tests knows both, so listing executes it: extracted from the image, and isolated from the machine
-//! ("A hostile image" in SECURITY.md). Nothing else of the image is unpacked. Needs no container daemon; without isolation the
-//! program does not run unless the caller says so.
+//! Only its test program knows both, so listing executes it: extracted from the image, and isolated from the machine ("A
+//! hostile image" in SECURITY.md). Nothing else of the image is unpacked. Needs no container daemon; without isolation the
+//! program runs only if the caller permits it.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,18 +17,18 @@ use base::oci::{Client, Reference, Store, Stored};
 use base::sys;
 use base::temp;
 
-/// Where the program is in the image.
+/// Path of the program in the image.
 const PROGRAM: &str = "usr/local/bin/e2e.test";
-/// It has 130 to 250 MiB.
+/// Maximum bytes of the program; it has 130 to 250 MiB.
 const MAX_PROGRAM_BYTES: u64 = 1 << 30;
-/// What it may say; a list of all tests has one to two MiB.
+/// Maximum bytes of its output; a list of all tests has one to two MiB.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-/// How long it may take; it takes a second.
+/// Timeout of a listing, which takes a second.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Runs a program (`$3`…) for the process `$1` in the folder `$2` as its root: separate user, processes, mounts and network, no privileges,
-/// bounded memory, processes and time, and no files. The inner `unshare` is the first process of the namespace: its end, which
-/// the program can neither prevent nor escape, ends everything that the program has started; it ends with this process. Root needs no user namespace to
-/// drop its rights. Processes are limited inside the namespace, where the user's others do not count.
+/// Runs a program (`$3`…) for the process `$1` with the folder `$2` as its root: separate user, processes, mounts and network,
+/// no privileges, limited memory, processes and time, and no files. The inner `unshare` is the first process of the namespace,
+/// so its end, which the program can neither prevent nor escape, ends all descendants; it ends with this process. Root needs
+/// no user namespace to drop its rights. Processes are limited inside the namespace, where those of the user do not count.
 const ISOLATE: &str = r#"
 exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
 if [ "$(id -u)" = 0 ]; then
@@ -39,16 +39,16 @@ else
 fi
 parent=$1 root=$2
 shift 2
-# The first to go when the machine runs out of memory.
+# The first to be killed when the machine runs out of memory.
 { echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null
-# The end of a parent that ended before sends no signal.
+# A parent that has already ended sends no signal.
 exec setpriv --no-new-privs --pdeathsig TERM sh -c '[ "$PPID" = "$0" ] && exec "$@"' "$parent" \
     timeout -k 1 -s KILL 130 unshare $outer --mount --pid --net --ipc --uts --fork --kill-child \
     prlimit --as=8589934592 --data=2147483648 --nproc=256 --fsize=0 --core=0 \
     unshare $inner --fork --root="$root" --wd=/ "$@"
 "#;
 
-/// The program of the tests, taken out of an image.
+/// The test program, extracted from an image.
 pub(crate) struct Tests {
     folder: temp::Folder,
     image: String,
@@ -56,8 +56,8 @@ pub(crate) struct Tests {
 }
 
 impl Tests {
-    /// Takes it out of an image in a registry, of which it fetches no more than it needs. An `unconfined` program runs with
-    /// the rights of the user.
+    /// Extracts the program of an image in a registry, fetching only the layers that it needs. An `unconfined` program runs
+    /// with the rights of the user.
     pub(crate) fn fetch(client: &Client, image: &str, unconfined: bool) -> Result<Self> {
         let name = Reference::parse(image)?;
         let take =
@@ -65,7 +65,7 @@ impl Tests {
         Self::extract(image, unconfined, take)
     }
 
-    /// Takes it out of an image that is in a store.
+    /// Extracts the program of an image in a store.
     pub(crate) fn of_stored(store: &Store, image: &Stored, unconfined: bool) -> Result<Self> {
         let take = |_: &Store, out: &mut File| store.file(image, PROGRAM, MAX_PROGRAM_BYTES, out);
         Self::extract(&image.name.to_string(), unconfined, take)
@@ -85,7 +85,7 @@ impl Tests {
         ensure!(take(&store, &mut out)?, "`{image}` is not a conformance image: it has no `/{PROGRAM}`");
         // Executed as another user, who cannot open the parent folder.
         [&root, &path].into_iter().try_for_each(|path| sys::set_mode(path, 0o755))?;
-        // The layers have done their work, and are large.
+        // The layers are large and no longer needed.
         let _ = std::fs::remove_dir_all(folder.join("image"));
         Ok(Self { folder, image: image.to_owned(), unconfined })
     }
@@ -135,7 +135,7 @@ impl Tests {
     }
 }
 
-/// The command that runs a program isolated, with `root` as its root folder.
+/// A command that runs a program isolated, with `root` as its root folder.
 fn isolated(root: &Path, program: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", ISOLATE, "sh", &std::process::id().to_string()]).arg(root).arg(program);

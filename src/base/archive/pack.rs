@@ -14,7 +14,7 @@ use crate::Hashing;
 use crate::sys::{self, FileId, Folder, Opened};
 use crate::temp::NewFile;
 
-/// Packs everything inside `dir` and returns `out`, flushed to the last byte of gzip.
+/// Packs the content of `dir` and returns `out` after the last byte of gzip.
 ///
 /// Names are relative to `dir` without `./`, in the order of a walk sorted by name; `dir` itself is not an entry.
 /// Symbolic links and special files are left out, as is the file `except`, so that an archive can be inside the folder
@@ -24,7 +24,7 @@ pub fn pack<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W
     pack_open(&open(dir)?, dir, except, out)
 }
 
-/// The same of a folder that was opened as `dir`: only its own content is packed, whatever becomes of its name.
+/// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since.
 pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
     pack_into(folder, dir, except, GzEncoder::new(out, Compression::default()))?.finish()
 }
@@ -41,7 +41,7 @@ fn pack_into<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, gzip:
     tar.into_inner()
 }
 
-/// Packs a folder that was opened as `dir`; the paths in it are for errors alone.
+/// Packs a folder that was opened as `dir`; paths only appear in errors.
 fn pack_folder<W: Write>(
     tar: &mut Builder<W>,
     folder: &Folder,
@@ -96,13 +96,13 @@ fn header(meta: &fs::Metadata, kind: EntryType) -> Header {
 /// A finished archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// Its length in bytes.
+    /// Bytes.
     pub size: u64,
     /// Its SHA-256 in lower-case hexadecimal.
     pub sha256: String,
 }
 
-/// Packs `dir` as `pack` does into a file that will be `path`, readable only by its owner.
+/// Packs `dir` into a file that will be `path`, readable only by its owner.
 pub fn pack_file(dir: &Path, path: &Path) -> io::Result<(NewFile, Packed)> {
     let pack = || {
         let file = NewFile::create(path, 0o600)?;
@@ -116,7 +116,7 @@ pub fn pack_file(dir: &Path, path: &Path) -> io::Result<(NewFile, Packed)> {
     pack().map_err(|error| at(path, &error))
 }
 
-/// How the names of finished archives end. Unfinished ones end differently.
+/// Suffix of finished archives; unfinished ones have another one.
 const ENDING: &str = ".tar.gz";
 
 /// The finished archives in a folder, by name.
@@ -132,8 +132,7 @@ pub fn finished(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Writes `files` to `out` as one gzip tar under their base names, without the first `skip` bytes. What is already
-/// compressed is not compressed again.
+/// Writes `files` to `out` as one uncompressed gzip tar under their base names, without the first `skip` bytes.
 pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
     let gzip = GzBuilder::new().mtime(0).write(Skipping { left: skip, out }, Compression::none());
     let mut tar = Builder::new(gzip);
@@ -144,7 +143,7 @@ pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
             let mut header = Header::new_gnu();
             header.set_size(size);
             header.set_mode(0o644);
-            // Whatever was appended in the meantime was not announced.
+            // Bytes appended in the meantime exceed the size in the header.
             tar.append_data(
                 &mut header,
                 path.file_name().unwrap_or_default(),
@@ -158,7 +157,7 @@ pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
     tar.into_inner()?.finish()?.out.flush()
 }
 
-/// Drops the first bytes that pass through.
+/// Drops the first bytes.
 struct Skipping<W> {
     left: u64,
     out: W,

@@ -11,14 +11,14 @@ use super::Error;
 
 /// Tars consist of blocks of this size.
 const BLOCK_BYTES: u64 = 512;
-/// The size of a long name or an extended header; systems limit paths to 4 KiB.
+/// Maximum bytes of a long name or an extended header; systems limit paths to 4 KiB.
 const MAX_EXTENSION_BYTES: u64 = 1 << 20;
-/// The number of long names and extended headers for one entry; no program needs more than four.
+/// Maximum long names and extended headers of one entry; no program writes more than four.
 const MAX_EXTENSIONS: usize = 16;
-/// How much may follow the end marker: tape padding is 10 KiB.
+/// Maximum bytes after the end marker; tape padding is 10 KiB.
 const MAX_TRAILER_BYTES: u64 = 1 << 20;
 
-/// How much an archive may hold.
+/// Limits on the content of an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Entries of any kind.
@@ -35,7 +35,7 @@ impl Default for Limits {
     }
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -44,7 +44,7 @@ pub enum Kind {
     Folder,
     /// A symbolic link.
     Symlink,
-    /// A hard link, a device, a pipe: nothing to accept from strangers.
+    /// A hard link, a device or a pipe, which are not accepted from untrusted archives.
     Other,
 }
 
@@ -53,19 +53,19 @@ pub enum Kind {
 pub struct Entry {
     /// The name as written in the archive.
     pub name: Vec<u8>,
-    /// What it is.
+    /// File, folder or link.
     pub kind: Kind,
     /// Permission bits.
     pub mode: u32,
     /// Length of the content.
     pub size: u64,
-    /// When it was last changed, in seconds since 1970.
+    /// Modification time, in seconds since 1970.
     pub modified: u64,
-    /// Where a link points.
+    /// Target of a link.
     pub target: Vec<u8>,
 }
 
-/// Reads a tar from a stream of its uncompressed bytes. Reading from it yields the content of the current entry.
+/// Reads an uncompressed tar. Its `Read` yields the content of the current entry.
 pub struct Reader<R> {
     input: R,
     /// Unread content of the current entry, and the padding after it.
@@ -79,7 +79,7 @@ pub struct Reader<R> {
     done: bool,
 }
 
-/// What extended headers say about the entry that follows them.
+/// Fields of extended headers, which apply to the next entry.
 #[derive(Default)]
 struct Extended {
     name: Option<Vec<u8>>,
@@ -88,18 +88,18 @@ struct Extended {
 }
 
 impl<R: Read> Reader<R> {
-    /// Starts before the first entry. What exceeds `limits` is an error, whether it is read or skipped.
+    /// Starts before the first entry. Exceeding `limits` is an error, whether entries are read or skipped.
     pub fn new(input: R, limits: Limits) -> Self {
         Self { input, left: 0, padding: 0, limits, entries: 0, total: 0, extensions: 0, done: false }
     }
 
-    /// How many bytes so far were not content but long names and extended headers.
+    /// Bytes of long names and extended headers so far.
     pub fn extensions(&self) -> u64 {
         self.extensions
     }
 
-    /// The next entry, after skipping the rest of the previous one; `None` at the end, when the compressed stream was
-    /// read to its end too and is known to be complete.
+    /// The next entry, after skipping the rest of the previous one; `None` once the compressed stream has been read to its
+    /// end, too, and is known to be complete.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         let mut extended = Extended::default();
         for _ in 0..=MAX_EXTENSIONS {
@@ -113,7 +113,7 @@ impl<R: Read> Reader<R> {
                 b'L' => extended.name = Some(until_nul(self.extension()?)),
                 b'K' => extended.target = Some(until_nul(self.extension()?)),
                 b'x' | b'X' => parse_pax(&self.extension()?, &mut extended)?,
-                // Global headers contain comments and the like, nothing about names.
+                // Global headers contain comments, nothing about names.
                 b'g' => drop(self.extension()?),
                 b'S' => return Err(sparse()),
                 kind => {
@@ -233,7 +233,7 @@ impl<R: Read> Read for Reader<R> {
     }
 }
 
-/// Decides who is to blame for a failed read: the sender if decompression complains, else the disk or connection.
+/// Classifies a failed read: malformed if decompression failed, else an error of the disk or connection.
 pub(super) fn input_error(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
@@ -244,7 +244,7 @@ pub(super) fn input_error(error: io::Error) -> Error {
     }
 }
 
-/// A name for a message.
+/// The start of a name, for messages.
 pub(super) fn show(name: &[u8]) -> String {
     let mut text: String = String::from_utf8_lossy(name).chars().take(200).collect();
     text.retain(|c| !c.is_control());
@@ -299,10 +299,10 @@ fn parse_pax(mut data: &[u8], extended: &mut Extended) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the bytes inside a gzip stream of one or more members. Anything but a member after a complete member
-/// (padding, a signature) ends the stream, as with `gzip -d`.
+/// Decompresses a gzip stream of one or more members. Anything but a member after a complete member (padding, a signature)
+/// ends the stream, as with `gzip -d`.
 pub struct Gunzip<R: BufRead> {
-    /// `None` only while one member gives way to the next.
+    /// `None` only between two members.
     member: Option<GzDecoder<R>>,
 }
 

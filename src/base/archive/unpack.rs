@@ -9,49 +9,49 @@ use super::read::{Kind, Reader, input_error, show};
 use super::{Error, Gunzip, Limits, at};
 use crate::sys::{self, Open as _};
 
-/// Links are created last; until then their names may take this much memory.
+/// Maximum memory of the names of links, which are created last.
 const MAX_LINK_NAME_BYTES: usize = 8 << 20;
-/// Memory of a link without its name and target.
+/// Memory of a link, excluding its name and target.
 const LINK_BYTES: usize = size_of::<[Vec<u8>; 2]>();
-/// Whoever walks through the folders later holds one open for each level.
+/// Maximum depth of folders, since a traversal later holds one descriptor open for each level.
 const MAX_LEVELS: usize = 256;
-/// How many names may be the same to the file system.
+/// Maximum names that the file system considers equal.
 const MAX_NAMESAKES: u32 = 1_000;
 
-/// What was unpacked.
+/// Counts of unpacked entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
     /// Regular files written.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes of these files.
     pub bytes: u64,
-    /// Entries left out because they lead out of the folder or are neither file, folder nor harmless link.
+    /// Entries left out because they lead out of the folder or are neither files, folders nor links inside it.
     pub skipped: u64,
-    /// Files that were renamed, because this system does not allow their name or takes it for another file's.
+    /// Files that were renamed because this system does not allow their name or considers it equal to another one.
     pub renamed: u64,
 }
 
 /// Unpacks the gzip tar `input` into the existing folder `into`, which should be empty.
 ///
-/// Nothing is written outside `into`: names are cleaned (`./x` and `/x` become `x`); entries that climb out with `..`,
-/// what lies deeper than 256 folders, hard links, devices and pipes are skipped. Symbolic links are created last, and only if they lead to something inside.
-/// Set-user-id bits and owners are dropped; everything stays writable for its owner. A later entry replaces an earlier
-/// file of the same name; if the file system ignores case, a name that differs only in case gets a suffix. Characters
-/// that the system does not allow are escaped. After an error the folder contains what was unpacked so far.
+/// Nothing is written outside `into`: names are normalised (`./x` and `/x` become `x`); entries that climb out with `..`,
+/// entries below more than 256 folders, hard links, devices and pipes are skipped. Symbolic links are created last, and only
+/// if their target is inside. Set-user-id bits and owners are dropped; everything stays writable for its owner. A later entry
+/// replaces an earlier file of the same name; if the file system ignores case, a name that differs only in case gets a
+/// suffix. Characters that the system does not allow are escaped. After an error the folder contains the entries before it.
 pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked, Error> {
     unpack_within(input, into, limits, |_| true)
 }
 
-/// The same, but asks `room` before creating a file of so many bytes, a folder or a link, and stops if it says no. It
-/// knows best why.
+/// Like [`unpack`], but calls `room` with the number of bytes before creating a file, folder or link, and fails if it returns
+/// false.
 pub fn unpack_within(
     input: impl Read,
     into: &Path,
     limits: &Limits,
     room: impl Fn(u64) -> bool,
 ) -> Result<Unpacked, Error> {
-    let room = Place { into, room: &room, entries: Cell::new(0), max: limits.entries };
-    let into = &room;
+    let destination = Destination { into, room: &room, entries: Cell::new(0), max: limits.entries };
+    let into = &destination;
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
     let mut done = Unpacked::default();
     let (mut links, mut link_bytes) = (Vec::new(), 0);
@@ -106,16 +106,16 @@ pub fn unpack_within(
     Ok(done)
 }
 
-/// The folder to unpack into, and the space that may be used.
-struct Place<'a> {
+/// The folder to unpack into, with the limits on entries and space.
+struct Destination<'a> {
     into: &'a Path,
     room: &'a dyn Fn(u64) -> bool,
     entries: Cell<u64>,
     max: u64,
 }
 
-impl Place<'_> {
-    /// Counts one more entry, or a folder that an entry implies.
+impl Destination<'_> {
+    /// Counts an entry, or a folder that an entry implies.
     fn count(&self) -> Result<(), Error> {
         self.entries.set(self.entries.get() + 1);
         if self.entries.get() > self.max {
@@ -124,18 +124,18 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Called before creating something of so many bytes.
+    /// Counts an entry and reserves space for it.
     fn take(&self, bytes: u64) -> Result<(), Error> {
         self.count()?;
         self.claim(bytes)
     }
 
-    /// The same for an entry that was counted before.
+    /// Reserves space.
     fn claim(&self, bytes: u64) -> Result<(), Error> {
         if (self.room)(bytes) {
             return Ok(());
         }
-        Err(Error::Output(io::Error::other("there is no room for it")))
+        Err(Error::Output(io::Error::other("no space is left for it")))
     }
 
     /// Creates the missing parent folders of `path`: archives need not list them.
@@ -174,8 +174,8 @@ impl Place<'_> {
     }
 }
 
-/// The name as a path below the folder, and whether anything in it had to be escaped; empty for the folder itself. `Err`
-/// says why nothing can be made of it.
+/// The name as a path below the folder, and whether it contains escapes; empty for the folder itself. `Err` is the reason to
+/// skip the entry.
 fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
     const OUT: &str = "its name leads out of the folder";
     if name.contains(&0) {
@@ -199,7 +199,7 @@ fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
         }
     }
     if path.components().count() > MAX_LEVELS {
-        Err("it lies too deep in folders")
+        Err("it is below too many folders")
     } else {
         Ok((path, escaped))
     }
@@ -242,7 +242,7 @@ fn create(path: &Path, name: &Path, mode: u32) -> Result<Created, Error> {
     created.map_err(|error| output_error(path, &error))
 }
 
-/// A file under another name, next to one whose name is the same to this system.
+/// Creates a file under another name, next to one whose name this system considers equal.
 fn namesake(path: &Path, name: &Path, open: impl Fn(&Path) -> io::Result<File>) -> io::Result<Created> {
     for number in 1..=MAX_NAMESAKES {
         let numbered = |path: &Path| {
@@ -269,9 +269,9 @@ fn write_file(reader: &mut impl Read, file: &mut File, path: &Path, buffer: &mut
     }
 }
 
-/// Creates the links that lead to something inside. A link may lead through another one, so there is a second round;
-/// since links are created last and replace nothing, no file is ever written through one.
-fn make_links(place: &Place<'_>, links: &[[Vec<u8>; 2]], done: &mut Unpacked) -> Result<(), Error> {
+/// Creates the links whose targets are inside. Targets may contain other links, so there is a second pass; since links are
+/// created last and replace nothing, no file is ever written through one.
+fn make_links(place: &Destination<'_>, links: &[[Vec<u8>; 2]], done: &mut Unpacked) -> Result<(), Error> {
     let into = place.into;
     let root = into.canonicalize().map_err(|error| output_error(into, &error))?;
     for last in [false, true] {
@@ -286,7 +286,7 @@ fn make_links(place: &Place<'_>, links: &[[Vec<u8>; 2]], done: &mut Unpacked) ->
     Ok(())
 }
 
-fn make_link(place: &Place<'_>, root: &Path, path: &Path, target: &[u8]) -> Result<bool, Error> {
+fn make_link(place: &Destination<'_>, root: &Path, path: &Path, target: &[u8]) -> Result<bool, Error> {
     let target = sys::path(target);
     let Some(parent) = path.parent() else { return Ok(false) };
     if target.has_root() || place.make_way(path).is_err() {
@@ -297,7 +297,7 @@ fn make_link(place: &Place<'_>, root: &Path, path: &Path, target: &[u8]) -> Resu
     if !inside(parent) || !inside(&parent.join(&target)) {
         return Ok(false);
     }
-    // Only now: until they are there, links take no room that others could see.
+    // Links take no space before they are created.
     place.claim(0)?;
     Ok(sys::symlink(&target, path).is_ok())
 }
@@ -308,7 +308,7 @@ fn output_error(path: &Path, error: &io::Error) -> Error {
         | io::ErrorKind::IsADirectory
         | io::ErrorKind::AlreadyExists
         | io::ErrorKind::InvalidFilename => true,
-        // What Windows says of a folder that is a file.
+        // The error of Windows for a folder that is a file.
         io::ErrorKind::NotFound => path.ancestors().any(Path::is_file),
         _ => false,
     };

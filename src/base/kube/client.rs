@@ -71,7 +71,7 @@ struct Shared {
 
 /// Timeouts.
 #[derive(Clone, Copy)]
-struct Limits {
+struct Timeouts {
     whole: Option<Duration>,
     /// Until a response starts.
     answer: Duration,
@@ -222,7 +222,7 @@ impl Client {
     /// opening.
     pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
         let answer = self.whole.map_or(RESPONSE_TIMEOUT, |whole| whole.min(RESPONSE_TIMEOUT));
-        let limits = Limits { whole: None, answer, silence };
+        let limits = Timeouts { whole: None, answer, silence };
         self.retry(request, &mut || self.open(request, limits))
     }
 
@@ -233,14 +233,14 @@ impl Client {
         read: &mut dyn FnMut(Body) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
-        let limits = Limits { whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
+        let limits = Timeouts { whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
         self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
     }
 
     /// Offset of this machine's clock from the server's, in seconds, and the margin of error; `None` if the response has no
     /// date.
     pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
-        let limits = Limits { whole: self.whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
+        let limits = Timeouts { whole: self.whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
         let sent = SystemTime::now();
         let answer = self.exchange(&Request::raw(Method::Get, "/version"), limits)?;
         let received = SystemTime::now();
@@ -317,7 +317,7 @@ impl Client {
         }
     }
 
-    fn open(&self, request: &Request, limits: Limits) -> Result<Body, Error> {
+    fn open(&self, request: &Request, limits: Timeouts) -> Result<Body, Error> {
         let mut response = self.exchange(request, limits)?;
         if response.status() == http::StatusCode::UNAUTHORIZED && self.shared.config.credential.renew() {
             // A new certificate only applies to new connections.
@@ -341,7 +341,7 @@ impl Client {
         Err(Error::from_answer(status.as_u16(), retry_after, &text, &self.address(request)))
     }
 
-    fn exchange(&self, request: &Request, limits: Limits) -> Result<http::Response<ureq::Body>, Error> {
+    fn exchange(&self, request: &Request, limits: Timeouts) -> Result<http::Response<ureq::Body>, Error> {
         self.limiter.take(self.stop())?;
         let uri = format!("{}{}", self.shared.config.server, request.target());
         let mut builder = http::Request::builder().method(request.method.as_str()).uri(uri);
@@ -502,7 +502,7 @@ fn agent(dialer: &Dialer) -> ureq::Agent {
 fn limit<S: ureq::AsSendBody>(
     agent: &ureq::Agent,
     request: http::Request<S>,
-    limits: Limits,
+    limits: Timeouts,
 ) -> http::Request<S> {
     agent
         .configure_request(request)

@@ -101,7 +101,7 @@ pub struct Program {
     /// Description of the cluster for the program, if requested.
     pub cluster: Option<Value>,
     /// Its last output.
-    pub last: Mutex<Option<Answer>>,
+    pub last: Mutex<Option<Issued>>,
 }
 
 /// Whether a program may interact with the user.
@@ -116,7 +116,7 @@ pub enum Interactive {
 }
 
 /// What a program returned.
-pub struct Answer {
+pub struct Issued {
     token: Option<String>,
     expires: Option<SystemTime>,
 }
@@ -144,11 +144,11 @@ impl Program {
         Ok(last.as_ref().and_then(|answer| answer.token.clone()))
     }
 
-    fn answer(&self) -> std::sync::MutexGuard<'_, Option<Answer>> {
+    fn answer(&self) -> std::sync::MutexGuard<'_, Option<Issued>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, identity: &Identity, limit: Duration) -> Result<Answer, String> {
+    fn run(&self, identity: &Identity, limit: Duration) -> Result<Issued, String> {
         let name = self.command.display();
         let terminal = std::io::stdin().is_terminal();
         if self.interactive == Interactive::Always && !terminal {
@@ -183,7 +183,7 @@ impl Program {
         self.read(&output, identity).map_err(|why| format!("invalid output of `{name}`: {why}"))
     }
 
-    fn read(&self, output: &[u8], identity: &Identity) -> Result<Answer, String> {
+    fn read(&self, output: &[u8], identity: &Identity) -> Result<Issued, String> {
         let answer: Value = serde_json::from_slice(output).map_err(|why| format!("not JSON: {why}"))?;
         if answer["kind"] != "ExecCredential" {
             return Err("kind is not `ExecCredential`".into());
@@ -204,7 +204,7 @@ impl Program {
             let wrong = || format!("expirationTimestamp `{time}` is not an RFC 3339 time");
             clock::parse_rfc3339(time).ok_or_else(wrong)
         };
-        Ok(Answer { token, expires: text("expirationTimestamp").map(time).transpose()? })
+        Ok(Issued { token, expires: text("expirationTimestamp").map(time).transpose()? })
     }
 
     fn hint(&self) -> String {

@@ -65,7 +65,7 @@ impl Dialer {
         let limit = Some(left.min(HANDSHAKE_TIMEOUT));
         tcp.set_read_timeout(limit)?;
         tcp.set_write_timeout(limit)?;
-        let mut io: Box<dyn Io> = Box::new(Shared(tcp.clone()));
+        let mut io: Box<dyn Io> = Box::new(SharedSocket(tcp.clone()));
         if let Some(proxy) = &self.proxy {
             io = self.pass(io, proxy).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
         }
@@ -177,15 +177,15 @@ impl fmt::Debug for Dialer {
 }
 
 /// The socket, shared with the hook that shuts it down.
-struct Shared(Arc<TcpStream>);
+struct SharedSocket(Arc<TcpStream>);
 
-impl Read for Shared {
+impl Read for SharedSocket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         (&*self.0).read(buffer)
     }
 }
 
-impl Write for Shared {
+impl Write for SharedSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         (&*self.0).write(bytes)
     }

@@ -251,7 +251,7 @@ fn exit(status: &[u8]) -> Exit {
 
 /// What a server sends, assembled from its frames.
 #[derive(Debug, PartialEq, Eq)]
-enum Frame {
+pub(super) enum Frame {
     Message(Vec<u8>),
     Ping(Vec<u8>),
     Close,
@@ -259,7 +259,7 @@ enum Frame {
 
 /// Turns bytes into frames, however they are split.
 #[derive(Default)]
-struct Frames {
+pub(super) struct Frames {
     bytes: Vec<u8>,
     /// Where the next frame starts in `bytes`.
     start: usize,
@@ -268,13 +268,13 @@ struct Frames {
 }
 
 impl Frames {
-    fn feed(&mut self, bytes: &[u8]) {
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.bytes.drain(..std::mem::take(&mut self.start));
         self.bytes.extend_from_slice(bytes);
     }
 
     /// The next frame; `None` if more bytes are needed; an error is final.
-    fn next(&mut self) -> Result<Option<Frame>, &'static str> {
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, &'static str> {
         while let Some((first, place)) = read_frame(&self.bytes[self.start..])? {
             let payload = &self.bytes[self.start..][place.clone()];
             self.start += place.end;
@@ -324,24 +324,6 @@ fn read_frame(bytes: &[u8]) -> Result<Option<(u8, Range<usize>)>, &'static str> 
     let length = usize::try_from(length).ok().filter(|length| *length <= MAX_MESSAGE_BYTES);
     let end = head + length.ok_or("a message is too large")?;
     Ok((end <= bytes.len()).then_some((first, head..end)))
-}
-
-/// The messages of a stream that arrives in these pieces, and the error that ended it.
-#[cfg(any(fuzzing, test))]
-pub(super) fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<&'static str>) {
-    let (mut frames, mut found) = (Frames::default(), Vec::new());
-    for piece in bytes.chunks(piece.max(1)) {
-        frames.feed(piece);
-        loop {
-            match frames.next() {
-                Ok(Some(Frame::Message(message))) => found.push(message),
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(why) => return (found, Some(why)),
-            }
-        }
-    }
-    (found, None)
 }
 
 #[cfg(test)]

@@ -1,16 +1,34 @@
 //! What must hold for anything an API server or a kubeconfig may say; called by the fuzzers and, with their corpus, by a
 //! test.
 
-use super::{Config, Options, exec};
+use super::exec::{Frame, Frames};
+use super::{Config, Options};
 
 /// A stream of any bytes means the same in pieces of any size, and yields no more than was sent.
 pub fn frames(bytes: &[u8]) {
-    let whole = exec::frames(bytes, usize::MAX);
+    let whole = messages(bytes, usize::MAX);
     let held: usize = whole.0.iter().map(Vec::len).sum();
     assert!(held <= bytes.len());
     for piece in [1, 3, 64] {
-        assert_eq!(exec::frames(bytes, piece), whole, "in pieces of {piece}");
+        assert_eq!(messages(bytes, piece), whole, "in pieces of {piece}");
     }
+}
+
+/// The messages of a stream that arrives in pieces of this size, and the error that ended it.
+fn messages(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<&'static str>) {
+    let (mut frames, mut found) = (Frames::default(), Vec::new());
+    for piece in bytes.chunks(piece.max(1)) {
+        frames.feed(piece);
+        loop {
+            match frames.next() {
+                Ok(Some(Frame::Message(message))) => found.push(message),
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(why) => return (found, Some(why)),
+            }
+        }
+    }
+    (found, None)
 }
 
 /// Any bytes are accepted as a kubeconfig, or refused with a message.

@@ -193,7 +193,7 @@ impl Files {
         let (place, name) = match (&options.context, self.current()) {
             (Some(name), _) if self.0.is_empty() => {
                 return Err(format!(
-                    "`--context {name}`: no kubeconfig was found that could have it; name one with `--kubeconfig`"
+                    "`--context {name}`: there is no kubeconfig that could have it; name one with `--kubeconfig`"
                 ));
             }
             (Some(name), _) => ("`--context`".to_owned(), name.as_str()),

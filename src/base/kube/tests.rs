@@ -320,8 +320,8 @@ fn commands_run_in_containers() {
         matches!(run(&["large"]).unwrap_err(), Error::Transport { .. }),
         "a stream that broke off is not a success"
     );
-    let absent = client.exec(("default", "nobody", "c"), &["x"], None, &mut |_| Ok(())).unwrap_err();
-    assert!(absent.is_not_found() && absent.to_string().contains("\"nobody\" not found"), "{absent}");
+    let absent = client.exec(("default", "absent", "c"), &["x"], None, &mut |_| Ok(())).unwrap_err();
+    assert!(absent.is_not_found() && absent.to_string().contains("\"absent\" not found"), "{absent}");
     let full = client.exec(("default", "p0000", "c"), &["large"], None, &mut |_| Err("disk full".into()));
     assert!(matches!(full.unwrap_err(), Error::Sink(_)));
 }

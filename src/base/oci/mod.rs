@@ -67,3 +67,9 @@ fn hash_of(digest: &str) -> Option<&str> {
 fn digest_of(hash: &ring::digest::Digest) -> String {
     format!("sha256:{}", crate::hex(hash))
 }
+
+/// The platform of an index entry or an image; `None` for attestations.
+fn platform_of(value: &Value) -> Option<String> {
+    let (system, architecture) = (value["os"].as_str()?, value["architecture"].as_str()?);
+    (system != "unknown").then(|| format!("{system}/{architecture}"))
+}

@@ -18,13 +18,15 @@ use ureq::http::{Request, Response, StatusCode};
 use ureq::{AsSendBody, Body, SendBody};
 
 use super::credential::{self, Credential};
-use super::{Descriptor, Reference, Store, Stored, Watch, digest_of, hash_of};
+use super::{Descriptor, Reference, Store, Stored, Watch, digest_of, hash_of, platform_of};
 use crate::at::At as _;
 use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+/// Media type of a blob.
+const BINARY: &str = "application/octet-stream";
 /// Maximum bytes of a manifest, far above that of any image.
 const MAX_MANIFEST_BYTES: u64 = 8 << 20;
 /// Bytes of a piece; larger blobs are uploaded in pieces that are retried individually.
@@ -55,10 +57,9 @@ impl Client {
     /// Access over HTTPS on behalf of a program (`name/version`); with `plain` over HTTP, which is also used for loopback
     /// addresses unless they want TLS.
     pub fn new(program: &'static str, plain: bool, stop: &Stop) -> Result<Self> {
-        let agent = agent(program, RESPONSE_TIMEOUT)?;
         Ok(Self {
             program,
-            agent,
+            agent: agent(program, RESPONSE_TIMEOUT)?,
             known: Mutex::default(),
             near: Mutex::default(),
             plain,
@@ -198,21 +199,9 @@ impl Client {
         while blob.size > PIECE_BYTES && from < blob.size {
             let length = PIECE_BYTES.min(blob.size - from);
             let range = format!("{from}-{}", from + length - 1);
-            let size = length.to_string();
-            let headers = [
-                ("Content-Type", "application/octet-stream"),
-                ("Content-Range", &*range),
-                ("Content-Length", &*size),
-            ];
-            let sent = self.call(
-                "PATCH",
-                image,
-                true,
-                &place,
-                &headers,
-                Some(Piece { path, from, length, sent: &sent }),
-            );
-            match sent {
+            let headers = [("Content-Type", BINARY), ("Content-Range", &*range)];
+            let piece = Piece { path, from, length, sent: &sent };
+            match self.call("PATCH", image, true, &place, &headers, Some(piece)) {
                 Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
                     place = self.place(image, &answer, &place)?;
                     from += length;
@@ -224,35 +213,20 @@ impl Client {
                 }
                 Ok(_) | Err(_) => {}
             }
-            ensure!(
-                attempts.again(std::mem::take(&mut further)),
-                "interrupted after {from} of {} bytes",
-                blob.size
-            );
+            let again = attempts.again(std::mem::take(&mut further));
+            ensure!(again, "interrupted after {from} of {} bytes", blob.size);
             // Query the offset that the registry has received.
             let answer = self.call("GET", image, true, &place, &[], None)?;
             ensure!(answer.status() == StatusCode::NO_CONTENT, "the registry no longer knows the upload");
             let range = header(&answer, "range").unwrap_or_default();
-            from = range
-                .rsplit_once('-')
-                .and_then(|(_, last)| last.parse::<u64>().ok())
-                .map_or(0, |last| last + 1)
-                .min(blob.size);
+            let last = range.rsplit_once('-').and_then(|(_, last)| last.parse::<u64>().ok());
+            from = last.map_or(0, |last| last + 1).min(blob.size);
             place = self.place(image, &answer, &place)?;
         }
-        let last = blob.size - from;
         let separator = if place.contains('?') { '&' } else { '?' };
         let end = format!("{place}{separator}digest={}", blob.digest.replace(':', "%3A"));
-        let size = last.to_string();
-        let headers = [("Content-Type", "application/octet-stream"), ("Content-Length", &*size)];
-        let answer = self.call(
-            "PUT",
-            image,
-            true,
-            &end,
-            &headers,
-            Some(Piece { path, from, length: last, sent: &sent }),
-        )?;
+        let piece = Piece { path, from, length: blob.size - from, sent: &sent };
+        let answer = self.call("PUT", image, true, &end, &[("Content-Type", BINARY)], Some(piece))?;
         if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(refusal(answer, &end)) }
     }
 
@@ -265,11 +239,10 @@ impl Client {
         path: &Path,
     ) -> Result<()> {
         let url = self.url(image, &format!("manifests/{wanted}"));
-        let size = kind.size.to_string();
-        let headers = [("Content-Type", &*kind.media_type), ("Content-Length", &*size)];
-        let piece = || Piece { path, from: 0, length: kind.size, sent: &|_| () };
+        let headers = [("Content-Type", &*kind.media_type)];
         self.persist(no_progress, || {
-            let answer = self.call("PUT", image, true, &url, &headers, Some(piece()))?;
+            let piece = Piece { path, from: 0, length: kind.size, sent: &|_| () };
+            let answer = self.call("PUT", image, true, &url, &headers, Some(piece))?;
             if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
         })
     }
@@ -336,8 +309,8 @@ impl Client {
             }
             let answer = match &body {
                 Some(piece) => {
-                    let mut reader = piece.open()?;
-                    self.run(request.body(SendBody::from_reader(&mut reader))?)
+                    request = request.header("Content-Length", piece.length);
+                    self.run(request.body(SendBody::from_reader(&mut piece.open()?))?)
                 }
                 None => self.run(request.body(())?),
             };
@@ -364,20 +337,17 @@ impl Client {
         if let Some(known) = known().filter(|_| wanted.is_none()) {
             return Ok(known);
         }
-        let asked = if wanted.is_none() {
+        let mut asked = None;
+        if wanted.is_none() {
             let url = format!("{}/v2/", self.base(image));
             let answer = self.run(Request::get(&url).body(())?);
             let answer = answer.with_context(|| format!("no answer from `{url}`"))?;
-            challenge(&answer).filter(|_| answer.status() == StatusCode::UNAUTHORIZED)
-        } else {
-            None
-        };
-        let value = match wanted.or(asked.as_deref()) {
-            Some(challenge) => {
-                self.answer_challenge(challenge, image, push, self.credential(&image.registry)?)?
-            }
-            None => None,
-        };
+            asked = challenge(&answer).filter(|_| answer.status() == StatusCode::UNAUTHORIZED);
+        }
+        let mut value = None;
+        if let Some(challenge) = wanted.or(asked.as_deref()) {
+            value = self.answer_challenge(challenge, image, push, self.credential(&image.registry)?)?;
+        }
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value.clone());
         Ok(value)
     }
@@ -630,10 +600,10 @@ impl ImageInfo {
     ) -> Result<Self> {
         let platforms = if root.is_index() {
             let all = manifest["manifests"].as_array().into_iter().flatten();
-            all.filter_map(|entry| platform(&entry["platform"])).collect()
+            all.filter_map(|entry| platform_of(&entry["platform"])).collect()
         } else {
             let settings = Descriptor::read(&manifest["config"]).map(|blob| settings(&blob));
-            platform(&settings.transpose()?.unwrap_or_default()).into_iter().collect()
+            platform_of(&settings.transpose()?.unwrap_or_default()).into_iter().collect()
         };
         Ok(Self { digest: root.digest, platforms })
     }
@@ -644,12 +614,6 @@ impl Store {
     pub fn look(&self, image: &Stored) -> Result<ImageInfo> {
         ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
     }
-}
-
-/// The platform of an index entry or an image; `None` for attestations.
-fn platform(value: &Value) -> Option<String> {
-    let (system, architecture) = (value["os"].as_str()?, value["architecture"].as_str()?);
-    (system != "unknown").then(|| format!("{system}/{architecture}"))
 }
 
 /// Whether the registry did not respond, as opposed to refusing.
@@ -692,18 +656,18 @@ impl Piece<'_> {
     fn open(&self) -> Result<impl Read + '_> {
         let mut file = File::open(self.path).at("cannot read", self.path)?;
         file.seek(SeekFrom::Start(self.from))?;
-        Ok(Told { file: file.take(self.length), at: self.from, sent: self.sent })
+        Ok(CountedReader { file: file.take(self.length), at: self.from, sent: self.sent })
     }
 }
 
 /// Reports each read.
-struct Told<'a> {
+struct CountedReader<'a> {
     file: std::io::Take<File>,
     at: u64,
     sent: &'a dyn Fn(u64),
 }
 
-impl Read for Told<'_> {
+impl Read for CountedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let count = self.file.read(buffer)?;
         self.at += count as u64;

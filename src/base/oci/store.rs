@@ -6,13 +6,13 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Seek as _};
+use std::io::{self, BufRead as _, BufReader, Read, Seek as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of};
+use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of, platform_of};
 use crate::archive::{Gunzip, Kind, Limits, Reader};
 use crate::at::At as _;
 use crate::{json, sha256, small, temp};
@@ -93,11 +93,7 @@ struct Walk<'a> {
     visited: HashSet<String>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(client: &'a Client, name: &'a Reference, watch: Watch<'a>) -> Self {
-        Self { client, name, watch, visited: HashSet::new() }
-    }
-
+impl Walk<'_> {
     /// Whether to visit a manifest at this depth.
     fn visit(&mut self, digest: &str, depth: usize) -> Result<bool> {
         let name = self.name;
@@ -110,10 +106,11 @@ impl<'a> Walk<'a> {
 
 /// Entries of an index.
 fn entries(index: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
-    let all = index["manifests"].as_array().into_iter().flatten();
-    let read =
-        |entry| Descriptor::read(entry).with_context(|| format!("`{name}`: invalid entry in its index"));
-    all.map(read).collect()
+    index["manifests"].as_array().into_iter().flatten().map(|entry| descriptor(entry, name)).collect()
+}
+
+fn descriptor(entry: &Value, name: &Reference) -> Result<Descriptor> {
+    Descriptor::read(entry).with_context(|| format!("`{name}`: invalid entry in its manifest"))
 }
 
 /// A folder of blobs.
@@ -181,7 +178,8 @@ impl Store {
             Some(_) => client.manifest(name, name.wanted())?,
             None => self.chosen(client, name, platform)?,
         };
-        self.pull_manifest(&mut Walk::new(client, name, watch), (&root, &bytes), 0)?;
+        let mut walk = Walk { client, name, watch, visited: HashSet::new() };
+        self.pull_manifest(&mut walk, (&root, &bytes), 0)?;
         Ok(Stored { name: name.clone(), root })
     }
 
@@ -202,23 +200,12 @@ impl Store {
         let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
         let is_missing = |one: &&(String, String)| !all.iter().any(|entry| is_for(entry, one));
         if let Some((os, arch)) = wanted.iter().find(is_missing) {
-            let known: Vec<String> = all
-                .iter()
-                .filter_map(|entry| {
-                    Some(format!(
-                        "{}/{}",
-                        entry["platform"]["os"].as_str()?,
-                        entry["platform"]["architecture"].as_str()?
-                    ))
-                })
-                .collect();
+            let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
             bail!("`{name}` is not available for {os}/{arch}, only for {}", known.join(", "));
         }
         let chosen: Vec<Value> = all.iter().filter(|entry| platform.fits(entry)).cloned().collect();
         if let ([_], [first, ..]) = (&wanted[..], &chosen[..]) {
-            let first =
-                Descriptor::read(first).with_context(|| format!("`{name}`: invalid entry in its index"))?;
-            return client.manifest(name, &first.digest);
+            return client.manifest(name, &descriptor(first, name)?.digest);
         }
         index["manifests"] = chosen.into();
         let bytes = index.to_string().into_bytes();
@@ -269,7 +256,8 @@ impl Store {
         target: &Reference,
         watch: Watch<'_>,
     ) -> Result<usize> {
-        let sent = self.push_manifest(&mut Walk::new(client, target, watch), &image.root, 0)?;
+        let mut walk = Walk { client, name: target, watch, visited: HashSet::new() };
+        let sent = self.push_manifest(&mut walk, &image.root, 0)?;
         let wanted = target.tag.as_deref().unwrap_or(&image.root.digest);
         client.put_manifest(target, wanted, &image.root, &self.path(&image.root.digest)?)?;
         Ok(sent)
@@ -304,8 +292,7 @@ pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor
     let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
     let all = std::iter::once(&manifest["config"]).chain(layers);
     let own = all.filter(|part| !part["mediaType"].as_str().unwrap_or_default().contains("foreign"));
-    own.map(|part| Descriptor::read(part).with_context(|| format!("`{name}`: invalid entry in its manifest")))
-        .collect()
+    own.map(|part| descriptor(part, name)).collect()
 }
 
 impl Store {
@@ -340,8 +327,7 @@ impl Store {
         out: &mut File,
     ) -> Result<bool> {
         for layer in manifest["layers"].as_array().into_iter().flatten().rev() {
-            let layer = Descriptor::read(layer)
-                .with_context(|| format!("`{name}`: a broken entry in its manifest"))?;
+            let layer = descriptor(layer, name)?;
             let blob = self.path(&layer.digest)?;
             if let Some(client) = client.filter(|_| std::fs::metadata(&blob).is_err()) {
                 client.download(name, &layer, &blob, &|_, _| ())?;
@@ -367,20 +353,14 @@ enum LayerEntry {
 }
 
 fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<LayerEntry> {
-    let mut file = File::open(blob)?;
-    let mut head = [0; 4];
-    let length = file.read(&mut head)?;
-    file.rewind()?;
-    let file = BufReader::with_capacity(128 << 10, file);
-    let input: Box<dyn Read> = match head[..length] {
+    let mut file = BufReader::with_capacity(128 << 10, File::open(blob)?);
+    let input: Box<dyn Read> = match file.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(Gunzip::new(file)),
-        [0x28, 0xb5, 0x2f, 0xfd] => bail!("its compression, zstd, is unsupported"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => bail!("its compression, zstd, is unsupported"),
         _ => Box::new(file),
     };
-    let removed = match path.rsplit_once('/') {
-        Some((folder, file)) => format!("{folder}/.wh.{file}"),
-        None => format!(".wh.{path}"),
-    };
+    let (folder, file) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
+    let removed = format!("{folder}.wh.{file}");
     let mut found = LayerEntry::Nothing;
     let mut reader = Reader::new(input, Limits::default());
     while let Some(entry) = reader.next_entry()? {

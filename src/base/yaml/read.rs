@@ -26,7 +26,7 @@ const START: Place = Place { line: 1, column: 1 };
 pub fn document(text: &str) -> Result<Node, Error> {
     let whole = &ended(text);
     let mut bytes = whole.as_bytes();
-    Ok(Reader::new(text, &mut bytes)
+    Ok(Composer::new(text, &mut bytes)
         .next_document()?
         .unwrap_or(Node { place: START, content: Content::Null }))
 }
@@ -62,7 +62,7 @@ fn without_pairs(json: &str) -> std::borrow::Cow<'_, str> {
 pub fn documents(text: &str) -> Result<Vec<Node>, Error> {
     let whole = &ended(text);
     let mut bytes = whole.as_bytes();
-    let mut reader = Reader::new(text, &mut bytes);
+    let mut reader = Composer::new(text, &mut bytes);
     let mut documents = Vec::new();
     while let Some(node) = reader.next_document()? {
         documents.push(node);
@@ -81,7 +81,7 @@ fn ended(text: &str) -> std::borrow::Cow<'_, str> {
     format!("{mark}{text}{end}").into()
 }
 
-struct Reader<'t> {
+struct Composer<'t> {
     /// The original text, perhaps without a final line feed.
     text: &'t str,
     /// The last line, and the number of lines: computed once, since a text may contain any number of blocks.
@@ -110,12 +110,12 @@ pub fn next_event(parser: &mut Events<'_>) -> Result<Option<Event>, Option<libya
 }
 
 /// A node that may be the key of a map, with the properties that a merge key depends on.
-struct Word {
+struct ParsedNode {
     node: Node,
     merges: bool,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> Composer<'t> {
     fn new(text: &'t str, bytes: &'t mut &'t [u8]) -> Self {
         let mut parser = Events::new();
         parser.set_input(bytes);
@@ -159,7 +159,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The next node; `None` at the end of what is being read.
-    fn word(&mut self) -> Result<Option<Word>, Error> {
+    fn word(&mut self) -> Result<Option<ParsedNode>, Error> {
         let Some((event, place)) = self.event()? else { return Ok(None) };
         let (anchor, content, merges) = match event {
             EventData::Scalar { anchor, tag, mut value, plain_implicit, style, .. } => {
@@ -193,7 +193,7 @@ impl<'t> Reader<'t> {
             self.spend(&node, place)?;
             self.anchors.insert(anchor, Some(node.clone()));
         }
-        Ok(Some(Word { node, merges }))
+        Ok(Some(ParsedNode { node, merges }))
     }
 
     /// A block at the very end of the text ends with a line feed only if one was written.
@@ -217,7 +217,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    fn alias(&mut self, anchor: &str, place: Place) -> Result<Word, Error> {
+    fn alias(&mut self, anchor: &str, place: Place) -> Result<ParsedNode, Error> {
         let node = match self.anchors.get(anchor) {
             Some(Some(node)) => node.clone(),
             Some(None) => return Err(place.error(format!("anchor `{anchor}` contains itself"))),
@@ -225,7 +225,7 @@ impl<'t> Reader<'t> {
         };
         let depth = self.spend(&node, place)?;
         self.check_depth(self.depth + depth, place)?;
-        Ok(Word { node, merges: false })
+        Ok(ParsedNode { node, merges: false })
     }
 
     /// Charges the copy of a node to the limit of aliases; returns its depth.

@@ -42,7 +42,7 @@ pub fn read_over<T: DeserializeOwned>(
     under: &Value,
     rules: &Rules,
 ) -> Result<T, Error> {
-    let value = Reader { path: path.to_owned(), node: Some(node), under, rules };
+    let value = TypedReader { path: path.to_owned(), node: Some(node), under, rules };
     T::deserialize(value.into_deserializer()).map_err(|error| {
         let (path, place) = rules.current.take();
         match error.message.strip_prefix(':') {
@@ -132,7 +132,7 @@ fn either(words: &[&str], last: &str) -> String {
 }
 
 /// One value of a tree, and the one that it overrides.
-struct Reader<'de> {
+struct TypedReader<'de> {
     path: String,
     /// `None` if the tree lacks it.
     node: Option<&'de Node>,
@@ -140,7 +140,7 @@ struct Reader<'de> {
     rules: &'de Rules,
 }
 
-impl<'de> Reader<'de> {
+impl<'de> TypedReader<'de> {
     /// The node, unless it is missing or null.
     fn given(&self) -> Option<&'de Node> {
         self.node.filter(|node| !node.is_null())
@@ -174,7 +174,7 @@ impl<'de> Reader<'de> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Error> for Reader<'de> {
+impl<'de> IntoDeserializer<'de, Error> for TypedReader<'de> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -183,7 +183,7 @@ impl<'de> IntoDeserializer<'de, Error> for Reader<'de> {
     }
 }
 
-impl<'de> Deserializer<'de> for Reader<'de> {
+impl<'de> Deserializer<'de> for TypedReader<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
