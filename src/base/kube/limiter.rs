@@ -68,6 +68,6 @@ mod tests {
         let slow = Limiter::new(0.001, 1);
         assert!(slow.take(&stop).is_ok());
         stop.stop();
-        assert!(!slow.take(&stop).is_ok());
+        assert!(slow.take(&stop).is_err());
     }
 }
