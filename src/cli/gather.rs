@@ -90,7 +90,8 @@ fn systemd_logs(args: Args) -> Result<()> {
     let max_size = args.text("max-size").map(|text| {
         logs::size(text).ok_or_else(|| anyhow!("`--max-size {text}` is not a size; write bytes, or 500M, 2G"))
     });
-    let form = LogFormat { gzip: args.on("gzip"), summary: args.on("summary"), max_size: max_size.transpose()? };
+    let form =
+        LogFormat { gzip: args.on("gzip"), summary: args.on("summary"), max_size: max_size.transpose()? };
     let outbox = outbox(args)?.context("no folder for the log: name one with --output or $RESULTS_DIR")?;
     logs::keep(Node::open(&chroot(args)), &wanted(args), &form, &outbox)
 }
