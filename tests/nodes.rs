@@ -268,6 +268,22 @@ fn wait_ends_when_the_node_of_the_aggregator_is_deleted() {
 }
 
 #[test]
+fn wait_ends_with_the_next_steps_when_the_aggregator_is_drained() {
+    let (api, _folder, config) = run_on_node(None);
+    let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting"});
+    let deleted = json!({"deletionTimestamp": TERMINATING, "finalizers": ["test/kubelet"]});
+    api.merge(
+        AGGREGATOR,
+        &json!({"metadata": deleted, "status": {"phase": "Failed", "conditions": [condition]}}),
+    );
+    let said = Sonobuoy::new(&format!("wait --kubeconfig {config}")).status(1).run_any().stderr;
+    for words in ["Eviction API: evicting", "and the results with it; remove the run with `sonobuoy delete"] {
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
 fn node_that_may_not_be_read_is_no_problem() {
     let (api, _folder, config) = run_on_node(None);
     api.forbid("get", "nodes");

@@ -175,6 +175,13 @@ impl State {
     /// The state of a pod whose node has this problem.
     fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
         let state = Self::of(pod);
+        let is_deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        if let Self::Silent { message, .. } = &state
+            && is_deleted
+            && state.is_over()
+        {
+            return Self::lost(pod, message);
+        }
         let Some(problem) = problem.filter(|_| !state.is_over()) else { return state };
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         let unready = match problem {
@@ -187,7 +194,7 @@ impl State {
                 elapsed.map_or("is not ready".into(), |elapsed| format!("has not been ready for {elapsed}"))
             }
         };
-        if !pod["metadata"]["deletionTimestamp"].is_null() {
+        if is_deleted {
             let why = format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
             return Self::lost(pod, &why);
         }
