@@ -1,6 +1,8 @@
 //! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8.
 
-use serde::de::{self, SeqAccess, Visitor};
+use std::collections::BTreeMap;
+
+use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -141,17 +143,16 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         };
         return Err(node.place.error(format!("`sonobuoy-config` is missing{form}")));
     };
-    let (config, misspelt) = config(section, &mut parts.notes)?;
+    let (file, misspelt) = file(node, section, &mut parts.notes)?;
     let spec = parts.container(node.get("spec"))?;
     let pod_spec = node.get("podSpec").map(|pod| parts.pod("podSpec", pod)).transpose()?;
     let extra_volumes = node.get("extra-volumes").map(|list| parts.volumes(list)).transpose()?;
-    let config_map = node.get("config-map").map(|map| typed::read("config-map", map)).transpose()?;
     let definition = Definition {
-        config,
+        config: file.sonobuoy_config,
         spec,
         pod_spec,
         extra_volumes: extra_volumes.unwrap_or_default(),
-        config_map: config_map.unwrap_or_default(),
+        config_map: file.config_map,
     };
     Ok(Loaded { definition, notes: parts.notes, misspelt })
 }
@@ -173,23 +174,39 @@ fn check_kind(node: &Node) -> Result<(), Error> {
 /// Keys that published definitions contain and no program has ever read.
 pub(super) const FORMER: &[&str] = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
 
-/// The section `sonobuoy-config`; unknown keys are noted, and the first that resembles a known one is returned.
-fn config(node: &Node, notes: &mut Vec<String>) -> Result<(Config, Option<Error>), Error> {
+/// The keys of a definition; what Kubernetes defines is read by [`shape`].
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct File {
+    sonobuoy_config: Config,
+    config_map: BTreeMap<String, String>,
+    spec: IgnoredAny,
+    #[serde(rename = "podSpec")]
+    pod_spec: IgnoredAny,
+    extra_volumes: IgnoredAny,
+    #[serde(rename = "apiVersion")]
+    api_version: IgnoredAny,
+    kind: IgnoredAny,
+}
+
+/// Reads all but the container and the pod; unknown keys are noted, and the first that resembles a known one is returned.
+fn file(node: &Node, section: &Node, notes: &mut Vec<String>) -> Result<(File, Option<Error>), Error> {
     const KEY: &str = "sonobuoy-config";
     let rules = Rules { former: FORMER, ..Rules::default() };
-    typed::entries(KEY, node)?;
-    let driver = driver(node, &format!("{KEY}.driver"))?;
-    let config = Config { driver, ..typed::read_over(KEY, node, &Value::Null, &rules)? };
+    typed::entries(KEY, section)?;
+    let driver = driver(section, &format!("{KEY}.driver"))?;
+    let mut file: File = typed::read_over("", node, &Value::Null, &rules)?;
+    file.sonobuoy_config.driver = driver;
     let mut misspelt = None;
     for (unknown, is_misspelt) in rules.ignored.take() {
         // Without a name, only its misspelt key explains what is missing.
-        if config.plugin_name.is_empty() && unknown.message.ends_with("`plugin-name`?") {
+        if file.sonobuoy_config.plugin_name.is_empty() && unknown.message.ends_with("`plugin-name`?") {
             return Err(unknown);
         }
         notes.push(format!("{unknown}; it is ignored"));
         misspelt = misspelt.or(Some(unknown).filter(|_| is_misspelt));
     }
-    Ok((config, misspelt))
+    Ok((file, misspelt))
 }
 
 impl Serialize for Permissions {
@@ -388,8 +405,14 @@ config-map:
             ),
             ("source_url", "", false),
             ("result-type", "", false),
+            (".podspec", "line 2, column 1: unknown key `podspec`; did you mean `podSpec`?", true),
+            (".configmap", "did you mean `config-map`?", true),
+            (".result-format", "line 2, column 1: unknown key `result-format`; it is ignored", false),
         ] {
-            let text = format!("sonobuoy-config: {{driver: Job, plugin-name: p, description: d, {key}: x}}");
+            let text = match key.split_once('.') {
+                Some((_, key)) => format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\n{key}: x"),
+                None => format!("sonobuoy-config: {{driver: Job, plugin-name: p, description: d, {key}: x}}"),
+            };
             let loaded = read(&text).unwrap();
             assert_eq!(loaded.misspelt.is_some(), is_misspelt, "{key}");
             assert!(loaded.notes.concat().contains(note), "{key}: {:?}", loaded.notes);

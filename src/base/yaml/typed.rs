@@ -278,7 +278,8 @@ impl<'de> Deserializer<'de> for TypedReader<'de> {
                     .place
                     .error(format!("`{path}` is not a {name}{hint}; valid keys are {keys}")));
             }
-            let unknown = key.place.error(format!("unknown key `{}` in `{whole}`{hint}", key.text));
+            let of = if self.path.is_empty() { String::new() } else { format!(" in `{whole}`") };
+            let unknown = key.place.error(format!("unknown key `{}`{of}{hint}", key.text));
             self.rules.ignored.borrow_mut().push((unknown, !hint.is_empty()));
         }
         self.visit(visitor, all)
