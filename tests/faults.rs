@@ -103,8 +103,16 @@ fn fault(seed: u64) -> String {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % most
     };
-    let calls = [("write", 60), ("sync", 25), ("rename", 12), ("create", 40), ("mkdir", 30), ("read", 60)];
-    let (call, most) = calls[usize::try_from(pick(6)).unwrap()];
+    let calls = [
+        ("write", 60),
+        ("sync", 25),
+        ("rename", 12),
+        ("create", 40),
+        ("mkdir", 30),
+        ("read", 60),
+        ("thread", 30),
+    ];
+    let (call, most) = calls[usize::try_from(pick(7)).unwrap()];
     // EIO, ENOSPC, EMFILE, EACCES, EDQUOT
     let error = [5, 28, 24, 13, 122][usize::try_from(pick(5)).unwrap()];
     format!("{call} {} {} {error}", pick(most) + 1, [1, 2, 5, 0][usize::try_from(pick(4)).unwrap()])
@@ -253,6 +261,21 @@ fn full_disk_keeps_the_previous_page() {
     assert_eq!(status.code(), Some(1));
     assert_eq!(disk.0.read("page.html"), "the page of before");
     assert_eq!(disk.0.names(), ["filling", "page.html"]);
+}
+
+#[test]
+fn archive_without_room_for_its_seal_is_not_kept() {
+    let mut ends = std::collections::BTreeSet::new();
+    for pages in 1..6 {
+        let Some(disk) = Disk::new(&format!("{}k", 4 * pages)) else { return };
+        let (command, folder) = run(1);
+        std::os::unix::fs::symlink(disk.0.path(), folder.join("archive")).unwrap();
+        let status = check(&format!("{pages} pages"), command, &folder, 1);
+        let names = disk.0.names();
+        assert_eq!(names.len(), if status.success() { 3 } else { 0 }, "{names:?}");
+        ends.insert((status.success(), names.len()));
+    }
+    assert_eq!(ends.len(), 2, "no disk was too small, or all were");
 }
 
 /// Forwards connections to `to`. On the first one, the aggregator receives at most `bytes` and then end of stream, while
