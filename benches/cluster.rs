@@ -125,7 +125,9 @@ fn nodes(count: usize) {
         });
     });
     let (age, joined) = (age.into_inner(), joined.into_inner());
-    (0..joined).for_each(|number| drop(worker.send(&format!("joined-{number}"))));
+    for number in 0..joined {
+        worker.send(&format!("joined-{number}"));
+    }
     let took = started.elapsed();
     let busy = cluster.api.requests().split_off(before);
     println!(
