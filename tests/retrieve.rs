@@ -243,12 +243,12 @@ fn unfinished_run_is_not_ready() {
     // The line that the program prints in the aggregator's container.
     let (code, _, line) = Sonobuoy::new("splat . --partial").run_any_status();
     run.api.on_exec(move |_| ExecAnswer::failed(code, line.clone()));
-    let says = "parts: there is no run under way in `.`; a finished one is fetched without --partial";
+    let says = "parts: no unfinished run in `.`; fetch a finished one without --partial";
     let done = run.retrieve("--partial").status(1).stderr_has(says).run();
     assert_eq!(done.stderr.matches("level=").count(), 1, "{}", done.stderr);
     assert!(run.came().is_empty());
     // The original's command line accepts an archive without entries.
-    let done = Sonobuoy::new("splat .").stderr_has("there is no finished archive in `.`").run_any();
+    let done = Sonobuoy::new("splat .").stderr_has("no finished archive in `.`").run_any();
     assert!(done.stdout.len() > 20);
 }
 
@@ -270,7 +270,7 @@ fn forbidden_exec_is_reported_with_a_workaround() {
 fn missing_run_is_one_line() {
     let run = Finished::with(b"x");
     run.api.remove("/api/v1/namespaces/sonobuoy/pods/sonobuoy");
-    run.retrieve("").status(2).stderr_has("there is no aggregator in the namespace `sonobuoy`").run();
+    run.retrieve("").status(2).stderr_has("namespace `sonobuoy` has no aggregator").run();
 }
 
 #[test]

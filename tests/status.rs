@@ -235,9 +235,9 @@ fn stuck_aggregator_is_an_error_on_stderr() {
 #[test]
 fn missing_run_has_no_status() {
     let (_api, _folder, config) = cluster();
-    ask(&config, "").status(1).stderr_has("there is no run in namespace `sonobuoy`").run();
+    ask(&config, "").status(1).stderr_has("namespace `sonobuoy` has no run").run();
     ask(&config, "--namespace=").status(1).stderr_has("namespace is empty").run();
-    ask(&config, "-n elsewhere --json").status(1).stderr_has("there is no namespace `elsewhere`").run();
+    ask(&config, "-n elsewhere --json").status(1).stderr_has("namespace `elsewhere` does not exist").run();
 }
 
 #[test]

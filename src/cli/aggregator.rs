@@ -18,13 +18,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let stop = Stop::new();
     let asked = stop.clone();
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
-        asked.stop_because("the container was told to stop");
+        asked.stop_because("the container was stopped");
     })?;
     if args.on("echo") {
         return doctor::serve(&stop).map(|()| 0);
     }
     let connect = || {
-        let client = cluster::client(args).context("the way to the API server")?;
+        let client = cluster::client(args).context("connecting to the API server")?;
         Ok(client.under(&stop).patience(API_OUTAGE_LIMIT))
     };
     let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop)?;

@@ -11,6 +11,15 @@ use base::yaml;
 /// Values of `-o` for a table.
 pub(super) const WORDS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
 
+/// Prints a table in the requested form, by default the first column.
+pub(super) fn print<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> anyhow::Result<()> {
+    output::print(&table(args, head, rows).unwrap_or_else(|| first_column(rows)))
+}
+
+fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
+    rows.iter().map(|row| format!("{}\n", row[0])).collect()
+}
+
 /// The text of a table in the requested form; `None` without `-o`. `wide` is the table with all columns, `name` its first column.
 pub(super) fn table<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> Option<String> {
     let word = args.text("output")?;
@@ -23,7 +32,7 @@ pub(super) fn table<const N: usize>(args: Args, head: [&str; N], rows: &[[String
     let markdown = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     Some(match word {
         "json" | "yaml" => document(word, &objects()),
-        "name" => rows.iter().map(|row| format!("{}\n", row[0])).collect(),
+        "name" => first_column(rows),
         "markdown" => {
             let cells = rows.iter().map(|row| markdown(&row.each_ref().map(|cell| markdown_text(cell))));
             markdown(&head.map(str::to_owned))

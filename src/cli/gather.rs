@@ -58,22 +58,16 @@ fn host_facts(args: Args) -> Result<()> {
     let programs = args.on("run-facts") || variable("RUN_FACTS").as_deref() == Some("true");
     let facts = facts.map(|node| gather::host_facts(&node.with_programs(programs)));
     let document = facts.as_ref().map_or_else(|error| gather::no_facts(&format!("{error:#}")), Value::clone);
-    let text = format!("{document:#}\n");
-    match outbox(args)? {
-        Some(outbox) => {
-            let path = outbox.put(layout::HOST_FACTS, text.as_bytes())?;
-            outbox.done(&path)?;
-        }
-        None => {
-            let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
-            show(args, name, layout::HOST_FACTS, &text)?;
-        }
-    }
+    let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
+    deliver(args, outbox(args)?, name, layout::HOST_FACTS, &format!("{document:#}\n"))?;
     facts.map(drop)
 }
 
-/// Prints the content of a file of this name: in full, or the most important parts.
-fn show(args: Args, node: Option<&str>, file: &str, text: &str) -> Result<()> {
+/// Writes a result for the worker under this file name, else prints it: in full, or the most important parts.
+fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, text: &str) -> Result<()> {
+    if let Some(outbox) = outbox {
+        return outbox.done(&outbox.put(file, text.as_bytes())?);
+    }
     let format = args.text("format").unwrap_or("json");
     if !["table", "csv"].contains(&format) {
         return output::print(text);
@@ -82,7 +76,7 @@ fn show(args: Args, node: Option<&str>, file: &str, text: &str) -> Result<()> {
     facts.add_file(node.unwrap_or("this machine"), file, text.as_bytes());
     facts.complete();
     let mut out = output::stdout();
-    super::results::write_facts(&facts, format, super::report::look(args), &mut out)?;
+    super::results::write_facts(&facts, format, super::afterwards::look(args), &mut out)?;
     Ok(out.flush()?)
 }
 
@@ -99,20 +93,14 @@ fn systemd_logs(args: Args) -> Result<()> {
 fn log_summary(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let (item, outcome) = logs::summarise(Node::open(&chroot(args)), &wanted(args));
-    match outbox {
-        Some(outbox) => logs::leave(layout::LOG_SUMMARY, &item, &outbox)?,
-        None => show(args, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item)?)?,
-    }
+    deliver(args, outbox, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item)?)?;
     outcome
 }
 
 fn network(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let item = reach::network(&reach::Endpoints::read());
-    match outbox {
-        Some(outbox) => logs::leave(layout::NETWORK, &item, &outbox),
-        None => show(args, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item)?),
-    }
+    deliver(args, outbox, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item)?)
 }
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.

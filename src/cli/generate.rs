@@ -81,7 +81,8 @@ fn new_plugin(args: Args) -> Result<String> {
     let Some(language) = args.text("example") else {
         return Ok(format!("{}\n", definition(args)?.to_yaml()));
     };
-    let text = builtin::example(language, args.text("name"), driver(args)).context("there is no example")?;
+    let text = builtin::example(language, args.text("name"), driver(args))
+        .context("no example exists in this language")?;
     plugin::check(&plugin::read(&text)?.definition)?;
     Ok(text)
 }

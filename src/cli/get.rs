@@ -1,7 +1,7 @@
 //! `sonobuoy get`: parts of a run.
 
 use super::flag::Args;
-use super::{cluster, form, output};
+use super::{cluster, form};
 use crate::names;
 use base::kube::{Resource, Selector};
 
@@ -18,7 +18,5 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             .map(text)
     });
     let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
-    let shown = form::table(args, ["name", "namespace", "plugin", "node", "phase"], &rows);
-    output::print(&shown.unwrap_or_else(|| rows.iter().map(|row| format!("{}\n", row[0])).collect()))?;
-    Ok(0)
+    form::print(args, ["name", "namespace", "plugin", "node", "phase"], &rows).map(|()| 0)
 }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::afterwards::upload;
+use super::afterwards::{Outputs, report, upload};
 use super::flag::Args;
 use super::run_args::RunArgs;
 use super::shown::{self, INTERRUPTED, Plain};
-use super::{report, wait};
+use super::wait;
 use crate::board::{self, About, Output};
 use crate::driver;
 use crate::names::env;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
         )
     })?;
 
-    let outputs = report::Outputs::open(args)?;
+    let outputs = Outputs::open(args)?;
     let upload = upload(args, false)?;
 
     let stop = Stop::new();
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
     let mut first: Option<Instant> = None;
     sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
         if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
-            log::warn!("ended without an archive; what there is of the run remains in `{}`", work.display());
+            log::warn!("ended without an archive; the unfinished run remains in `{}`", work.display());
             driver::local::end_strays();
             temp::exit(i32::from(INTERRUPTED));
         }
@@ -112,7 +112,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
     let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
     let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
     // Without a cluster there is nothing to show about its health.
-    let code = report::report(args, &outputs, &ended.archive, Some(&names), true)?;
+    let code = report(args, &outputs, &ended.archive, Some(&names), true)?;
     if stop.stopped() {
         return Ok(INTERRUPTED);
     }

@@ -16,6 +16,7 @@ use super::flag::Args;
 use super::{cluster, output};
 use crate::names;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
+use base::retry::Attempts;
 use base::visible;
 
 /// Maximum lines queued for printing.
@@ -28,8 +29,6 @@ const STACK: usize = 256 << 10;
 const MAX_FOLLOWED: usize = 10_000;
 /// Maximum pause within a log that is not followed.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 60_000 });
-/// Pauses between attempts to resume an interrupted log.
-const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(32)];
 
 /// The container of a log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,22 +200,21 @@ impl Followed {
 
 /// Reads one log to its end, and resumes it after interruptions.
 fn read_along(client: &Client, source: &Source, asked: &Asked<'_>, sender: &SyncSender<(Source, Vec<u8>)>) {
-    let [mut pause, longest] = PAUSES;
+    let mut attempts = Attempts::new(u32::MAX, client.stop());
     let mut heard: Option<Instant> = None;
     loop {
-        let mut request = match heard {
+        let request = match heard {
             None => asked.request(source),
-            Some(_) => source.request(),
-        };
-        request = request.query("follow", "true");
-        if let Some(heard) = heard {
             // Repeating a line is better than losing one.
-            request = request.query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string());
-        }
-        let outcome = client.stream(&request, None).map_err(anyhow::Error::from).and_then(|body| {
+            Some(heard) => {
+                source.request().query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string())
+            }
+        };
+        let before = heard;
+        let stream = client.stream(&request.query("follow", "true"), None);
+        let outcome = stream.map_err(anyhow::Error::from).and_then(|body| {
             lines(body, &mut |line| {
                 heard = Some(Instant::now());
-                pause = PAUSES[0];
                 Ok(sender.send((source.clone(), line.to_vec()))?)
             })
         });
@@ -225,13 +223,12 @@ fn read_along(client: &Client, source: &Source, asked: &Asked<'_>, sender: &Sync
             Err(_) if client.stop().stopped() => return,
             Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_not_found) => return,
             Err(error) => {
-                log::info!("the log of {} was cut off: {error:#}; trying again in {pause:?}", source.path());
+                log::info!("the log of {} was cut off: {error:#}; trying again", source.path());
             }
         }
-        if client.stop().wait(pause) {
+        if !attempts.again(heard != before) {
             return;
         }
-        pause = (pause * 2).min(longest);
     }
 }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use super::afterwards::{Outputs, ending, limit, look, verdict};
 use super::annotate::{self, annotate};
 use super::clusters::Outcome;
 use super::error::{self, invalid};
 use super::flag::Args;
-use super::report::{Outputs, ending, limit, look, verdict};
 use super::retrieve::fetch;
 use super::{cluster, output, post_process, shown, status};
 use crate::layout;

@@ -52,8 +52,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             output::error("Results not ready yet. Check `sonobuoy status` for status.\n");
             Err(error)
         }
-        Err(Failure::Transfer(error)) => {
-            output::error(&format!("error retrieving results: {error:#}\n"));
+        Err(failure) => {
+            output::error(&format!("error retrieving results: {:#}\n", failure.into_error()));
             Ok(TRANSFER)
         }
     }

@@ -287,7 +287,7 @@ fn warn_of_idle_flags(args: Args) {
             idle.extend(named(OF_TESTS));
         }
         if !idle.is_empty() {
-            log::warn!("with --local there is no cluster, and these flags do nothing: {}", idle.join(", "));
+            log::warn!("these flags do nothing with --local, which uses no cluster: {}", idle.join(", "));
         }
         return;
     }

@@ -9,7 +9,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use serde_json::Value;
 
 use super::error::{self, invalid};
 use super::flag::Args;
@@ -121,11 +120,12 @@ impl<'m> RunArgs<'m> {
             !creates || !args.given("namespace") || args.text("namespace").or(args.text("file")).is_some(),
             cluster::NO_NAMESPACE
         );
-        follow_config(args)?;
         let mut config = configuration(args)?;
         if let Some(name) = sys::variable(cluster::NAMESPACE) {
             config.namespace = name;
         }
+        let standard = json!(config::Run::standard());
+        let file = args.indices_of("config").into_iter().flatten().max();
         for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
             let value = match (args.try_get_one::<bool>(id), args.try_get_one::<i64>(id), args.text(id)) {
                 (Ok(Some(on)), ..) => json!(on),
@@ -133,6 +133,14 @@ impl<'m> RunArgs<'m> {
                 (.., Some(text)) => json!(text),
                 _ => continue,
             };
+            // Flags without effect may come first.
+            if standard.pointer(&format!("/{path}")) != Some(&value)
+                && args.indices_of(id).into_iter().flatten().min() < file
+            {
+                return Err(error::usage(format!(
+                    "--config comes after --{id}, which overrides it; write --config before the other flags"
+                )));
+            }
             let document = path.rsplit('/').fold(value, |value, key| json!({key: value}));
             config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
         }
@@ -283,28 +291,10 @@ impl<'m> RunArgs<'m> {
 
     /// The flags that change plugins, in command-line order.
     fn changes(&self) -> Result<(Env, Vec<Change>)> {
-        const FLAGS: &[&str] = &[
-            "plugin-env",
-            "plugin-image",
-            "mode",
-            "e2e-focus",
-            "e2e-skip",
-            "e2e-parallel",
-            "e2e-repo",
-            "e2e-repo-config",
-            "kubernetes-version",
-            "kube-conformance-image-version",
-            "kube-conformance-image",
-            "systemd-logs-image",
-            "sonobuoy-image",
-            "ssh-key",
-            "configmap",
-            "rerun-failed",
-            "resume",
-        ];
-        let given = FLAGS.iter().filter(|id| self.args.given(id)).flat_map(|id| {
+        let ids = self.args.ids().map(clap::Id::as_str).filter(|id| self.args.given(id));
+        let given = ids.flat_map(|id| {
             let places = self.args.indices_of(id).into_iter().flatten();
-            places.zip(self.args.all(id)).map(move |(place, value)| (place, *id, value))
+            places.zip(self.args.all(id)).map(move |(place, value)| (place, id, value))
         });
         let mut given: Vec<_> = given.collect();
         given.sort_unstable();
@@ -322,31 +312,31 @@ impl<'m> RunArgs<'m> {
         given.collect()
     }
 
-    /// The version of Kubernetes that plugins are told.
+    /// The version of Kubernetes in the environment of plugins.
     fn version(&self, kit: Option<&Kit>, plugins: &[Definition]) -> Result<String> {
         let creates = self.purpose != Purpose::Print;
-        let cluster = || kubernetes_version(self.args, creates);
-        match (self.purpose, kit.map_or("", |kit| kit.kubernetes_version.as_str())) {
-            (Purpose::Local, _) if version_flag(self.args) == "auto" => Ok(String::new()),
-            (Purpose::Run | Purpose::Print, version)
-                if version_flag(self.args) == "auto" && !version.is_empty() =>
-            {
-                let minor = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
-                match cluster() {
-                    Ok(cluster) if minor(&cluster) != minor(version) => {
-                        log::warn!("the kit is for Kubernetes {version}, and the cluster is {cluster}");
-                    }
-                    Err(error) if creates => return Err(error),
-                    _ => {}
-                }
-                Ok(version.into())
-            }
+        let is_auto = version_flag(self.args) == "auto";
+        if is_auto && self.purpose == Purpose::Local {
+            return Ok(String::new());
+        }
+        let cluster = kubernetes_version(self.args);
+        let of_kit = kit.map(|kit| &kit.kubernetes_version).filter(|version| is_auto && !version.is_empty());
+        match (of_kit, cluster) {
             // `run` and plugins that need the version fail without it; otherwise a warning suffices.
-            _ if creates || kit.is_some() || plugins.iter().any(needs_version) => cluster(),
-            _ => Ok(cluster().unwrap_or_else(|error| {
+            (_, Err(error)) if creates => Err(error),
+            (Some(version), cluster) => {
+                if let Ok(cluster) = cluster
+                    && minor(&cluster) != minor(version)
+                {
+                    log::warn!("the kit is for Kubernetes {version}, and the cluster is {cluster}");
+                }
+                Ok(version.clone())
+            }
+            (None, Err(error)) if kit.is_none() && !plugins.iter().any(needs_version) => {
                 log::warn!("plugins are not told the version of the cluster: {error:#}");
-                String::new()
-            })),
+                Ok(String::new())
+            }
+            (None, cluster) => cluster,
         }
     }
 
@@ -398,34 +388,10 @@ pub(crate) fn redaction(args: Args, run: &mut config::Run) -> Result<()> {
 /// The default of a flag that overrides a setting, if it is worth mentioning.
 pub(super) fn default_of(id: &str) -> Option<String> {
     let (_, path) = SETTINGS.iter().find(|(flag, _)| *flag == id && id != "sonobuoy-image")?;
-    Some(default_at(path)).filter(|default| !["", "false"].contains(&default.as_str()))
-}
-
-/// The default of a setting; empty if the configuration leaves it out.
-fn default_at(path: &str) -> String {
-    let default = serde_json::to_value(config::Run::standard()).unwrap_or_default();
-    match default.pointer(&format!("/{path}")) {
-        Some(Value::String(text)) => text.clone(),
-        other => other.map(Value::to_string).unwrap_or_default(),
-    }
-}
-
-/// Rejects flags before `--config` that its file appears to override. Flags without effect are allowed.
-fn follow_config(args: Args) -> Result<()> {
-    let Some(config) = args.indices_of("config").filter(|_| args.given("config")).and_then(Iterator::max)
-    else {
-        return Ok(());
-    };
-    for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
-        let changed =
-            args.get_raw(id).and_then(Iterator::last).is_some_and(|value| *value != *default_at(path));
-        if changed && args.indices_of(id).and_then(Iterator::min).is_some_and(|index| index < config) {
-            return Err(error::usage(format!(
-                "--config comes after --{id}, which overrides it; write --config before the other flags"
-            )));
-        }
-    }
-    Ok(())
+    let standard = json!(config::Run::standard());
+    let default = standard.pointer(&format!("/{path}"))?;
+    let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+    Some(default).filter(|default| !["", "false"].contains(&default.as_str()))
 }
 
 /// Rejects values that the cluster would reject halfway through creating the run; warns of unknown words, since
@@ -588,7 +554,9 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<Change>)) -> Res
             changes.push(image(builtin::E2E, &version_image(repository)));
         }
         "ssh-key" => changes.push(Change::SshKey { plugin: e2e() }),
-        _ if value.starts_with(['/', ':']) => {
+        "kube-conformance-image" | "systemd-logs-image" | "sonobuoy-image"
+            if value.starts_with(['/', ':']) =>
+        {
             return Err(invalid(id, value, "it names no registry or repository; is a variable unset?"));
         }
         "kube-conformance-image" => changes.push(image(builtin::E2E, value)),
@@ -677,16 +645,11 @@ fn version_flag<'m>(args: Args<'m>) -> &'m str {
     last.map_or("auto", |(_, version)| version)
 }
 
-/// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates` objects has.
-pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
+/// The Kubernetes version of images. Only `auto` needs a cluster.
+pub(crate) fn kubernetes_version(args: Args) -> Result<String> {
     match version_flag(args) {
-        "auto" => cluster::client(args).and_then(|client| cluster::release(&client)).map_err(
-            |error| match creates {
-                true => error.context("cannot ask the cluster for its version"),
-                false => anyhow!(
-                    "cannot ask the cluster for its version: {error:#}; without a cluster, name it with --kubernetes-version"
-                ),
-            },
+        "auto" => cluster::client(args).and_then(|client| cluster::release(&client)).context(
+            "cannot ask the cluster for its version (without a cluster, name it with --kubernetes-version)",
         ),
         "latest" => {
             let answer = base::fetch::fetch(LATEST, MAX_FILE_BYTES)

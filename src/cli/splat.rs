@@ -29,7 +29,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         Vec::new()
     });
     if files.is_empty() {
-        log::warn!("there is no finished archive in `{}`", folder.display());
+        log::warn!("no finished archive in `{}`", folder.display());
     }
     if args.on("seals") {
         let seals: Vec<_> =

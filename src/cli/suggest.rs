@@ -112,9 +112,8 @@ pub(super) fn flag(flag: &str, path: &[String]) -> String {
     if word == "version" {
         return VERSION.into();
     }
-    let Ok(command) = table::command_at(path) else { return String::new() };
-    let longs: Vec<&str> =
-        command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long).collect();
+    let command = command_at(path);
+    let longs: Vec<&str> = shown_flags(&command).filter_map(Arg::get_long).collect();
     let others = || FLAGS.iter().filter(|(_, name)| longs.contains(name));
     let meant = |found: &str| others().find(|(other, _)| *other == found).map(|(_, name)| *name);
     let mut found: Vec<&str> = meant(&word).into_iter().collect();
@@ -133,14 +132,22 @@ pub(super) fn short(flag: &str, path: &[String]) -> String {
     if letter == 'V' {
         return VERSION.into();
     }
-    let Ok(command) = table::command_at(path) else { return String::new() };
-    let shorts = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_short);
+    let command = command_at(path);
+    let shorts = shown_flags(&command).filter_map(Arg::get_short);
     asked(shorts.filter(|short| short.eq_ignore_ascii_case(&letter)).map(|short| format!("-{short}")))
+}
+
+fn command_at(path: &[String]) -> Command {
+    table::command_at(path).unwrap_or_default()
+}
+
+fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|arg| !arg.is_hide_set())
 }
 
 /// The probable meaning of an unexpected argument.
 pub(super) fn argument(word: &str, path: &[String]) -> String {
-    let Ok(command) = table::command_at(path) else { return String::new() };
+    let command = command_at(path);
     let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
     let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if number && has("wait") {

@@ -17,6 +17,7 @@ use super::shown;
 use crate::config::{Identity, MAX_ATTEMPTS};
 use crate::names;
 use crate::plugin::{builtin, mode};
+use base::Joined as _;
 
 /// Advice for new users.
 const FIRST_STEPS: &str = "\
@@ -31,14 +32,6 @@ const EXECUTES: &str = "\
 Only the conformance image knows the images of its tests: listing them
 executes that image's program, isolated from this machine, or not at all.
 --images-from takes a list instead, and -p plugins without e2e.";
-
-const TRANSFERS: &str = "
-
-Examples:
-  Copy what a run needs:
-    sonobuoy images push --custom-registry registry.local --kubernetes-version v1.33.1
-  Save all of it in one file:
-    sonobuoy images download --kubernetes-version v1.33.1";
 
 /// How to install the scripts in shells.
 const INTO_SHELLS: &str = "\
@@ -63,6 +56,12 @@ const AFTERWARDS: &str = "When the run is over";
 const OF_WAIT: [&str; 8] =
     ["namespace", "config", "wait", "wait-output", "output", "estimate-from", "credentials", "rbac"];
 
+/// Examples below the help of a command: what each does, and the command line.
+fn examples(rows: &[(&str, &str)]) -> String {
+    let rows = rows.iter().map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
+    format!("Examples:\n{}", rows.joined("\n"))
+}
+
 /// The table for display: in help, man pages and completions; built.
 pub(crate) fn shown() -> Command {
     let mut table = table().bin_name(program());
@@ -84,7 +83,7 @@ pub(crate) fn program() -> &'static str {
 
 /// The full name of a command: `sonobuoy gen plugin`.
 pub(crate) fn name(path: &[String]) -> String {
-    std::iter::once(program()).chain(path.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
+    std::iter::once(program()).chain(path.iter().map(String::as_str)).joined(" ")
 }
 
 /// The command at `path`, ready to print its help; `Err` has the unknown word.
@@ -145,7 +144,7 @@ fn table() -> Command {
                 .arg(argument("name", "NAME", "Whose schema").required(true).value_parser(["plugin", "config"])),
             command("version", "Print the version of this program")
                 .args([
-                    switch("short", "Print nothing but the version"),
+                    switch("short", "Print only the version"),
                     choice("output", &form::WORDS[..2], "Form of the output").short('o'),
                 ])
                 .args(cluster()),
@@ -172,7 +171,7 @@ fn internal() -> [Command; 4] {
             .subcommand(
                 command("single-node", "For a plugin that runs on every node")
                     .alias("daemonset")
-                    .arg(sleep("Keep running this long after sending; negative means for ever")),
+                    .arg(sleep("Keep running this long after sending; negative means forever")),
             ),
         command("splat", "Write the finished archives in a folder to stdout").args([
             argument("dir", "DIR", "Folder with archives").required(true),
@@ -243,28 +242,17 @@ fn run() -> Command {
                     text(
                         "load",
                         "ARCHIVE",
-                        "First load our image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value the archive beside this program or in `target`",
+                        "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
                     ),
                     load::DEFAULT,
                 ),
-                text("load-with", "IMAGE", "With --load: image with a shell for the pods that load ours [default: one that each node has]"),
+                text("load-with", "IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
             ]
             .map(|arg| arg.help_heading("Images")),
         )
         .arg(switch("doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"))
         .args(local.map(|arg| arg.help_heading("On this machine")))
-        .after_help(
-            "\
-Examples:
-  Try a plugin on this machine:
-    sonobuoy run --local -p disk.yaml --local-nodes 3
-  One conformance test, to see whether it works:
-    sonobuoy run --wait --mode quick
-  Everything a pipeline needs:
-    sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown
-  Events for another program:
-    sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json",
-        )
+        .after_help(examples(&[("Try a plugin on this machine", "sonobuoy run --local -p disk.yaml --local-nodes 3"), ("One conformance test, to see whether it works", "sonobuoy run --wait --mode quick"), ("Everything a pipeline needs", "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown"), ("Events for another program", "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json")]))
 }
 
 fn doctor() -> Command {
@@ -278,15 +266,14 @@ fn doctor() -> Command {
         .args(shared(true))
         // A command line of `run` can be checked by replacing one word.
         .args(afterwards().map(|arg| arg.hide(true)))
-        .args(examined.map(|arg| arg.help_heading("What is looked at")))
-        .after_help(
-            "\
-Examples:
-  Check whether this run would succeed:
-    sonobuoy doctor -p disk.yaml
-  Measure the network of every node, for a pipeline:
-    sonobuoy doctor --nodes all --format junit",
-        )
+        .args(examined.map(|arg| arg.help_heading("Scope")))
+        .after_help(examples(&[
+            ("Check whether this run would succeed", "sonobuoy doctor -p disk.yaml"),
+            (
+                "Measure the network of every node, for a pipeline",
+                "sonobuoy doctor --nodes all --format junit",
+            ),
+        ]))
 }
 
 fn wait() -> Command {
@@ -299,14 +286,10 @@ fn wait() -> Command {
     });
     let recover =
         switch("recover", "Start the aggregator again if its pod or node is lost; needs --results-pvc");
-    command("wait", "Wait for a run to end").args(shared).arg(recover).after_help(
-        "\
-Examples:
-  Wait for a run that was started elsewhere:
-    sonobuoy wait --wait=2h --retrieve .
-  Continue a run whose aggregator was lost with its node:
-    sonobuoy wait --recover",
-    )
+    command("wait", "Wait for a run to end").args(shared).arg(recover).after_help(examples(&[
+        ("Wait for a run that was started elsewhere", "sonobuoy wait --wait=2h --retrieve ."),
+        ("Continue a run whose aggregator was lost with its node", "sonobuoy wait --recover"),
+    ]))
 }
 
 fn generate() -> Command {
@@ -354,7 +337,7 @@ fn new_plugin() -> Command {
         text("url", "URL", "Where its definition comes from").short('u'),
         show_default_pod_spec(),
     ];
-    let about = "Example in this language, which works as it is with `run --local`";
+    let about = "Example in this language, ready for `run --local`";
     let others = own.iter().map(|arg| arg.get_id().clone());
     let others: Vec<_> = others.filter(|id| !["name", "type"].contains(&id.as_str())).collect();
     command("plugin", "Print a new plugin definition")
@@ -371,18 +354,17 @@ fn new_plugin() -> Command {
             command("systemd-logs", "Print the definition of the built-in systemd-logs plugin")
                 .args(shared(false)),
         )
-        .after_help(
-            "\
-Examples:
-  An example that works as it is:
-    sonobuoy gen plugin --example python
-  From an image:
-    sonobuoy gen plugin --name disk --image registry.local/disk:v1 --type DaemonSet",
-        )
+        .after_help(examples(&[
+            ("An example that works as it is", "sonobuoy gen plugin --example python"),
+            (
+                "From an image",
+                "sonobuoy gen plugin --name disk --image registry.local/disk:v1 --type DaemonSet",
+            ),
+        ]))
 }
 
 fn show_default_pod_spec() -> Arg {
-    switch("show-default-podspec", "Write default pod specs out in plugin definitions")
+    switch("show-default-podspec", "Include the default pod specs in plugin definitions")
 }
 
 /// The flags of `run` and `wait` about the end of the run.
@@ -446,10 +428,10 @@ fn chosen_nodes() -> [Arg; 5] {
     let any = 1..=i64::from(u32::MAX);
     let flags = [
         text("nodes", "NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
-        number("sample", "N", "Only so many nodes, chosen at random", any.clone()),
-        number("per-zone", "N", "Only so many nodes of each zone", any),
+        number("sample", "N", "At most this many nodes, chosen at random", any.clone()),
+        number("per-zone", "N", "At most this many nodes of each zone, chosen at random", any),
         choice("joined", &["take", "ignore"], "What to do with nodes that join during the run"),
-        text("max-parallel", "N|N%", "At most so many nodes at once, or this share of them"),
+        text("max-parallel", "N|N%", "At most this many nodes at once, or this share of them"),
     ];
     flags.map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
 }
@@ -466,7 +448,7 @@ fn plugins() -> [Arg; 5] {
         choice(
             "plugin-permissions",
             &["any", "declared"],
-            "Whether to run plugins that do not say what they need, with all rights of the run [default: any]",
+            "Whether to run plugins that declare no permissions, with all rights of the run [default: any]",
         ),
         repeated("plugin-image", "PLUGIN:IMAGE", "Image of a plugin"),
         show_default_pod_spec(),
@@ -533,7 +515,7 @@ fn run_images() -> [Arg; 10] {
         text("sonobuoy-image", "IMAGE", "Image of aggregator and workers"),
         text("registry", "REGISTRY", "Registry with every image of every plugin and of the e2e tests"),
         text("kit", "FILE", "Kit that was loaded or pushed: use its plugins, version and images"),
-        text("image-pull-policy", "POLICY", "Pull policy of our own images and the built-in plugins"),
+        text("image-pull-policy", "POLICY", "Pull policy of Sonobuoy's image and of the built-in plugins"),
         switch("force-image-pull-policy", "Use that policy for all plugins"),
         text(
             "image-pull-secret",
@@ -565,12 +547,12 @@ fn the_run(creates: bool) -> [Arg; 18] {
         choice(
             "identity",
             &Identity::WORDS,
-            "How workers prove who they are: each with a certificate of its own, or all of a plugin with one [default: auto]",
+            "How workers authenticate: with one certificate per worker, or one per plugin [default: auto]",
         ),
         choice(
             "harden",
             &["on", "off"],
-            "Make the aggregator's pod survive restarts, with limited resources and few privileges, and give plugins accounts of their own; off creates the original's objects",
+            "Make the aggregator's pod survive restarts, limit its resources and privileges, and give each plugin a separate account; off creates the original's objects",
         )
         .default_value(harden),
         redact,
@@ -671,21 +653,20 @@ fn form() -> Arg {
 }
 
 fn estimate() -> Arg {
-    let help = "Archive of an earlier run, from which the board estimates how long the tests will take";
+    let help = "Archive of an earlier run, from which the board estimates the remaining time of the tests";
     text("estimate-from", "ARCHIVE", help)
 }
 
 fn redaction() -> [Arg; 2] {
     [
-        text("redact", "FILE", "Rules (YAML) for what else to hide in the snapshot")
+        text("redact", "FILE", "Rules (YAML) for further redaction of the snapshot")
             .conflicts_with("no-redact"),
         switch("no-redact", "Do not hide secrets in the snapshot"),
     ]
 }
 
 fn color() -> Arg {
-    choice("color", &["auto", "always", "never"], "Whether the report for people has colours")
-        .default_value("auto")
+    choice("color", &["auto", "always", "never"], "Whether the text report has colours").default_value("auto")
 }
 
 fn min_success() -> Arg {
@@ -812,14 +793,10 @@ fn status() -> Command {
         ])
         .args(cluster())
         .args(clusters())
-        .after_help(
-            "\
-Examples:
-  Watch a run until it is over:
-    sonobuoy status --watch
-  Print the whole status once:
-    sonobuoy status --json",
-        )
+        .after_help(examples(&[
+            ("Watch a run until it is over", "sonobuoy status --watch"),
+            ("Print the whole status once", "sonobuoy status --json"),
+        ]))
 }
 
 fn retrieve() -> Command {
@@ -837,14 +814,10 @@ fn retrieve() -> Command {
         ])
         .args(cluster())
         .args(clusters())
-        .after_help(
-            "\
-Examples:
-  Fetch the archive; its name is printed:
-    sonobuoy retrieve
-  Look at what has arrived so far:
-    sonobuoy retrieve --partial",
-        )
+        .after_help(examples(&[
+            ("Fetch the archive; its name is printed", "sonobuoy retrieve"),
+            ("Look at what has arrived so far", "sonobuoy retrieve --partial"),
+        ]))
 }
 
 fn verify() -> Command {
@@ -855,7 +828,7 @@ fn verify() -> Command {
             "FILE",
             "Certificate of the run's authority (PEM) [default: the one that `run` has kept]",
         ),
-        switch("digest-only", "Check size and digest alone, whoever sealed the archive"),
+        switch("digest-only", "Check only size and digest, without the signature"),
     ])
 }
 
@@ -872,12 +845,10 @@ fn certify() -> Command {
                 "Names of tests, one per line: those with [Conformance] must be in the archive",
             ),
         ])
-        .after_help(
-            "\
-Examples:
-  Check a run and write its submission:
-    sonobuoy certify run.tar.gz --product product.yaml -o submission",
-        )
+        .after_help(examples(&[(
+            "Check a run and write its submission",
+            "sonobuoy certify run.tar.gz --product product.yaml -o submission",
+        )]))
 }
 
 fn results() -> Command {
@@ -915,7 +886,7 @@ fn results() -> Command {
             ),
             format(
                 &["text", "json", "junit", "html", "markdown", "csv", "openmetrics"],
-                "What to print: text for people, json, junit, an html page, or markdown; csv of facts; openmetrics for monitoring",
+                "What to print: text, json, junit, an html page, or markdown; csv of facts; openmetrics for monitoring",
             ),
             color(),
             fail_on(),
@@ -927,7 +898,7 @@ fn results() -> Command {
             argument("before", "BEFORE", "The earlier archive, as for `results`").required(true),
             argument("after", "AFTER", "The later archive").required(true),
             text("plugin", "NAME", "Only this plugin").short('p'),
-            format(&FORMATS, "What to print: text for people, json, junit, or an html page"),
+            format(&FORMATS, "What to print: text, json, junit, or an html page"),
             color(),
             choice(
                 "fail-on",
@@ -936,18 +907,7 @@ fn results() -> Command {
             )
             .default_value("never"),
         ]))
-        .after_help(
-            "\
-Examples:
-  Report on the newest archive in this folder:
-    sonobuoy results latest
-  A page to open in a browser:
-    sonobuoy results latest --format html
-  Report on the run in the cluster:
-    sonobuoy results --from-cluster
-  Compare two runs:
-    sonobuoy results diff before.tar.gz after.tar.gz",
-        )
+        .after_help(examples(&[("Report on the newest archive in this folder", "sonobuoy results latest"), ("A page to open in a browser", "sonobuoy results latest --format html"), ("Report on the run in the cluster", "sonobuoy results --from-cluster"), ("Compare two runs", "sonobuoy results diff before.tar.gz after.tar.gz")]))
 }
 
 fn logs() -> Command {
@@ -957,17 +917,12 @@ fn logs() -> Command {
             switch("follow", "Keep printing new lines").short('f'),
             text("plugin", "NAME", "Only this plugin's pods; `sonobuoy` is the aggregator").short('p'),
             text("container", "NAME", "Only containers of this name").short('c'),
-            number("tail", "LINES", "Only the last lines of each log", 0..=i64::MAX),
-            time("since", "SECONDS", "Only lines of this last time (seconds, or a duration such as 10m)"),
-            switch("timestamps", "Begin each line with its time"),
+            number("tail", "LINES", "Only this many lines from the end of each log", 0..=i64::MAX),
+            time("since", "SECONDS", "Only lines newer than this (seconds, or a duration such as 10m)"),
+            switch("timestamps", "Print the time of each line"),
         ])
         .args(cluster())
-        .after_help(
-            "\
-Examples:
-  Follow what a plugin prints:
-    sonobuoy logs -p disk --follow",
-        )
+        .after_help(examples(&[("Follow what a plugin prints", "sonobuoy logs -p disk --follow")]))
 }
 
 fn delete() -> Command {
@@ -981,12 +936,7 @@ fn delete() -> Command {
         .args(waiting("Wait until everything is gone, at most this long (minutes, or a duration such as 90s); an hour without a value", "60"))
         .args(cluster())
         .args(clusters())
-        .after_help(
-            "\
-Examples:
-  Clean up:
-    sonobuoy delete --wait",
-        )
+        .after_help(examples(&[("Clean up", "sonobuoy delete --wait")]))
 }
 
 fn images() -> Command {
@@ -1002,7 +952,7 @@ fn images() -> Command {
                 "List of the tests' images, or archive with the conformance image, instead of asking its registry",
             ),
             unconfined(),
-            switch("dry-run", "Only say what would be done"),
+            switch("dry-run", "Print what would be done, and do nothing"),
         ])
     };
     let platform = |help| text("platform", "OS/ARCH,...", help);
@@ -1011,7 +961,16 @@ fn images() -> Command {
     let custom_registry = |help| text("custom-registry", "REGISTRY", help);
     let everything = "Registry that should have all images";
     command("images", "The container images that plugins need")
-        .after_help([EXECUTES, TRANSFERS].concat())
+        .after_help(format!(
+            "{EXECUTES}\n\n{}",
+            examples(&[
+                (
+                    "Copy what a run needs",
+                    "sonobuoy images push --custom-registry registry.local --kubernetes-version v1.33.1"
+                ),
+                ("Save all of it in one file", "sonobuoy images download --kubernetes-version v1.33.1"),
+            ])
+        ))
         .args_conflicts_with_subcommands(true)
         .args(one("list", "").get_arguments().cloned().collect::<Vec<_>>())
         .args([plugin_env(), form()])
@@ -1093,16 +1052,16 @@ fn sleep(help: &'static str) -> Arg {
 
 fn gather() -> Command {
     let output = || text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o');
-    let sleep = || sleep("Keep running this long after the result is written; negative means for ever");
+    let sleep = || sleep("Keep running this long after the result is written; negative means forever");
     let source = |name, about| {
         command(name, about).args([
-            text("chroot", "DIR", "Where the file system of the node is mounted [default: $CHROOT_DIR or /]"),
+            text("chroot", "DIR", "Where the node's file system is mounted [default: $CHROOT_DIR or /]"),
             output(),
             sleep(),
         ])
     };
     let format = |whole: &'static [&'static str]| {
-        choice("format", whole, "What goes to stdout: everything, or a table of what matters most")
+        choice("format", whole, "What to print: everything, or a table of the most important facts")
             .default_value(whole[0])
     };
     let selection = || {
@@ -1122,16 +1081,16 @@ fn gather() -> Command {
             ),
         ]))
         .subcommand(
-            source("systemd-logs", "The journal, or /var/log and dmesg where there is none")
+            source("systemd-logs", "The journal; on nodes without one, /var/log and dmesg")
                 .args(selection())
                 .args([
-                    text("max-size", "SIZE", "Stop after this much, such as 500M"),
-                    switch("gzip", "Pack the log; the result is then a folder"),
-                    switch("summary", "Put a summary beside the log; the result is then a folder"),
+                    text("max-size", "SIZE", "Maximum size of the log, such as 500M"),
+                    switch("gzip", "Compress the log; the result is then a folder"),
+                    switch("summary", "Add a summary of the log; the result is then a folder"),
                 ]),
         )
         .subcommand(
-            source("log-summary", "Counts of what goes wrong, by unit and kind")
+            source("log-summary", "Counts of problems in the logs, by unit and kind")
                 .arg(format(&["yaml", "table", "csv"]))
                 .args(selection()),
         )

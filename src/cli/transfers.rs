@@ -101,7 +101,7 @@ impl Transfers<'_> {
             let done = layers.values().map(|(_, done)| done).sum();
             tasks.push(Task { name: name.clone(), unit, done, total, ..Task::default() });
         }
-        let hint = "Ctrl-C stops it; the same command then sends only what is missing";
+        let hint = "Ctrl-C stops the transfer; the same command resumes it";
         let footer = vec![hint.into()];
         self.board.show(Scene { title: self.title.clone(), state, tasks, footer, ..Scene::default() })
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::flag::Args;
-use super::image_args::{client, translated, wanted, work};
+use super::images::{client, translated, work};
 use super::{cluster, output, run_args, shown};
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::verify::{self, Availability};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         std::fs::metadata(path).at("cannot read", path)?;
     }
     // The images of `run`, not those of `gen`: a kit without the original's systemd-logs image is complete.
-    let images = translated(wanted(args, true)?.0, args)?;
+    let images = translated(args, true)?;
     if args.on("dry-run") {
         images.iter().for_each(|image| log::info!("would verify {image}"));
         return Ok(());

@@ -1,7 +1,7 @@
 //! Measures a real connection: an aggregator in a pod, and on some nodes a pod that connects to it as a worker does.
 //!
 //! Owns the pods, and the findings from their output or their silence. A pod writes its measurements to its
-//! termination message, which arrives even if the network drops everything. Starts no thread of its own.
+//! termination message, which arrives even if the network drops everything. Starts no thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};

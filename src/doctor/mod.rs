@@ -207,11 +207,16 @@ fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> R
         _ if preflight.makes_namespace => None,
         // An account that may not read a namespace may still use it.
         Err(error) if error.is_forbidden() => Some(subject.namespace),
-        _ => return Err(format!("there is no namespace `{}` to try it in", subject.namespace)),
+        _ => {
+            return Err(format!(
+                "namespace `{}`, in which it would be tried, does not exist",
+                subject.namespace
+            ));
+        }
     };
     let labels = place::labels(subject.object("Namespace", subject.namespace));
     Place::create(client, existing, labels)
-        .map_err(|error| format!("there is no place to try it in: {error}"))
+        .map_err(|error| format!("cannot create a namespace to try it in: {error}"))
 }
 
 #[cfg(test)]

@@ -85,12 +85,6 @@ pub(crate) fn summarise(node: Result<Node>, wanted: &LogQuery) -> (Item, Result<
     }
 }
 
-/// Writes an item as the result.
-pub(crate) fn leave(name: &str, item: &Item, outbox: &Outbox) -> Result<()> {
-    let path = outbox.put(name, text(item)?.as_bytes())?;
-    outbox.done(&path)
-}
-
 /// A result in the `manual` format, with the fields of each item in reading order.
 pub(crate) fn text(item: &Item) -> Result<String> {
     let mut out = String::new();

@@ -78,17 +78,12 @@ pub(crate) enum Failure {
     NotReady(anyhow::Error),
     /// The transfer failed or is incomplete.
     Transfer(anyhow::Error),
-}
-
-/// Why a transfer ended early.
-enum Cut {
-    /// A broken connection; resuming may help.
+    /// The transfer failed with a broken connection; resuming may help.
     Line(String),
-    /// A complete repetition may help.
+    /// The transfer failed; a complete repetition may help.
     Restart(anyhow::Error),
     /// The source rejects the request.
     Refused(String),
-    Final(Failure),
 }
 
 /// Receives the pieces of a stream.
@@ -118,8 +113,12 @@ impl<'a> Retrieval<'a> {
 impl Failure {
     /// The cause.
     pub(crate) fn into_error(self) -> anyhow::Error {
-        let (Self::Unasked(error) | Self::NotReady(error) | Self::Transfer(error)) = self;
-        error
+        match self {
+            Self::Line(why) | Self::Refused(why) => anyhow!(why),
+            Self::Unasked(error) | Self::NotReady(error) | Self::Transfer(error) | Self::Restart(error) => {
+                error
+            }
+        }
     }
 }
 
@@ -129,23 +128,7 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-impl From<Cut> for Failure {
-    fn from(cut: Cut) -> Self {
-        match cut {
-            Cut::Line(why) | Cut::Refused(why) => Self::Transfer(anyhow!(why)),
-            Cut::Restart(error) => Self::Transfer(error),
-            Cut::Final(failure) => failure,
-        }
-    }
-}
-
-impl From<anyhow::Error> for Cut {
-    fn from(error: anyhow::Error) -> Self {
-        Self::Final(error.into())
-    }
-}
-
-impl From<kube::Error> for Cut {
+impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Sink(why) => anyhow!(why).into(),
@@ -167,7 +150,7 @@ impl Retrieval<'_> {
         let pod = match state::find(client, namespace) {
             // The original fails only when it runs the command.
             Ok(pod) => pod.with_context(|| {
-                format!("there is no aggregator in the namespace `{namespace}`: start a run, or name another with -n")
+                format!("namespace `{namespace}` has no aggregator: start a run, or name another namespace with -n")
             })?,
             Err(error) if error.is_passing() && self.service.is_some() => {
                 return self.by_service(&error.to_string(), stop);
@@ -203,11 +186,11 @@ impl Retrieval<'_> {
                     return Err(why.into());
                 }
                 Ok(received) => return Ok(self.settle(received, &self.seals(client, pod))?),
-                Err(Cut::Refused(why)) => return self.by_service(&not_run(&why), stop),
-                Err(Cut::Restart(error)) if attempts.again(false) => {
+                Err(Failure::Refused(why)) => return self.by_service(&not_run(&why), stop),
+                Err(Failure::Restart(error)) if attempts.again(false) => {
                     log::warn!("{error:#}; fetching everything again");
                 }
-                Err(cut) => return Err(cut.into()),
+                Err(failure) => return Err(failure),
             }
         }
     }
@@ -218,7 +201,7 @@ impl Retrieval<'_> {
         client: &kube::Client,
         pod: &str,
         known: Option<&status::Archive>,
-    ) -> Result<Vec<Received>, Cut> {
+    ) -> Result<Vec<Received>, Failure> {
         let cannot_write = "cannot write into";
         let mut spool = temp::file(self.into).at(cannot_write, self.into)?;
         let mut write = |piece: &[u8]| spool.write_all(piece).at(cannot_write, self.into);
@@ -233,11 +216,13 @@ impl Retrieval<'_> {
             };
             Err(match exit.code {
                 0 => return Ok(()),
-                ..0 => Cut::Refused(said),
-                _ if offset > 0 => Cut::Restart(anyhow!("the aggregator cannot resume the transfer: {said}")),
-                _ => Cut::Final(Failure::NotReady(anyhow!(
+                ..0 => Failure::Refused(said),
+                _ if offset > 0 => {
+                    Failure::Restart(anyhow!("the aggregator cannot resume the transfer: {said}"))
+                }
+                _ => Failure::NotReady(anyhow!(
                     "the results are not ready, or the aggregator cannot send them: {said}"
-                ))),
+                )),
             })
         })?;
         spool.rewind().at("cannot read what was written into", self.into)?;
@@ -254,12 +239,12 @@ impl Retrieval<'_> {
     }
 
     /// Unpacks every archive of a tar.
-    fn unpack(&self, tar: impl Read, known: Option<&status::Archive>) -> Result<Vec<Received>, Cut> {
+    fn unpack(&self, tar: impl Read, known: Option<&status::Archive>) -> Result<Vec<Received>, Failure> {
         let mut reader = Reader::new(tar, LIMITS);
         let mut all: Vec<Received> = Vec::new();
         let next = |reader: &mut Reader<_>| match reader.next_entry() {
-            Err(error @ archive::Error::TooLarge(_)) => Err(Cut::from(anyhow::Error::from(error))),
-            entry => entry.map_err(|error| Cut::Restart(error.into())),
+            Err(error @ archive::Error::TooLarge(_)) => Err(Failure::from(anyhow::Error::from(error))),
+            entry => entry.map_err(|error| Failure::Restart(error.into())),
         };
         while let Some(entry) = next(&mut reader)? {
             let sent = String::from_utf8_lossy(&entry.name);
@@ -279,12 +264,14 @@ impl Retrieval<'_> {
             // Stops reading beyond the announced size.
             let content = (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
             pump(content, &mut |piece| file.write(piece).map_err(|error| format!("{error:#}"))).map_err(
-                |cut| match cut {
-                    Cut::Line(why) => Cut::Restart(anyhow!("the archive was damaged in transit: {why}")),
-                    cut => cut,
+                |failure| match failure {
+                    Failure::Line(why) => {
+                        Failure::Restart(anyhow!("the archive was damaged in transit: {why}"))
+                    }
+                    failure => failure,
                 },
             )?;
-            known.map_or(Ok(()), |known| file.verify(known)).map_err(Cut::Restart)?;
+            known.map_or(Ok(()), |known| file.verify(known)).map_err(Failure::Restart)?;
             all.push((name.to_owned(), file));
         }
         Ok(all)
@@ -314,7 +301,7 @@ impl Retrieval<'_> {
         self.resume(stop, archive.size, &mut |piece| file.write(piece), &|offset, sink| {
             let body = source.results("", Some((offset, &archive.sha256)))?;
             match pump(body.take(archive.size - offset), sink)? {
-                count if offset + count < archive.size => Err(Cut::Line("it ended early".into())),
+                count if offset + count < archive.size => Err(Failure::Line("it ended early".into())),
                 _ => Ok(()),
             }
         })?;
@@ -338,8 +325,8 @@ impl Retrieval<'_> {
         stop: &Stop,
         total: u64,
         write: &mut dyn FnMut(&[u8]) -> Result<()>,
-        attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), Cut>,
-    ) -> Result<u64, Cut> {
+        attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), Failure>,
+    ) -> Result<u64, Failure> {
         let mut attempts = Attempts::new(IDLE_LIMIT, stop);
         let mut size = 0;
         loop {
@@ -353,8 +340,8 @@ impl Retrieval<'_> {
             });
             let why = match outcome {
                 Ok(()) => return Ok(size),
-                Err(Cut::Line(why)) => why,
-                Err(cut) => return Err(cut),
+                Err(Failure::Line(why)) => why,
+                Err(failure) => return Err(failure),
             };
             let again = attempts.again(size > before);
             if stop.stopped() {
@@ -362,10 +349,10 @@ impl Retrieval<'_> {
             }
             match again {
                 true => log::warn!("the transfer was cut after {size} bytes, resuming there: {why}"),
-                false if size == 0 => return Err(Cut::Refused(why)),
+                false if size == 0 => return Err(Failure::Refused(why)),
                 false => {
                     let why = anyhow!("the transfer was cut and could not be resumed: {why}");
-                    return Err(Cut::Restart(why));
+                    return Err(Failure::Restart(why));
                 }
             }
         }
@@ -498,7 +485,7 @@ fn not_run(why: &str) -> String {
 }
 
 /// Passes a stream on; returns the number of bytes.
-fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, Cut> {
+fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, Failure> {
     let mut piece = vec![0; 64 << 10];
     let mut size = 0;
     loop {
@@ -508,7 +495,7 @@ fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, Cut> {
                 sink(&piece[..count]).map_err(|why| anyhow!(why))?;
                 size += count as u64;
             }
-            Err(error) => return Err(Cut::Line(error.to_string())),
+            Err(error) => return Err(Failure::Line(error.to_string())),
         }
     }
 }

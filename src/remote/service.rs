@@ -283,7 +283,7 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
         .map(|host| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }))
 }
 
-/// Opens a file that only this user can have written; `None` if there is none.
+/// Opens a file that only this user can have written; `None` if it does not exist.
 fn open(path: &Path) -> Result<Option<impl Read>> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

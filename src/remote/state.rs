@@ -444,9 +444,9 @@ fn read(client: &Client, namespace: &str) -> Result<State> {
     }
     match client.get(&Resource::NAMESPACES, "", namespace) {
         Err(error) if error.is_not_found() => {
-            Err(anyhow!("there is no namespace `{namespace}`; name the namespace of the run with `-n`"))
+            Err(anyhow!("namespace `{namespace}` does not exist; name the namespace of the run with `-n`"))
         }
-        _ => Err(anyhow!("there is no run in namespace `{namespace}`; start one with `sonobuoy run`")),
+        _ => Err(anyhow!("namespace `{namespace}` has no run; start one with `sonobuoy run`")),
     }
 }
 
