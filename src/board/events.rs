@@ -22,14 +22,14 @@ const PARTS: u64 = 20;
 const MAX_PLACES: usize = 5;
 
 /// What has been reported so far.
-pub(super) struct Told {
+pub(super) struct Reported {
     json: bool,
     state: String,
     tasks: HashMap<String, Task>,
     troubles: HashMap<(String, String), usize>,
 }
 
-impl Told {
+impl Reported {
     pub(super) fn new(output: Output) -> Self {
         let json = output == Output::Json;
         Self { json, state: String::new(), tasks: HashMap::new(), troubles: HashMap::new() }
@@ -261,7 +261,7 @@ mod tests {
         Task { name: "p".into(), done, total: 30, failed, over: done == 30, ..Task::default() }
     }
 
-    fn news(told: &mut Told, scene: &Scene, over: bool) -> Vec<String> {
+    fn news(told: &mut Reported, scene: &Scene, over: bool) -> Vec<String> {
         let times =
             scene.tasks.iter().map(|_| Times { took: Some(Duration::from_secs(9)), left: None }).collect();
         told.news(&Shown { scene, elapsed: Duration::from_secs(9), times }, over)
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_line_for_what_is_new_and_nothing_twice() {
-        let mut told = Told::new(Output::Plain);
+        let mut told = Reported::new(Output::Plain);
         let mut check = |task: Task, over: bool, expected: &[&str]| {
             assert_eq!(news(&mut told, &running(vec![task]), over), expected);
         };
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn small_steps_are_told_together_and_the_last_one_always() {
-        let mut told = Told::new(Output::Plain);
+        let mut told = Reported::new(Output::Plain);
         let at = |done| {
             let steps = Steps { unit: Unit::Tests, done, total: 1000, failed: 0 };
             let task = Task {
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn troubles_are_told_again_when_there_are_more_of_them() {
-        let mut told = Told::new(Output::Plain);
+        let mut told = Reported::new(Output::Plain);
         let trouble = |places: &[&str]| Scene {
             troubles: vec![Trouble {
                 task: "p".into(),
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn events_have_the_fields_that_are_promised() {
-        let mut told = Told::new(Output::Json);
+        let mut told = Reported::new(Output::Json);
         let mut scene = running(vec![nodes(30, 1)]);
         scene.tasks[0].steps = Some(Steps { unit: Unit::Steps, done: 4, total: 8, failed: 1 });
         scene.tasks[0].note = "half\nway".into();
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_sign_of_life_says_what_is_at_work() {
-        let told = Told::new(Output::Plain);
+        let told = Reported::new(Output::Plain);
         let scene = running(vec![nodes(28, 1), Task { over: true, ..nodes(1, 0) }]);
         let shown = Shown { scene: &scene, elapsed: Duration::from_secs(60), times: Vec::new() };
         assert_eq!(told.alive(&shown), "still at work after 1:00: p: 28 of 30 nodes done, 1 failed");

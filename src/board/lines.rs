@@ -22,7 +22,7 @@ const MAX_TROUBLE_LINES: usize = 3;
 
 /// The capabilities of a terminal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct Capabilities {
     pub(super) colour: bool,
     pub(super) unicode: bool,
 }
@@ -36,22 +36,22 @@ enum Style {
 }
 
 /// The board for a window of `size`, less a column and a row to avoid wrapping and scrolling.
-pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Look) -> Vec<Line> {
+pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Capabilities) -> Vec<Line> {
     let width = size.columns.saturating_sub(1);
     let rows = size.rows.saturating_sub(1);
     if width == 0 || rows == 0 {
         return Vec::new();
     }
     let scene = shown.scene;
-    let page = Page { width, look };
-    let footer = page.footer(&scene.footer);
+    let terminal = Terminal { width, look };
+    let footer = terminal.footer(&scene.footer);
     let mut head = format!("{}: {}", visible::line(&scene.title), visible::line(&scene.state));
     let _ = write!(head, "  {}", time(shown.elapsed));
-    let mut out = vec![page.line(vec![(Style::Plain, head)])];
+    let mut out = vec![terminal.line(vec![(Style::Plain, head)])];
     let left = rows.saturating_sub(1 + footer.len());
     let (tasks, troubles) = shares(left, scene.tasks.len(), scene.troubles.len());
-    out.extend(page.tasks(shown, tasks));
-    out.extend(page.troubles(&scene.troubles, troubles));
+    out.extend(terminal.tasks(shown, tasks));
+    out.extend(terminal.troubles(&scene.troubles, troubles));
     out.extend(footer);
     // In a window with few rows, the footer matters most.
     let extra = out.len().saturating_sub(rows);
@@ -67,12 +67,12 @@ fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
     (tasks, left - tasks)
 }
 
-struct Page {
+struct Terminal {
     width: usize,
-    look: Look,
+    look: Capabilities,
 }
 
-impl Page {
+impl Terminal {
     /// All parts on one line if they fit, else one line per part.
     fn footer(&self, parts: &[String]) -> Vec<Line> {
         let faint = |text: String| self.line(vec![(Style::Faint, text)]);
@@ -269,11 +269,11 @@ impl Unit {
     }
 }
 
-/// A trouble and its places, naming at most `most` of them.
-pub(crate) fn sentence(trouble: &Trouble, most: usize) -> String {
-    let mut places = trouble.places.iter().take(most).cloned().collect::<Vec<_>>().join(", ");
-    if trouble.places.len() > most {
-        let _ = write!(places, " and {} more", trouble.places.len() - most);
+/// A trouble and its places, naming at most `max` of them.
+pub(crate) fn sentence(trouble: &Trouble, max: usize) -> String {
+    let mut places = trouble.places.iter().take(max).cloned().collect::<Vec<_>>().join(", ");
+    if trouble.places.len() > max {
+        let _ = write!(places, " and {} more", trouble.places.len() - max);
     }
     let text = match places.as_str() {
         "" => format!("{}: {}", trouble.task, trouble.cause),
@@ -334,12 +334,12 @@ fn columns(text: &str) -> usize {
 }
 
 /// Text wrapped into indented lines; the last line may be too long.
-fn broken(text: &str, width: usize, most: usize) -> Vec<String> {
+fn broken(text: &str, width: usize, max: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         let count = lines.len();
         match lines.last_mut() {
-            Some(line) if count == most || columns(line) + 1 + columns(word) <= width => {
+            Some(line) if count == max || columns(line) + 1 + columns(word) <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -376,13 +376,13 @@ mod tests {
     use super::super::Scene;
     use super::*;
 
-    const ASCII: Look = Look { colour: false, unicode: false };
+    const ASCII: Capabilities = Capabilities { colour: false, unicode: false };
 
     fn task(name: &str, done: u64, total: u64, failed: u64) -> Task {
         Task { name: name.into(), done, total, failed, over: done == total, ..Task::default() }
     }
 
-    fn drawn(scene: &Scene, columns: usize, rows: usize, look: Look) -> Vec<Line> {
+    fn drawn(scene: &Scene, columns: usize, rows: usize, look: Capabilities) -> Vec<Line> {
         let took = Some(Duration::from_secs(72));
         let times = scene.tasks.iter().map(|_| Times { took, left: None }).collect();
         let shown = Shown { scene, elapsed: Duration::from_secs(3_723), times };
@@ -490,7 +490,7 @@ mod tests {
         crowd.troubles[0].cause = "日本語 🦀 wide\nand \u{1b}[2J evil".repeat(9);
         for columns in (1..12).chain((12..220).step_by(13)) {
             for rows in [1, 2, 3, 5, 24, 60] {
-                for look in [ASCII, Look { colour: true, unicode: true }] {
+                for look in [ASCII, Capabilities { colour: true, unicode: true }] {
                     for scene in [&scene(), &crowd] {
                         let lines = drawn(scene, columns, rows, look);
                         assert!(lines.len() < rows.max(1), "{} lines in {rows} rows", lines.len());

@@ -219,7 +219,8 @@ impl Board {
 
     /// Reports news, as often as permitted, until the work is over.
     fn run(&self, output: Output, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
-        let mut teller = Teller { output, say, told: events::Told::new(output), news: None, seconds: 0 };
+        let mut reporter =
+            Reporter { output, say, reported: events::Reported::new(output), news: None, seconds: 0 };
         loop {
             let over = self.stop.wait(live::INTERVAL);
             let mut shared = self.lock();
@@ -227,7 +228,7 @@ impl Board {
             let changed = std::mem::take(&mut shared.changed);
             let shown = shared.shown(&scene);
             drop(shared);
-            let told = teller.tell(&shown, changed, over);
+            let told = reporter.tell(&shown, changed, over);
             match told {
                 Ok(true) => {}
                 // Not due yet: the change is reported at the next interval.
@@ -295,27 +296,32 @@ impl Task {
     }
 }
 
-struct Teller<'a> {
+struct Reporter<'a> {
     output: Output,
     say: &'a (dyn Fn(&str) -> Result<()> + Sync),
-    told: events::Told,
+    reported: events::Reported,
     /// When news was last reported.
     news: Option<Instant>,
     seconds: u64,
 }
 
-impl Teller<'_> {
+impl Reporter<'_> {
     /// Reports news; false if reporting has to wait.
     fn tell(&mut self, shown: &Shown<'_>, changed: bool, over: bool) -> Result<bool> {
         if self.output == Output::Board {
             let seconds = shown.elapsed.as_secs();
             if over {
                 live::draw(Vec::new());
-                return self.told.closing(shown).iter().try_for_each(|line| (self.say)(line)).map(|()| true);
+                return self
+                    .reported
+                    .closing(shown)
+                    .iter()
+                    .try_for_each(|line| (self.say)(line))
+                    .map(|()| true);
             }
             if changed || seconds != self.seconds {
                 self.seconds = seconds;
-                live::draw(lines::lines(shown, live::size(), lines::Look::here()));
+                live::draw(lines::lines(shown, live::size(), lines::Capabilities::here()));
             }
             return Ok(true);
         }
@@ -325,7 +331,7 @@ impl Teller<'_> {
             return Ok(true);
         }
         if self.output != Output::Quiet && ((changed && quiet >= MERGE_INTERVAL) || over) {
-            let new = self.told.news(shown, over);
+            let new = self.reported.news(shown, over);
             if !new.is_empty() {
                 self.news = Some(Instant::now());
             }
@@ -333,7 +339,7 @@ impl Teller<'_> {
         }
         if quiet >= SILENCE && self.news.is_some() {
             self.news = Some(Instant::now());
-            return (self.say)(&self.told.alive(shown)).map(|()| true);
+            return (self.say)(&self.reported.alive(shown)).map(|()| true);
         }
         Ok(!changed)
     }
@@ -374,7 +380,7 @@ pub(crate) fn possible() -> bool {
     live::possible()
 }
 
-impl lines::Look {
+impl lines::Capabilities {
     /// The capabilities of this terminal.
     fn here() -> Self {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -406,11 +412,11 @@ mod tests {
             say.lock().unwrap().push(line.to_owned());
             Ok(())
         };
-        let told = events::Told::new(Output::Quiet);
-        let mut teller = Teller { output: Output::Quiet, say: &tell, told, news: None, seconds: 0 };
+        let reported = events::Reported::new(Output::Quiet);
+        let mut reporter = Reporter { output: Output::Quiet, say: &tell, reported, news: None, seconds: 0 };
         let shown = Shown { scene: &scene, elapsed: SILENCE, times: vec![Times::default()] };
-        teller.news = Instant::now().checked_sub(SILENCE);
-        teller.tell(&shown, true, false).unwrap();
+        reporter.news = Instant::now().checked_sub(SILENCE);
+        reporter.tell(&shown, true, false).unwrap();
         assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
     }
 

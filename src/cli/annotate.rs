@@ -10,7 +10,7 @@ use crate::report::{Report, write_markdown};
 use base::at::At as _;
 
 /// Maximum annotations per level; GitHub shows no more for a step.
-const MOST: usize = 10;
+const MAX_ANNOTATIONS: usize = 10;
 
 /// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
 pub(super) fn is_on(args: Args) -> bool {
@@ -27,7 +27,7 @@ pub(super) fn annotate(args: Args, report: &Report<'_>) {
         return;
     }
     for (level, causes) in [("error", &report.causes), ("warning", &report.unknown_causes)] {
-        for cause in causes.iter().take(MOST) {
+        for cause in causes.iter().take(MAX_ANNOTATIONS) {
             let title = format!("{} × {}", cause.count, cause.plugins.join(", "));
             let mut text = format!("{} ({})", cause.headline().0, cause.extent());
             cause.names.iter().for_each(|name| text.push_str(&format!("\n{}", plain(name))));

@@ -74,7 +74,7 @@ pub(crate) fn complete(call: &OsStr, words: &[OsString]) -> ExitCode {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (word, before) =
         words.split_last().map_or(("", &words[..]), |(word, before)| (word.as_str(), before));
-    let mut answer = Answer { text: String::new(), word, described: call == CALL, end: NOTHING };
+    let mut answer = Answer { text: String::new(), word, kept: "", described: call == CALL, end: NOTHING };
     candidates(&table::shown(), before, &mut answer);
     answer.text.push_str(answer.end);
     // A closed output is not an error here.
@@ -86,16 +86,18 @@ struct Answer<'w> {
     text: String,
     /// The existing text, which every candidate starts with, ignoring case.
     word: &'w str,
+    /// The part of the word that every candidate repeats.
+    kept: &'w str,
     described: bool,
     /// The directive on the last line.
     end: &'static str,
 }
 
 impl Answer<'_> {
-    fn offer(&mut self, parts: [&str; 2], about: &str) {
+    fn offer(&mut self, candidate: &str, about: &str) {
         let start = self.text.len();
-        self.text.push_str(parts[0]);
-        self.text.push_str(parts[1]);
+        self.text.push_str(self.kept);
+        self.text.push_str(candidate);
         let begun = self.text.get(start..start + self.word.len());
         if !begun.is_some_and(|begun| begun.eq_ignore_ascii_case(self.word)) {
             return self.text.truncate(start);
@@ -106,6 +108,12 @@ impl Answer<'_> {
             self.text.push_str(about);
         }
         self.text.push('\n');
+    }
+
+    /// Offers names that need no quoting and are safe on a terminal.
+    fn offer_safe(&mut self, names: impl IntoIterator<Item = String>, about: &str) {
+        let is_safe = |name: &String| name.chars().all(|c| c.is_alphanumeric() || "._-:+@/".contains(c));
+        names.into_iter().filter(is_safe).for_each(|name| self.offer(&name, about));
     }
 }
 
@@ -137,24 +145,22 @@ fn candidates(table: &Command, before: &[String], answer: &mut Answer) {
     }
     let word = answer.word;
     if let Some(flag) = awaiting {
-        return values(command, flag, "", answer);
+        return values(command, flag, answer);
     }
     if !flags_are_over && word.starts_with('-') {
         match usage::flag(table, command, word) {
             Some((flag, Some(at))) => {
-                let (begun, value) = word.split_at(at);
-                answer.word = value;
                 // Shells treat all of `-xVALUE` as one word, but of `--x=VALUE` only the value.
-                let kept = if begun.ends_with('=') {
-                    ""
-                } else {
-                    answer.word = word;
-                    begun
-                };
-                return values(command, flag, kept, answer);
+                match word.split_at(at) {
+                    (begun, value) if begun.ends_with('=') => answer.word = value,
+                    (begun, _) => answer.kept = begun,
+                }
+                return values(command, flag, answer);
             }
-            Some((flag, None)) if !word.starts_with("--") && has(command, flag) => {
-                answer.offer([word, ""], &help(flag));
+            Some((flag, None))
+                if !word.starts_with("--") && command.get_arguments().any(|own| own == flag) =>
+            {
+                answer.offer(word, &help(flag));
             }
             _ => {}
         }
@@ -167,7 +173,7 @@ fn candidates(table: &Command, before: &[String], answer: &mut Answer) {
         commands(command, answer);
     }
     match command.get_positionals().nth(arguments) {
-        Some(argument) => values(command, argument, "", answer),
+        Some(argument) => values(command, argument, answer),
         // With no other candidates for an empty word, flags are offered.
         None if word.is_empty() && answer.text.is_empty() && !flags_are_over => flags(command, answer),
         None => {}
@@ -176,75 +182,63 @@ fn candidates(table: &Command, before: &[String], answer: &mut Answer) {
 
 fn commands(command: &Command, answer: &mut Answer) {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-        answer
-            .offer([inner.get_name(), ""], &inner.get_about().map_or_else(String::new, ToString::to_string));
+        answer.offer(inner.get_name(), &inner.get_about().map_or_else(String::new, ToString::to_string));
     }
 }
 
 fn flags(command: &Command, answer: &mut Answer) {
     for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
         if let Some(long) = flag.get_long() {
-            answer.offer(["--", long], &help(flag));
+            answer.offer(&format!("--{long}"), &help(flag));
         }
     }
-}
-
-fn has(command: &Command, flag: &Arg) -> bool {
-    command.get_arguments().any(|own| own.get_id() == flag.get_id())
 }
 
 fn help(flag: &Arg) -> String {
     flag.get_help().map_or_else(String::new, ToString::to_string)
 }
 
-/// Values of a flag or argument, each prefixed with the part of the word to be `kept`.
-fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
+/// Values of a flag or argument.
+fn values(command: &Command, arg: &Arg, answer: &mut Answer) {
     let id = arg.get_id().as_str();
     let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
-    let comma = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some());
-    let kept = comma.map_or(kept, |comma| &answer.word[..=comma]);
+    if let Some(comma) = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some()) {
+        answer.kept = &answer.word[..=comma];
+    }
     if !arg.get_action().takes_values() {
         // Switches take no separate value, so this is `--switch=`.
-        answer.offer([kept, "true"], "");
-        answer.offer([kept, "false"], "");
-        return;
+        return ["true", "false"].iter().for_each(|value| answer.offer(value, ""));
     }
     let only = arg.get_possible_values();
     for value in &only {
         let mode = Mode::named(value.get_name()).filter(|_| id == "mode");
         let about = mode.and_then(|mode| mode.description.split(". ").next()).unwrap_or_default();
-        answer.offer([kept, value.get_name()], about);
+        answer.offer(value.get_name(), about);
     }
     for (flag, its, words) in USUAL_VALUES {
         if only.is_empty() && *flag == id && (its.is_empty() || *its == command.get_name()) {
-            words.iter().for_each(|word| answer.offer([kept, word], ""));
+            words.iter().for_each(|word| answer.offer(word, ""));
         }
     }
-    let installed = arg.is_positional() && id == "name";
     if id == "plugin" {
-        builtin::names().for_each(|plugin| answer.offer([kept, plugin], "built-in plugin"));
+        builtin::names().for_each(|plugin| answer.offer(plugin, "built-in plugin"));
         if name == "NAME" {
-            answer.offer([kept, RESERVED], "the run itself");
+            answer.offer(RESERVED, "the run itself");
         }
     }
-    if id == "plugin" || installed {
-        for plugin in Installed::names(&sys::variable) {
-            // Only names that need no quoting and are safe on a terminal.
-            if plugin.chars().all(|c| c.is_alphanumeric() || "._-:+".contains(c)) {
-                answer.offer([kept, &plugin], "installed plugin");
-            }
-        }
+    if id == "plugin" || id == "name" && arg.is_positional() {
+        answer.offer_safe(Installed::names(&sys::variable), "installed plugin");
     }
     match id {
-        "context" => offer_safe(Config::contexts(&Options::default()), kept, answer),
-        "namespace" | "dns-namespace" => offer_safe(namespaces().unwrap_or_default(), kept, answer),
+        "context" => answer.offer_safe(Config::contexts(&Options::default()), ""),
+        "namespace" | "dns-namespace" => answer.offer_safe(namespaces().unwrap_or_default(), ""),
         _ if ["ARCHIVE", "BEFORE", "AFTER"].contains(&name) => {
-            answer.offer([kept, "latest"], "the newest archive of this folder");
+            answer.offer("latest", "the newest archive of this folder");
             let files = std::fs::read_dir(".").into_iter().flatten().flatten();
             let files = files.filter_map(|file| file.file_name().into_string().ok());
             let mut files: Vec<_> = files.filter(|name| layout::run_of_archive(name).is_some()).collect();
             files.sort_unstable_by(|a, b| b.cmp(a));
-            offer_safe(files, kept, answer);
+            answer.offer_safe(files, "");
         }
         _ => {}
     }
@@ -253,12 +247,6 @@ fn values(command: &Command, arg: &Arg, kept: &str, answer: &mut Answer) {
         "FILE" | "ARCHIVE" | "BEFORE" | "AFTER" | "SOURCE" | "PLUGIN" | "NAME,..." => FILES,
         _ => NOTHING,
     };
-}
-
-/// Offers names that need no quoting and are safe on a terminal.
-fn offer_safe(names: Vec<String>, kept: &str, answer: &mut Answer) {
-    let is_safe = |name: &&String| name.chars().all(|c| c.is_alphanumeric() || "._-:+@/".contains(c));
-    names.iter().filter(is_safe).for_each(|name| answer.offer([kept, name], ""));
 }
 
 fn namespaces() -> Option<Vec<String>> {

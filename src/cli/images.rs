@@ -5,6 +5,7 @@
 //! to run a conformance image that docker has or that cannot be run here.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ use base::{sys, temp, yaml};
 
 /// Larger than any list of images.
 const MAX_LIST_BYTES: u64 = 1 << 20;
-/// The name of the own image's archive in a release kit.
+/// The name of the archive with Sonobuoy's image in a release kit.
 const OWN_ARCHIVE: &str = "sonobuoy-image.tar";
 /// The default file with the locations of test images.
 const REGISTRIES: &str = "registries.yaml";
@@ -102,17 +103,14 @@ fn push(args: Args) -> Result<()> {
         });
     };
     let stored = oci::read_archive(archive, &local.store)?;
-    let mut targets: Vec<(String, &Stored)> = Vec::new();
+    let mut targets = BTreeMap::<String, &Stored>::new();
     for image in &stored {
         let target = target(&image.name.to_string());
-        match targets.iter().find(|(known, _)| *known == target) {
-            Some((_, other)) if other.root != image.root => {
-                bail!("`{}` and `{}` would both be `{target}`", other.name, image.name)
-            }
-            Some(_) => {}
-            None => targets.push((target, image)),
+        if let Some(other) = targets.insert(target.clone(), image).filter(|other| other.root != image.root) {
+            bail!("`{}` and `{}` would both be `{target}`", other.name, image.name);
         }
     }
+    let targets: Vec<_> = targets.into_iter().collect();
     let describe = |(target, image): &(String, &Stored)| format!("{} to {target}", image.name);
     each(args, "push", &targets, describe, |(target, image), transfers| {
         local.push(image, target, transfers)
@@ -210,7 +208,7 @@ fn ask(local: &Local, conformance: &str, unconfined: bool) -> Result<Lists> {
     Lists::ask(&Tests::of_stored(&local.store, image, unconfined)?, &[])
 }
 
-/// The own image, which is in no registry: from the given archive, or from that of the program's release kit.
+/// Sonobuoy's image, which is in no registry: from the given archive, or from that in the release kit of this program.
 fn own_image(args: Args, store: &Store) -> Result<Vec<Stored>> {
     const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make image` builds it as target/sonobuoy-image.tar, \
                           and the kit of `make kit` contains it";
@@ -249,7 +247,7 @@ fn inspect(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether the image is the own one, which is built or loaded and never pulled.
+/// Whether the image is Sonobuoy's, which is built or loaded and never pulled.
 fn in_no_registry(image: &str) -> bool {
     let local = remedies::is_local_image(image);
     if local {
@@ -272,8 +270,8 @@ impl Lists {
     }
 }
 
-/// The requested images, with the lists of a kit. With the default of `run`, a built-in plugin can be the variant
-/// that needs only the own image.
+/// The requested images, with the lists of a kit. With `own_images`, a built-in plugin is the variant that needs only
+/// Sonobuoy's image, as in `run`.
 fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
     let run = config::Run::standard();
     let mut wanted = PluginImages::new(&run.worker_image);
@@ -291,7 +289,7 @@ fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
             }
             kit.built_in.extend(found.built_in.then(|| name.clone()));
             kit.plugins.insert(name, found.definition.to_yaml());
-            wanted.add(found, &run.worker_image, || run_args::kubernetes_version(args))?;
+            wanted.add(found, &run.worker_image, || run_args::kubernetes_version(args, false))?;
         }
     }
     if let Some(conformance) = wanted.conformance() {

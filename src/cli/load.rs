@@ -1,4 +1,4 @@
-//! `run --load`: loads our image into the nodes of a cluster that no registry serves.
+//! `run --load`: loads Sonobuoy's image into the nodes of a cluster without a registry for it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

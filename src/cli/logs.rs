@@ -32,7 +32,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } el
 
 /// The container of a log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Source {
+struct Container {
     namespace: String,
     pod: String,
     container: String,
@@ -80,7 +80,7 @@ fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_
     }
     let mut printer = Printer::default();
     let (mut read, mut failed) = (0, 0);
-    for source in pods.iter().flat_map(sources).filter(|source| asked.has(source)) {
+    for source in pods.iter().flat_map(containers).filter(|source| asked.has(source)) {
         match client.stream(&asked.request(&source), Some(SILENCE_TIMEOUT)) {
             Ok(body) => {
                 read += 1;
@@ -124,7 +124,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
                     return Err(error.into());
                 }
             };
-            for source in sources(&pod).into_iter().filter(|source| asked.has(source)) {
+            for source in containers(&pod).into_iter().filter(|source| asked.has(source)) {
                 let instance = instance(&pod, &source.container);
                 if let Some(reading) = followed.begin(&source, instance) {
                     let sender = sender.clone();
@@ -148,7 +148,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
 #[derive(Default)]
 struct Followed {
     /// The last known start of each container; `None` before the first.
-    known: BTreeMap<Source, Option<String>>,
+    known: BTreeMap<Container, Option<String>>,
     /// The reference count minus one is the number of logs being read.
     reading: Arc<()>,
     left_out: u64,
@@ -160,7 +160,7 @@ struct Followed {
 impl Followed {
     /// A guard to hold while the log of this start of a container is read; `None` if it must not be read: it is being
     /// read already, has not begun, or exceeds the limit.
-    fn begin(&mut self, source: &Source, instance: Option<String>) -> Option<Arc<()>> {
+    fn begin(&mut self, source: &Container, instance: Option<String>) -> Option<Arc<()>> {
         let is_known = self.known.contains_key(source);
         if is_known && (instance.is_none() || self.known[source] == instance) {
             return None;
@@ -180,7 +180,7 @@ impl Followed {
     /// Handles other events of pods: forgets the containers of deleted ones.
     fn learn(&mut self, event: &Event) {
         match event {
-            Event::Deleted(pod) => sources(pod).iter().for_each(|source| drop(self.known.remove(source))),
+            Event::Deleted(pod) => containers(pod).iter().for_each(|source| drop(self.known.remove(source))),
             Event::Synced => self.synced = true,
             _ => {}
         }
@@ -199,7 +199,12 @@ impl Followed {
 }
 
 /// Reads one log to its end, and resumes it after interruptions.
-fn read_along(client: &Client, source: &Source, asked: &Asked<'_>, sender: &SyncSender<(Source, Vec<u8>)>) {
+fn read_along(
+    client: &Client,
+    source: &Container,
+    asked: &Asked<'_>,
+    sender: &SyncSender<(Container, Vec<u8>)>,
+) {
     let mut attempts = Attempts::new(u32::MAX, client.stop());
     let mut heard: Option<Instant> = None;
     loop {
@@ -232,7 +237,7 @@ fn read_along(client: &Client, source: &Source, asked: &Asked<'_>, sender: &Sync
     }
 }
 
-fn print_lines(receiver: &Receiver<(Source, Vec<u8>)>) -> anyhow::Result<()> {
+fn print_lines(receiver: &Receiver<(Container, Vec<u8>)>) -> anyhow::Result<()> {
     let mut printer = Printer::default();
     for (source, line) in receiver {
         printer.line(&source, &line)?;
@@ -255,7 +260,7 @@ fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result
 /// Standard output with a header whenever the source changes.
 struct Printer {
     out: std::io::BufWriter<Box<dyn Write>>,
-    last: Option<Source>,
+    last: Option<Container>,
     /// Whether the last line is complete.
     whole: bool,
 }
@@ -267,7 +272,7 @@ impl Default for Printer {
 }
 
 impl Printer {
-    fn line(&mut self, source: &Source, line: &[u8]) -> anyhow::Result<()> {
+    fn line(&mut self, source: &Container, line: &[u8]) -> anyhow::Result<()> {
         if self.last.as_ref() != Some(source) {
             self.break_line()?;
             writeln!(self.out, "{source}")?;
@@ -297,16 +302,16 @@ impl Printer {
 }
 
 impl Asked<'_> {
-    fn has(&self, source: &Source) -> bool {
+    fn has(&self, source: &Container) -> bool {
         self.container.is_none_or(|name| source.container == name)
     }
 
-    fn request(&self, source: &Source) -> Request {
+    fn request(&self, source: &Container) -> Request {
         self.query.iter().fold(source.request(), |request, (key, value)| request.query(*key, value))
     }
 }
 
-impl Source {
+impl Container {
     /// The source in messages.
     fn path(&self) -> String {
         format!("{}/{}/{}", self.namespace, self.pod, self.container)
@@ -319,7 +324,7 @@ impl Source {
     }
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for Container {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { namespace, pod, container } = self;
         let text = format!("namespace=\"{namespace}\" pod=\"{pod}\" container=\"{container}\"");
@@ -328,11 +333,11 @@ impl std::fmt::Display for Source {
 }
 
 /// The containers of a pod, in the order of its spec.
-fn sources(pod: &Value) -> Vec<Source> {
+fn containers(pod: &Value) -> Vec<Container> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     containers
-        .map(|container| Source {
+        .map(|container| Container {
             namespace: text(&pod["metadata"]["namespace"]),
             pod: text(&pod["metadata"]["name"]),
             container: text(&container["name"]),
@@ -364,7 +369,7 @@ mod tests {
     #[test]
     fn no_more_logs_are_followed_than_the_limit() {
         let source =
-            |number| Source { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
+            |number| Container { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
         let start = |name: &str| Some(name.to_owned());
         let mut followed = Followed::default();
         assert!(followed.begin(&source(0), None).is_none(), "it has not begun");

@@ -1,13 +1,15 @@
 //! `sonobuoy modes`: the values of `--mode`.
 
-use std::fmt::Write as _;
-
 use super::flag::Args;
 use super::{form, output};
-use crate::plugin::mode::{MODES, Mode};
+use crate::plugin::mode::MODES;
+use base::Joined as _;
 
 /// Maximum length of a line unless full output is requested.
 const MAX_LINE_BYTES: usize = 200;
+
+/// Labels of the details of a mode, in the order of the columns.
+const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_PARALLEL"];
 
 /// Prints all modes, by name.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
@@ -15,32 +17,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         [mode.name, mode.description, mode.focus, &mode.skip(), if mode.parallel { "true" } else { "false" }]
             .map(str::to_owned)
     });
+    let rows: Vec<_> = rows.collect();
     let head = ["name", "description", "focus", "skip", "parallel"];
-    if let Some(text) = form::table(args, head, &rows.collect::<Vec<_>>()) {
-        output::print(&text)?;
-        return Ok(0);
-    }
-    let whole = args.on("verbose");
-    let mut text = String::new();
-    for (index, mode) in MODES.iter().enumerate() {
-        if index > 0 {
-            text.push('\n');
+    let text = form::table(args, head, &rows).unwrap_or_else(|| {
+        let about = |row: &[String; 5]| -> String {
+            LABELS.iter().zip(row).map(|(label, cell)| cut(format!("{label}: {cell}"), args)).collect()
+        };
+        rows.iter().map(about).joined("\n")
+    });
+    output::print(&text).map(|()| 0)
+}
+
+fn cut(line: String, args: Args) -> String {
+    // All lines are ASCII, as the test of the golden file proves.
+    match line.get(..MAX_LINE_BYTES) {
+        Some(cut) if line.len() > MAX_LINE_BYTES && !args.on("verbose") => {
+            format!("{cut}... (truncated) ...\n")
         }
-        let Mode { name, description, focus, parallel, .. } = mode;
-        let skip = mode.skip();
-        let about = format!(
-            "Mode: {name}\nDescription: {description}\nE2E_FOCUS: {focus}\nE2E_SKIP: {skip}\nE2E_PARALLEL: {parallel}"
-        );
-        for line in about.lines() {
-            // All lines are ASCII, as the test of the golden file proves.
-            match line.get(..MAX_LINE_BYTES) {
-                Some(cut) if !whole && line.len() > MAX_LINE_BYTES => {
-                    writeln!(text, "{cut}... (truncated) ...")?;
-                }
-                _ => writeln!(text, "{line}")?,
-            }
-        }
+        _ => line + "\n",
     }
-    output::print(&text)?;
-    Ok(0)
 }

@@ -37,23 +37,12 @@ fn list(args: Args, installed: &Installed) -> Result<String> {
             }
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let config = &definition.config;
-        let file = path.display().to_string();
-        rows.push([
-            stem.to_string(),
-            definition.name().into(),
-            config.driver.name().into(),
-            file,
-            config.source_url.clone(),
-            config.description.clone(),
-        ]);
+        let (name, file, config) = (definition.name(), path.display().to_string(), &definition.config);
+        let (source, description) = (&config.source_url, &config.description);
         blocks.push(format!(
-            "Run as: {stem}\nFilename: {}\nPlugin name (in aggregator): {}\nSource URL: {}\nDescription: {}\n",
-            path.display(),
-            definition.name(),
-            definition.config.source_url,
-            definition.config.description,
+            "Run as: {stem}\nFilename: {file}\nPlugin name (in aggregator): {name}\nSource URL: {source}\nDescription: {description}\n",
         ));
+        rows.push([&*stem, name, config.driver.name(), &file, source, description].map(str::to_owned));
     }
     let head = ["name", "plugin", "driver", "file", "source", "description"];
     Ok(form::table(args, head, &rows).unwrap_or_else(|| blocks.join("---\n")))

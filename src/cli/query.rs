@@ -10,6 +10,7 @@ use super::flag::Args;
 use super::{cluster, output, run_args, shown};
 use crate::query::{self, Query, Redactor, Trouble};
 use crate::{config, layout};
+use base::Joined as _;
 use base::at::At as _;
 use base::json::json;
 
@@ -71,12 +72,13 @@ fn tell(errors: &[Trouble]) {
         errors.iter().partition(|trouble| trouble.error.contains(": 403)"));
     let kinds: BTreeSet<&str> = forbidden.iter().map(|trouble| trouble.queryobj.as_str()).collect();
     if !kinds.is_empty() {
-        let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-        log::warn!("not collected, for lack of rights: {kinds}");
+        log::warn!("not collected, for lack of rights: {}", kinds.into_iter().joined(", "));
     }
     let mut reasons: BTreeMap<(&str, &str), Vec<&Trouble>> = BTreeMap::new();
     for trouble in others {
-        reasons.entry((&trouble.queryobj, reason(&trouble.error))).or_default().push(trouble);
+        // API errors that differ only in the object have the same first line.
+        let reason = trouble.error.lines().next().unwrap_or_default();
+        reasons.entry((&trouble.queryobj, reason)).or_default().push(trouble);
     }
     for ((queryobj, reason), troubles) in reasons {
         let more = match troubles.len() {
@@ -85,9 +87,4 @@ fn tell(errors: &[Trouble]) {
         };
         log::warn!("not collected: {queryobj}{more}: {reason}");
     }
-}
-
-/// The reason without the object: API errors that differ only in the object end alike.
-fn reason(error: &str) -> &str {
-    error.lines().next().unwrap_or_default()
 }

@@ -287,7 +287,7 @@ fn warn_of_idle_flags(args: Args) {
             idle.extend(named(OF_TESTS));
         }
         if !idle.is_empty() {
-            log::warn!("these flags do nothing with --local, which uses no cluster: {}", idle.join(", "));
+            log::warn!("--local uses no cluster, so these flags do nothing: {}", idle.join(", "));
         }
         return;
     }

@@ -120,12 +120,9 @@ impl<'m> RunArgs<'m> {
             !creates || !args.given("namespace") || args.text("namespace").or(args.text("file")).is_some(),
             cluster::NO_NAMESPACE
         );
-        let mut config = configuration(args)?;
-        if let Some(name) = sys::variable(cluster::NAMESPACE) {
-            config.namespace = name;
-        }
         let standard = json!(config::Run::standard());
         let file = args.indices_of("config").into_iter().flatten().max();
+        let mut overlays = Vec::new();
         for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
             let value = match (args.try_get_one::<bool>(id), args.try_get_one::<i64>(id), args.text(id)) {
                 (Ok(Some(on)), ..) => json!(on),
@@ -141,7 +138,13 @@ impl<'m> RunArgs<'m> {
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
                 )));
             }
-            let document = path.rsplit('/').fold(value, |value, key| json!({key: value}));
+            overlays.push((id, path.rsplit('/').fold(value, |value, key| json!({key: value}))));
+        }
+        let mut config = configuration(args)?;
+        if let Some(name) = sys::variable(cluster::NAMESPACE) {
+            config.namespace = name;
+        }
+        for (id, document) in overlays {
             config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
         }
         if args.number("timeout") < 0 {
@@ -175,7 +178,7 @@ impl<'m> RunArgs<'m> {
             ours.clone_from(&kit.sonobuoy_image);
         }
         if let Some(registry) = registry.filter(|_| config.worker_image == ours) {
-            // A registry for all images also has the own image.
+            // A registry for all images has Sonobuoy's, too.
             config.worker_image = plugin::relocated(&ours, registry);
         }
         if !config.e2e_docker_config_file.is_empty() && config.image_pull_secrets.is_empty() {
@@ -319,7 +322,7 @@ impl<'m> RunArgs<'m> {
         if is_auto && self.purpose == Purpose::Local {
             return Ok(String::new());
         }
-        let cluster = kubernetes_version(self.args);
+        let cluster = kubernetes_version(self.args, creates);
         let of_kit = kit.map(|kit| &kit.kubernetes_version).filter(|version| is_auto && !version.is_empty());
         match (of_kit, cluster) {
             // `run` and plugins that need the version fail without it; otherwise a warning suffices.
@@ -476,7 +479,7 @@ fn adopt(found: Found, run: &config::Run, own_logs: bool, harden: bool) -> Defin
     if !found.built_in {
         return definition;
     }
-    // The own image is present already, while the original's has to be pulled.
+    // Sonobuoy's image is present already, while the original's has to be pulled.
     if own_logs && let Some(own) = builtin::without_image(definition.name()) {
         definition = own;
     }
@@ -645,12 +648,18 @@ fn version_flag<'m>(args: Args<'m>) -> &'m str {
     last.map_or("auto", |(_, version)| version)
 }
 
-/// The Kubernetes version of images. Only `auto` needs a cluster.
-pub(crate) fn kubernetes_version(args: Args) -> Result<String> {
+/// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates` objects has.
+pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
     match version_flag(args) {
-        "auto" => cluster::client(args).and_then(|client| cluster::release(&client)).context(
-            "cannot ask the cluster for its version (without a cluster, name it with --kubernetes-version)",
-        ),
+        "auto" => {
+            let version = cluster::client(args).and_then(|client| cluster::release(&client));
+            let version = version.context("cannot ask the cluster for its version");
+            if creates {
+                return version;
+            }
+            version
+                .map_err(|error| anyhow!("{error:#}; without a cluster, name it with --kubernetes-version"))
+        }
         "latest" => {
             let answer = base::fetch::fetch(LATEST, MAX_FILE_BYTES)
                 .context("looking for the newest build of Kubernetes")?;

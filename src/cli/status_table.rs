@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::{output, shown};
 use crate::board::{self, Trouble};
 use crate::status::{COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+use base::Joined as _;
 use base::visible;
 use client::protocol::Progress;
 
@@ -35,7 +36,7 @@ pub(crate) fn news(text: &str, printed: &mut HashSet<String>) -> String {
     let mut new = String::new();
     for line in text.lines() {
         // Columns grow with others; that is not news.
-        let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = line.split_whitespace().joined(" ");
         if !words.is_empty() && printed.insert(words) {
             new.push_str(&format!("{} {}\n", shown::time(), line.trim_end()));
         }

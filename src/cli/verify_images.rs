@@ -124,7 +124,7 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availabilit
         Ok((image.clone(), found.map_or(Availability::Missing, Availability::Here)))
     };
     let found: Vec<_> = images.iter().map(found).collect::<Result<_>>()?;
-    // The own image is loaded into nodes, if it is not in the archive.
+    // Sonobuoy's image is loaded into nodes, if it is not in the archive.
     Ok(found
         .into_iter()
         .filter(|(image, found)| *found != Availability::Missing || !remedies::is_local_image(image))

@@ -1,25 +1,28 @@
 //! Measures a real connection: an aggregator in a pod, and on some nodes a pod that connects to it as a worker does.
 //!
 //! Owns the pods, and the findings from their output or their silence. A pod writes its measurements to its
-//! termination message, which arrives even if the network drops everything. Starts no thread.
+//! termination message, which arrives even if the network drops everything. Only the server in the pod starts threads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::Subject;
 use super::finding::Check;
-use super::place::{Place, pin};
-use crate::backplane::{Authority, Identity};
+use super::trial_namespace::{TrialNamespace, pin};
+use crate::backplane::{Authority, Identity, server_config};
 use crate::config::Grace;
 use crate::deploy;
 use crate::driver::{self, Verdict};
 use crate::item::{self, Item};
 use crate::names::{self, env};
+use base::http::{Response, Server};
 use base::json::json;
 use base::kube::{Client, Error, Resource, Selector};
+use base::stop::Stop;
 
 /// Time for pod start, image pull and result.
 const POD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,6 +36,9 @@ const NETWORKS: [&str; 2] = ["pods", "node"];
 /// Parts of the measurements.
 const PARTS: [&str; 4] = ["dns", "api", "aggregator", "clock"];
 
+/// Maximum size of a request.
+const MAX_ECHO_BYTES: u64 = 1 << 20;
+
 /// Node and network of each pod, by name.
 type Pods = BTreeMap<String, (String, &'static str)>;
 
@@ -40,7 +46,7 @@ type Pods = BTreeMap<String, (String, &'static str)>;
 pub(super) fn check(
     client: &Client,
     subject: &Subject<'_>,
-    place: &Place,
+    place: &TrialNamespace,
     nodes: &[String],
     placed: bool,
 ) -> Check {
@@ -54,7 +60,7 @@ pub(super) fn check(
 struct Echo<'a> {
     client: &'a Client,
     subject: &'a Subject<'a>,
-    place: &'a Place,
+    place: &'a TrialNamespace,
 }
 
 impl Echo<'_> {
@@ -315,4 +321,22 @@ fn slowest(measured: &BTreeMap<String, Value>) -> String {
     let mtu = of("path_mtu").into_iter().reduce(f64::min);
     let trip = trip.map_or_else(String::new, |trip| format!(", round trip up to {trip:.1} ms"));
     trip + &mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"))
+}
+
+/// The aggregator of an echo, in a pod: serves with the run's TLS until `stop`; a response is as long as its request.
+pub(crate) fn serve(stop: &Stop) -> Result<()> {
+    let variable = |name: &str| std::env::var(name).with_context(|| format!("`{name}` is not set"));
+    let authority = Authority::from_pem(&variable(env::ECHO_AUTHORITY)?)?;
+    let own = authority.server(&variable(env::ADVERTISE_IP)?)?;
+    let port = variable(env::ECHO_PORT)?;
+    let server =
+        Server::bind(&format!("0.0.0.0:{port}"))?.tls(server_config(&authority.certificate_pem(), &own)?);
+    log::info!("answering at port {port}");
+    server.run(stop, |request| {
+        let mut bytes = Vec::new();
+        match request.body().take(MAX_ECHO_BYTES).read_to_end(&mut bytes) {
+            Ok(_) => Response::bytes(200, "application/octet-stream", bytes),
+            Err(error) => Response::text(400, error),
+        }
+    })
 }

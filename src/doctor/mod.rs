@@ -8,11 +8,10 @@ mod echo;
 mod finding;
 mod images;
 mod nodes;
-mod place;
 mod pull;
 mod rights;
-mod serve;
 mod server;
+mod trial_namespace;
 
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
@@ -27,13 +26,13 @@ use crate::names;
 use crate::plugin::{self, Definition};
 use base::kube::{Client, Resource};
 
-use place::Place;
+use trial_namespace::TrialNamespace;
 
+pub(crate) use echo::serve;
 pub(crate) use finding::{Check, FORMATS, is_ready, show, verdict};
 pub(crate) use images::credentials;
 pub(crate) use nodes::Nodes;
 pub(crate) use pull::{Pulled, pull};
-pub(crate) use serve::serve;
 pub(crate) use server::reach;
 
 /// Rate limit, so that the checks do not load the cluster.
@@ -195,9 +194,13 @@ fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Place for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
+/// A namespace for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
 /// else a similar one.
-fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> Result<Place, String> {
+fn place(
+    client: &Client,
+    subject: &Subject<'_>,
+    preflight: &Preflight<'_>,
+) -> Result<TrialNamespace, String> {
     let home = client.get(&Resource::NAMESPACES, "", subject.namespace);
     let used = !preflight.makes_namespace
         || preflight.pull_secret.is_some()
@@ -214,8 +217,8 @@ fn place(client: &Client, subject: &Subject<'_>, preflight: &Preflight<'_>) -> R
             ));
         }
     };
-    let labels = place::labels(subject.object("Namespace", subject.namespace));
-    Place::create(client, existing, labels)
+    let labels = trial_namespace::labels(subject.object("Namespace", subject.namespace));
+    TrialNamespace::create(client, existing, labels)
         .map_err(|error| format!("cannot create a namespace to try it in: {error}"))
 }
 

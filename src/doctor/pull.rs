@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::nodes::Nodes;
-use super::place::{Place, pin};
+use super::trial_namespace::{TrialNamespace, pin};
 use crate::config;
 use base::json::json;
 use base::kube::{Client, Resource};
@@ -47,7 +47,8 @@ pub(crate) fn pull(
 ) -> Result<Pulls> {
     let targets = nodes.one_each();
     ensure!(!targets.is_empty(), "no node is ready to pull anything");
-    let place = Place::create(client, None, json!({})).context("cannot create a namespace to pull in")?;
+    let place =
+        TrialNamespace::create(client, None, json!({})).context("cannot create a namespace to pull in")?;
     if let Some(config) = credentials {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",

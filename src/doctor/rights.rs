@@ -2,7 +2,7 @@
 
 use super::Subject;
 use super::finding::{Check, Finding, Severity};
-use super::place::Place;
+use super::trial_namespace::TrialNamespace;
 use crate::deploy::{Preflight, Refused, Trial};
 use base::kube::{Client, Resource};
 
@@ -16,9 +16,9 @@ const LATER: [(&str, &str, &str, Severity); 5] = [
 ];
 
 /// Checks permissions, and tries objects in `place`.
-pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Place>) -> [Check; 2] {
+pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&TrialNamespace>) -> [Check; 2] {
     let (mut rights, mut objects) = (Check::new("rights"), Check::new("objects"));
-    let account = place.map(Place::account_name).unwrap_or_default();
+    let account = place.map(TrialNamespace::account_name).unwrap_or_default();
     let all = subject.with_pods();
     let tried = client.discover().map_err(Into::into).and_then(|known| {
         let stand_in = place.and_then(|place| place.stand_in(&account));

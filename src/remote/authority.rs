@@ -13,6 +13,7 @@ use super::state;
 use crate::config;
 use crate::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
 use crate::plugin;
+use base::at::At as _;
 use base::kube::{Client, Resource};
 use base::small;
 use base::sys;
@@ -59,7 +60,6 @@ impl Authorities {
     /// Stores the certificate of a run. Fails if a different one is stored already.
     pub(crate) fn keep(&self, run: &str, certificate: &str) -> Result<()> {
         let path = self.path(run).with_context(|| format!("`{run}` cannot be the name of a run"))?;
-        let describe = || format!("cannot keep the authority's certificate in `{}`", path.display());
         let is_torn = match read(&path) {
             Ok(kept) if kept == certificate => return Ok(()),
             Ok(kept) if !kept.is_empty() => bail!(
@@ -69,10 +69,13 @@ impl Authorities {
             Err(error) if !is_absent(&error) => return Err(error),
             kept => kept.is_ok(),
         };
-        sys::dir_builder(0o700).recursive(true).create(&self.folder).with_context(describe)?;
-        let mut file = NewFile::create(&path, 0o600).with_context(describe)?;
-        file.write_all(certificate.as_bytes()).with_context(describe)?;
-        file.commit(is_torn).with_context(describe)
+        let write = || {
+            sys::dir_builder(0o700).recursive(true).create(&self.folder)?;
+            let mut file = NewFile::create(&path, 0o600)?;
+            file.write_all(certificate.as_bytes())?;
+            file.commit(is_torn)
+        };
+        write().at("cannot keep the authority's certificate in", &path)
     }
 
     /// Stores the certificate of a run that was just started: its aggregator publishes it at startup. The wait is
@@ -121,9 +124,7 @@ fn is_absent(error: &anyhow::Error) -> bool {
 
 /// Reads a certificate.
 pub(crate) fn read(path: &Path) -> Result<String> {
-    let describe = || format!("cannot read `{}`", path.display());
-    let content = small::read(path, MAX_CERTIFICATE_BYTES).with_context(describe)?;
-    String::from_utf8(content).with_context(describe)
+    small::read(path, MAX_CERTIFICATE_BYTES).and_then(small::text).at("cannot read", path)
 }
 
 #[cfg(test)]

@@ -64,8 +64,8 @@ pub(crate) fn is_beside(archive: &Path) -> bool {
 /// and digest without a certificate or if `digest_only`.
 pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: bool) -> Result<Checked> {
     let [statement, signature] = layout::seal(archive);
-    let part = |path: &Path, most| {
-        small::read(path, most).with_context(|| {
+    let part = |path: &Path, max| {
+        small::read(path, max).with_context(|| {
             format!(
                 "cannot read `{}`, a part of the seal that `sonobuoy retrieve` puts beside the archive",
                 path.display()
@@ -86,8 +86,7 @@ pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: 
         Some(path) => Some((path.to_owned(), super::authority::read(path)?)),
         None => Authorities::of_user().ok().and_then(|kept| kept.of(&run)),
     };
-    let describe = || format!("cannot read `{}`", archive.display());
-    let size = archive.metadata().with_context(describe)?.len();
-    let sha256 = base::hex(base::file_sha256(archive).with_context(describe)?);
+    let size = archive.metadata().at("cannot read", archive)?.len();
+    let sha256 = base::hex(base::file_sha256(archive).at("cannot read", archive)?);
     check(&seal, size, &sha256, certificate.as_ref())
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::state::Source;
 use crate::backplane::{Authority, Identity};
 use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
+use base::at::At as _;
 use base::clock;
 use base::json::json;
 use base::kube::{self, Client, Resource, Selector, Trust};
@@ -178,7 +179,7 @@ impl Credentials {
     /// Reads the file; `None` if it does not exist. A rejected file is an error that says why.
     pub(crate) fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
         let read = open(path).and_then(|file| file.map(|file| Self::take(file, namespace)).transpose());
-        read.with_context(|| format!("cannot use `{}`", path.display()))
+        read.at("cannot use", path)
     }
 
     /// Reads credentials of the run in `namespace`.
@@ -244,14 +245,14 @@ impl CredentialsFile {
             ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
             Ok(Self(NewFile::create(path, 0o600)?))
         };
-        create().with_context(|| format!("cannot write `{}`", path.display()))
+        create().at("cannot write", path)
     }
 
     /// Writes the file and renames it.
     pub(crate) fn write(mut self, credentials: &Credentials) -> Result<()> {
-        let shown = format!("cannot write `{}`", self.0.path().display());
-        self.0.write_all(credentials.to_text()?.as_bytes()).context(shown.clone())?;
-        self.0.commit(true).context(shown)
+        let path = self.0.path().to_owned();
+        self.0.write_all(credentials.to_text()?.as_bytes()).at("cannot write", &path)?;
+        self.0.commit(true).at("cannot write", path)
     }
 }
 

@@ -19,7 +19,7 @@ const GONE_TIMEOUT: Duration = Duration::from_secs(10);
 const GONE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A namespace for trial objects.
-pub(super) struct Place {
+pub(super) struct TrialNamespace {
     /// Name of the namespace.
     pub namespace: String,
     /// Label value of the trial objects.
@@ -30,7 +30,7 @@ pub(super) struct Place {
     cleared: bool,
 }
 
-impl Place {
+impl TrialNamespace {
     /// Uses an existing namespace, or creates a temporary one with `labels`.
     pub(super) fn create(client: &Client, existing: Option<&str>, labels: Value) -> Result<Self, Error> {
         let id = crate::config::new_uuid().chars().filter(char::is_ascii_alphanumeric).take(8).collect();
@@ -173,7 +173,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TrialNamespace {
     fn drop(&mut self) {
         self.remove();
     }
