@@ -14,10 +14,7 @@ pub(crate) fn pack_partial<W: Write>(folder: &Path, out: W) -> anyhow::Result<W>
     let entries = std::fs::read_dir(folder).at("cannot read", folder)?;
     let runs = entries.flatten().map(|entry| entry.path()).filter(|path| path.join(layout::META).is_dir());
     let Some(run) = runs.max() else {
-        bail!(
-            "there is no run under way in `{}`; a finished one is fetched without --partial",
-            folder.display()
-        );
+        bail!("no unfinished run in `{}`; fetch a finished one without --partial", folder.display());
     };
     archive::pack(&run, None, out).at("cannot pack", &run)
 }

@@ -165,9 +165,9 @@ impl Retrieval<'_> {
             let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
             match self.partial_by_exec(client, pod) {
                 Ok(path) => return Ok(vec![path]),
-                Err(Cut::Refused(why)) => return self.by_service(&not_run(&why), stop),
-                Err(Cut::Final(Failure::NotReady(_))) if over => {}
-                Err(cut) => return Err(cut.into()),
+                Err(Failure::Refused(why)) => return self.by_service(&not_run(&why), stop),
+                Err(Failure::NotReady(_)) if over => {}
+                Err(failure) => return Err(failure),
             }
         }
         // Another directory is read regardless of the run's status.
@@ -450,23 +450,23 @@ impl Retrieval<'_> {
     }
 
     /// Packs and fetches the results of an unfinished run.
-    fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, Cut> {
+    fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, Failure> {
         let mut file = self.partial_file()?;
         let mut sink = |piece: &[u8]| self.write_partial(&mut file, piece);
         match self.splat(client, pod, &["--partial"], &mut sink)? {
             exit if exit.success() => Ok(file.commit()?),
-            Exit { code: ..0, message, .. } => Err(Cut::Refused(message)),
-            exit => Err(Cut::Final(Failure::NotReady(anyhow!(
+            Exit { code: ..0, message, .. } => Err(Failure::Refused(message)),
+            exit => Err(Failure::NotReady(anyhow!(
                 "there is nothing to fetch in parts: {}",
                 remedies::message(exit.stderr.trim())
-            )))),
+            ))),
         }
     }
 }
 
 /// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
-    let pod = state::find(client, namespace)?.context("there is no aggregator any more")?;
+    let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
     let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
     let mut text = Vec::new();
     let mut sink = |piece: &[u8]| {

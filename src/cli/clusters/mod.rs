@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 
 use super::flag::Args;
 use super::shown::{self, Plain};
-use super::{error, form, output, report, results};
+use super::{afterwards, error, form, output, results};
 use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run};
 use crate::status::{FAILED, Run};
 use base::at::At as _;
@@ -44,7 +44,7 @@ pub(super) fn are_chosen(args: Args) -> bool {
 pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     let call = Call::new(args, command)?;
     let clusters = select::clusters(args)?;
-    let files = report::Outputs::open(args)?;
+    let files = afterwards::Outputs::open(args)?;
     let passing = match call.root() {
         Some(_) => None,
         None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
