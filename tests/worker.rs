@@ -7,6 +7,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use super::faults::injector;
 use super::support::api_server::ApiServer;
 use super::support::receiver::{Aggregator, Certificates, Reply};
 use super::support::watchdog::Watchdog;
@@ -415,4 +416,24 @@ fn worker_polls_without_inotify() {
     worker.finish("a.txt", "a");
     assert_eq!(aggregator.next().body, b"a");
     assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn worker_polls_if_the_thread_for_events_cannot_start() {
+    let folder = Folder::new();
+    let Some(library) = injector(&folder) else { return };
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let certificates = Certificates::new();
+    let aggregator = certificates.serve(any_port(), &[]);
+    let mut polls = 0;
+    for number in 1..=8 {
+        let fault = format!("FAULTS=thread {number} 1 11");
+        let starter = ["env", &preload, &fault, "FAULTS_BELOW=/"];
+        let worker = Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);
+        worker.finish("a.txt", "a");
+        let (code, told) = worker.end();
+        assert!(code.is_some() && !told.contains("this is a bug"), "{number}: {told}");
+        polls += usize::from(told.contains("no file events"));
+    }
+    assert_eq!(polls, 1);
 }
