@@ -178,7 +178,7 @@ pub(crate) struct Entry {
     /// Whether it exceeded its time limit.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
-    /// The node or pod that was lost, if that is why there is no result.
+    /// The node or pod whose loss is the reason for a missing result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<Lost>,
     /// The number of nodes in a folded entry; absent means one.

@@ -60,6 +60,12 @@ pub fn short(text: &str) -> Cow<'_, str> {
     cut(text, MAX_SHORT)
 }
 
+/// At most `max` bytes from the beginning of a text, up to the end of a character.
+pub fn head(text: &str, max: usize) -> &str {
+    let end = (0..=text.len().min(max)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
+}
+
 /// The first `max` characters of a text, with an ellipsis in place of the rest.
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(max) {

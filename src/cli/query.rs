@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::flag::Args;
 use super::{cluster, output, run_args, shown};
-use crate::query::{self, Query, Redactor, Trouble};
+use crate::query::{self, FailedQuery, Query, Redactor};
 use crate::{config, layout};
 use base::Joined as _;
 use base::at::At as _;
@@ -67,14 +67,14 @@ fn workers() -> usize {
 }
 
 /// Prints one line per reason for any number of queries; one line for all missing permissions.
-fn tell(errors: &[Trouble]) {
+fn tell(errors: &[FailedQuery]) {
     let (forbidden, others): (Vec<_>, Vec<_>) =
         errors.iter().partition(|trouble| trouble.error.contains(": 403)"));
     let kinds: BTreeSet<&str> = forbidden.iter().map(|trouble| trouble.queryobj.as_str()).collect();
     if !kinds.is_empty() {
         log::warn!("not collected, for lack of rights: {}", kinds.into_iter().joined(", "));
     }
-    let mut reasons: BTreeMap<(&str, &str), Vec<&Trouble>> = BTreeMap::new();
+    let mut reasons: BTreeMap<(&str, &str), Vec<&FailedQuery>> = BTreeMap::new();
     for trouble in others {
         // API errors that differ only in the object have the same first line.
         let reason = trouble.error.lines().next().unwrap_or_default();

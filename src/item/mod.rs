@@ -27,7 +27,7 @@ pub(crate) const TIMEOUT: &str = "timeout";
 /// Failed at first and passed on retry.
 pub(crate) const FLAKY: &str = "flaky";
 
-/// The name that counts leaves beyond the limit of distinct statuses.
+/// The name that counts items beyond the limit of distinct statuses.
 pub(crate) const OTHER: &str = "other";
 
 /// Maximum number of distinct statuses; a plugin with a separate status for each of a million items would exhaust
@@ -75,7 +75,7 @@ pub(crate) struct Item {
     /// Arbitrary details from the plugin.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, Value>,
-    /// Children; an item without any is a leaf, and only leaves count.
+    /// Children; only items without any count.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<Item>,
 }
@@ -107,10 +107,10 @@ impl Item {
 /// Counts below an item so far, which determine its status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Leaves by status, custom ones included.
+    /// Items without children by status, custom ones included.
     counts: BTreeMap<String, u64>,
     children: u64,
-    /// Groups whose leaves' statuses sum to nothing; counted as unknown.
+    /// Groups whose items' statuses sum to nothing; counted as unknown.
     nothing: i64,
     failed: bool,
     unknown: bool,
@@ -118,8 +118,8 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Adds a leaf.
-    pub(crate) fn leaf(&mut self, status: &str) {
+    /// Adds an item without children.
+    pub(crate) fn item(&mut self, status: &str) {
         self.children += 1;
         self.count(status, 1);
         match status {
@@ -157,17 +157,17 @@ impl Tally {
         self.children
     }
 
-    /// Whether any leaf has a custom status, which changes the statuses of the whole tree.
+    /// Whether any item has a custom status, which changes the statuses of the whole tree.
     pub(crate) fn has_custom(&self) -> bool {
         self.custom
     }
 
-    /// The number of leaves with each status.
+    /// The number of items with each status.
     pub(crate) fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
 
-    /// The status of the group. `custom` says whether any leaf of the whole tree, not only of this group, has a
+    /// The status of the group. `custom` says whether any item of the whole tree, not only of this group, has a
     /// custom status: then the status of groups is a count of each status instead of a verdict.
     pub(crate) fn status(&self, custom: bool) -> String {
         if self.children == 0 {
@@ -185,19 +185,19 @@ impl Tally {
         }
     }
 
-    /// The counts to add up: a leaf's status may itself be a sum, `a: 2, b: 1`; anything that is not a number is ignored.
+    /// The counts to add up: an item's status may itself be a sum, `a: 2, b: 1`; anything that is not a number is ignored.
     fn summands(&self) -> BTreeMap<&str, i64> {
         let mut sum = BTreeMap::new();
         if self.nothing > 0 {
             sum.insert(UNKNOWN, self.nothing);
         }
-        for (status, leaves) in &self.counts {
+        for (status, items) in &self.counts {
             let status = if status.is_empty() { UNKNOWN } else { status };
             for part in status.split(", ") {
                 let mut words = part.split(": ");
                 let name = words.next().unwrap_or_default();
                 if let Some(count) = words.next().map_or(Some(1), |count| count.parse::<i64>().ok()) {
-                    let all = count.wrapping_mul(i64::try_from(*leaves).unwrap_or(i64::MAX));
+                    let all = count.wrapping_mul(i64::try_from(*items).unwrap_or(i64::MAX));
                     let entry: &mut i64 = sum.entry(name).or_default();
                     *entry = entry.wrapping_add(all);
                 }
@@ -211,13 +211,17 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// Groups of leaves separated by `|`; returns the status of their common root.
+    /// Groups of statuses separated by `|`; returns the status of their common root.
     fn check(groups: &str, expected: &str) {
         let tallies: Vec<Tally> = groups
             .split('|')
-            .map(|leaves| {
+            .map(|statuses| {
                 let mut tally = Tally::default();
-                leaves.split(';').filter(|leaf| !leaf.is_empty()).for_each(|leaf| tally.leaf(leaf.trim()));
+                statuses
+                    .split(';')
+                    .map(str::trim)
+                    .filter(|word| !word.is_empty())
+                    .for_each(|word| tally.item(word));
                 tally
             })
             .collect();
@@ -230,13 +234,13 @@ mod tests {
     fn statuses_beyond_a_thousand_are_counted_as_one() {
         let mut tally = Tally::default();
         for number in 0..5_000 {
-            tally.leaf(&format!("status {number}"));
-            tally.leaf(PASSED);
-            tally.leaf(&"x".repeat(1_000 + number));
+            tally.item(&format!("status {number}"));
+            tally.item(PASSED);
+            tally.item(&"x".repeat(1_000 + number));
         }
         let mut root = Tally::default();
         root.group(&tally);
-        root.leaf(FAILED);
+        root.item(FAILED);
         for tally in [&tally, &root] {
             assert!(tally.counts().len() <= DISTINCT + 6, "{}", tally.counts().len());
             assert_eq!(tally.counts()[PASSED], 5_000);

@@ -1,4 +1,4 @@
-//! A tree read item by item is the one that is read as a whole.
+//! A tree read item by item equals the tree read as a whole.
 
 use super::*;
 

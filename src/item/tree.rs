@@ -1,7 +1,8 @@
-//! Writes `sonobuoy_results.yaml` as its leaves become known, in constant memory.
+//! Writes `sonobuoy_results.yaml` as its items become known, in constant memory.
 //!
-//! The status of a group precedes its children in the file but depends on them. So the text goes to a temporary file
-//! with *holes*, which are filled when it is copied to the final file. A hole costs a few bytes, a leaf none.
+//! The status of a group precedes its children in the file but depends on them, and on whether any item of the whole
+//! tree has a custom status. So the text goes to a temporary file with *holes*, which are filled when it is copied to
+//! the final file. A hole costs some bytes of memory, an item none.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use super::read::Step;
 use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, Tally, UNKNOWN};
 use base::at::At as _;
 use base::temp::NewFile;
+use base::visible::head;
 use base::yaml;
 
 /// Longer texts are written escaped on one line, piece by piece, instead of as a readable block.
@@ -23,11 +25,10 @@ const BLOCK_LIMIT: usize = 64 << 10;
 pub(crate) const DEPTH: usize = 100;
 /// Maximum memory of holes and their texts; a group has up to two.
 const MAX_HELD_BYTES: usize = 64 << 20;
-const HOLE_BYTES: usize = size_of::<Hole>();
 const WORDS: [&str; 5] = [PASSED, FAILED, SKIPPED, UNKNOWN, TIMEOUT];
 
-/// An offset in the text, and what is inserted there.
-type Hole = (u64, Cow<'static, str>);
+/// An offset in the text, and what is inserted there: in a tree without custom statuses, and in one with them.
+type Hole = (u64, [Cow<'static, str>; 2]);
 
 /// A tree being written, depth first.
 pub(crate) struct Tree {
@@ -39,8 +40,6 @@ pub(crate) struct Tree {
     holes: Vec<Hole>,
     held: usize,
     open: Vec<Group>,
-    /// Whether groups are written as counts, because some leaf of the tree has a custom status.
-    custom: bool,
 }
 
 #[derive(Clone)]
@@ -58,31 +57,14 @@ pub(crate) struct Mark {
     open: Vec<Group>,
 }
 
-/// The outcome of writing a tree.
-pub(crate) enum Finished {
-    /// The file has its final name.
-    Written(Tally),
-    /// A custom status appeared: write the tree again with counts for groups.
-    Again,
-}
-
 impl Tree {
     /// Starts in a temporary file next to `path`.
-    pub(crate) fn create(path: &Path, custom: bool) -> anyhow::Result<Self> {
+    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         let path = path.with_extension("yaml.part");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.at("cannot write", &path)?;
         let out = BufWriter::with_capacity(64 << 10, file);
-        Ok(Self {
-            out,
-            path,
-            written: 0,
-            limit: u64::MAX,
-            holes: Vec::new(),
-            held: 0,
-            open: Vec::new(),
-            custom,
-        })
+        Ok(Self { out, path, written: 0, limit: u64::MAX, holes: Vec::new(), held: 0, open: Vec::new() })
     }
 
     /// Copies a step of another tree; an item that remains without children keeps its status.
@@ -93,7 +75,7 @@ impl Tree {
                 self.leave(None);
                 Ok(())
             }
-            Step::Item(item) => self.leaf(&item),
+            Step::Item(item) => self.item(&item),
         }
     }
 
@@ -122,8 +104,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Adds a leaf to the open group.
-    pub(crate) fn leaf(&mut self, item: &Item) -> io::Result<()> {
+    /// Adds an item without children to the open group.
+    pub(crate) fn item(&mut self, item: &Item) -> io::Result<()> {
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
         let status = if item.status.is_empty() { UNKNOWN } else { &item.status };
@@ -131,46 +113,52 @@ impl Tree {
         self.meta(item, indent)?;
         self.details(item, indent)?;
         if let Some(group) = self.open.last_mut() {
-            group.tally.leaf(status);
+            group.tally.item(status);
         }
         Ok(())
     }
 
-    /// Closes the open group; `error` says why it is incomplete. Returns what was counted below it.
-    pub(crate) fn leave(&mut self, error: Option<&str>) -> (Tally, String) {
+    /// Closes the open group; `error` says why it is incomplete. Returns what was counted below it, and its status in a
+    /// tree without custom statuses and in one with them.
+    pub(crate) fn leave(&mut self, error: Option<&str>) -> (Tally, [String; 2]) {
         self.close(error, false)
     }
 
-    /// Closes the open group, which counts as skipped if all its leaves do.
-    pub(crate) fn leave_skipped(&mut self) -> (Tally, String) {
+    /// Closes the open group, which counts as skipped if all items in it do.
+    pub(crate) fn leave_skipped(&mut self) -> (Tally, [String; 2]) {
         self.close(None, true)
     }
 
-    fn close(&mut self, error: Option<&str>, skipped: bool) -> (Tally, String) {
+    fn close(&mut self, error: Option<&str>, skipped: bool) -> (Tally, [String; 2]) {
         let Some(group) = self.open.pop() else { return Default::default() };
         let indent = self.open.len() * 2 + 2;
         if let (Some(hole), Some(error)) = (group.late_hole, error) {
-            self.fill(hole, format!("{:indent$}error: {}\n", "", yaml::key_text(error)).into());
+            let text = Cow::from(format!("{:indent$}error: {}\n", "", yaml::key_text(error)));
+            self.fill(hole, [text.clone(), text]);
         }
-        let is_leaf = group.tally.children() == 0;
-        let status = match (is_leaf, error) {
-            (true, Some(_)) => UNKNOWN.into(),
-            (true, None) if group.own_status.is_empty() => UNKNOWN.into(),
-            (true, None) => group.own_status,
-            (false, _) if skipped && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
-            (false, _) => group.tally.status(self.custom),
-        };
-        // Statuses that sum to nothing are unknown.
-        let status = if status.is_empty() && !self.open.is_empty() { UNKNOWN.into() } else { status };
-        let word = WORDS.into_iter().find(|word| *word == status);
-        self.fill(group.status_hole, word.map_or_else(|| yaml::key_text(&status).into(), Cow::Borrowed));
+        let is_empty = group.tally.children() == 0;
+        let statuses = [false, true].map(|custom| {
+            let status = match (is_empty, error) {
+                (true, Some(_)) => String::new(),
+                (true, None) => group.own_status.clone(),
+                (false, _) if skipped && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
+                (false, _) => group.tally.status(custom),
+            };
+            // Statuses that sum to nothing are unknown.
+            if status.is_empty() && (is_empty || !self.open.is_empty()) { UNKNOWN.into() } else { status }
+        });
+        let texts = statuses.each_ref().map(|status| {
+            let word = WORDS.into_iter().find(|word| word == status);
+            word.map_or_else(|| yaml::key_text(status).into(), Cow::Borrowed)
+        });
+        self.fill(group.status_hole, texts);
         if let Some(parent) = self.open.last_mut() {
-            if is_leaf { parent.tally.leaf(&status) } else { parent.tally.group(&group.tally) }
+            if is_empty { parent.tally.item(&statuses[0]) } else { parent.tally.group(&group.tally) }
         }
-        (group.tally, status)
+        (group.tally, statuses)
     }
 
-    /// The leaves of the open group so far, by status.
+    /// The items of the open group so far, by status.
     pub(crate) fn counted(&self) -> BTreeMap<String, u64> {
         self.open.last().map(|group| group.tally.counts().clone()).unwrap_or_default()
     }
@@ -197,24 +185,20 @@ impl Tree {
         self.out.seek(SeekFrom::Start(mark.written))?;
         self.written = mark.written;
         let dropped = self.holes.split_off(mark.holes);
-        self.held -= dropped.iter().map(|(_, text)| HOLE_BYTES + text.len()).sum::<usize>();
+        self.held -= dropped.iter().map(held).sum::<usize>();
         self.open = mark.open;
         Ok(())
     }
 
-    /// Combines text and holes in `path`, unless the tree must be written again. The root must have been left before.
-    pub(crate) fn finish(mut self, path: &Path) -> anyhow::Result<Finished> {
+    /// Leaves the root, combines text and holes in `path`, and returns what was counted.
+    pub(crate) fn finish(mut self, path: &Path) -> anyhow::Result<Tally> {
         let (tally, _) = self.leave(None);
-        let result = if tally.has_custom() && !self.custom {
-            Ok(Finished::Again)
-        } else {
-            self.assemble(path).map(|()| Finished::Written(tally))
-        };
+        let result = self.assemble(path, usize::from(tally.has_custom()));
         let _ = fs::remove_file(&self.path);
-        result.at("cannot write", path)
+        result.at("cannot write", path).map(|()| tally)
     }
 
-    fn assemble(&mut self, path: &Path) -> io::Result<()> {
+    fn assemble(&mut self, path: &Path, form: usize) -> io::Result<()> {
         self.out.flush()?;
         self.out.seek(SeekFrom::Start(0))?;
         let mut text = BufReader::with_capacity(64 << 10, self.out.get_ref());
@@ -223,7 +207,7 @@ impl Tree {
         for (next, inserted) in &self.holes {
             copy(&mut text, &mut out, next - place)?;
             place = *next;
-            out.write_all(inserted.as_bytes())?;
+            out.write_all(inserted[form].as_bytes())?;
         }
         io::copy(&mut text, &mut out)?;
         out.into_inner()?.commit(true)
@@ -284,15 +268,22 @@ impl Tree {
     }
 
     fn hole(&mut self) -> usize {
-        self.held += HOLE_BYTES;
-        self.holes.push((self.written, Cow::Borrowed("")));
+        self.holes.push((self.written, Default::default()));
+        self.held += self.holes.last().map_or(0, held);
         self.holes.len() - 1
     }
 
-    fn fill(&mut self, hole: usize, text: Cow<'static, str>) {
-        self.held += text.len();
-        self.holes[hole].1 = text;
+    fn fill(&mut self, hole: usize, texts: [Cow<'static, str>; 2]) {
+        self.held -= held(&self.holes[hole]);
+        self.holes[hole].1 = texts;
+        self.held += held(&self.holes[hole]);
     }
+}
+
+/// Memory of a hole.
+fn held(hole: &Hole) -> usize {
+    let owned = |text: &Cow<'_, str>| if let Cow::Owned(text) = text { text.len() } else { 0 };
+    size_of::<Hole>() + hole.1.iter().map(owned).sum::<usize>()
 }
 
 /// Copies through the buffers on both sides. `io::copy` would bypass them and make a system call for the few bytes
@@ -314,12 +305,8 @@ fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Resu
 /// `text` in pieces of a few kilobytes that end between characters.
 fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
-        let mut end = text.len().min(16 << 10);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let (piece, rest) = text.split_at(end);
-        text = rest;
+        let piece = head(text, 16 << 10);
+        text = &text[piece.len()..];
         (!piece.is_empty()).then_some(piece)
     })
 }

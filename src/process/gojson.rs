@@ -104,7 +104,7 @@ pub(crate) fn read(input: impl Read, tree: &mut Tree) -> Result<()> {
         if let Some(seconds) = event.elapsed.filter(|seconds| *seconds > 0.0) {
             item = item.with(DURATION, seconds);
         }
-        tree.leaf(&item)?;
+        tree.item(&item)?;
     }
     Ok(())
 }

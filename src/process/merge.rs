@@ -16,6 +16,7 @@ use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPP
 use crate::layout::RESULTS;
 use base::Joined as _;
 use base::json::json;
+use base::visible::head;
 
 /// Maximum text kept of one attempt at a test; the attempt's own files contain the rest.
 const MAX_ATTEMPT_BYTES: usize = 64 << 10;
@@ -102,12 +103,9 @@ fn each(dir: &Path, source: &str, rules: &Rules, left: &mut usize, mut take: imp
 /// Outcome of one attempt.
 fn attempt(item: &Item) -> Value {
     let told = [FAILURE, "error"].iter().filter_map(|key| item.details.get(*key)?.as_str());
-    let mut text = told.joined("\n");
-    if text.len() > MAX_ATTEMPT_BYTES {
-        let end = (0..=MAX_ATTEMPT_BYTES).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or_default());
-        text.push('…');
-    }
+    let text = told.joined("\n");
+    let kept = head(&text, MAX_ATTEMPT_BYTES);
+    let text = if kept.len() < text.len() { format!("{kept}…") } else { text };
     match &*text {
         "" => json!({"status": item.status}),
         text => json!({"status": item.status, (FAILURE): text}),

@@ -20,11 +20,11 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 use crate::item::read::{self, Step, Visit, Writer};
-use crate::item::tree::{Finished, Tree};
+use crate::item::tree::Tree;
 use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Tally, UNKNOWN, is_known, plain};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
@@ -128,7 +128,7 @@ impl From<&plugin::Config> for Rules {
 pub(crate) struct Outcome {
     /// `passed`, `failed`, `unknown`, or a sum of custom statuses.
     pub status: String,
-    /// Number of leaves by status.
+    /// Number of items without children by status.
     pub counts: BTreeMap<String, u64>,
     /// Outcomes by node, for a plugin that runs on each: a node that also reported an error appears twice. With parts
     /// or further attempts, outcomes of these.
@@ -142,40 +142,40 @@ pub(crate) struct Outcome {
 pub(crate) fn process(dir: &Path, rules: &Rules) -> Result<Outcome> {
     let path = dir.join(TREE);
     let index = AttemptIndex::read(dir, rules)?;
-    for custom in [false, true] {
-        let (files, tree) = (Files::beside(dir, &rules.name, rules), Tree::create(&path, custom)?);
-        let mut run = Run {
-            files,
-            rules,
-            index: &index,
-            tree,
-            nodes: Vec::new(),
-            limit: u64::MAX,
-            missing: 0,
-            unreadable: 0,
-            told: HashSet::new(),
-            resumed: rules.resumed.1.clone(),
-        };
-        run.everything(dir).and_then(|()| Ok(rules.check_time()?)).at("cannot process", dir)?;
-        if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
-            log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
-        }
-        if let Finished::Written(tally) = run.tree.finish(&path)? {
-            let status = tally.status(tally.has_custom());
-            let counts = counts(&tally, &status);
-            let (mut nodes, missing) = (run.nodes, run.missing);
-            nodes.extend(index.attempts.into_iter().map(|(name, counts)| (name, Outcome::of(counts))));
-            return Ok(Outcome { status, counts, nodes, missing });
-        }
+    let mut run = Run {
+        files: Files::beside(dir, &rules.name, rules),
+        rules,
+        index: &index,
+        tree: Tree::create(&path)?,
+        nodes: Vec::new(),
+        parts: Vec::new(),
+        limit: u64::MAX,
+        missing: 0,
+        unreadable: 0,
+        told: HashSet::new(),
+        resumed: rules.resumed.1.clone(),
+    };
+    run.everything(dir).and_then(|()| Ok(rules.check_time()?)).at("cannot process", dir)?;
+    if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
+        log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
     }
-    bail!("the results in `{}` changed while they were read", dir.display())
+    let Run { tree, nodes, parts, missing, .. } = run;
+    let tally = tree.finish(&path)?;
+    let custom = tally.has_custom();
+    let nodes = nodes.into_iter().map(|(name, [verdict, sum], counts)| {
+        (name, Outcome { status: if custom { sum } else { verdict }, counts, ..Outcome::default() })
+    });
+    let attempts = index.attempts.iter().cloned().map(|(name, counts)| (name, Outcome::of(counts)));
+    let status = tally.status(custom);
+    let counts = counts(&tally, &status);
+    Ok(Outcome { status, counts, nodes: nodes.chain(parts).chain(attempts).collect(), missing })
 }
 
 impl Outcome {
-    /// Derives the outcome from counts of leaves.
+    /// Derives the outcome from counts of items.
     fn of(counts: BTreeMap<String, u64>) -> Self {
         let mut tally = Tally::default();
-        counts.keys().for_each(|status| tally.leaf(status));
+        counts.keys().for_each(|status| tally.item(status));
         Self { status: tally.status(false), counts, ..Self::default() }
     }
 }
@@ -183,11 +183,11 @@ impl Outcome {
 /// Writes the tree of a plugin whose results could not be processed: one item with the reason.
 pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> Result<()> {
     let path = dir.join(TREE);
-    let mut tree = Tree::create(&path, false)?;
+    let mut tree = Tree::create(&path)?;
     let root = Item::new(&rules.name, "");
     tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
     let item = Item::new("post-processing", FAILED);
-    tree.leaf(&with_meta(item, &[("error", reason)]))?;
+    tree.item(&with_meta(item, &[("error", reason)]))?;
     tree.finish(&path).map(drop)
 }
 
@@ -259,7 +259,9 @@ struct Run<'a> {
     rules: &'a Rules,
     index: &'a AttemptIndex,
     tree: Tree,
-    nodes: Vec<(String, Outcome)>,
+    /// Each node with its status, in a tree without custom statuses and in one with them, and its counts.
+    nodes: Vec<(String, [String; 2], BTreeMap<String, u64>)>,
+    parts: Vec<(String, Outcome)>,
     /// End of the current node's part in the tree.
     limit: u64,
     /// Number of expected results without files.
@@ -294,13 +296,13 @@ impl Run<'_> {
                 *count -= before.get(status).copied().unwrap_or_default();
                 *count > 0
             });
-            self.nodes.push((part.clone(), Outcome::of(counts)));
+            self.parts.push((part.clone(), Outcome::of(counts)));
         }
         // Tests that no file lists.
         for (name, why) in std::mem::take(&mut self.resumed) {
             let mut item = Item { name, ..Item::default() };
             self.index.resume(&mut item, why, &self.rules.resumed.0);
-            self.tree.leaf(&item)?;
+            self.tree.item(&item)?;
         }
         Ok(())
     }
@@ -326,16 +328,16 @@ impl Run<'_> {
         self.limit = self.tree.written() + MAX_NODE_BYTES;
         inside(self)?;
         // Without a result, no test can have passed.
-        let (tally, status) = if is_error { self.tree.leave_skipped() } else { self.tree.leave(None) };
-        let mut counts = counts(&tally, &status);
+        let (tally, statuses) = if is_error { self.tree.leave_skipped() } else { self.tree.leave(None) };
+        let mut counts = counts(&tally, &statuses[0]);
         if counts.len() > MAX_NODE_STATUSES {
             for (status, count) in std::mem::take(&mut counts) {
                 let status = if is_known(&status) { status } else { OTHER.into() };
                 *counts.entry(status).or_default() += count;
             }
         }
-        let status = if status.len() <= MAX_STATUS_BYTES { status } else { OTHER.into() };
-        self.nodes.push((name.to_owned(), Outcome { status, counts, ..Outcome::default() }));
+        let short = |status: String| if status.len() <= MAX_STATUS_BYTES { status } else { OTHER.into() };
+        self.nodes.push((name.to_owned(), statuses.map(short), counts));
         Ok(())
     }
 
@@ -353,9 +355,9 @@ impl Run<'_> {
             let report = json!({ "error": why }).to_string();
             let item = with_meta(failure::read(report.as_bytes(), ERROR_FILE), &[("error", why)]);
             if self.rules.per_node && plugin == self.rules.name {
-                self.node(node, true, |run| Ok(run.tree.leaf(&item)?))?;
+                self.node(node, true, |run| Ok(run.tree.item(&item)?))?;
             } else {
-                self.tree.leaf(&item)?;
+                self.tree.item(&item)?;
             }
         }
         Ok(())
@@ -396,10 +398,10 @@ impl Run<'_> {
                 self.tree.limit(u64::MAX);
                 let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", &shown)]);
                 return match fs::metadata(self.files.dir.join(path)) {
-                    Ok(_) => Ok(self.tree.leaf(&item)?),
+                    Ok(_) => Ok(self.tree.item(&item)?),
                     Err(error) => {
                         let failed = Item { status: FAILED.into(), ..item };
-                        Ok(self.tree.leaf(&with_meta(failed, &[("error", &error.to_string())]))?)
+                        Ok(self.tree.item(&with_meta(failed, &[("error", &error.to_string())]))?)
                     }
                 };
             }
@@ -413,7 +415,7 @@ impl Run<'_> {
                 log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
             }
             let unknown = Item { status: UNKNOWN.into(), ..typed };
-            self.tree.leaf(&with_meta(unknown, &[("error", &reason)]))?;
+            self.tree.item(&with_meta(unknown, &[("error", &reason)]))?;
         }
         Ok(())
     }
@@ -446,7 +448,7 @@ impl Run<'_> {
                 told.insert(item.name.clone());
             }
             taken += 1;
-            Ok(tree.leaf(&item)?)
+            Ok(tree.item(&item)?)
         });
         if let Err(error) = read {
             self.resumed = before;
@@ -484,7 +486,7 @@ impl Run<'_> {
                 with_meta(unread, &[("error", &format!("{error:#}"))])
             }
         };
-        Ok(self.tree.leaf(&with_meta(item, &[("file", &self.files.shown(path))]))?)
+        Ok(self.tree.item(&with_meta(item, &[("file", &self.files.shown(path))]))?)
     }
 }
 
@@ -501,7 +503,7 @@ fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Resul
     }
 }
 
-/// Counts leaves by status; a group without leaves counts as one.
+/// Counts items by status; a group without any counts as one.
 fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
     match tally.children() {
         0 => BTreeMap::from([(status.to_owned(), 1)]),

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{Answer, Fault, MAX_TEXT_BYTES, Query, Trouble, component, keep};
+use super::{Answer, FailedQuery, Fault, MAX_TEXT_BYTES, Query, component, keep};
 use crate::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
 use base::json::json;
 use base::kube::{Error, Request, Resource};
@@ -26,7 +26,7 @@ pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Resul
         if kubelets.failed(node, error) {
             return Err(Fault::LeftOut);
         }
-        answer.troubles.push(Trouble::new("Nodes", "", &format!("{node}/{what}"), error.to_string()));
+        answer.troubles.push(FailedQuery::new("Nodes", "", &format!("{node}/{what}"), error.to_string()));
         Ok(())
     };
     match client.send(&ask("configz")) {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Trouble;
+use super::FailedQuery;
 use base::clock;
 use base::kube::Error;
 
@@ -122,7 +122,7 @@ impl Kubelets {
     }
 
     /// Skipped queries, node by node.
-    pub(super) fn troubles(&self) -> Vec<Trouble> {
+    pub(super) fn troubles(&self) -> Vec<FailedQuery> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
         let trouble = |(node, kubelet): (&String, &Kubelet)| {
@@ -137,7 +137,7 @@ impl Kubelets {
                     format!(": the {limit} for the snapshot were up (`Limits.Snapshot.Time`)")
                 }
             };
-            Trouble::new("Nodes", "", node, format!("{questions} skipped{why}"))
+            FailedQuery::new("Nodes", "", node, format!("{questions} skipped{why}"))
         };
         left.map(trouble).collect()
     }

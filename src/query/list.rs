@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Answer, Fault, Query, Trouble, component};
+use super::{Answer, FailedQuery, Fault, Query, component};
 use crate::{layout, names};
 use base::at::At as _;
 use base::json::json;
@@ -53,7 +53,7 @@ impl Listing {
         let mut answer = Answer::default();
         let mut refused = Vec::new();
         let trouble =
-            |namespace: &str, error: String| Trouble::new(&self.resource.plural, namespace, "", error);
+            |namespace: &str, error: String| FailedQuery::new(&self.resource.plural, namespace, "", error);
         for namespace in &scope.known {
             match self.list(query, namespace) {
                 Ok(part) => answer.health.add(part.health),

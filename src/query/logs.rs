@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::hosts::ANSWER_TIMEOUT;
 use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{Answer, Fault, Query, Task, Trouble, What, component, plan, selector};
+use super::{Answer, FailedQuery, Fault, Query, Task, What, component, plan, selector};
 use crate::{config, layout, names};
 use base::clock;
 use base::kube::{self, Client, Request, Resource, Selector};
@@ -34,7 +34,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOOKS: usize = 3;
 
 /// Selects the pods whose logs to read: all in these namespaces, and those that a selector of fields matches.
-pub(super) struct Choice(Vec<(Option<Regex>, Selector)>);
+pub(super) struct PodSelection(Vec<(Option<Regex>, Selector)>);
 
 /// A log to fetch.
 pub(super) struct Log {
@@ -45,7 +45,7 @@ pub(super) struct Log {
     starting: bool,
 }
 
-impl Choice {
+impl PodSelection {
     /// Reads the settings.
     pub(super) fn new(config: &config::Run) -> anyhow::Result<Self> {
         let limits = &config.limits.pod_logs;
@@ -84,7 +84,7 @@ impl Choice {
         &self,
         query: &Query<'_>,
         known: &BTreeSet<String>,
-        troubles: &mut Vec<Trouble>,
+        troubles: &mut Vec<FailedQuery>,
     ) -> Vec<Task> {
         let mut found = Pods::default();
         for (namespaces, selector) in &self.0 {
@@ -111,7 +111,7 @@ impl Pods {
         selector: &Selector,
         wanted: impl Fn(&str) -> bool,
         known: &BTreeSet<String>,
-        troubles: &mut Vec<Trouble>,
+        troubles: &mut Vec<FailedQuery>,
     ) {
         let chosen: Vec<&str> = known.iter().map(String::as_str).filter(|name| wanted(name)).collect();
         let mut list = |namespace: &str| {
@@ -124,7 +124,7 @@ impl Pods {
             query.client.each(&Resource::PODS, namespace, selector, &mut take).err()
         };
         let mut failed = |namespace: &str, error: kube::Error| {
-            troubles.push(Trouble::new("PodLogs", namespace, "", error.to_string()));
+            troubles.push(FailedQuery::new("PodLogs", namespace, "", error.to_string()));
         };
         if chosen.len() > plan::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
             match list("") {
@@ -270,7 +270,7 @@ impl Log {
         };
         file.flush().map_err(writing)?;
         // The first part is worth keeping.
-        let trouble = |error: String| Trouble::new("PodLogs", &task.namespace, &task.name, error);
+        let trouble = |error: String| FailedQuery::new("PodLogs", &task.namespace, &task.name, error);
         answer.troubles.extend(broken.map(trouble));
         Ok(answer)
     }

@@ -32,6 +32,7 @@ use base::json::json;
 use base::kube;
 use base::pattern;
 use base::stop::Stop;
+use base::visible;
 
 use health::Health;
 use kubelets::{Kubelets, Times};
@@ -69,12 +70,12 @@ pub(crate) struct Summary {
     /// Successful queries.
     pub answered: usize,
     /// Failed queries, each with its reason.
-    pub errors: Vec<Trouble>,
+    pub errors: Vec<FailedQuery>,
 }
 
 /// A failed query.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Trouble {
+pub(crate) struct FailedQuery {
     /// What was queried: a plural, `Nodes`, `PodLogs`, ….
     pub queryobj: String,
     /// The namespace, if any.
@@ -87,7 +88,7 @@ pub(crate) struct Trouble {
     pub error: String,
 }
 
-impl Trouble {
+impl FailedQuery {
     fn new(queryobj: &str, namespace: &str, name: &str, error: impl Into<String>) -> Self {
         let [queryobj, namespace, name] = [queryobj, namespace, name].map(str::to_owned);
         Self { queryobj, namespace, name, error: error.into() }
@@ -129,7 +130,7 @@ enum Fault {
 #[derive(Default)]
 struct Answer {
     health: Health,
-    troubles: Vec<Trouble>,
+    troubles: Vec<FailedQuery>,
 }
 
 /// A line of `meta/query-time.json`.
@@ -150,7 +151,7 @@ impl Query<'_> {
         fs::create_dir_all(&meta).at("cannot create", &meta)?;
         let namespaces = pattern::compile(&self.config.filters.namespaces)
             .map_err(|why| anyhow!("`Filters.Namespaces` `{}`: {why}", self.config.filters.namespaces))?;
-        let choice = logs::Choice::new(self.config)?;
+        let choice = logs::PodSelection::new(self.config)?;
         let mut records = Records::default();
 
         let limit = match self.config.server.timeout_seconds {
@@ -205,7 +206,7 @@ impl Query<'_> {
 
     /// Keeps the logs of one pod, if the settings select them.
     pub(crate) fn keep_logs(&self, pod: &Value, stop: &Stop) -> Result<()> {
-        let tasks = logs::Choice::new(self.config)?.of_pod(pod, self.config);
+        let tasks = logs::PodSelection::new(self.config)?.of_pod(pod, self.config);
         let mut records = Records::default();
         self.carry_out(tasks, &Kubelets::new(None), &stop.child(), &mut records)?;
         match records.troubles.pop() {
@@ -346,7 +347,7 @@ impl From<kube::Error> for Fault {
 #[derive(Default)]
 struct Records {
     timings: Vec<Timing>,
-    troubles: Vec<Trouble>,
+    troubles: Vec<FailedQuery>,
     health: Health,
     answered: usize,
 }
@@ -364,7 +365,7 @@ impl Records {
             Err(Fault::LeftOut) => Some("left out".to_owned()),
             Err(Fault::Disk(error)) => Some(format!("{error:#}")),
             Err(Fault::Refused(why) | Fault::Forbidden(why)) => {
-                self.troubles.push(Trouble::new(&task.queryobj, &task.namespace, &task.name, &*why));
+                self.troubles.push(FailedQuery::new(&task.queryobj, &task.namespace, &task.name, &*why));
                 Some(why)
             }
         };
@@ -406,10 +407,7 @@ fn component(name: &str) -> String {
     if name.is_empty() || out.len() > MAX_NAME_BYTES {
         // Truncated between characters; the digest distinguishes names with the same prefix.
         let digest = base::sha256(name);
-        let end = (0..=MAX_NAME_BYTES.min(out.len())).rev().find(|at| out.is_char_boundary(*at));
-        out.truncate(end.unwrap_or_default());
-        out.push('%');
-        out.push_str(&base::hex(&digest.as_ref()[..8]));
+        out = format!("{}%{}", visible::head(&out, MAX_NAME_BYTES), base::hex(&digest.as_ref()[..8]));
     }
     out
 }

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use regex::Regex;
 
 use super::list::{Listing, Scope};
-use super::{Query, Task, Trouble, What};
+use super::{FailedQuery, Query, Task, What};
 use base::kube::{Discovery, Error, Kind, Resource, Selector};
 
 /// Maximum namespaces queried individually; more are queried at once, dropping other namespaces' objects.
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     /// Whether pod logs are wanted.
     pub(super) logs: bool,
     /// Kinds that could not be queried.
-    pub(super) troubles: Vec<Trouble>,
+    pub(super) troubles: Vec<FailedQuery>,
 }
 
 /// Makes the plan; `Err` only if the server is not reachable at all.
@@ -43,11 +43,11 @@ pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow:
     let (mut troubles, mut all_known) = (Vec::new(), true);
     let discovery = query.client.discover().context("asking the API server for its kinds")?;
     let failures = discovery.failures.iter();
-    troubles.extend(failures.map(|(group, error)| Trouble::new("discovery", "", group, error)));
+    troubles.extend(failures.map(|(group, error)| FailedQuery::new("discovery", "", group, error)));
     let kinds = select(&discovery, chosen, &mut troubles);
     plan.known = object_names(query, &Resource::NAMESPACES).unwrap_or_else(|error| {
         let why = format!("{error}; only the namespace of the run is queried");
-        troubles.push(Trouble::new("namespaces", "", "", why));
+        troubles.push(FailedQuery::new("namespaces", "", "", why));
         all_known = false;
         BTreeSet::from([query.config.namespace.clone()])
     });
@@ -61,7 +61,7 @@ pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow:
                 node,
                 ..Task::new("Nodes", "", What::Host)
             })),
-            Err(error) => troubles.push(Trouble::new("Nodes", "", "", error.to_string())),
+            Err(error) => troubles.push(FailedQuery::new("Nodes", "", "", error.to_string())),
         }
     }
     let (namespaced, cluster): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|resource| resource.namespaced);
@@ -92,7 +92,11 @@ fn named(chosen: Option<&[String]>, name: &str) -> bool {
     chosen.is_none_or(|chosen| chosen.iter().any(|entry| entry == name))
 }
 
-fn select(discovery: &Discovery, chosen: Option<&[String]>, troubles: &mut Vec<Trouble>) -> Vec<Resource> {
+fn select(
+    discovery: &Discovery,
+    chosen: Option<&[String]>,
+    troubles: &mut Vec<FailedQuery>,
+) -> Vec<Resource> {
     let listable: Vec<&Kind> = discovery.preferred().filter(|kind| kind.can("list")).collect();
     let Some(chosen) = chosen else {
         let all = listable.into_iter().map(|kind| kind.resource.clone());
@@ -101,7 +105,7 @@ fn select(discovery: &Discovery, chosen: Option<&[String]>, troubles: &mut Vec<T
     for entry in chosen {
         let pseudo = ["nodes", "serverversion", "servergroups", "podlogs"].contains(&entry.as_str());
         if !pseudo && !listable.iter().any(|kind| names(entry, &kind.resource)) {
-            troubles.push(Trouble::new(entry, "", "", "the server has no such kind that can be listed"));
+            troubles.push(FailedQuery::new(entry, "", "", "the server has no such kind that can be listed"));
         }
     }
     let named = listable.into_iter().filter(|kind| chosen.iter().any(|entry| names(entry, &kind.resource)));

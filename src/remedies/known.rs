@@ -1,6 +1,7 @@
 //! Common causes of failures, and their remedies.
 
-use super::{MAX_TEXT_BYTES, head};
+use super::MAX_TEXT_BYTES;
+use base::visible::head;
 
 /// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The first match counts, so specific
 /// causes precede general ones.
@@ -84,7 +85,7 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // Nothing listens there.
     ("check that the service has ready endpoints, and that the port is right", &["connection refused"]),
-    // There is no route to it.
+    // The address is unreachable.
     (
         "check routes, network policies and firewalls between the node and the address",
         &["no route to host", "network is unreachable", "host is unreachable"],

@@ -16,6 +16,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::{Serialize, Serializer};
 
+use base::visible::head;
 pub(crate) use contact::{message, unreached, why_unreached};
 pub(crate) use image::{is_local_image, load_commands, missing_image};
 pub(crate) use known::remedy;
@@ -85,7 +86,7 @@ pub(crate) struct Cause {
     nodes: HashSet<u64>,
     /// The plugins concerned.
     pub plugins: Vec<String>,
-    /// The first tests; not those that are named after their failure, such as missing results.
+    /// The first tests, without tests named after their failure, such as missing results.
     #[serde(rename = "testNames")]
     pub names: Vec<String>,
     /// One of the failures.
@@ -196,7 +197,7 @@ impl Cause {
         }
     }
 
-    /// The text of the example that the cause stands for, and the lines after it.
+    /// The significant text of the example, and the lines after it.
     pub(crate) fn headline(&self) -> (String, &[String]) {
         match &self.example.lines[..] {
             [] => (self.cause.clone(), &[]),
@@ -260,12 +261,6 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
 
 fn frame(line: &str) -> bool {
     FRAME.as_ref().is_some_and(|frame| frame.is_match(line))
-}
-
-/// At most `limit` bytes from the beginning.
-fn head(text: &str, limit: usize) -> &str {
-    let end = (0..=text.len().min(limit)).rev().find(|end| text.is_char_boundary(*end));
-    &text[..end.unwrap_or_default()]
 }
 
 fn cut(text: &str, limit: usize) -> String {

@@ -9,7 +9,7 @@ use super::archive::Archive;
 use super::files::Content;
 use super::select::select;
 use super::source::absent;
-use super::survey::Told;
+use super::survey::JunitDetails;
 use crate::item::read::Step;
 use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, UNKNOWN};
 use crate::layout;
@@ -29,7 +29,7 @@ pub(crate) struct Case<'a> {
     /// Its source file, relative to the plugin's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<&'a str>,
-    /// Why there is no result.
+    /// Why the result is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'a str>,
     #[serde(rename = "details", skip_serializing_if = "is_bare", serialize_with = "details")]
@@ -47,7 +47,7 @@ pub(crate) struct Case<'a> {
     pub node_item: Option<&'a Item>,
     /// The data of its file about this test.
     #[serde(skip)]
-    pub told: Option<&'a Told>,
+    pub told: Option<&'a JunitDetails>,
 }
 
 fn is_bare(item: &&Item) -> bool {
@@ -112,7 +112,7 @@ pub(crate) struct Cases<'a> {
     pub plugin: &'a str,
     /// The selected item, as in [`select`]; `None` for all.
     pub node: Option<&'a str>,
-    /// Whether the tree can be read; otherwise there are no cases.
+    /// Whether the tree can be read; an unreadable one has no cases.
     pub readable: bool,
 }
 

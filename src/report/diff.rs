@@ -145,16 +145,16 @@ struct Before {
 
 /// Results of a plugin from one node, or overall.
 #[derive(Default)]
-struct Place {
+struct NodeResults {
     tests: u64,
     failed: u64,
 }
 
 /// All places of an archive, by plugin and node, which is empty for none.
 #[derive(Default)]
-struct Places(BTreeMap<String, BTreeMap<String, Place>>);
+struct ResultsByNode(BTreeMap<String, BTreeMap<String, NodeResults>>);
 
-impl Places {
+impl ResultsByNode {
     fn of(report: &Report<'_>) -> Self {
         let mut all = Self::default();
         for plugin in &report.plugins {
@@ -168,7 +168,7 @@ impl Places {
         all
     }
 
-    fn get(&self, plugin: &str, node: &str) -> Option<&Place> {
+    fn get(&self, plugin: &str, node: &str) -> Option<&NodeResults> {
         self.0.get(plugin)?.get(node)
     }
 
@@ -213,7 +213,7 @@ impl Diff {
             Self { room: ALL_WHY, runs: [Column::of(&runs[0]), Column::of(&runs[1])], ..Self::default() };
         let mut statuses = Vec::<String>::new();
         let mut old = HashMap::new();
-        let (was, is) = (Places::of(&runs[0]), Places::of(&runs[1]));
+        let (was, is) = (ResultsByNode::of(&runs[0]), ResultsByNode::of(&runs[1]));
         each(&runs[0], |key, case| {
             let status = statuses.iter().position(|status| status == case.status).unwrap_or_else(|| {
                 statuses.push(case.status.to_owned());

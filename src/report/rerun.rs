@@ -1,4 +1,4 @@
-//! What to run again: the failed tests of a plugin, the tests that an interrupted run lacks, and how long they take.
+//! What to run again: the failed tests of a plugin and the tests that an interrupted run lacks, with their durations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -14,6 +14,7 @@ use crate::item::read::{Step, Writer, read};
 use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
 use crate::layout;
 use crate::plugin::focus::{FOCUS, SKIP};
+use base::visible::head;
 
 /// The test framework's prefix of test names.
 const PREFIX: &str = "[It]";
@@ -166,10 +167,9 @@ fn outcome(item: &Item, room: &mut usize) -> Option<(String, String)> {
     let mut why = String::new();
     if is_failed(item) {
         let told = item.details.get(FAILURE).and_then(Value::as_str).unwrap_or(FAILED);
-        let end = (0..=MAX_FAILURE_BYTES.min(*room).min(told.len())).rev();
-        let end = end.into_iter().find(|at| told.is_char_boundary(*at)).unwrap_or_default();
-        *room -= end;
-        why = Some(&told[..end]).filter(|why| !why.trim().is_empty()).unwrap_or(FAILED).to_owned();
+        let told = head(told, MAX_FAILURE_BYTES.min(*room));
+        *room -= told.len();
+        why = if told.trim().is_empty() { FAILED } else { told }.to_owned();
     }
     Some((name.to_owned(), why))
 }

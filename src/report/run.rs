@@ -100,7 +100,7 @@ pub(crate) struct Report<'a> {
     pub unfinished: bool,
     /// Each plugin.
     pub plugins: Vec<Plugin<'a>>,
-    /// Where all that comes from.
+    /// The archive itself.
     #[serde(skip)]
     pub opened: &'a Archive,
 }
@@ -243,7 +243,7 @@ impl<'a> Report<'a> {
             status: plugins.iter().map(Plugin::verdict).max().unwrap_or_default(),
             counts,
             health,
-            // Too large or broken, it is no reason to show nothing.
+            // The report works without it, too.
             why: files.json(layout::WHY).ok().flatten(),
             causes: Vec::new(),
             unknown_causes: Vec::new(),

@@ -1,8 +1,8 @@
 //! Compares two snapshots of a cluster: objects changed, added and removed, by kind, namespace and name.
 //!
 //! Volatile fields are ignored: `status`, versions and identities in `metadata`, the times of a lease, events and
-//! measured values. Snapshots are streamed several times: memory holds two numbers per object, and changed objects
-//! are kept in a temporary file.
+//! measured values. Snapshots are streamed, the second one twice: memory holds two numbers per object, and changed
+//! objects are kept in a temporary file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
@@ -74,58 +74,42 @@ struct Difference {
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
     pub(crate) fn between(before: &Source, after: &Source) -> Result<Option<Self>> {
-        // By key, the digest of each object, and whether the second snapshot has it.
-        let mut old = HashMap::new();
-        each(before, |name, object| {
-            old.insert(key(name), (digest(&object), false));
+        // By key, the digest of each object of the second snapshot, and whether the first one has it.
+        let mut new = HashMap::new();
+        each(after, |name, object| {
+            new.insert(key(name), (digest(&object), false));
             Ok(())
         })?;
-        let mut found = Self::default();
-        let mut changed = BTreeSet::new();
+        let (mut found, mut changed) = (Self::default(), Files::default());
+        each(before, |name, object| {
+            let Some((later, met)) = new.get_mut(&key(name)) else {
+                found.vanished.push(name.clone());
+                return Ok(());
+            };
+            *met = true;
+            if *later == digest(&object) {
+                found.unchanged += 1;
+                return Ok(());
+            }
+            changed.add(&key(name).to_string(), object.to_string().as_bytes())
+        })?;
+        if new.is_empty() && found.vanished.is_empty() {
+            return Ok(None);
+        }
+        // The second one is read again for added objects and for the paths of differences.
         each(after, |name, object| {
-            match old.get_mut(&key(name)) {
-                None => found.appeared.push(name.clone()),
-                Some((earlier, met)) => {
-                    *met = true;
-                    if *earlier == digest(&object) {
-                        found.unchanged += 1;
-                    } else {
-                        changed.insert(key(name));
-                    }
-                }
+            if let Some(earlier) = changed.open(&key(name).to_string()) {
+                let earlier = serde_json::from_reader(earlier).context("a temporary file is broken")?;
+                let mut differences = Vec::new();
+                compare(&mut String::new(), Some(&earlier), Some(&object), &mut differences);
+                let more = differences.len().saturating_sub(TOLD);
+                differences.truncate(TOLD);
+                found.changed.push(Changed { name: name.clone(), differences, more });
+            } else if new.get(&key(name)).is_some_and(|(_, met)| !met) {
+                found.appeared.push(name.clone());
             }
             Ok(())
         })?;
-        if old.is_empty() && found.appeared.is_empty() {
-            return Ok(None);
-        }
-        // Both are read again for removed objects and for the paths of differences.
-        let mut files = Files::default();
-        if !changed.is_empty() || old.values().any(|(_, met)| !met) {
-            each(before, |name, object| {
-                let key = key(name);
-                if changed.contains(&key) {
-                    files.add(&key.to_string(), object.to_string().as_bytes())?;
-                } else if old.get(&key).is_some_and(|(_, met)| !met) {
-                    found.vanished.push(name.clone());
-                }
-                Ok(())
-            })?;
-        }
-        if !changed.is_empty() {
-            each(after, |name, object| {
-                let key = key(name);
-                if let Some(earlier) = files.open(&key.to_string()).filter(|_| changed.remove(&key)) {
-                    let earlier = serde_json::from_reader(earlier).context("a temporary file is broken")?;
-                    let mut differences = Vec::new();
-                    compare(&mut String::new(), Some(&earlier), Some(&object), &mut differences);
-                    let more = differences.len().saturating_sub(TOLD);
-                    differences.truncate(TOLD);
-                    found.changed.push(Changed { name: name.clone(), differences, more });
-                }
-                Ok(())
-            })?;
-        }
         found.changed.sort_by(|a, b| a.name.cmp(&b.name));
         found.appeared.sort();
         found.vanished.sort();

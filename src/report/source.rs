@@ -52,12 +52,12 @@ pub(crate) fn locate(name: &str) -> Result<String> {
 
 /// An archive or a folder.
 pub(crate) struct Source {
-    place: Place,
+    place: Origin,
     /// The label in messages.
     label: String,
 }
 
-enum Place {
+enum Origin {
     Folder(PathBuf),
     /// A seekable file.
     File(File),
@@ -93,16 +93,16 @@ impl Source {
     /// Opens the source of a name, as resolved by [`locate`]; `-` is standard input.
     pub(crate) fn open(name: &str) -> Result<Self> {
         if name == "-" {
-            return Ok(Self { place: Place::File(standard_input()?), label: "standard input".into() });
+            return Ok(Self { place: Origin::File(standard_input()?), label: "standard input".into() });
         }
         let label = locate(name)?;
         let meta = fs::metadata(&label)
             .map_err(|error| anyhow!("stat {name}: {}{}", reason(&error), near::hint(name, [LATEST])))?;
         if meta.is_dir() {
-            return Ok(Self { place: Place::Folder(PathBuf::from(&label)), label });
+            return Ok(Self { place: Origin::Folder(PathBuf::from(&label)), label });
         }
         let file = File::open(&label).map_err(|error| anyhow!("open {label}: {}", reason(&error)))?;
-        Ok(Self { place: Place::File(file), label })
+        Ok(Self { place: Origin::File(file), label })
     }
 
     /// The label in messages.
@@ -125,11 +125,11 @@ impl Source {
             anyhow::Ok(next)
         };
         let archive = match &self.place {
-            Place::Folder(path) => {
+            Origin::Folder(path) => {
                 each_in_folder(path, "", &mut take)?;
                 return Ok(files);
             }
-            Place::File(archive) => archive,
+            Origin::File(archive) => archive,
         };
         let mut reader = reader(archive)?;
         while let Some(entry) = reader.next_entry().map_err(|error| broken(error.into()))? {

@@ -10,7 +10,7 @@ use super::case::Case;
 use super::diff::{Change, Diff, Kind};
 use super::many::Many;
 use super::run::{Counts, Plugin, Report, Suite};
-use super::survey::Told;
+use super::survey::JunitDetails;
 use crate::item::{
     ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
 };
@@ -202,7 +202,7 @@ fn suite_head(report: &Report<'_>, plugin: &Plugin<'_>, suite: &Suite) -> String
 
 fn test(case: &Case<'_>) -> String {
     let item = case.item;
-    let untold = Told::default();
+    let untold = JunitDetails::default();
     let told = case.told.unwrap_or(&untold);
     let levels = std::iter::once(case.plugin).chain(case.group());
     let place = levels.joined(".");

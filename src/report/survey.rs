@@ -20,7 +20,7 @@ const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Data of a JUnit test other than its status and failure.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct JunitDetails {
     /// Duration in seconds.
     seconds: f32,
     /// Length in bytes of the message at the start of its failure; the rest is its text.
@@ -37,7 +37,7 @@ pub(crate) struct Told {
 #[derive(Default)]
 pub(crate) struct Survey {
     /// By plugin, file and name of the test.
-    tests: HashMap<u64, Told>,
+    tests: HashMap<u64, JunitDetails>,
     /// Class names, source files and reasons, each once, and their size.
     texts: HashSet<Arc<str>>,
     text_bytes: usize,
@@ -110,7 +110,8 @@ impl Survey {
                     test = Some(key).filter(|key| self.tests.len() < TESTS && !self.tests.contains_key(key));
                     if test.is_some() {
                         let seconds = seconds.unwrap_or_default();
-                        self.tests.insert(key, Told { seconds, class, source, ..Told::default() });
+                        self.tests
+                            .insert(key, JunitDetails { seconds, class, source, ..JunitDetails::default() });
                     }
                 }
                 "failure" => {
@@ -129,7 +130,7 @@ impl Survey {
         }
     }
 
-    fn change(&mut self, test: Option<u64>, change: impl FnOnce(&mut Told)) {
+    fn change(&mut self, test: Option<u64>, change: impl FnOnce(&mut JunitDetails)) {
         if let Some(test) = test.and_then(|key| self.tests.get_mut(&key)) {
             change(test);
         }
@@ -147,12 +148,12 @@ impl Survey {
     }
 
     /// The data of a test's file about it.
-    pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&Told> {
+    pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
         self.tests.get(&key(plugin, file, test))
     }
 }
 
-impl Told {
+impl JunitDetails {
     /// Duration of the test in seconds.
     pub(crate) fn duration(&self) -> Option<f64> {
         // Without the digits added by widening the number.

@@ -1,4 +1,4 @@
-//! Text for people: colours, columns, lists, and lines that fit.
+//! Text on a terminal: colours, columns, lists, and lines that fit.
 //!
 //! Escapes for colours are written here, so all other text is made safe to display first.
 
