@@ -26,7 +26,7 @@
 //! remote | aggregator driver worker query gather image | process report
 //! plugin config
 //! board
-//! status item remedies nodes | backplane
+//! status item health remedies nodes | backplane
 //! names layout
 //! client/
 //! base/kube base/oci
@@ -43,7 +43,7 @@
 //! driver worker gather query: aggregator
 //! process report: base/kube base/oci remote deploy
 //! client: base/kube base/http base/yaml
-//! status item layout names: base/kube base/http
+//! status item health layout names: base/kube base/http
 //! ```
 //!
 //! | to find | look in |
@@ -68,6 +68,7 @@
 //! | routes, headers, progress, heartbeats: the protocol of both ends | [`client::protocol`] |
 //! | which nodes a plugin runs on, how many at once | `nodes` |
 //! | the status document / the tree of results and its file | `status` / `item` |
+//! | the health of a cluster, and failed queries of a snapshot | `health` |
 //! | the live display of runs and transfers | `board` |
 //! | the run's authority and its certificates | `backplane` |
 //! | names of objects in a cluster / paths in an archive | `names` / `layout` |
@@ -120,6 +121,7 @@ mod doctor;
 mod driver;
 #[cfg(target_os = "linux")]
 mod gather;
+mod health;
 mod image;
 mod item;
 mod layout;

@@ -6,9 +6,10 @@
 
 use std::fmt;
 use std::io::Read;
+use std::marker::PhantomData;
 
 use serde::Serialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 /// A [`Value`]: `json!({"key": expression, "list": [1, 2], "nothing": null})`.
@@ -95,6 +96,9 @@ const VALUE_BYTES: usize = 64;
 /// The size of a map that is not empty, and of each of its entries.
 const MAP_BYTES: usize = 640;
 const ENTRY_BYTES: usize = 64;
+
+/// Maximum number of entries in a list that grows with a cluster: nodes, pods or results.
+const MAX_ENTRIES: usize = 50_000;
 
 /// Reads a document of at most [`MAX_TREE_BYTES`] in memory.
 pub fn from_slice(text: &[u8]) -> serde_json::Result<Value> {
@@ -202,6 +206,34 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         }
         Ok(Value::Object(map))
     }
+}
+
+/// Deserializes at most [`MAX_ENTRIES`] entries, none from `null`.
+pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
+    struct Entries<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if list.len() == MAX_ENTRIES {
+                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries")));
+                }
+                list.push(item);
+            }
+            Ok(list)
+        }
+    }
+    input.deserialize_any(Entries(PhantomData))
 }
 
 /// A list that passes on its items as they are read, until the receiver returns false: an object, or the bare array of

@@ -25,6 +25,8 @@ use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use crate::health::FailedQuery;
+use crate::health::Health;
 use crate::{config, layout};
 use base::at::At as _;
 use base::clock;
@@ -34,7 +36,6 @@ use base::pattern;
 use base::stop::Stop;
 use base::visible;
 
-use health::Health;
 use kubelets::{Kubelets, Times};
 pub(crate) use redact::Redactor;
 
@@ -71,28 +72,6 @@ pub(crate) struct Summary {
     pub answered: usize,
     /// Failed queries, each with its reason.
     pub errors: Vec<FailedQuery>,
-}
-
-/// A failed query.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct FailedQuery {
-    /// What was queried: a plural, `Nodes`, `PodLogs`, ….
-    pub queryobj: String,
-    /// The namespace, if any.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// The node, or pod and container.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    /// Why it failed.
-    pub error: String,
-}
-
-impl FailedQuery {
-    fn new(queryobj: &str, namespace: &str, name: &str, error: impl Into<String>) -> Self {
-        let [queryobj, namespace, name] = [queryobj, namespace, name].map(str::to_owned);
-        Self { queryobj, namespace, name, error: error.into() }
-    }
 }
 
 /// A query.

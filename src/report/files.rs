@@ -1,18 +1,15 @@
 //! Files extracted from a stream for later: small ones in memory, many or large ones on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::marker::PhantomData;
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, DeserializeSeed as _, Deserializer, Error as _, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed as _};
 use serde_json::Value;
 
 use crate::layout;
-use base::json::Bounded;
+use base::json::{Bounded, entries};
 use base::sys;
 use base::temp;
 
@@ -27,8 +24,6 @@ const SMALL: [&str; 4] = [layout::SERVER_VERSION, layout::INFO, layout::CONFIG, 
 
 /// Maximum size of a document in memory: a small text can become a large tree.
 const MAX_TREE_BYTES: usize = 24 << 20;
-/// Maximum number of nodes, pods or results in a list.
-const MAX_ENTRIES: usize = 50_000;
 
 /// Named contents, stored consecutively.
 #[derive(Default)]
@@ -128,34 +123,6 @@ impl Files {
 
 fn tree(text: &[u8]) -> serde_json::Result<Value> {
     Bounded(&mut { MAX_TREE_BYTES }).deserialize(&mut serde_json::Deserializer::from_slice(text))
-}
-
-/// Deserializes at most [`MAX_ENTRIES`] entries, none from `null`.
-pub(super) fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
-    struct Entries<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
-            let mut list = Vec::new();
-            while let Some(item) = items.next_element()? {
-                if list.len() == MAX_ENTRIES {
-                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries")));
-                }
-                list.push(item);
-            }
-            Ok(list)
-        }
-    }
-    input.deserialize_any(Entries(PhantomData))
 }
 
 /// A reader of one content.

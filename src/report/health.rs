@@ -1,87 +1,20 @@
 //! Cluster health from an archive's `meta/clusterhealth.json`, and its display.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Result, anyhow};
-use serde::de::{DeserializeSeed as _, Deserializer, Error as _};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize as _, Serialize, Serializer};
 use serde_json::Value;
 
-use super::files::{Files, entries};
+use super::files::Files;
+use crate::health::{Detail, FailedQuery, Health, Part};
 use crate::layout::{HEALTH, QUERY_ERRORS};
-use base::json::{Bounded, json};
+use base::json::json;
 use base::visible::line;
 use base::yaml;
 
 /// Its name in the list of plugins.
 pub(crate) const NAME: &str = "sonobuoy";
-
-/// Maximum size of the counts of log files in memory.
-const MAX_SUMMARY_BYTES: usize = 8 << 20;
-
-/// Health of nodes and pods, and log counts. Fields are in output order.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Health {
-    /// Nodes.
-    #[serde(deserialize_with = "nullable")]
-    pub node_health: Part,
-    /// Pods.
-    #[serde(deserialize_with = "nullable")]
-    pub pod_health: Part,
-    /// The version of the API server.
-    #[serde(deserialize_with = "nullable")]
-    pub api_version: String,
-    /// By kind (`Errors`, `Warnings`), then by log file: number of matching lines.
-    #[serde(deserialize_with = "summary_of_logs")]
-    pub error_summary: BTreeMap<String, BTreeMap<String, u64>>,
-}
-
-/// Total and healthy counts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Part {
-    /// The total, also for pods in spite of the key's name.
-    pub total_nodes: i64,
-    /// The healthy ones.
-    pub healthy_nodes: i64,
-    /// All entries.
-    #[serde(deserialize_with = "entries", skip_serializing_if = "Vec::is_empty")]
-    pub details: Vec<Detail>,
-}
-
-/// One node or pod.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Detail {
-    /// Its name.
-    pub name: String,
-    /// Whether the node or pod is healthy.
-    pub healthy: bool,
-    /// The status of the condition.
-    pub ready: String,
-    /// The reason in one word.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// The message.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    /// A pod's namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-}
-
-fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
-    Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
-}
-
-fn summary_of_logs<'de, D: Deserializer<'de>>(
-    input: D,
-) -> Result<BTreeMap<String, BTreeMap<String, u64>>, D::Error> {
-    let value = Bounded(&mut { MAX_SUMMARY_BYTES }).deserialize(input)?;
-    Ok(Option::deserialize(value).map_err(D::Error::custom)?.unwrap_or_default())
-}
 
 impl Health {
     /// Reads the health; `None` if the run had no cluster.
@@ -229,16 +162,9 @@ pub(crate) struct LeftOut {
 
 /// The nodes in an archive's list of failed queries, each once; empty if the list is missing or too large.
 pub(super) fn left_out(files: &Files) -> Vec<LeftOut> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Failed {
-        queryobj: String,
-        name: String,
-        error: String,
-    }
-    let failed: Vec<Failed> = files.list(QUERY_ERRORS);
+    let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
     let mut nodes = Vec::<LeftOut>::new();
-    for Failed { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {
+    for FailedQuery { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {
         let (node, error) = match name.split_once('/') {
             Some((node, what)) => (node.to_owned(), format!("{what}: {error}")),
             None => (name, error),

@@ -1,7 +1,7 @@
 //! Shows what is in an archive: as text, as JSON, CSV and JUnit, as a page, and as the changes between two.
 //!
-//! `source` is the archive, a folder or standard input, and `files` holds what was extracted. `archive` reads it once, as
-//! deep as a view needs; `run` counts the trees of its plugins into one `Report`, and `case` passes on their cases.
+//! `archive` reads a `source` once into `files`, as deep as a view needs; `run` counts the trees of its plugins into one `Report`, and
+//! `case` passes on their cases.
 //! Views are functions of a report: `terminal_report`, `suites` (JUnit), `markdown`, `page`, `many` (several runs), `diff`. `text`
 //! shows trees as the original does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the
 //! other files. Does not know how the files arrived; all data that grows with the input is streamed or bounded.
@@ -19,7 +19,6 @@ mod metrics;
 mod page;
 mod rerun;
 mod run;
-mod select;
 mod snapshot;
 mod source;
 mod suites;

@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::archive::Archive;
 use super::case::{Case, Cases};
-use super::health::{self, Health};
+use super::health;
 use super::times::{self, Arrival, Span};
 use super::words::{count, majority, number};
+use crate::health::Health;
 use crate::item::{FAILED, FLAKY, OTHER, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
 use crate::layout;
 use crate::remedies::{Cause, Causes, Why};

@@ -7,11 +7,12 @@ use anyhow::Result;
 use serde::Serialize as _;
 
 use super::archive::Archive;
+use super::case::{NoSuchItem, select};
 use super::files::{Content, Files};
-use super::health::{self, Health};
+use super::health;
 use super::run::Report;
-use super::select::{NoSuchItem, select};
 use super::source::{Next, absent, clean};
+use crate::health::Health;
 use crate::item::read::Step;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;

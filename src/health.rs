@@ -1,0 +1,111 @@
+//! What a snapshot says about itself: the health of the cluster, and its failed queries.
+//!
+//! Owns the two documents: `query` fills them, `report` shows them.
+
+use std::collections::BTreeMap;
+
+use serde::de::{DeserializeSeed as _, Deserializer, Error as _};
+use serde::{Deserialize, Serialize};
+
+use base::json::{Bounded, entries};
+
+/// Maximum size of the counts of log files in memory.
+const MAX_SUMMARY_BYTES: usize = 8 << 20;
+
+/// By kind (`Errors`, `Warnings`), then by log file: number of matching lines.
+pub(crate) type LogCounts = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// Health of nodes and pods, and log counts. Fields are in output order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Health {
+    /// Nodes.
+    #[serde(deserialize_with = "nullable")]
+    pub node_health: Part,
+    /// Pods.
+    #[serde(deserialize_with = "nullable")]
+    pub pod_health: Part,
+    /// The version of the API server.
+    #[serde(deserialize_with = "nullable")]
+    pub api_version: String,
+    /// Lines that look like errors. The original's `results` panics on a kind without lines.
+    #[serde(deserialize_with = "summary_of_logs")]
+    pub error_summary: LogCounts,
+}
+
+/// Total and healthy counts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Part {
+    /// The total, also for pods in spite of the key's name.
+    pub total_nodes: i64,
+    /// The healthy ones.
+    pub healthy_nodes: i64,
+    /// All entries.
+    #[serde(deserialize_with = "entries")]
+    pub details: Vec<Detail>,
+}
+
+/// One node or pod.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Detail {
+    /// Its name.
+    pub name: String,
+    /// Whether the node or pod is healthy.
+    pub healthy: bool,
+    /// The status of the condition.
+    pub ready: String,
+    /// The reason in one word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The message.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// A pod's namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
+}
+
+fn summary_of_logs<'de, D: Deserializer<'de>>(input: D) -> Result<LogCounts, D::Error> {
+    let value = Bounded(&mut { MAX_SUMMARY_BYTES }).deserialize(input)?;
+    Ok(Option::deserialize(value).map_err(D::Error::custom)?.unwrap_or_default())
+}
+
+impl Part {
+    /// Adds nodes or pods.
+    pub(crate) fn add(&mut self, details: Vec<Detail>) {
+        let healthy = details.iter().filter(|detail| detail.healthy).count();
+        self.total_nodes += i64::try_from(details.len()).unwrap_or(i64::MAX);
+        self.healthy_nodes += i64::try_from(healthy).unwrap_or(i64::MAX);
+        self.details.extend(details);
+    }
+}
+
+/// A failed query.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct FailedQuery {
+    /// What was queried: a plural, `Nodes`, `PodLogs`, ….
+    pub queryobj: String,
+    /// The namespace, if any.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// The node, or pod and container.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Why it failed.
+    pub error: String,
+}
+
+impl FailedQuery {
+    /// A record of these.
+    pub(crate) fn new(queryobj: &str, namespace: &str, name: &str, error: impl Into<String>) -> Self {
+        let [queryobj, namespace, name] = [queryobj, namespace, name].map(str::to_owned);
+        Self { queryobj, namespace, name, error: error.into() }
+    }
+}
