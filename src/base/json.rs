@@ -9,7 +9,9 @@ use std::io::Read;
 use std::marker::PhantomData;
 
 use serde::Serialize;
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Number, Value};
 
 /// A [`Value`]: `json!({"key": expression, "list": [1, 2], "nothing": null})`.

@@ -332,8 +332,6 @@ impl Diff {
             }
         }
         let [before, after] = &self.runs;
-        let known =
-            |version: &str| if version.is_empty() { "unknown".to_owned() } else { version.to_owned() };
         let versions = many::versions(before, after).into_iter();
         let versions = versions
             .map(|Version { name, before, after }| format!("{name}: {} -> {}", known(before), known(after)));
@@ -349,6 +347,10 @@ impl Diff {
         }
         terminal.line(&format!("Unchanged: {}", self.unchanged))
     }
+}
+
+fn known(version: &str) -> &str {
+    if version.is_empty() { "unknown" } else { version }
 }
 
 /// Number of tests in changes.

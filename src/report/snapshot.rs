@@ -87,32 +87,41 @@ impl Objects {
                 return Ok(());
             };
             *met = true;
-            if *later == digest(&object) {
-                found.unchanged += 1;
-                return Ok(());
+            if *later != digest(&object) {
+                changed.add(&key(name).to_string(), object.to_string().as_bytes())?;
             }
-            changed.add(&key(name).to_string(), object.to_string().as_bytes())
+            Ok(())
         })?;
         if new.is_empty() && found.vanished.is_empty() {
             return Ok(None);
         }
         // The second one is read again for added objects and for the paths of differences.
         each(after, |name, object| {
-            if let Some(earlier) = changed.open(&key(name).to_string()) {
-                let earlier = serde_json::from_reader(earlier).context("a temporary file is broken")?;
-                let mut differences = Vec::new();
-                compare(&mut String::new(), Some(&earlier), Some(&object), &mut differences);
-                let more = differences.len().saturating_sub(TOLD);
-                differences.truncate(TOLD);
-                found.changed.push(Changed { name: name.clone(), differences, more });
-            } else if new.get(&key(name)).is_some_and(|(_, met)| !met) {
+            let key = key(name);
+            // An object listed in several versions is compared once.
+            let Some((_, met)) = new.remove(&key) else { return Ok(()) };
+            if !met {
                 found.appeared.push(name.clone());
+                return Ok(());
+            }
+            let mut differences = Vec::new();
+            if let Some(earlier) = changed.open(&key.to_string()) {
+                let earlier = serde_json::from_reader(earlier).context("a temporary file is broken")?;
+                compare(&mut String::new(), Some(&earlier), Some(&object), &mut differences);
+            }
+            let more = differences.len().saturating_sub(TOLD);
+            differences.truncate(TOLD);
+            if differences.is_empty() {
+                found.unchanged += 1;
+            } else {
+                found.changed.push(Changed { name: name.clone(), differences, more });
             }
             Ok(())
         })?;
         found.changed.sort_by(|a, b| a.name.cmp(&b.name));
         found.appeared.sort();
         found.vanished.sort();
+        found.vanished.dedup();
         Ok(Some(found))
     }
 

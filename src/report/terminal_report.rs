@@ -3,7 +3,7 @@
 use super::run::{Plugin, Report, Verdict};
 use super::terminal::{BOLD, DIM, GREEN, RED, Terminal, YELLOW};
 use super::times::spoken;
-use super::words::{count, number};
+use super::words::{count, named, number};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::Cause;
 use anyhow::Result;
@@ -51,15 +51,11 @@ impl Terminal<'_> {
                 let missing = part.total_nodes.saturating_sub(part.healthy_nodes);
                 if missing > 0 {
                     let (of, verb) = (count(part.total_nodes, name), if missing == 1 { "is" } else { "are" });
-                    let unwell = part.unwell();
-                    let mut names: Vec<_> =
-                        unwell.iter().take(NAMES).map(|detail| detail.full_name()).collect();
-                    if unwell.len() > NAMES {
-                        names.push(format!("and {} more", number(unwell.len() - NAMES)));
-                    }
-                    let colon = if names.is_empty() { "" } else { ": " };
-                    let text = format!("{} of {of} {verb} not healthy{colon}", number(missing));
-                    self.wrapped(&(text + &names.join(", ")), "", "  ")?;
+                    let unwell: Vec<_> = part.unwell().iter().map(|detail| detail.full_name()).collect();
+                    let colon = if unwell.is_empty() { "" } else { ": " };
+                    let names = named(&unwell, unwell.len() as u64);
+                    let text = format!("{} of {of} {verb} not healthy{colon}{names}", number(missing));
+                    self.wrapped(&text, "", "  ")?;
                 }
             }
         }

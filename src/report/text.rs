@@ -12,15 +12,12 @@ use super::files::{Content, Files};
 use super::health;
 use super::run::Report;
 use super::source::{Next, absent, clean};
+use super::words::named;
 use crate::health::Health;
 use crate::item::read::Step;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
-use base::Joined as _;
 use base::visible::line;
-
-/// Maximum number of nodes in an error.
-const NODES_LISTED: usize = 20;
 
 /// The amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,16 +173,11 @@ impl View<'_> {
 /// The nodes that could have been requested.
 pub(crate) fn known_nodes(archive: &Archive) -> Result<String> {
     let report = Report::read(archive, None)?;
-    let nodes: BTreeSet<&str> = report.node_names().collect();
-    if nodes.is_empty() {
-        return Ok("no item of that name; no plugin ran on nodes".into());
-    }
-    let listed = nodes.iter().copied().take(NODES_LISTED).joined(", ");
-    let more = match nodes.len().saturating_sub(NODES_LISTED) {
-        0 => String::new(),
-        more => format!(", and {more} more"),
-    };
-    Ok(format!("no item of that name; nodes are {listed}{more}"))
+    let nodes: Vec<&str> = report.node_names().collect::<BTreeSet<_>>().into_iter().collect();
+    Ok(match nodes.len() as u64 {
+        0 => "no item of that name; no plugin ran on nodes".into(),
+        all => format!("no item of that name; nodes are {}", named(&nodes, all)),
+    })
 }
 
 /// Counts of results, and the names of failures.

@@ -135,7 +135,7 @@ pub(crate) fn keep_slowest<T>(
     }
 }
 
-/// A timestamp to the minute, in UTC; empty if there is none.
+/// A timestamp to the minute, in UTC; empty for any other text.
 pub(crate) fn minute(moment: &str) -> String {
     let utc = parse_rfc3339(moment).map(rfc3339).unwrap_or_default();
     utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default()

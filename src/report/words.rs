@@ -1,5 +1,6 @@
 //! Numbers, sizes and lists of names in the words of all views.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 /// `1 test`, `2,000 tests`.
@@ -25,11 +26,12 @@ pub(crate) fn number(count: impl TryInto<u64>) -> String {
 const NAMED: usize = 5;
 
 /// Some of `all` names, and the number of others: `n1, n2 and 3 more`.
-pub(crate) fn named(names: &[&str], all: u64) -> String {
-    let shown = &names[..names.len().min(NAMED)];
-    match all.saturating_sub(shown.len() as u64) {
-        0 => shown.join(", "),
-        more => format!("{} and {} more", shown.join(", "), number(more)),
+pub(crate) fn named<N: Borrow<str>>(names: &[N], all: u64) -> String {
+    let listed = names.len().min(NAMED);
+    let shown = names[..listed].join(", ");
+    match all.saturating_sub(listed as u64) {
+        0 => shown,
+        more => format!("{shown} and {} more", number(more)),
     }
 }
 

@@ -47,8 +47,8 @@ impl Facts {
                 terminal.line("* differs from most nodes:")?;
             }
             for odd in &table.odd {
-                let nodes: Vec<&str> = odd.nodes.iter().map(String::as_str).collect();
-                terminal.line(&format!("{}: {}", odd.what(table), named(&nodes, nodes.len() as u64)))?;
+                let nodes = named(&odd.nodes, odd.nodes.len() as u64);
+                terminal.line(&format!("{}: {nodes}", odd.what(table)))?;
             }
             if self.whole {
                 table.write_differences(terminal)?;
