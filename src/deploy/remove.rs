@@ -173,6 +173,9 @@ impl Removal {
             Resource::ROLES,
             Resource::SERVICE_ACCOUNTS,
         ] {
+            if !self.rbac && ["roles", "rolebindings"].contains(&&*resource.plural) {
+                continue;
+            }
             self.many(client, &resource, &self.namespace, &Selector::labels(names::SELECTOR), failures);
         }
         // Services could not be deleted together before Kubernetes 1.23.

@@ -1,4 +1,5 @@
-//! Kubernetes Events on the aggregator's pod: the run has started, a plugin has failed, a node was lost, the run is over.
+//! Kubernetes Events on the aggregator's pod: the run has started, a plugin has failed, with the first cause, a node was lost,
+//! the run is over.
 //!
 //! Each event is created once, also by the next container of the pod: its name is a digest of its content. At most
 //! [`MAX_EVENTS`], so that no failure floods the cluster. A failed creation is only logged at debug level, since the status
@@ -54,12 +55,9 @@ impl<'a> Events<'a> {
                 entries.iter().filter(|entry| entry.status == status::FAILED && is_lost(entry) == lost);
             let failed = failed.cloned().collect();
             for trouble in troubles(&Run { plugins: Some(failed), ..Run::default() }) {
-                self.create(
-                    "Warning",
-                    reason,
-                    &format!("{}: {}", trouble.task, trouble.cause),
-                    &sentence(&trouble, MAX_PLACES),
-                );
+                // Causes may name pods, so that no two are the same.
+                let key = if lost { &trouble.cause } else { &trouble.task };
+                self.create("Warning", reason, key, &sentence(&trouble, MAX_PLACES));
             }
         }
         match run.status.as_str() {
