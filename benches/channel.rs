@@ -68,7 +68,7 @@ fn measure(chosen: &[&str]) {
             "storm" => storm::measure(&base),
             other => {
                 panic!(
-                    "there is no measurement `{other}`; there are upload, memory, crowd, slow, siege, bodies, certificates, storm"
+                    "unknown measurement `{other}`; known are upload, memory, crowd, slow, siege, bodies, certificates, storm"
                 )
             }
         }

@@ -32,13 +32,13 @@ use client::protocol::FINAL_HEADER;
 pub(super) const MAX_TEXT_BYTES: usize = 2 << 10;
 /// Maximum bytes that are kept of the progress of one result.
 pub(super) const MAX_PROGRESS_BYTES: usize = 1 << 20;
-/// Bytes that are kept of the progress of one result however many results there are.
+/// Minimum bytes that are kept of the progress of one result, however many results there are.
 const MIN_PROGRESS_BYTES: usize = 1 << 10;
 /// Maximum bytes of an error report; a pod description has some tens of KiB.
 pub(super) const MAX_REPORT_BYTES: u64 = 1 << 20;
 /// Maximum bytes of the sentence in a report that are kept in memory.
 pub(super) const MAX_SENTENCE_BYTES: usize = 4 << 10;
-/// Shorter bodies need no permit: there are no more of them than threads.
+/// Bodies up to this size need no permit: the number of threads bounds them.
 pub(super) const SMALL_BODY_BYTES: u64 = 64 << 10;
 
 /// Memory for bodies, by plugin.

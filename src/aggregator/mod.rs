@@ -140,7 +140,7 @@ impl Aggregator {
     ) -> anyhow::Result<()> {
         let stop = &stop.child();
         std::thread::scope(|scope| {
-            // When one of the two ends or panics, the other ends too.
+            // Either thread ends the other, even by a panic.
             let _over = StopOnDrop(stop);
             let take = move || {
                 let _over = StopOnDrop(stop);
@@ -286,7 +286,7 @@ impl Aggregator {
             let Err(error) = send(&self.status()) else { return };
             log::warn!("the last status could not be published: {error:#}");
             if attempt < LAST_ATTEMPTS {
-                // Bounded by the attempts, so not by a stop.
+                // Not interrupted by the stop that has ended the run: the number of attempts is bounded.
                 Stop::new().wait(self.settings.publish_every);
             }
         }

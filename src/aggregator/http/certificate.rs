@@ -20,19 +20,19 @@ use client::protocol::{RENEW_HEADER, ResultId};
 const MAX_REQUEST_BYTES: u64 = 16 << 10;
 /// Tokens of service accounts have one or two KiB.
 const MAX_TOKEN_BYTES: usize = 8 << 10;
-/// Validity of a certificate; a pod that was removed has it no longer.
+/// Validity of a certificate, and so of the access of a pod that was removed.
 const VALID: Duration = Duration::from_secs(3600);
-/// When its holder asks for the next: an aggregator may be away for twenty minutes.
+/// Interval of renewals. An aggregator may be unreachable for the remaining twenty minutes.
 const RENEW_AFTER: Duration = Duration::from_secs(2400);
-/// Reviews that begin in a second.
+/// Maximum reviews that begin within a second.
 const REVIEWS_PER_SECOND: u64 = 50;
-/// Reviews at a time while the API server is slow; each occupies a thread. At most so many of them for one address.
+/// Maximum reviews at a time, in total and for one address; each occupies a thread while the API server is slow.
 const MAX_REVIEWS: u64 = 64;
 const MAX_REVIEWS_OF_ONE: u64 = 8;
-/// Failures of an address, and certificates of a pod, within [`WINDOW`]. A worker that is restarted asks again.
+/// Maximum failures of an address, and certificates of a pod, within [`WINDOW`]. A restarted worker requests another.
 const MAX_TRIES: u64 = 8;
 const WINDOW: Duration = Duration::from_secs(300);
-/// Tries of all addresses or pods that are remembered.
+/// Maximum tries that are remembered, of all addresses or pods.
 const MAX_REMEMBERED: u64 = 32_768;
 
 /// The holder of a token.
@@ -40,7 +40,7 @@ const MAX_REMEMBERED: u64 = 32_768;
 pub(crate) struct Holder {
     /// The result that its pod sends.
     pub id: ResultId,
-    /// Identifies its pod.
+    /// The UID of its pod.
     pub pod: String,
 }
 

@@ -50,18 +50,18 @@ impl ResultState {
 struct Slot {
     id: ResultId,
     state: ResultState,
-    /// A thread is putting files in place.
+    /// Whether a thread is putting files in place.
     busy: bool,
     launched: Option<Instant>,
     heard: Option<Instant>,
     /// Whether its worker sends heartbeats; the original's does not.
     beats: bool,
-    /// The upload under way, one at a time.
+    /// The current upload; there is at most one.
     upload: Option<Arc<Meter>>,
-    /// Bytes of its upload at the last check for silence.
+    /// Bytes of the upload at the last check for silence.
     uploaded: u64,
     reports: u32,
-    /// What the driver observes now.
+    /// The driver's current finding.
     trouble: Option<String>,
     progress: Option<Arc<Progress>>,
     /// The last limit that it exceeded, for the status.
@@ -80,7 +80,7 @@ pub(crate) struct State {
     sizes: HashMap<String, usize>,
     /// Bytes that are kept of the progress of all results.
     progress_kept: u64,
-    /// The reason why no worker gets a certificate.
+    /// Why no worker gets a certificate.
     held_up: Option<String>,
     /// Refused requests.
     pub(crate) refusals: u64,
@@ -113,7 +113,7 @@ impl State {
         self.slots.iter().filter(|slot| slot.id.plugin == plugin).all(|slot| slot.state.settled())
     }
 
-    /// Notes trouble that may pass, or that it has passed.
+    /// Notes a problem that may be temporary, or that it is solved.
     pub(crate) fn trouble(&mut self, id: &ResultId, trouble: Option<String>) {
         if let Some(slot) = self.slot(id) {
             slot.trouble = trouble;
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Records the loss of the pod of `id`: neither its heartbeats nor its progress say anything about the next one.
+    /// Records the loss of the pod of `id`. Its heartbeats and progress say nothing about the next pod.
     pub(crate) fn lost(&mut self, id: &ResultId, lost: Lost, now: Instant) {
         if let Some(slot) = self.slot(id) {
             slot.receipt.lost.push(lost);
@@ -170,8 +170,8 @@ impl State {
         }
     }
 
-    /// Begins an upload of `id`. One that `must_be_alone` ends a stalled one, and yields to one that makes progress: a
-    /// worker whose connection died silently begins again and must not wait for the dead one.
+    /// Begins an upload of `id`. An upload that `must_be_alone` replaces a stalled upload, and is refused during any other: a
+    /// worker whose connection died silently starts again, and must not wait for the dead connection.
     pub(crate) fn begin(
         &mut self,
         id: &ResultId,
@@ -281,7 +281,7 @@ impl State {
     pub(crate) fn hear(&mut self, id: &ResultId, now: Instant) -> bool {
         let Some(slot) = self.slot(id) else { return false };
         let first = slot.heard.replace(now).is_none();
-        // Later ones change only an age, which is not worth telling at once.
+        // Later contacts change only an age, which can wait for the next publication.
         if first {
             slot.receipt.first_heartbeat.get_or_insert_with(clock::now);
             wake(&mut self.onlookers);
@@ -289,7 +289,7 @@ impl State {
         true
     }
 
-    /// Notes a heartbeat of the worker of `id`: from now on its silence is a failure. False if `id` is not expected.
+    /// Notes a heartbeat of the worker of `id`, whose silence is a failure from now on; false if `id` is not expected.
     pub(crate) fn beat(&mut self, id: &ResultId, now: Instant) -> bool {
         if let Some(slot) = self.slot(id) {
             slot.beats = true;
@@ -311,7 +311,7 @@ impl State {
         awaited.filter_map(silent).collect()
     }
 
-    /// Whether the worker of `id` ever spoke, or need not any more.
+    /// Whether the worker of `id` was ever heard from, or is no longer awaited.
     pub(crate) fn heard(&self, id: &ResultId) -> bool {
         self.get(id).is_none_or(|slot| !slot.waits())
     }
@@ -370,7 +370,7 @@ impl State {
 
     /// Ends `waiter` when the next result settles.
     pub(crate) fn wait_here(&mut self, waiter: Stop) {
-        // Waiters that gave up have stopped theirs.
+        // Waiters that gave up have stopped them.
         self.waiters.retain(|waiter| !waiter.stopped());
         self.waiters.push(waiter);
     }
@@ -512,7 +512,7 @@ impl Slot {
                 entry.status = status::COMPLETE.into();
                 let identity = &self.receipt.sender.identity;
                 entry.identity = (!identity.is_empty()).then(|| identity.clone());
-                // The worker has done its work, and its age means nothing.
+                // The age of the heartbeat means nothing once the worker has finished.
                 entry.last_heartbeat = None;
             }
         }

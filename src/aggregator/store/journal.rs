@@ -1,4 +1,4 @@
-//! The journal of a run: what was expected and what was accepted, in the order in which it became true.
+//! The journal of a run: expected and accepted results, in order of time.
 //!
 //! One JSON object per line after its checksum, appended with one write and synced before any response. Knows nothing of
 //! the files that hold the results. Needs no lock: the file is opened for appending, and every record *begins* with the
@@ -46,8 +46,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Opens or creates the journal at `path` and reads what is in it. It belongs to one process at a time: two would
-    /// each believe to know what has arrived.
+    /// Opens or creates the journal at `path`, and reads its records. Only one process may open it: two would disagree about
+    /// what has arrived.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<Record>)> {
         let open = || {
             let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
@@ -88,21 +88,21 @@ pub(in crate::aggregator) fn line(record: &Record) -> serde_json::Result<String>
     Ok(format!("\n{} {json}", checksum(json.as_bytes())))
 }
 
-/// A name with one wrong letter would still be a name, and its result waited for until the end.
+/// Detects damage: a name with one wrong letter would be another name, whose result would be awaited until the end.
 fn checksum(json: &[u8]) -> String {
     let mut sum = flate2::Crc::new();
     sum.update(json);
     format!("{:08x}", sum.sum())
 }
 
-/// The record of one line, if nothing of it was torn or changed.
+/// The record of one line, unless it is torn or damaged.
 fn parse(line: &[u8]) -> Option<Record> {
     let (sum, json) = line.trim_ascii().split_at_checked(8)?;
     let json = json.strip_prefix(b" ")?;
     (sum == checksum(json).as_bytes()).then(|| serde_json::from_slice(json).ok()).flatten()
 }
 
-/// All whole records. Torn ones are skipped: their results were never acknowledged.
+/// All intact records. Torn ones are skipped: their results were never acknowledged.
 pub(in crate::aggregator) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
     let mut records = Vec::new();
     let mut line = Vec::new();

@@ -75,7 +75,7 @@ impl Store {
         let (plugins, state_dir) = (run_dir.join(layout::PLUGINS), layout::state_dir(run_dir));
         make_dir(&plugins, 0o755)?;
         make_dir(&state_dir, 0o700)?;
-        // First: the folder belongs to the process that has locked the journal.
+        // First, because the folder belongs to the process that has locked the journal.
         let (journal, records) = Journal::open(&state_dir.join(layout::JOURNAL))?;
         let incoming = state_dir.join(layout::INCOMING);
         remove(&incoming)?;
@@ -209,7 +209,7 @@ impl Store {
                 Err(Refusal::Duplicate | Refusal::Unexpected) => {}
                 Err(refusal) => {
                     log::error!("`{id}`: its error could not be stored: {refusal}");
-                    // It must count all the same, or the run would wait for ever.
+                    // It counts all the same, or the run would wait forever.
                     if let Ok(slot) = self.acquire(&id) {
                         slot.settle(failed());
                     }
@@ -314,7 +314,7 @@ impl Store {
     /// Begins an upload of `id`, a large one as soon as no other makes progress.
     fn begin<R>(&self, id: &ResultId, upload: &Upload<R>) -> Result<(), Refusal> {
         const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-        // A short file costs too little to wait for another upload; a short archive may unpack to much.
+        // A small file need not wait for another upload; a small archive may unpack to much.
         let alone = upload.is_archive || upload.length.is_none_or(|length| length > limits::SMALL_BODY_BYTES);
         let deadline = Instant::now() + TURN_TIMEOUT;
         let mut state = self.lock();
@@ -378,7 +378,8 @@ impl Store {
         }
         let known = self.lock().receipt(id).cloned().unwrap_or_default();
         let (arrived, sha256) = (Some(clock::now()), hex(digest));
-        let receipt = Receipt { arrived, size, sha256, unpacked: is_archive, sender, ..known };
+        let receipt =
+            Receipt { arrived, size, sha256, unpacked: is_archive && !may_be_report, sender, ..known };
         self.put_result(id, place, receipt)?;
         claim.keep();
         Ok(digest)
@@ -393,14 +394,14 @@ impl Store {
         let stored =
             put_in_place(place, &target).and_then(|()| self.journal.append(&record).context("journal"));
         if let Err(error) = stored {
-            // Not acknowledged, so it must not look as if it were.
+            // The upload is not acknowledged, so its files must not be found after a restart.
             remove(&target)?;
             return Err(error.into());
         }
         log::info!("`{id}`: received its result, {} bytes", receipt.size);
         self.set_receipt(id, |kept| *kept = receipt);
         slot.settle(ResultState::Accepted);
-        // Only now: until the result is certain the error stands.
+        // Not before the result is certain.
         if let Err(error) = remove(&errors) {
             log::warn!("`{id}`: {error:#}");
         }
@@ -456,7 +457,7 @@ impl Store {
     /// Waits for the right to change the files of `id`.
     fn acquire<'a>(&'a self, id: &'a ResultId) -> Result<SlotGuard<'a>, Refusal> {
         let mut state = self.lock();
-        // The other thread renames, and appends to the journal: this is over in moments.
+        // The other thread only renames and appends to the journal, which takes moments.
         while !state.acquire(id)? {
             state = self.free.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -475,8 +476,8 @@ impl Store {
         }
     }
 
-    /// Restores the state from journal and disk. A result that is in place but not in the journal is whole, since it was
-    /// renamed; its sender has no response, and gets one when it retries.
+    /// Restores the state from journal and disk. A result that is in place but not in the journal is complete, since it was
+    /// renamed; its sender had no response, and will retry.
     fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
         let mut state = self.lock();
         for record in records {
@@ -584,7 +585,7 @@ fn unpack(
     let exceeded = OnceCell::new();
     let may_write = |bytes| {
         let taken = claim.take(Space::file(bytes)).map_err(|limit| exceeded.set(limit));
-        // A few bytes of a body can unpack to much, even after another upload has taken over.
+        // A few bytes can unpack to much, even after another upload has replaced this one.
         taken.is_ok() && !meter.evicted()
     };
     let unpacked = archive::unpack_within(body, place, &limits, may_write);

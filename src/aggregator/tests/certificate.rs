@@ -149,7 +149,7 @@ fn bad_requests_are_refused_in_words_and_counted() {
     let damaged = good.replacen("MI", "AA", 1);
     for (headers, body, expected, words) in [
         ("", good.as_str(), 401, "Bearer"),
-        ("Authorization: Bearer nobody\r\n", &good, 401, "rejected"),
+        ("Authorization: Bearer unknown\r\n", &good, 401, "rejected"),
         ("Authorization: Bearer junk\r\n", &good, 401, "not for this run"),
         ("Authorization: Bearer stranger\r\n", &good, 403, "not a pod of this run"),
         ("Authorization: Bearer n9.p\r\n", &good, 403, "expects nothing from `p/n9`"),
@@ -177,7 +177,7 @@ fn tokens_that_are_not_for_this_run_cost_no_review() {
     let reviewer = ByWord::default();
     let asked = Arc::clone(&reviewer.asked);
     certifying(&scratch.run(), &[node("n1")], reviewer, |running| {
-        for (token, reviews) in [("junk", 0), ("nobody", 1)] {
+        for (token, reviews) in [("junk", 0), ("unknown", 1)] {
             let (status, text) =
                 ask(running, POST, &format!("Authorization: Bearer {token}\r\n"), &request());
             assert_eq!((status, asked.load(Ordering::Relaxed)), (401, reviews), "{token}: {text}");

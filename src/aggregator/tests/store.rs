@@ -460,7 +460,7 @@ fn a_run_goes_on_where_it_was_killed() {
     std::fs::create_dir_all(plugin.join("errors/replaced")).unwrap();
     std::fs::create_dir_all(plugin.join("errors/open")).unwrap();
     std::fs::create_dir_all(state_dir(&scratch.run()).join("incoming/7/deep")).unwrap();
-    let store = scratch.open(&[node("somebody else")]);
+    let store = scratch.open(&[node("a stranger")]);
     let standing = |id| store.lock().result(id).cloned();
     assert_eq!(standing(&ids[0]), Some(ResultState::Accepted));
     assert_eq!(
@@ -470,7 +470,7 @@ fn a_run_goes_on_where_it_was_killed() {
     assert_eq!(standing(&ids[2]), Some(ResultState::Accepted));
     assert_eq!(standing(&ids[3]), Some(ResultState::Accepted), "it was whole, so it is not asked for again");
     assert_eq!(standing(&ids[4]), Some(ResultState::Awaited));
-    assert_eq!(standing(&node("somebody else")), None);
+    assert_eq!(standing(&node("a stranger")), None);
     assert_eq!(scratch.leftovers(), 0);
     assert_eq!(
         scratch.tree(),
