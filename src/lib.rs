@@ -33,7 +33,7 @@
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics
-//! base/stop base/quota base/visible base/sys base/small base/hex base/joined base/at base/testing
+//! base/stop base/quota base/ahead base/visible base/sys base/small base/hex base/joined base/at base/testing
 //! ```
 //!
 //! Layers rule out cycles. Imports that are prohibited regardless of the layers:
@@ -80,6 +80,7 @@
 //! | making untrusted text safe to show | [`base::visible`] |
 //! | suggestions for misspelt words | [`base::near`] |
 //! | errors that name their file | [`base::at`] |
+//! | reading ahead on a second thread | [`base::ahead`] |
 //! | lines of a terminal that are redrawn | [`base::live`] |
 //! | authorities that this machine trusts | [`base::tls`] |
 //! | the OpenMetrics text format | [`base::openmetrics`] |

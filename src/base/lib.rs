@@ -30,6 +30,7 @@ pub mod xml;
 #[cfg(feature = "program")]
 pub mod yaml;
 
+pub mod ahead;
 pub mod archive;
 pub mod clock;
 mod hex;

@@ -10,7 +10,7 @@ use base::pattern;
 use base::yaml::typed::{self, Rules};
 use base::yaml::{self, Error};
 
-/// Keys of version 0.60.0, accepted without effect.
+/// Keys of version 0.60.0, accepted without effect but with a warning.
 const FORMER: &[&str] = &[
     "limits.connections.strangers",
     "limits.connections.known",
@@ -20,7 +20,7 @@ const FORMER: &[&str] = &[
     "limits.processing.memorybytes",
 ];
 
-/// Applies a file to settings; case does not matter in keys, unknown keys are ignored.
+/// Applies a file to settings; case does not matter in keys, unknown keys are ignored, and likely mistakes reported.
 pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
     let whole = yaml::json(text)?;
     let rules = Rules { any_case: true, former: FORMER, ..Rules::default() };

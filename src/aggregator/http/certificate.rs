@@ -140,7 +140,6 @@ impl Certifier {
         }
     }
 
-    /// The holder of the token.
     fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, Response> {
         if !self.reviewer.may_know(token) {
             return Err(Response::text(401, "the token is not for this run"));

@@ -424,12 +424,10 @@ impl State {
         self.slots.push(Slot { id, launched, ..Slot::default() });
     }
 
-    /// The receipt of `id`.
     pub(crate) fn receipt(&self, id: &ResultId) -> Option<&Receipt> {
         self.get(id).map(|slot| &slot.receipt)
     }
 
-    /// The receipt of `id`, to change it.
     pub(crate) fn receipt_mut(&mut self, id: &ResultId) -> Option<&mut Receipt> {
         self.slot(id).map(|slot| &mut slot.receipt)
     }

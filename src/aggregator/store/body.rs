@@ -1,7 +1,7 @@
 //! A body on its way to the disk: counted, hashed once, and refused when it is too large; and error reports among bodies.
 //!
 //! Remembers the refusal, because readers on top of it (a decompressor, an unpacker) wrap errors until their kind is lost.
-//! Starts no thread.
+//! A large body is read on a second thread, see [`ahead`].
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -13,11 +13,9 @@ use serde::Deserialize;
 use super::disk::{Claim, Space};
 use crate::aggregator::limits::Refusal;
 use crate::aggregator::run::Sender;
+use base::ahead;
 use base::http::Meter;
 use base::json::json;
-
-/// Bytes written at a time.
-const BUFFER_BYTES: usize = 64 << 10;
 
 /// SHA-256 of a body as it was sent.
 pub(crate) type Sha256 = [u8; 32];
@@ -43,43 +41,54 @@ pub(crate) struct Upload<R> {
 /// Reads a body.
 pub(super) struct BodyReader<R> {
     body: R,
+    passed: Passed,
+}
+
+/// What was read of a body.
+struct Passed {
     max: u64,
     digest: Context,
     bytes: u64,
     refusal: Option<Refusal>,
 }
 
-impl<R: Read> BodyReader<R> {
+impl<R: Read + Send> BodyReader<R> {
     /// Reads at most `max` bytes of `body`.
     pub(super) fn new(body: R, max: u64) -> Self {
-        Self { body, max, digest: Context::new(&SHA256), bytes: 0, refusal: None }
+        Self { body, passed: Passed { max, digest: Context::new(&SHA256), bytes: 0, refusal: None } }
     }
 
     /// The reason why reading failed.
     pub(super) fn refusal(&mut self) -> Option<Refusal> {
-        self.refusal.take()
+        self.passed.refusal.take()
     }
 
     /// Writes `start` and the rest to `file` while `claim` permits.
     pub(super) fn copy_to(&mut self, start: &[u8], file: &mut File, claim: &Claim<'_>) -> io::Result<()> {
-        claim.take(Space::file(start.len() as u64)).map_err(|refusal| self.fail(refusal))?;
+        let Self { body, passed } = self;
+        claim.take(Space::file(start.len() as u64)).map_err(|refusal| passed.fail(refusal))?;
         file.write_all(start)?;
-        let mut buffer = vec![0; BUFFER_BYTES];
-        loop {
-            let count = self.read(&mut buffer)?;
-            if count == 0 {
-                return Ok(());
-            }
-            claim.take(Space::bytes(count as u64)).map_err(|refusal| self.fail(refusal))?;
-            file.write_all(&buffer[..count])?;
-        }
+        ahead::pieces(body, |piece| {
+            let piece = piece.map_err(|error| passed.fail(Refusal::of_body(&error)))?;
+            passed.add(&piece)?;
+            claim.take(Space::bytes(piece.len() as u64)).map_err(|refusal| passed.fail(refusal))?;
+            file.write_all(&piece)
+        })
     }
 
     /// The number of bytes that were read, and their SHA-256.
     pub(super) fn finish(self) -> (u64, Sha256) {
         let mut digest = Sha256::default();
-        digest.copy_from_slice(self.digest.finish().as_ref());
-        (self.bytes, digest)
+        digest.copy_from_slice(self.passed.digest.finish().as_ref());
+        (self.passed.bytes, digest)
+    }
+}
+
+impl Passed {
+    fn add(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.bytes += piece.len() as u64;
+        self.digest.update(piece);
+        if self.bytes > self.max { Err(self.fail(Refusal::Sent(self.max))) } else { Ok(()) }
     }
 
     fn fail(&mut self, refusal: Refusal) -> io::Error {
@@ -88,17 +97,13 @@ impl<R: Read> BodyReader<R> {
     }
 }
 
-impl<R: Read> Read for BodyReader<R> {
+impl<R: Read + Send> Read for BodyReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(refusal) = self.refusal.take() {
-            return Err(self.fail(refusal));
+        if let Some(refusal) = self.passed.refusal.take() {
+            return Err(self.passed.fail(refusal));
         }
-        let count = self.body.read(buffer).map_err(|error| self.fail(Refusal::of_body(&error)))?;
-        self.bytes += count as u64;
-        if self.bytes > self.max {
-            return Err(self.fail(Refusal::Sent(self.max)));
-        }
-        self.digest.update(&buffer[..count]);
+        let count = self.body.read(buffer).map_err(|error| self.passed.fail(Refusal::of_body(&error)))?;
+        self.passed.add(&buffer[..count])?;
         Ok(count)
     }
 }
@@ -136,7 +141,7 @@ mod tests {
 
     const LARGE: u64 = 2 << 20;
 
-    fn copy<R: Read>(reader: &mut BodyReader<R>, start: &[u8], file: &mut File) -> io::Result<()> {
+    fn copy<R: Read + Send>(reader: &mut BodyReader<R>, start: &[u8], file: &mut File) -> io::Result<()> {
         reader.copy_to(start, file, &Claim::new(None, &ResultId::global("p")))
     }
 
@@ -144,7 +149,7 @@ mod tests {
     fn body_is_written_and_digested_whole() {
         let scratch = Scratch::new();
         let path = scratch.run();
-        for size in [0, 1, 7, BUFFER_BYTES, BUFFER_BYTES + 1, 9 * BUFFER_BYTES + 77] {
+        for size in [0, 1, 7, ahead::PIECE_BYTES, ahead::PIECE_BYTES + 1, 9 * ahead::PIECE_BYTES + 77] {
             let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             // Pieces that do not fit the buffer.
             let (first, second) = body.split_at(size / 3);

@@ -5,8 +5,7 @@
 //! a crash (journal, authority, partial bodies) is in the folder `<run directory>.state`, which no archive contains.
 //!
 //! `body` reads an upload; `disk` shares the disk among results; `durable` writes files and folders for good; `journal` has a
-//! record of each change. Nothing is written or read under the lock of the state. Knows neither HTTP nor permissions. Starts
-//! no thread.
+//! record of each change. Nothing is written or read under the lock of the state. Knows neither HTTP nor permissions.
 
 mod body;
 mod disk;
@@ -128,7 +127,7 @@ impl Store {
     }
 
     /// Stores a body. Once this returns its digest, the result survives a crash.
-    pub(crate) fn accept<R: Read>(&self, id: &ResultId, upload: Upload<R>) -> Result<Sha256, Refusal> {
+    pub(crate) fn accept<R: Read + Send>(&self, id: &ResultId, upload: Upload<R>) -> Result<Sha256, Refusal> {
         let meter = Arc::clone(&upload.meter);
         let accepted = self.begin(id, &upload).and_then(|()| {
             let place = self.new_place();
@@ -162,7 +161,6 @@ impl Store {
         Ok(())
     }
 
-    /// The folder of the run.
     pub(crate) fn run_dir(&self) -> &Path {
         self.plugins.parent().unwrap_or(&self.plugins)
     }
@@ -330,7 +328,7 @@ impl Store {
     }
 
     /// Reads a body into the folder `place`, and puts it, or the error that it reports, in place.
-    fn store<R: Read>(
+    fn store<R: Read + Send>(
         &self,
         id: &ResultId,
         upload: Upload<R>,

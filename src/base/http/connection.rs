@@ -17,7 +17,6 @@ pub(super) struct Connection {
     pub(super) party: Party,
     /// A request that waits for its turn.
     head: Option<Head>,
-    /// Whether no request has come yet.
     is_new: bool,
 }
 

@@ -93,7 +93,6 @@ impl<'a> Parking<'a> {
                     self.parked.insert(self.next, (socket, canonical(address), Instant::now()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The peer left before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     // Usually for lack of descriptors, which other connections will release.

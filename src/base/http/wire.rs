@@ -9,10 +9,12 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::Limits;
 
-/// A request is slow when its peer has been waited for this long ...
-const SLOW_AFTER: Duration = Duration::from_secs(1);
+/// A request is slow when its peer has been waited for this long; a busy client may need a second to begin ...
+const SLOW_AFTER: Duration = Duration::from_secs(3);
 /// ... and brings fewer bytes per second.
 const SLOW_RATE: u64 = 32 << 10;
+/// Silence after which another upload of the same result replaces an upload.
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// Time for which bytes of a peer are discarded after its last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of TLS read in one system call; rustls alone asks for 4 KiB.
@@ -139,7 +141,7 @@ impl Meter {
     /// Whether another upload of the same result may replace it: it was ended, is slow, or has been silent for a second.
     pub fn is_stalled(&self) -> bool {
         let State { since, evicted, .. } = *self.lock();
-        evicted || self.slowness().is_some() || since.is_some_and(|since| since.elapsed() >= SLOW_AFTER)
+        evicted || self.slowness().is_some() || since.is_some_and(|since| since.elapsed() >= STALLED_AFTER)
     }
 
     /// Interrupts reads and writes of the connection. A thread that was reading can still respond.
@@ -275,8 +277,9 @@ mod tests {
             (Phase::Handshake, 60, 0, None),
             (Phase::Idle, 0, 0, Some(0)),
             (Phase::Request, 0, 0, None),
-            (Phase::Request, 2, 2 * SLOW_RATE, None),
-            (Phase::Request, 2, 2 * SLOW_RATE - 2, Some(SLOW_RATE - 1)),
+            (Phase::Request, 2, 0, None),
+            (Phase::Request, 4, 4 * SLOW_RATE, None),
+            (Phase::Request, 4, 4 * SLOW_RATE - 4, Some(SLOW_RATE - 1)),
         ] {
             let meter = Meter::default();
             meter.enter(phase);

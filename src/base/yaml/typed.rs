@@ -24,7 +24,7 @@ pub struct Rules {
     pub any_case: bool,
     /// Paths of keys that are accepted without effect, in lower case.
     pub former: &'static [&'static str],
-    /// Unknown keys, and whether each resembles a known one.
+    /// Keys without effect, and whether each is worth a warning: it resembles a known key, or was one.
     pub ignored: RefCell<Vec<(Error, bool)>>,
     /// Path and place of the value that is being read.
     pub current: RefCell<(String, Place)>,
@@ -271,6 +271,8 @@ impl<'de> Deserializer<'de> for TypedReader<'de> {
             let path = self.below(&key.text);
             let hint = near::hint(&key.text, fields.iter().copied());
             if self.rules.former.contains(&&*path.to_lowercase()) {
+                let unused = key.place.error(format!("`{path}` no longer has an effect"));
+                self.rules.ignored.borrow_mut().push((unused, true));
                 continue;
             } else if name.starts_with(char::is_lowercase) {
                 let keys = either(fields, "and");
@@ -354,8 +356,12 @@ mod tests {
         assert_eq!(read_over::<Lax>("x", &text, &Value::Null, &rules).unwrap().limit, 2);
         let ignored: Vec<_> =
             rules.ignored.take().into_iter().map(|(error, near)| (error.message, near)).collect();
-        let near = "unknown key `limti` in `x`; did you mean `limit`?".to_owned();
-        assert_eq!(ignored, [(near, true), ("unknown key `other` in `x`".to_owned(), false)]);
+        let words = [
+            ("`x.old` no longer has an effect", true),
+            ("unknown key `limti` in `x`; did you mean `limit`?", true),
+            ("unknown key `other` in `x`", false),
+        ];
+        assert_eq!(ignored, words.map(|(word, warn)| (word.to_owned(), warn)));
     }
 
     #[test]
