@@ -1,16 +1,17 @@
 //! Downloads a file from a URL, and uploads one to a URL. Does not interpret content.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ureq::SendBody;
 
 use crate::at::At as _;
 use crate::proxy::Proxy;
 use crate::retry::Attempts;
+use crate::small;
 use crate::stop::Stop;
 use crate::tls;
 use crate::visible::short;
@@ -93,10 +94,8 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let why = match request.send(SendBody::from_owned_reader(StoppableFile {
-            file: opened.take(length),
-            stop: stop.clone(),
-        })) {
+        let body = StoppableFile { file: opened.take(length), stop: stop.clone() };
+        let why = match request.send(SendBody::from_owned_reader(body)) {
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();
@@ -131,13 +130,10 @@ pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
     if status.as_u16() > 399 {
         return Err(Refused { url: url.into(), status }.into());
     }
-    let mut bytes = Vec::new();
-    let mut body = response.into_body().into_reader().take(limit + 1);
-    body.read_to_end(&mut bytes).with_context(|| format!("failed to fetch `{shown}`"))?;
-    if bytes.len() as u64 > limit {
-        bail!(
+    small::read_from(response.into_body().into_reader(), limit).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => anyhow!(
             "failed to fetch `{shown}`: it has more than {limit} bytes, which is too large for such a file"
-        );
-    }
-    Ok(bytes)
+        ),
+        _ => anyhow!(error).context(format!("failed to fetch `{shown}`")),
+    })
 }

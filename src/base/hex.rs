@@ -11,14 +11,14 @@ pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `text` in ASCII: all but letters, digits and `-._~` percent-encoded.
+/// Percent-encodes everything but ASCII letters, digits and `-._~`.
 pub fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let encoded = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(encoded).collect()
 }
 
-/// The text that `text` encodes; `None` if that is malformed, or not UTF-8.
+/// Decodes percent-encoding; `None` if it is malformed or not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

@@ -36,6 +36,7 @@ pub mod clock;
 mod hex;
 mod joined;
 pub mod json;
+mod lock;
 pub mod quota;
 pub mod retry;
 pub mod small;
@@ -49,6 +50,7 @@ pub mod visible;
 
 pub use hex::{Hashing, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;
+pub use lock::lock;
 
 /// Entry points of the fuzzers.
 #[cfg(any(fuzzing, test))]

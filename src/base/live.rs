@@ -6,9 +6,10 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use crate::lock;
 use crate::sys;
 
 /// Size of a terminal that does not report one.
@@ -50,7 +51,7 @@ pub fn size() -> Size {
 
 /// Replaces the drawn lines; an empty list removes them.
 pub fn draw(lines: Vec<Line>) {
-    let mut screen = lock();
+    let mut screen = lock(&SCREEN);
     screen.lines = lines;
     let text = screen.frame(size().columns);
     put(&text);
@@ -58,7 +59,7 @@ pub fn draw(lines: Vec<Line>) {
 
 /// Runs `write`, which writes other output, above the drawn lines.
 pub fn around<T>(write: impl FnOnce() -> T) -> T {
-    let mut screen = lock();
+    let mut screen = lock(&SCREEN);
     if screen.lines.is_empty() && screen.drawn.is_empty() {
         // A slow reader of standard output must not block other threads.
         drop(screen);
@@ -72,10 +73,6 @@ pub fn around<T>(write: impl FnOnce() -> T) -> T {
         put(&text);
     }
     written
-}
-
-fn lock() -> MutexGuard<'static, Screen> {
-    SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn put(text: &str) {

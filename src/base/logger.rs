@@ -10,12 +10,13 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Metadata, Record};
 
+use crate::lock;
 use crate::{clock, live, sys, visible};
 
 /// The values of `--level`.
@@ -88,7 +89,7 @@ pub fn ours_alone() {
 /// From now on, sends messages of these modules only to the file of [`tee`], except errors: another output reports them
 /// better.
 pub fn told_elsewhere(modules: &'static [&'static str]) {
-    *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner) = modules;
+    *lock(&TOLD_ELSEWHERE) = modules;
 }
 
 /// The level of repetitive messages that scripts look for: shown on a terminal only at a higher level of detail.
@@ -101,7 +102,7 @@ pub fn detail() -> Level {
 
 /// Whether a message goes only to the file.
 fn is_told_elsewhere(record: &Record) -> bool {
-    let modules = *TOLD_ELSEWHERE.lock().unwrap_or_else(PoisonError::into_inner);
+    let modules = *lock(&TOLD_ELSEWHERE);
     // Debugging shows everything.
     let looks = log::max_level() >= LevelFilter::Debug;
     !looks && record.level() > Level::Error && modules.contains(&record.target())
@@ -109,13 +110,13 @@ fn is_told_elsewhere(record: &Record) -> bool {
 
 /// From now on also writes every message to `path`, one JSON object per line.
 pub fn tee(path: &Path) -> std::io::Result<()> {
-    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = Some(Tee::open(path)?);
+    *lock(&TEE) = Some(Tee::open(path)?);
     Ok(())
 }
 
 /// Lets `edit`, which must not log, replace the file at `path` while every other thread's messages wait.
 pub fn edit(path: &Path, edit: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
-    let mut tee = TEE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut tee = lock(&TEE);
     // Windows replaces no open file, and elsewhere the old file would receive all later messages.
     let open = tee.take().is_some();
     let edited = edit();
@@ -127,7 +128,7 @@ pub fn edit(path: &Path, edit: impl FnOnce() -> std::io::Result<()>) -> std::io:
 
 /// Stops writing to the file of [`tee`].
 pub fn untee() {
-    *TEE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *lock(&TEE) = None;
 }
 
 fn filter(level: &str) -> LevelFilter {
@@ -172,7 +173,7 @@ impl log::Log for Logger {
         if !is_told_elsewhere(record) {
             let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
         }
-        if let Some(tee) = &mut *TEE.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(tee) = &mut *lock(&TEE) {
             tee.write(&json(now, record.level(), &message, &fields.0));
         }
     }

@@ -12,7 +12,7 @@ use crate::sys;
 /// A proxy to use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// How to talk to it.
+    /// Protocol.
     pub scheme: Scheme,
     /// Name or address, without brackets.
     pub host: String,
@@ -22,7 +22,7 @@ pub struct Proxy {
     pub login: Option<(String, String)>,
 }
 
-/// How to talk to a proxy.
+/// Protocol of a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// `CONNECT` in the clear.

@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::lock;
 
 /// A total, and the share that one key may hold. Clones share the held amounts.
 pub struct Quota<K>(Arc<Inner<K>>);
@@ -73,7 +75,7 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 impl<K> Inner<K> {
     fn lock(&self) -> MutexGuard<'_, Held<K>> {
         // A panic while the lock is held leaves consistent numbers.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 

@@ -6,6 +6,8 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::lock;
+
 /// A shared request to stop. Clones share the same request; [`Stop::child`] creates a narrower one.
 #[derive(Clone, Default)]
 pub struct Stop(Arc<Inner>);
@@ -174,7 +176,7 @@ impl Stop {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic while the lock is held leaves no partial update.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.state)
     }
 }
 

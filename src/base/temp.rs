@@ -10,8 +10,9 @@ use std::io::ErrorKind::{AlreadyExists, InvalidInput, PermissionDenied, Unsuppor
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use crate::lock;
 use crate::sys::{self, Open as _};
 
 /// Prefix of every temporary name.
@@ -46,7 +47,7 @@ pub fn clean(folder: &Path, of: &str) -> io::Result<()> {
 
 fn existing() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     // Each change is one insertion or removal.
-    EXISTING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&EXISTING)
 }
 
 /// Ends the process and removes all temporary files and folders.
@@ -207,7 +208,7 @@ fn fresh<T>(parent: &Path, name: &str, make: impl Fn(&Path) -> io::Result<T>) ->
                 return Err(io::Error::new(error.kind(), format!("`{}`: {error}", parent.display())));
             }
             Ok(made) => {
-                EXISTING.lock().unwrap_or_else(PoisonError::into_inner).insert(path.clone());
+                existing().insert(path.clone());
                 return Ok((Temporary(path), made));
             }
         }

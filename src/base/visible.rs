@@ -85,14 +85,7 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c => {
-                let units = c
-                    .encode_utf16(&mut [0; 2])
-                    .iter()
-                    .map(|unit| format!("\\u{unit:04x}"))
-                    .collect::<String>();
-                out.push_str(&units);
-            }
+            c => out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
         }
     }
     Cow::Owned(out)

@@ -6,11 +6,11 @@
 
 use std::io::{self, BufRead};
 
-/// The total size of a tag's attributes; failure messages of several megabytes exist.
+/// Maximum total bytes of a tag's attributes; failure messages of several megabytes exist.
 const MAX_ATTRIBUTE_BYTES: usize = 12 << 20;
-/// The maximum length of a name, and number of attributes of a tag.
+/// Maximum bytes of a name, and maximum attributes of a tag.
 const MAX_NAME: usize = 4 << 10;
-/// How deeply elements may be nested.
+/// Maximum nesting of elements.
 const MAX_DEPTH: usize = 1000;
 /// Approximate size of a piece of text.
 const PIECE_BYTES: usize = 16 << 10;
@@ -69,7 +69,7 @@ pub struct Lexer<R> {
 }
 
 impl<R: BufRead> Lexer<R> {
-    /// Starts at the beginning of a file.
+    /// A lexer at the beginning of a file.
     pub fn new(input: R) -> Self {
         Self {
             input,
@@ -152,7 +152,7 @@ impl<R: BufRead> Lexer<R> {
         Error { line: self.line, reason: reason.into() }
     }
 
-    /// What follows `<`; `None` for anything that is not a token.
+    /// Reads the markup after `<`; `None` if it is not a token.
     fn markup(&mut self) -> Result<Option<Token>, Error> {
         match self.peek()? {
             Some(b'/') => {
@@ -325,7 +325,7 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    /// What follows `&`.
+    /// Reads a reference after `&`.
     fn reference(&mut self) -> Result<(), Error> {
         let mut name = Vec::new();
         let number = self.peek()? == Some(b'#');
@@ -489,7 +489,7 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    /// What follows `<!`: a comment, a CDATA section, or a declaration, which is skipped with everything in it.
+    /// Reads the markup after `<!`: a comment, a CDATA section, or a declaration, which is skipped with everything in it.
     fn declaration(&mut self) -> Result<Option<Token>, Error> {
         match self.bump()? {
             b'-' => {
@@ -530,7 +530,7 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    /// What follows `<` in a declaration: a comment is skipped; for anything else the deciding byte is returned.
+    /// Reads the markup after `<` in a declaration: skips a comment; for anything else returns the first byte that differs.
     fn nested(&mut self) -> Result<Option<u8>, Error> {
         for expected in *b"!--" {
             let byte = self.bump()?;
@@ -546,7 +546,7 @@ impl<R: BufRead> Lexer<R> {
         self.expect(b'>', "invalid sequence \"--\" not allowed in comments")
     }
 
-    /// Skips to the end of `end`; returns the beginning of what precedes it.
+    /// Skips past `end`; returns the first bytes before it.
     fn until(&mut self, end: &[u8]) -> Result<Vec<u8>, Error> {
         let mut data = Vec::new();
         while !data.ends_with(end) {

@@ -4,18 +4,19 @@
 //! lines. Starts no thread.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek as _};
+use std::io::{self, BufRead as _, BufReader, Read, Seek as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 
 use super::Node;
+use base::clock;
 use base::json::json;
 
 /// A journal that is silent for so many seconds has hung.
@@ -76,16 +77,15 @@ impl Since {
 
     /// The point in time, or an approximation if only `journalctl` can parse it.
     fn moment(&self) -> SystemTime {
-        let span = match self {
-            Self::Minutes(minutes) => Some(Duration::from_secs(minutes.saturating_mul(60))),
-            Self::Words(words) => words.strip_prefix('-').and_then(base::clock::parse_duration),
+        let ago = |span| SystemTime::now().checked_sub(span);
+        let moment = match self {
+            Self::Minutes(minutes) => ago(Duration::from_secs(minutes.saturating_mul(60))),
+            Self::Words(words) => match words.strip_prefix('-') {
+                Some(span) => clock::parse_duration(span).and_then(ago),
+                None => clock::parse_rfc3339(&words.replacen(' ', "T", 1)),
+            },
         };
-        let ago = span.and_then(|span| SystemTime::now().checked_sub(span));
-        let stated = || match self {
-            Self::Words(words) => base::clock::parse_rfc3339(&words.replacen(' ', "T", 1)),
-            Self::Minutes(_) => None,
-        };
-        ago.or_else(stated).unwrap_or(UNIX_EPOCH)
+        moment.unwrap_or(UNIX_EPOCH)
     }
 }
 
@@ -141,10 +141,7 @@ pub(crate) fn read(
 
 /// Starts the program; its stderr is a file in memory.
 fn journalctl(node: &Node, wanted: &LogQuery) -> Result<(Child, File)> {
-    let program = PROGRAMS
-        .iter()
-        .find(|path| node.exists(path))
-        .ok_or_else(|| anyhow!("the node has no `journalctl`"))?;
+    let program = PROGRAMS.iter().find(|path| node.exists(path)).context("the node has no `journalctl`")?;
     let mut command = command(node, program);
     command.args(["-o", "json", "-a", "--no-pager", "--since", &wanted.since.words()]);
     for unit in &wanted.units {
@@ -230,11 +227,10 @@ fn files(
     let logs: Vec<String> =
         node.list("/var/log").into_iter().filter(|name| is_log(node, name, since)).collect();
     let ring = if node.live() { ring(node) } else { None };
-    if logs.is_empty() && ring.is_none() {
-        bail!(
-            "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
-        );
-    }
+    ensure!(
+        !logs.is_empty() || ring.is_some(),
+        "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
+    );
     let note = format!("{why}; lines of /var/log and the kernel's messages follow");
     let mut more = entry(note_entry(4, &note))?;
     for name in logs {
@@ -270,7 +266,6 @@ fn is_log(node: &Node, name: &str, since: SystemTime) -> bool {
 }
 
 fn next_line(lines: &mut BufReader<File>) -> Result<Option<String>> {
-    use std::io::BufRead;
     let mut line = Vec::new();
     let length =
         lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).context("cannot read a log")?;
@@ -292,16 +287,13 @@ fn next_record(ring: &mut File) -> Option<Record> {
     // One read returns one record, whatever the buffer size.
     let mut bytes = [0; 8_192];
     loop {
-        match ring.read(&mut bytes) {
-            Ok(0) => return None,
-            Ok(length) => {
-                if let Some(record) = record(&String::from_utf8_lossy(&bytes[..length])) {
-                    return Some(record);
-                }
-            }
+        let length = match ring.read(&mut bytes) {
             // Older records were overwritten in the meantime; the next one is still there.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            Err(_) => return None,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => continue,
+            read => read.ok().filter(|length| *length > 0)?,
+        };
+        if let Some(record) = record(&String::from_utf8_lossy(&bytes[..length])) {
+            return Some(record);
         }
     }
 }

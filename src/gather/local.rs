@@ -5,6 +5,7 @@
 //! run only if no user but root can write them. They get an empty environment, a separate process group and a short timeout.
 //! The plugin's own files take precedence.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -98,15 +99,13 @@ fn open_to_others(node: &Node, path: &str) -> Option<String> {
 /// The `*.fact` files of a folder of this container, sorted: path and text.
 fn files(folder: &Path) -> Vec<(String, String)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(ENDING)).take(MAX_FILES).collect();
-    names.sort();
-    let text = |name: String| {
-        let path = folder.join(&name);
-        let bytes = small::read(&path, MAX_FACT_BYTES).ok()?;
-        Some((path.display().to_string(), String::from_utf8(bytes).ok()?))
+    let paths = entries.filter_map(|entry| entry.ok()?.path().into_os_string().into_string().ok());
+    let paths: BTreeSet<String> = paths.filter(|path| path.ends_with(ENDING)).take(MAX_FILES).collect();
+    let text = |path: String| {
+        let bytes = small::read(Path::new(&path), MAX_FACT_BYTES).ok()?;
+        Some((path, String::from_utf8(bytes).ok()?))
     };
-    names.into_iter().filter_map(text).collect()
+    paths.into_iter().filter_map(text).collect()
 }
 
 /// Parses a file as JSON, else INI; yields an error text if it is neither, as Ansible does.

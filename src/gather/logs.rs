@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use anyhow::Result;
@@ -98,9 +98,7 @@ fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
         out.push_str(if number == 0 { "" } else { indent });
         writeln!(out, "{key}: {}", yaml::key_text(value))?;
     }
-    for (key, map) in
-        [("meta", serde_json::to_value(&item.meta)?), ("details", serde_json::to_value(&item.details)?)]
-    {
+    for (key, map) in [("meta", json!(item.meta)), ("details", json!(item.details))] {
         if map.as_object().is_some_and(|map| !map.is_empty()) {
             writeln!(out, "{indent}{key}:")?;
             for line in yaml::write(&map).lines() {
@@ -120,12 +118,9 @@ fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
 
 /// Streams the log into a file; returns a summary if requested.
 fn write(node: &Node, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Result<Option<Item>> {
-    let file = NewFile::create(path, 0o666).at("cannot write", path)?;
+    let mut file = BufWriter::new(NewFile::create(path, 0o666).at("cannot write", path)?);
     // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
-    let mut sink = match form.gzip {
-        true => Sink::Gzip(GzEncoder::new(file, Compression::fast())),
-        false => Sink::Plain(BufWriter::new(file)),
-    };
+    let mut gzip = form.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
     let mut summary = if form.summary { Some(Summary::new()?) } else { None };
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
@@ -140,17 +135,17 @@ fn write(node: &Node, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Resul
         if let Some(summary) = &mut summary {
             summary.add(chunk);
         }
-        let written = match &mut sink {
-            Sink::Gzip(sink) => sink.write_all(chunk),
-            Sink::Plain(sink) => sink.write_all(chunk),
+        let written = match &mut gzip {
+            Some(gzip) => {
+                gzip.write_all(chunk).and_then(|()| file.write_all(&std::mem::take(gzip.get_mut())))
+            }
+            None => file.write_all(chunk),
         };
         written.at("cannot write", path)?;
         Ok(!truncated)
     })?;
-    let file = match sink {
-        Sink::Gzip(sink) => sink.finish(),
-        Sink::Plain(sink) => sink.into_inner().map_err(io::Error::from),
-    };
+    let rest = gzip.map(GzEncoder::finish).transpose().at("cannot write", path)?.unwrap_or_default();
+    let file = file.write_all(&rest).and_then(|()| Ok(file.into_inner()?));
     file.and_then(|file| file.commit(true)).at("cannot write", path)?;
     let mut details = details(origin);
     if truncated {
@@ -158,11 +153,6 @@ fn write(node: &Node, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Resul
         details.insert("truncated".into(), json!(true));
     }
     Ok(summary.map(|summary| summary.item(details)))
-}
-
-enum Sink {
-    Gzip(GzEncoder<NewFile>),
-    Plain(BufWriter<NewFile>),
 }
 
 fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
@@ -175,18 +165,10 @@ fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
 
 /// Parses `500M`, `2Gi`, `1000000` as bytes, with powers of 1024.
 pub(crate) fn size(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let amount: u64 = text[..digits].parse().ok()?;
-    let unit = text[digits..].trim_end_matches('B').trim_end_matches('i').to_ascii_uppercase();
-    let power = match unit.as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    amount.checked_mul(1 << power)
+    let (amount, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = unit.trim_end_matches('B').trim_end_matches('i').to_ascii_uppercase();
+    let power = ["", "K", "M", "G", "T"].iter().position(|known| *known == unit)?;
+    amount.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
 #[cfg(test)]

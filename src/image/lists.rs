@@ -4,10 +4,10 @@
 //! `+name` adds a test, `-name` removes one.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
+use flate2::read::MultiGzDecoder;
 
 use super::release;
 use base::at::At as _;
@@ -92,13 +92,8 @@ impl Source<'_> {
     fn read(&self, name: &str) -> anyhow::Result<String> {
         let (place, bytes) = match self {
             Source::Stdin => {
-                let mut bytes = Vec::new();
-                std::io::stdin()
-                    .lock()
-                    .take(MAX_LIST_BYTES)
-                    .read_to_end(&mut bytes)
-                    .context("failed to read standard input")?;
-                ("standard input".to_owned(), bytes)
+                let bytes = small::read_from(std::io::stdin().lock(), MAX_LIST_BYTES);
+                ("standard input".to_owned(), bytes.context("failed to read standard input")?)
             }
             Source::File(file) => {
                 let beside = file.with_file_name(format!("{name}.gz"));
@@ -116,16 +111,10 @@ impl Source<'_> {
                 (url, bytes)
             }
         };
-        let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
-            let mut unpacked = Vec::new();
-            let decoder = flate2::read::MultiGzDecoder::new(bytes.as_slice());
-            decoder
-                .take(MAX_LIST_BYTES)
-                .read_to_end(&mut unpacked)
-                .with_context(|| format!("failed to unpack `{place}`"))?;
-            unpacked
-        } else {
-            bytes
+        let bytes = match bytes.starts_with(&[0x1f, 0x8b]) {
+            true => small::read_from(MultiGzDecoder::new(&*bytes), MAX_LIST_BYTES)
+                .with_context(|| format!("failed to unpack `{place}`"))?,
+            false => bytes,
         };
         String::from_utf8(bytes)
             .map_err(|error| anyhow!("`{place}` is not a list of tests: {}", error.utf8_error()))

@@ -106,9 +106,10 @@ impl<R: Read> Reader<R> {
             self.skip(self.left + self.padding)?;
             (self.left, self.padding) = (0, 0);
             let Some(header) = self.header()? else { return Ok(None) };
-            let size = header.entry_size().map_err(|error| damaged(&error))?;
-            self.left = size;
-            self.padding = (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES;
+            self.left = header
+                .entry_size()
+                .map_err(|error| Error::Malformed(format!("not a tar archive: {error}")))?;
+            self.padding = padding(self.left);
             match header.entry_type().as_byte() {
                 b'L' => extended.name = Some(until_nul(self.extension()?)),
                 b'K' => extended.target = Some(until_nul(self.extension()?)),
@@ -116,11 +117,7 @@ impl<R: Read> Reader<R> {
                 // Global headers contain comments, nothing about names.
                 b'g' => drop(self.extension()?),
                 b'S' => return Err(sparse()),
-                kind => {
-                    let entry = self.entry(&header, kind, extended)?;
-                    self.check(&entry)?;
-                    return Ok(Some(entry));
-                }
+                kind => return self.entry(&header, kind, extended).map(Some),
             }
         }
         Err(Error::Malformed(format!("more than {MAX_EXTENSIONS} extended headers before one entry")))
@@ -139,26 +136,21 @@ impl<R: Read> Reader<R> {
         // Only files have content; some programs leave a size on links.
         let size = extended.size.unwrap_or(self.left);
         (self.left, self.padding) = match kind {
-            Kind::File | Kind::Other if header.entry_type() != tar::EntryType::Link => {
-                (size, (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES)
-            }
+            Kind::File | Kind::Other if header.entry_type() != tar::EntryType::Link => (size, padding(size)),
             _ => (0, 0),
         };
-        let target = extended.target.unwrap_or_else(|| {
-            header.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default()
-        });
-        let modified = header.mtime().unwrap_or_default();
-        Ok(Entry {
+        let own_target = || header.link_name_bytes().unwrap_or_default().into_owned();
+        self.check(Entry {
             name,
             kind,
             mode: header.mode().unwrap_or(0o644) & 0o7777,
             size: self.left,
-            modified,
-            target,
+            modified: header.mtime().unwrap_or_default(),
+            target: extended.target.unwrap_or_else(own_target),
         })
     }
 
-    fn check(&mut self, entry: &Entry) -> Result<(), Error> {
+    fn check(&mut self, entry: Entry) -> Result<Entry, Error> {
         let Limits { entries, total, file } = self.limits;
         self.entries += 1;
         self.total = self.total.saturating_add(entry.size);
@@ -169,7 +161,7 @@ impl<R: Read> Reader<R> {
         } else if self.total.saturating_add(self.extensions) > total {
             format!("more than {total} bytes unpacked")
         } else {
-            return Ok(());
+            return Ok(entry);
         };
         Err(Error::TooLarge(why))
     }
@@ -259,8 +251,8 @@ fn sparse() -> Error {
     Error::Malformed("the archive contains a sparse file; pack it without `--sparse`".into())
 }
 
-fn damaged(error: &io::Error) -> Error {
-    Error::Malformed(format!("not a tar archive: {error}"))
+fn padding(size: u64) -> u64 {
+    (BLOCK_BYTES - size % BLOCK_BYTES) % BLOCK_BYTES
 }
 
 fn sum(bytes: &[u8]) -> u32 {

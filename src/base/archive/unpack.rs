@@ -76,12 +76,12 @@ pub fn unpack_within(
             Kind::File => {
                 into.make_way(&path)?;
                 into.take(entry.size)?;
-                let mut file = create(&path, &name, entry.mode)?;
-                let kept = file.name.as_deref().unwrap_or(&name);
-                if escaped || file.name.is_some() {
-                    rename(&mut done, &entry.name, kept);
+                let created = create(&path, &name, entry.mode);
+                let (mut file, other) = created.map_err(|error| output_error(&path, &error))?;
+                if escaped || other.is_some() {
+                    rename(&mut done, &entry.name, other.as_deref().unwrap_or(&name));
                 }
-                write_file(&mut reader, &mut file.file, &path, &mut buffer)?;
+                write_file(&mut reader, &mut file, &path, &mut buffer)?;
                 done.files += 1;
                 done.bytes += entry.size;
             }
@@ -165,12 +165,14 @@ impl Destination<'_> {
 
     fn make_folder(&self, path: &Path, mode: u32) -> Result<(), Error> {
         self.make_way(path)?;
-        if self.is_made(path)? {
-            self.count()?;
-        } else {
-            self.take(0)?;
+        self.count()?;
+        if !self.is_made(path)? {
+            self.claim(0)?;
         }
-        make_folder(path, mode)
+        // Owner bits are added so that its contents can be written, whatever the archive says.
+        let made = sys::dir_builder(0o755).recursive(true).create(path);
+        made.and_then(|()| sys::set_mode(path, mode & 0o777 | 0o700))
+            .map_err(|error| output_error(path, &error))
     }
 }
 
@@ -205,20 +207,10 @@ fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
     }
 }
 
-fn make_folder(path: &Path, mode: u32) -> Result<(), Error> {
-    // Owner bits are added so that its contents can be written, whatever the archive says.
-    let mode = mode & 0o777 | 0o700;
-    let made = sys::dir_builder(0o755).recursive(true).create(path);
-    made.and_then(|()| sys::set_mode(path, mode)).map_err(|error| output_error(path, &error))
-}
-
 /// A file to write, and its name if that is not the requested one.
-struct Created {
-    file: File,
-    name: Option<PathBuf>,
-}
+type Created = (File, Option<PathBuf>);
 
-fn create(path: &Path, name: &Path, mode: u32) -> Result<Created, Error> {
+fn create(path: &Path, name: &Path, mode: u32) -> io::Result<Created> {
     let open = |path: &Path, fresh: bool| {
         let mut options = OpenOptions::new();
         options.write(true).mode(mode & 0o777 | 0o600).no_follow();
@@ -229,17 +221,16 @@ fn create(path: &Path, name: &Path, mode: u32) -> Result<Created, Error> {
         };
         options.open(path)
     };
-    let created = match open(path, true) {
+    match open(path, true) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if path.canonicalize().map_or(true, |real| real.ends_with(name)) {
-                open(path, false).map(|file| Created { file, name: None })
-            } else {
-                namesake(path, name, |path| open(path, true))
+            if path.canonicalize().is_ok_and(|real| !real.ends_with(name)) {
+                return namesake(path, name, |path| open(path, true));
             }
+            open(path, false)
         }
-        other => other.map(|file| Created { file, name: None }),
-    };
-    created.map_err(|error| output_error(path, &error))
+        opened => opened,
+    }
+    .map(|file| (file, None))
 }
 
 /// Creates a file under another name, next to one whose name this system considers equal.
@@ -252,7 +243,7 @@ fn namesake(path: &Path, name: &Path, open: impl Fn(&Path) -> io::Result<File>) 
         };
         match open(&numbered(path)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            opened => return opened.map(|file| Created { file, name: Some(numbered(name)) }),
+            opened => return opened.map(|file| (file, Some(numbered(name)))),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
@@ -303,20 +294,14 @@ fn make_link(place: &Destination<'_>, root: &Path, path: &Path, target: &[u8]) -
 }
 
 fn output_error(path: &Path, error: &io::Error) -> Error {
-    let contradiction = match error.kind() {
-        io::ErrorKind::NotADirectory
-        | io::ErrorKind::IsADirectory
-        | io::ErrorKind::AlreadyExists
-        | io::ErrorKind::InvalidFilename => true,
+    use io::ErrorKind::{AlreadyExists, InvalidFilename, IsADirectory, NotADirectory, NotFound};
+    match error.kind() {
+        NotADirectory | IsADirectory | AlreadyExists | InvalidFilename => {}
         // The error of Windows for a folder that is a file.
-        io::ErrorKind::NotFound => path.ancestors().any(Path::is_file),
-        _ => false,
-    };
-    if contradiction {
-        Error::Malformed(format!("the archive contradicts itself at {}", at(path, error)))
-    } else {
-        Error::Output(at(path, error))
+        NotFound if path.ancestors().any(Path::is_file) => {}
+        _ => return Error::Output(at(path, error)),
     }
+    Error::Malformed(format!("the archive contradicts itself at {}", at(path, error)))
 }
 
 fn skip(done: &mut Unpacked, name: &[u8], reason: &str) {

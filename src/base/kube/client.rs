@@ -5,7 +5,7 @@
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustls::pki_types::CertificateDer;
@@ -21,6 +21,7 @@ use super::tls;
 use super::transport::{NoResolver, NotConnected, Opener};
 use crate::clock;
 use crate::json;
+use crate::lock;
 use crate::proxy::Proxy;
 use crate::retry::Backoff;
 use crate::stop::Stop;
@@ -321,7 +322,7 @@ impl Client {
         let mut response = self.exchange(request, limits)?;
         if response.status() == http::StatusCode::UNAUTHORIZED && self.shared.config.credential.renew() {
             // A new certificate only applies to new connections.
-            *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = agent(&self.dialer);
+            *lock(&self.agent) = agent(&self.dialer);
             response = self.exchange(request, limits)?;
         }
         let status = response.status();
@@ -348,7 +349,7 @@ impl Client {
         for (name, value) in self.headers(request)? {
             builder = builder.header(name, value);
         }
-        let agent = self.agent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let agent = lock(&self.agent).clone();
         let wrong = |why: http::Error| Error::Config(format!("{}: {why}", self.address(request)));
         let answer = match &request.body {
             Some(body) => agent.run(limit(&agent, builder.body(body.as_slice()).map_err(wrong)?, limits)),
@@ -410,7 +411,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// What ends it.
+    /// The stop that ends it.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -460,7 +461,7 @@ fn distrust(error: &rustls::Error) -> String {
     format!("TLS: {error}{hint}")
 }
 
-/// Retrying would not make it smaller.
+/// The error for an object that exceeds the limit; retrying does not help.
 pub(super) fn oversized(request: &Request) -> Error {
     Error::Decode(format!(
         "`{request}`: the response contains an object of more than {} MiB",
@@ -489,7 +490,7 @@ fn agent(dialer: &Dialer) -> ureq::Agent {
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        // Ours is inside the connector's.
+        // The connector handles proxies.
         .proxy(None)
         .max_idle_connections(MAX_IDLE_CONNECTIONS)
         .max_idle_connections_per_host(MAX_IDLE_CONNECTIONS)

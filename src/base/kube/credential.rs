@@ -7,7 +7,7 @@ use std::fmt;
 use std::io::{ErrorKind, IsTerminal as _};
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::tls::Identity;
 use crate::clock;
 use crate::json::json;
+use crate::lock;
 use crate::{small, sys};
 
 /// Source of the `Authorization` header.
@@ -145,7 +146,7 @@ impl Program {
     }
 
     fn answer(&self) -> std::sync::MutexGuard<'_, Option<Issued>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last)
     }
 
     fn run(&self, identity: &Identity, limit: Duration) -> Result<Issued, String> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Why a call to the API failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The server refused.
+    /// The server rejected the request.
     Api(Box<Refusal>),
     /// No response, or only part of one: what was tried, and why it failed.
     Transport {
@@ -18,7 +18,7 @@ pub enum Error {
         what: String,
         /// The cause in words.
         why: String,
-        /// How far it got.
+        /// Progress of the request.
         stage: Stage,
     },
     /// The settings are wrong; names the file and field.
@@ -53,15 +53,15 @@ pub struct Refusal {
     pub reason: String,
     /// The server's message.
     pub message: String,
-    /// Where a list may continue after `410 Gone`.
+    /// Token with which a list continues after `410 Gone`.
     pub resume: Option<String>,
-    /// How long the server wants us to wait before retrying.
+    /// Pause before a retry that the server requests.
     pub retry_after: Option<Duration>,
     /// The request that was refused.
     pub what: String,
 }
 
-/// What prevented an object, as far as the server's message says; its codes do not tell.
+/// The reason for rejecting an object, from the server's message, since codes do not distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
     /// The Pod Security level of the namespace.
@@ -70,9 +70,9 @@ pub enum Obstacle {
     Quota,
     /// A limit range of the namespace.
     LimitRange,
-    /// A webhook does not answer.
+    /// A webhook does not respond.
     WebhookAway,
-    /// A webhook or policy refuses.
+    /// A webhook or policy rejects the object.
     Policy,
     /// The namespace is being deleted.
     NamespaceEnds,
@@ -105,7 +105,7 @@ impl Error {
         Self::Transport { what: what.into(), why: why.into(), stage: Stage::Sent }
     }
 
-    /// What prevented it, if the server refused with a known message.
+    /// The obstacle, if the server rejected the object with a known message.
     pub fn obstacle(&self) -> Option<Obstacle> {
         let Self::Api(refusal) = self else { return None };
         Obstacle::of(&refusal.message)
@@ -160,7 +160,7 @@ impl Error {
         self.code() == Some(410)
     }
 
-    /// Whether the server definitely did not start to carry it out.
+    /// Whether the server definitely did not process the request.
     pub fn is_unsent(&self) -> bool {
         match self {
             Self::Api(refusal) => refusal.code == 429 || refusal.retry_after.is_some(),
@@ -169,7 +169,7 @@ impl Error {
         }
     }
 
-    /// Whether no connection to the server came about.
+    /// Whether no connection to the server was established.
     pub fn is_unreached(&self) -> bool {
         matches!(self, Self::Transport { stage: Stage::Unsent, .. })
     }

@@ -249,7 +249,7 @@ fn exit(status: &[u8]) -> Exit {
     Exit { code, message, stderr: String::new() }
 }
 
-/// What a server sends, assembled from its frames.
+/// A message or control frame of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Message(Vec<u8>),
@@ -257,11 +257,11 @@ pub(super) enum Frame {
     Close,
 }
 
-/// Turns bytes into frames, however they are split.
+/// Parses frames from pieces of any size.
 #[derive(Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
-    /// Where the next frame starts in `bytes`.
+    /// Start of the next frame in `bytes`.
     start: usize,
     /// The fragments so far of an incomplete message.
     partial: Option<Vec<u8>>,
@@ -299,7 +299,7 @@ impl Frames {
     }
 }
 
-/// The first byte of a frame, and the place of its payload.
+/// The first byte of a frame, and the range of its payload.
 fn read_frame(bytes: &[u8]) -> Result<Option<(u8, Range<usize>)>, &'static str> {
     let [first, second, ..] = *bytes else { return Ok(None) };
     if first & 0x70 != 0 {

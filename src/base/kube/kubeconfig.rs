@@ -58,13 +58,13 @@ pub struct Config {
     pub request_timeout: Option<Duration>,
     /// The namespace of the context, or of this process's pod.
     pub namespace: Option<String>,
-    /// Where all this came from.
+    /// Source of the settings.
     pub source: String,
 }
 
 /// A kubeconfig; those of a thousand clusters have some megabytes.
 const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
-/// Where a pod finds its account.
+/// Files with a pod's credentials.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 impl Config {

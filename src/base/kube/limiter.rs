@@ -2,10 +2,11 @@
 //!
 //! Owns only the arithmetic and the wait; knows nothing about requests. Starts no thread.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::error::Error;
+use crate::lock;
 use crate::stop::Stop;
 
 /// Lets `burst` requests through at once, and then `qps` per second.
@@ -36,7 +37,7 @@ impl Limiter {
     /// Takes a token, or one that will be available later; `None` if it is already available. First come, first served.
     fn reserve(&self, now: Instant) -> Option<Instant> {
         let step = self.step?;
-        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut full_at = lock(&self.full_at);
         let before = (*full_at).max(now);
         *full_at = before + step;
         // A full bucket holds `burst` tokens.

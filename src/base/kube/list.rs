@@ -19,9 +19,9 @@ use crate::json::{Page, weight};
 
 /// Objects in one page: small enough for the server, large enough for speed.
 const PAGE: usize = 500;
-/// A list that has to start over this often changes faster than it can be read.
+/// Maximum restarts; a list that exceeds them changes faster than it can be read.
 const MAX_RESTARTS: u32 = 5;
-/// A list with more objects, or with this many pages without any, never ends.
+/// Maximum objects of a list, and maximum consecutive pages without any, so that every list ends.
 const MAX_OBJECTS: usize = 5_000_000;
 const MAX_EMPTY_PAGES: u32 = 1_000;
 /// Memory bounds of [`Client::list`].
@@ -72,8 +72,8 @@ impl Client {
                 Ok(meta) => meta,
                 Err(Error::Api(refusal)) if refusal.code == 410 && restarts < MAX_RESTARTS => {
                     restarts += 1;
-                    // The server's own token continues where this one ended, in a newer state; without it we
-                    // have to start over, but do not deliver any object twice.
+                    // The server's own token continues where this one ended, in a newer state; without it, the
+                    // list starts over without delivering any object twice.
                     request = match &refusal.resume {
                         Some(token) => first.clone().query("continue", token.clone()),
                         None => first.clone(),

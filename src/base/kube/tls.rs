@@ -3,7 +3,7 @@
 //! Owns trust, the client certificate, and the rule for servers that are not to be verified. Opens no connection.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, ResolvesClientCert};
@@ -15,6 +15,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use crate::lock;
 use crate::tls;
 
 /// Trusted authorities.
@@ -45,7 +46,7 @@ impl Identity {
         })?;
         let certified = CertifiedKey::from_der(chain, key, &provider())
             .map_err(|why| format!("client certificate and key: {why}"))?;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(certified));
+        *lock(&self.0) = Some(Arc::new(certified));
         Ok(())
     }
 
@@ -55,7 +56,7 @@ impl Identity {
     }
 
     fn current(&self) -> Option<Arc<CertifiedKey>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -84,7 +85,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
     Ok(Arc::new(config))
 }
 
-/// The name that the server must prove.
+/// The name that the server's certificate must have.
 pub(super) fn server_name(name: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(name.to_owned())
         .map_err(|_| format!("`{name}` is neither a DNS name nor an IP address"))

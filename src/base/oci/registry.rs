@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -20,6 +20,7 @@ use ureq::{AsSendBody, Body, SendBody};
 use super::credential::{self, Credential};
 use super::{Descriptor, Reference, Store, Stored, Watch, digest_of, hash_of, platform_of};
 use crate::at::At as _;
+use crate::lock;
 use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
@@ -260,7 +261,7 @@ impl Client {
 
     /// Whether a server on this machine rejects plain HTTP; if it cannot be reached, plain HTTP is used.
     fn wants_tls(&self, host: &str) -> bool {
-        let mut near = self.near.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut near = lock(&self.near);
         if let Some((_, tls)) = near.iter().find(|(known, _)| known == host) {
             return *tls;
         }
@@ -295,7 +296,7 @@ impl Client {
         let mut wanted = None;
         loop {
             let authorisation = if own { self.authorise(image, push, wanted.as_deref()) } else { Ok(None) };
-            // Wrong credentials stay wrong.
+            // Retrying does not help against wrong credentials.
             let authorisation = authorisation.map_err(|error| match error.is::<ureq::Error>() {
                 true => error,
                 false => anyhow!(Final(format!("{error:#}"))),
@@ -333,7 +334,7 @@ impl Client {
     /// The authorization header: for the challenge `wanted` of the last response, or else of the registry in general.
     fn authorise(&self, image: &Reference, push: bool, wanted: Option<&str>) -> Result<Option<String>> {
         let key = (image.registry.clone(), image.repository.clone(), push);
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = || lock(&self.known).get(&key).cloned();
         if let Some(known) = known().filter(|_| wanted.is_none()) {
             return Ok(known);
         }
@@ -348,7 +349,7 @@ impl Client {
         if let Some(challenge) = wanted.or(asked.as_deref()) {
             value = self.answer_challenge(challenge, image, push, self.credential(&image.registry)?)?;
         }
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, value.clone());
+        lock(&self.known).insert(key, value.clone());
         Ok(value)
     }
 

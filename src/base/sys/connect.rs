@@ -3,23 +3,44 @@
 //! Starts no thread. Polls for a stop where shutting down the socket does not end the wait.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, sockopt};
+
+use super::family::net::tcp_socket;
 
 /// Interval between two checks for a stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Default backlog of a listening socket.
-pub(super) const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 128;
 
 /// Sets the number of connections that may wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
     rustix::net::listen(listener, backlog).map_err(io::Error::from)
 }
 
-/// Connects a socket of [`super::socket`] within `limit`; gives up once `stopped` returns true.
+/// An unconnected socket for that address.
+pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    tcp_socket(family).map(TcpStream::from)
+}
+
+/// Listens on a port of all addresses, IPv4 and IPv6, regardless of the system's default.
+pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
+    let socket = tcp_socket(AddressFamily::INET6)?;
+    sockopt::set_ipv6_v6only(&socket, false)?;
+    // As in the standard library: reuses a port that a server has just released. On Windows it would share the port.
+    #[cfg(unix)]
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// Connects a socket of [`socket`] within `limit`; gives up once `stopped` returns true.
 pub fn finish_connecting(
     tcp: &TcpStream,
     address: SocketAddr,
@@ -63,7 +84,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connect = || {
-            let tcp = super::super::socket(address)?;
+            let tcp = socket(address)?;
             finish_connecting(&tcp, address, Duration::from_secs(20), || false).map(|()| tcp)
         };
         let tcp = connect().unwrap();
@@ -72,7 +93,7 @@ mod tests {
         assert_eq!(connect().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         // A documentation address: no host responds, with or without a route.
         let nowhere = "192.0.2.1:9".parse().unwrap();
-        let tcp = super::super::socket(nowhere).unwrap();
+        let tcp = socket(nowhere).unwrap();
         let before = Instant::now();
         finish_connecting(&tcp, nowhere, Duration::from_secs(60), || true).unwrap_err();
         assert!(before.elapsed() < Duration::from_secs(30));

@@ -1,7 +1,8 @@
 //! Sockets, and the limit of open files.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -31,24 +32,10 @@ pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()
     sockopt::set_tcp_keepcnt(tcp, times).map_err(io::Error::from)
 }
 
-/// An unconnected socket for that address.
-pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
     fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    Ok(TcpStream::from(socket))
-}
-
-/// Listens on a port of all addresses, IPv4 and IPv6, regardless of the system's default.
-pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
-    let socket = rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, Some(ipproto::TCP))?;
-    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
-    sockopt::set_ipv6_v6only(&socket, false)?;
-    // As in the standard library: reuses a port that a server has just released.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
-    rustix::net::listen(&socket, crate::sys::connect::BACKLOG)?;
-    Ok(TcpListener::from(socket))
+    Ok(socket)
 }
 
 /// Maximum open files and sockets of this process; raised to `needed` if the system permits.

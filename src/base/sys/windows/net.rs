@@ -1,7 +1,8 @@
 //! Sockets.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
+use std::os::windows::io::OwnedSocket;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -22,26 +23,14 @@ pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()
     Ok(())
 }
 
-/// An unconnected socket for that address.
-pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedSocket> {
     // The standard library initialises the socket library only with its own first socket.
     static STARTED: OnceLock<()> = OnceLock::new();
     if STARTED.get().is_none() {
         rustix::net::wsa_startup()?;
         let _ = STARTED.set(());
     }
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
-    Ok(TcpStream::from(socket))
-}
-
-/// Listens on a port of all addresses, IPv4 and IPv6, regardless of the system's default.
-pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
-    let socket = rustix::net::socket(AddressFamily::INET6, SocketType::STREAM, Some(ipproto::TCP))?;
-    sockopt::set_ipv6_v6only(&socket, false)?;
-    rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
-    rustix::net::listen(&socket, crate::sys::connect::BACKLOG)?;
-    Ok(TcpListener::from(socket))
+    Ok(rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?)
 }
 
 /// Returns `needed`: Windows has no relevant limit.

@@ -4,11 +4,13 @@ use std::io;
 use std::os::windows::io::AsRawHandle as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use win32job::{ExtendedLimitInfo, Job};
 
 use super::super::Signal;
+
+use crate::lock;
 
 /// Environment variables that every program needs: without `SystemRoot` not even sockets work.
 pub const INHERITED: &[&str] = &[
@@ -63,7 +65,7 @@ impl Group {
 
     /// Kills the group.
     pub fn kill(&self) {
-        drop(self.job.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(lock(&self.job).take());
     }
 }
 
@@ -107,7 +109,7 @@ pub fn ended_by_signal(_status: ExitStatus) -> Option<i32> {
 /// Calls `act` when Ctrl-C or Ctrl-Break is pressed, the console is closed, or the session ends, until called again.
 pub fn on_signal(_kinds: &[Signal], act: impl FnMut() + Send + 'static) -> io::Result<()> {
     static ACT: Mutex<Option<Box<dyn FnMut() + Send>>> = Mutex::new(None);
-    let act_now = || ACT.lock().unwrap_or_else(PoisonError::into_inner);
+    let act_now = || lock(&ACT);
     if act_now().replace(Box::new(act)).is_some() {
         return Ok(());
     }
