@@ -117,6 +117,24 @@ pub(crate) fn labels() -> Value {
     json!({LABEL_ALL: SONOBUOY})
 }
 
+/// Adds the labels that Kubernetes recommends, which tools know, to metadata.
+pub(crate) fn recommend(metadata: &mut Value) {
+    let labels = &mut metadata["labels"];
+    if let Some(part) = labels.get(LABEL_PART).cloned() {
+        labels["app.kubernetes.io/component"] = part;
+    }
+    for (key, value) in [("name", SONOBUOY), ("managed-by", SONOBUOY), ("version", VERSION)] {
+        labels[format!("app.kubernetes.io/{key}")] = json!(value);
+    }
+}
+
+/// The labels of objects that a run creates itself.
+pub(crate) fn own_labels() -> Value {
+    let mut metadata = json!({"labels": labels()});
+    recommend(&mut metadata);
+    metadata["labels"].take()
+}
+
 /// The name of the config map with a plugin's files.
 pub(crate) fn plugin_map(plugin: &str) -> String {
     format!("plugin-{plugin}-cm")

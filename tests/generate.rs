@@ -434,3 +434,17 @@ fn kubectl_reads_every_document() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(names.lines().count(), documents(&text).len(), "{names}");
 }
+
+#[test]
+fn objects_of_run_have_recommended_labels_and_those_of_the_original_do_not() {
+    let plugin = "sonobuoy-config: {driver: Job, plugin-name: a}\nspec: {image: i}\n";
+    for (words, expected) in [("", false), ("--harden on", true)] {
+        let gen_call = Sonobuoy::new(&format!("gen -p a.yaml --kubernetes-version ignore {words}"));
+        let text = gen_call.file("a.yaml", plugin).run_any().stdout;
+        let objects = text.matches("\nkind: ").count() + usize::from(text.starts_with("kind: "));
+        let labels = text.matches("app.kubernetes.io/name: sonobuoy").count();
+        assert!(objects > 5);
+        assert_eq!(labels, if expected { objects } else { 0 }, "{text}");
+        assert_eq!(text.contains("app.kubernetes.io/component: aggregator"), expected);
+    }
+}

@@ -19,7 +19,7 @@ use crate::report::{
     self, Archive, Depth, Diff, Facts, Look, Many, Mode, Objects, Report, Terminal, View, write_json,
 };
 use base::at::At as _;
-use base::{archive, near, temp};
+use base::{archive, near, temp, yaml};
 
 /// The value of `--facts` for all facts, not only those in tables.
 const ALL: &str = "all";
@@ -149,6 +149,7 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
             Terminal { look: look(args), out }.report(&report)?;
         }
         "json" => write_json(&report, out)?,
+        "yaml" => write!(out, "{}", yaml::write(&serde_json::to_value(&report)?))?,
         "markdown" => report::write_markdown(&report, out)?,
         format => return Err(error::usage(format!("--format {format} needs --facts"))),
     }

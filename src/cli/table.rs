@@ -131,7 +131,7 @@ fn table() -> Command {
             gather(),
             command("get", "Print parts of a run").subcommand_required(true).subcommand(
                 command("pod", "Print the names of plugin pods")
-                    .alias("pods")
+                    .aliases(["pods", "po"])
                     .args([
                         namespace(),
                         text("plugin", "NAME", "Only this plugin's pods").short('p'),
@@ -885,7 +885,7 @@ fn results() -> Command {
                 "nodes",
             ),
             format(
-                &["text", "json", "junit", "html", "markdown", "csv", "openmetrics"],
+                &["text", "json", "yaml", "junit", "html", "markdown", "csv", "openmetrics"],
                 "What to print: text, json, junit, an html page, or markdown; csv of facts; openmetrics for monitoring",
             ),
             color(),

@@ -76,6 +76,9 @@ pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>>
     objects.push(aggregator(plan, rights.aggregator()));
     objects.push(service(run));
     objects.extend(plan.status_service.as_ref().map(|service| service.service(&run.namespace)));
+    if plan.harden {
+        objects.iter_mut().for_each(|object| names::recommend(&mut object["metadata"]));
+    }
     Ok(objects)
 }
 

@@ -11,7 +11,7 @@ use super::node::{ADDED, DOWN};
 
 use crate::config;
 use crate::names::{
-    ANNOTATION_DRIVER, HOST_PROGRESS_PORTS, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN,
+    self, ANNOTATION_DRIVER, HOST_PROGRESS_PORTS, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN,
     RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account, worker_secret,
 };
 use crate::plugin::pod::default_spec;
@@ -133,19 +133,20 @@ impl Launch<'_> {
 
     /// The pod of a Job plugin, or the DaemonSet.
     pub(crate) fn object(&self) -> Value {
-        let metadata = json!({
+        let mut metadata = json!({
             "name": self.object_name(),
             "namespace": self.config.namespace,
             "labels": self.labels(),
             "annotations": self.object_annotations(),
             "ownerReferences": self.owners(),
         });
+        names::recommend(&mut metadata);
         match self.definition.config.driver {
             Driver::Job | Driver::Nodes => {
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self.pod_spec()})
             }
             Driver::DaemonSet => {
-                let mut template = json!({"labels": self.labels()});
+                let mut template = json!({"labels": metadata["labels"]});
                 if !self.config.custom_annotations.is_empty() {
                     template["annotations"] = json!(self.config.custom_annotations);
                 }

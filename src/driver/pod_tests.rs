@@ -122,6 +122,7 @@ fn a_daemon_set_selects_its_session_and_its_pods_carry_only_the_custom_annotatio
         let template = &set["spec"]["template"];
         assert_eq!(template["metadata"]["annotations"], json!({"team": "blue"}));
         assert_eq!(template["metadata"]["labels"], set["metadata"]["labels"]);
+        assert_eq!(set["metadata"]["labels"]["app.kubernetes.io/component"], "plugin");
         assert_eq!(names(&template["spec"]["volumes"]), ["root", "results"]);
         assert_eq!(template["spec"]["serviceAccountName"], "account");
         assert_eq!(template["spec"]["containers"][1]["args"], Value::Null);

@@ -300,7 +300,7 @@ impl Cluster<'_> {
         let map = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"labels": names::labels(), "name": names::AUTHORITY_MAP, "namespace": self.config.namespace},
+            "metadata": {"labels": names::own_labels(), "name": names::AUTHORITY_MAP, "namespace": self.config.namespace},
             "data": data,
         });
         let (maps, namespace) = (&Resource::CONFIG_MAPS, &self.config.namespace);

@@ -84,7 +84,7 @@ impl<'a> Events<'a> {
         let event = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"labels": names::labels(), "name": name, "namespace": self.namespace},
+            "metadata": {"labels": names::own_labels(), "name": name, "namespace": self.namespace},
             "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": self.namespace, "uid": uid},
             "type": kind, "reason": reason, "message": message,
             "source": {"component": SONOBUOY},
