@@ -12,7 +12,7 @@ use super::{Facts, Node};
 enum Role {
     Guest,
     Host,
-    /// A guest that can have guests of its own.
+    /// A guest that can itself have guests.
     Nested,
 }
 
