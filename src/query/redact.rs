@@ -30,7 +30,7 @@ const ENV: &str = concat!(
 const NO_SECRETS: [&str; 2] = ["PWD", "OLDPWD"];
 /// Values that are switches and never secrets.
 const SWITCHES: [&str; 8] = ["", "true", "false", "yes", "no", "on", "off", "none"];
-/// Only text with a digit counts as such a token: "bearer authentication-failed" does not.
+/// The rule for bearer tokens, which must contain a digit: "bearer authentication-failed" is prose.
 const BEARER: &str = "bearer tokens";
 /// Tokens in headers, JSON web tokens, and passwords in URLs.
 const TEXT: [(&str, &str); 4] = [

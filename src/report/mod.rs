@@ -1,10 +1,10 @@
 //! Shows what is in an archive: as text, as JSON, CSV and JUnit, as a page, and as the changes between two.
 //!
-//! `archive` reads a `source` once into `files`, as deep as a view needs; `run` counts the trees of its plugins into one `Report`, and
-//! `case` passes on their cases.
-//! Views are functions of a report: `terminal_report`, `suites` (JUnit), `markdown`, `page`, `many` (several runs), `diff`. `text`
-//! shows trees as the original does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the
-//! other files. Does not know how the files arrived; all data that grows with the input is streamed or bounded.
+//! `archive` reads a `source` once into `files`, as deep as a view needs; `run` counts the trees of its plugins into one
+//! `Report`, and `case` passes on their cases. Views are functions of a report: `terminal_report`, `suites` (JUnit),
+//! `markdown` and `page`, which fill a `template`, `many` (several runs) and `diff`; `text` shows trees as the original
+//! does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the other files. Does not know how
+//! the files arrived; all data that grows with the input is streamed or bounded.
 
 mod archive;
 mod case;
