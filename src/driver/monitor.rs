@@ -262,7 +262,8 @@ impl Monitor {
                     && self.pods.is_empty()
                     && self.attempts.is_empty()
                 {
-                    self.lose_once(DELETED.into(), None, now, &mut out);
+                    let id = ResultId::global(&self.plugin);
+                    self.lose(id.clone(), pod_lost(&id, DELETED.into(), now), None, &mut out);
                 }
             }
             Seen::Node(node) => self.see_node(&node, now, &mut out),
@@ -308,8 +309,8 @@ impl Monitor {
                     failures.push((Failure::new(pod.id.clone(), reason), pod.object.take()));
                 }
                 Verdict::Lost(reason) => {
-                    let node = pod.id.node.clone();
-                    lost.push((pod.id.clone(), pod_lost(node, reason.clone(), now), pod.object.take()));
+                    let pod_lost = pod_lost(&pod.id, reason.clone(), now);
+                    lost.push((pod.id.clone(), pod_lost, pod.object.take()));
                 }
             }
         }
@@ -463,11 +464,8 @@ impl Monitor {
             status["message"].as_str().or(disruption(status)).or(status["reason"].as_str())
         });
         let reason = said.map_or_else(|| DELETED.to_owned(), |said| format!("{DELETED}: {said}"));
-        if let Scope::Once { .. } = self.scope {
-            self.lose_once(reason, object.cloned(), now, out);
-        } else {
-            self.lose(pod.id.clone(), pod_lost(pod.id.node, reason, now), object.cloned(), out);
-        }
+        let lost = pod_lost(&pod.id, reason, now);
+        self.lose(pod.id, lost, object.cloned(), out);
     }
 
     fn see_node(&mut self, node: &Value, now: SystemTime, out: &mut Vec<Finding>) {
@@ -529,13 +527,6 @@ impl Monitor {
         }
     }
 
-    /// Handles the end of the only pod.
-    fn lose_once(&mut self, reason: String, pod: Option<Value>, now: SystemTime, out: &mut Vec<Finding>) {
-        let Scope::Once { node } = &self.scope else { return };
-        let lost = pod_lost(node.clone().unwrap_or_default(), reason, now);
-        self.lose(ResultId::global(&self.plugin), lost, pod, out);
-    }
-
     /// Records a loss: another pod replaces one of this run, while retries are left; otherwise the result has failed.
     fn lose(&mut self, id: ResultId, mut lost: Lost, pod: Option<Value>, out: &mut Vec<Finding>) {
         if self.settled.contains(&id) || self.due.contains(&id.node) {
@@ -586,8 +577,9 @@ impl Monitor {
     }
 }
 
-/// The loss of a pod alone.
-fn pod_lost(node: String, reason: String, now: SystemTime) -> Lost {
+/// The loss of a pod alone; a Job's node is added later.
+fn pod_lost(id: &ResultId, reason: String, now: SystemTime) -> Lost {
+    let node = if id.is_global() { String::new() } else { id.node.clone() };
     Lost { node, since: clock::rfc3339(now), reason, pod: true }
 }
 

@@ -18,7 +18,7 @@ use super::conduct::{self, ReadyRun};
 use super::events::Events;
 use super::retry::{self, Retries};
 use super::status_service::{StatusPublisher, StatusService, announced};
-use super::{launch, pack, process, redact, review, upload};
+use super::{launch, pack, review, upload};
 use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
@@ -237,11 +237,8 @@ impl Cluster<'_> {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.definition.name());
                 }
             }
-            redact::redact(run_dir, redactor)?;
-            errors += process::process(&aggregator, &retries);
-            redact::redact(run_dir, redactor)?;
-            let (path, archive) =
-                pack::pack(&aggregator, run_dir, &plugins, self.folder, &self.config.uuid, started)?;
+            let (path, archive, failed) = pack::pack(&aggregator, &retries, redactor, self.folder, started)?;
+            errors += failed;
             if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, &driver.owner.1) {
                 log::warn!("cannot record that the run is over: {error}");
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::conduct::{self, ReadyRun};
 use super::retry::{self, Retries};
-use super::{launch, pack, process, redact, review};
+use super::{launch, pack, review};
 use crate::aggregator::{Aggregator, Settings, connections};
 use crate::backplane::{open_server_config, plugin_of};
 use crate::driver::{self, Driver as _, Plugin, Proof};
@@ -162,11 +162,7 @@ impl Local<'_> {
         let finish = || {
             driver::local::end_strays();
             launch::give_up(&aggregator, stop);
-            redact::redact(&run_dir, redactor)?;
-            let errors = process::process(&aggregator, &retries);
-            redact::redact(&run_dir, redactor)?;
-            let (path, archive) =
-                pack::pack(&aggregator, &run_dir, &plugins, &self.out, &self.config.uuid, started)?;
+            let (path, archive, errors) = pack::pack(&aggregator, &retries, redactor, &self.out, started)?;
             for plugin in retries.to_remove(&aggregator) {
                 driver.remove(plugin)?;
             }

@@ -1,4 +1,4 @@
-//! The last step: the run's folder becomes one archive, which gets its name only once it is complete and sealed.
+//! The last steps: results are processed, and the run's folder becomes one archive, which gets its name only once it is complete and sealed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -7,27 +7,33 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use super::definition::write_json;
-use super::why;
+use super::retry::Retries;
+use super::{process, redact, why};
 use crate::aggregator::Aggregator;
 use crate::backplane::Statement;
-use crate::driver::Plugin;
+use crate::query::Redactor;
 use crate::{layout, status};
 use base::at::At as _;
 use base::json::json;
 use base::temp::NewFile;
 use base::{archive, clock};
 
-/// Packs `run_dir` into a file in `out`, with its seal next to it. Returns its path and its entry for the status.
+/// Processes the results of a run, and packs its folder into a file in `out`, with its seal next to it. Returns its path, its
+/// entry for the status, and the number of errors while processing.
 pub(super) fn pack(
     aggregator: &Aggregator,
-    run_dir: &Path,
-    plugins: &[Plugin<'_>],
+    retries: &Retries<'_>,
+    redactor: Option<&Redactor>,
     out: &Path,
-    uuid: &str,
     started: SystemTime,
-) -> anyhow::Result<(PathBuf, status::Archive)> {
+) -> anyhow::Result<(PathBuf, status::Archive, usize)> {
+    let (run_dir, uuid) = (retries.run_dir, &retries.config.uuid);
+    redact::redact(run_dir, redactor)?;
+    let errors = process::process(aggregator, retries);
+    // Processing adds to the log.
+    redact::redact(run_dir, redactor)?;
     // A part of another plugin's results has no tree.
-    let wholes = plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
+    let wholes = retries.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
     let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
@@ -65,5 +71,5 @@ pub(super) fn pack(
         }
     }
     let created = clock::rfc3339(SystemTime::now());
-    Ok((path, status::Archive { name, created, sha256, size }))
+    Ok((path, status::Archive { name, created, sha256, size }, errors))
 }
