@@ -1,18 +1,22 @@
 //! Waits for the done file: when it appears, when it counts, which path it names.
 //!
 //! A plugin writes the path of its result into `done`, in one piece or several; a sidecar may delete the file within
-//! the delay and write another one later. The loop arms the watch, looks, and waits. Arming before looking leaves no
-//! gap; each wait is at most [`POLL`], so lost events, exhausted limits of inotify or threads, and systems without
-//! events cost at most a second.
+//! the delay and write another one later. The watch is armed before the first look. Arming before looking leaves no
+//! gap; each wait is at most [`POLL`], so lost events, exhausted inotify limits and file systems without events cost
+//! at most a second.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
 use std::time::{Duration, Instant};
 
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{RecursiveMode, Watcher as _};
+
 use base::stop::Stop;
-use base::sys::{Changes, Opened};
+use base::sys::Opened;
 use client::protocol::DONE_FILE;
 
 /// Maximum interval between two looks.
@@ -126,25 +130,15 @@ pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, sto
         Others::Marker(file) => files.push(file.clone()),
         Others::Unknown => {}
     }
-    let (mut watcher, mut complained) = (None, false);
+    // Watching before looking leaves no gap.
+    let _watcher = watch(&files, &wake)
+        .inspect_err(|error| {
+            // Typical causes: a missing directory, or inotify limits, which all containers of a node share.
+            log::info!("no file events ({error}), checking every {POLL:?} instead");
+        })
+        .ok();
     let mut seen: Option<Seen> = None;
     loop {
-        // Watching before looking leaves no gap.
-        if watcher.is_none() {
-            let wake = wake.clone();
-            let changed = move || {
-                // A full channel already holds a signal.
-                let _ = wake.try_send(());
-            };
-            watcher = Changes::watch(files.iter().filter_map(|file| file.parent()), changed)
-                .inspect_err(|error| {
-                    // Typical causes: a missing directory, or inotify limits, which all containers of a node share.
-                    if !std::mem::replace(&mut complained, true) {
-                        log::info!("no file events ({error}), checking every {POLL:?} instead");
-                    }
-                })
-                .ok();
-        }
         // Before the look: the last container may write the file just before it ends.
         let (ended, last) = others.ended();
         let look = place.look();
@@ -285,6 +279,38 @@ impl ResultsDir<'_> {
         let relative = path.strip_prefix(&folder).map(Path::to_owned);
         Ok(relative.ok().map(|relative| (folder, relative)))
     }
+}
+
+/// Signals `wake` at every event of `files`.
+fn watch(files: &[PathBuf], wake: &SyncSender<()>) -> notify::Result<notify::RecommendedWatcher> {
+    let (names, wake, handler) = (files.to_vec(), wake.clone(), Arc::new(()));
+    let running = Arc::downgrade(&handler);
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let _ = &handler;
+        if event.map_or(true, |event| matters(&event, &names)) {
+            // A full channel already holds a signal.
+            let _ = wake.try_send(());
+        }
+    })?;
+    if running.strong_count() == 0 {
+        // The handler is gone because its thread could not start; using or dropping the watcher would panic.
+        std::mem::forget(watcher);
+        return Err(notify::Error::generic("its thread could not start"));
+    }
+    for folder in files.iter().filter_map(|file| file.parent()) {
+        watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    }
+    Ok(watcher)
+}
+
+/// Opening a file is an event, too, which must not cause the next look.
+fn matters(event: &notify::Event, files: &[PathBuf]) -> bool {
+    match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
+        EventKind::Access(_) => return false,
+        _ => {}
+    }
+    event.paths.is_empty() || event.need_rescan() || event.paths.iter().any(|path| files.contains(path))
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 //!
 //! No module outside this folder depends on the target system, except modules specific to Linux. `unix` contains the code
 //! shared by Linux and macOS, `linux` and `macos` their differences, `windows` the rest. Does not know the purpose of files
-//! and processes. Starts the thread `signals` to listen for signals, `changes` for
-//! changes of folders, and one for the time limit of a program.
+//! and processes. Starts the thread `signals` to listen for signals, and one for the time limit of a program.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -52,12 +51,10 @@ pub use family::terminal::{colours, shows_unicode, stderr_size, stdout_width};
 #[cfg(feature = "program")]
 pub use poller::{Poller, Readable};
 
-#[cfg(all(target_os = "linux", feature = "program"))]
-pub use linux::Changes;
 #[cfg(target_os = "linux")]
 pub use linux::sync_tree;
 #[cfg(not(target_os = "linux"))]
-pub use unlike_linux::{Changes, sync_tree};
+pub use unlike_linux::sync_tree;
 
 /// The value of an environment variable; `None` if it is absent or empty.
 pub fn variable(name: &str) -> Option<String> {
@@ -118,16 +115,6 @@ mod unlike_linux {
     use std::fs::File;
     use std::io;
     use std::path::Path;
-
-    /// Not available on this system.
-    pub enum Changes {}
-
-    impl Changes {
-        /// Fails.
-        pub fn watch<'p>(_: impl IntoIterator<Item = &'p Path>, _: impl Fn()) -> io::Result<Self> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-    }
 
     /// Syncs a whole tree, file by file: the system has no call for a file system.
     pub fn sync_tree(path: &Path) -> io::Result<()> {
