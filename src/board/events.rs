@@ -116,10 +116,12 @@ impl Scene {
             Some("state") => self.state = text("state"),
             Some("archive") => self.product = Some(text("path")),
             Some("trouble") => {
-                let places = event["places"].as_array().into_iter().flatten();
-                let places = places.filter_map(|place| place.as_str().map(str::to_owned)).collect();
-                self.troubles.retain(|known| known.task != event["task"] || known.cause != event["cause"]);
-                self.troubles.push(Trouble { task: text("task"), places, cause: text("cause") });
+                self.troubles.retain(|known| known.cause != event["cause"]);
+                self.troubles.push(Trouble {
+                    task: text("task"),
+                    cause: text("cause"),
+                    ..Trouble::default()
+                });
             }
             Some("task") => {
                 let steps = |counts: &Value| {

@@ -367,19 +367,12 @@ impl Many {
         rows
     }
 
-    /// The headline: the number of archives with each verdict.
+    /// The headline of several clusters.
     pub(super) fn headline(&self) -> String {
-        let of = |wanted: Verdict| {
-            let is_it = |column: &&Column| column.error.is_none() && column.status == wanted;
-            (self.columns.iter().filter(is_it).count(), wanted.word())
-        };
+        let failed = self.columns.iter().filter(|column| column.status == Verdict::Failed).count();
         let missing = self.columns.iter().filter(|column| column.error.is_some()).count();
-        let counts =
-            [of(Verdict::Failed), (missing, "without an archive"), of(Verdict::Unknown), of(Verdict::Passed)];
-        let told =
-            counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
-        let what = if self.clusters { "cluster" } else { "archive" };
-        format!("{}: {}", words::count(self.columns.len() as u64, what), told.joined(", "))
+        let all = words::count(self.columns.len() as u64, "cluster");
+        format!("{all}: {failed} failed, {missing} without an archive")
     }
 
     /// The worst verdict.

@@ -28,7 +28,6 @@ const OF_ALL: &[&str] = &[
     "dir",
     "junit",
     "html",
-    "certify",
     "fail-on",
     "annotations",
 ];
@@ -63,9 +62,6 @@ pub(super) fn words(
         words.push(flag("retrieve", &folder));
     } else if command == "retrieve" {
         words.extend(["--".into(), folder.into()]);
-    }
-    if let Some(into) = args.text("certify") {
-        words.push(flag("certify", &Path::new(into).join(&cluster.folder)));
     }
     words
 }

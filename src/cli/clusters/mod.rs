@@ -32,8 +32,6 @@ use select::Cluster;
 /// The log of a cluster's latest command, and the mark of its unfinished run, in its folder.
 const LOG: &str = "sonobuoy.log";
 const MARK: &str = "running";
-/// Maximum clusters to name in one line.
-const MAX_NAMED: usize = 3;
 
 /// Whether a call is for many clusters.
 pub(super) fn are_chosen(args: Args) -> bool {
@@ -109,12 +107,12 @@ impl<'a> Call<'a> {
                 return conflict(&format!("--{flag} {value}"));
             }
         }
-        if args.on("local") {
-            return conflict("--local");
+        if let Some(flag) = ["local", "certify"].into_iter().find(|flag| args.given(flag)) {
+            return conflict(&format!("--{flag}"));
         }
         let is_run = ["run", "wait"].contains(&command);
         let asked = |flags: &[&str]| is_run && flags.iter().any(|flag| args.given(flag));
-        let reports = asked(&["retrieve", "resume", "junit", "html", "certify", "fail-on"]);
+        let reports = asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
         let waits = command == "wait" || reports || asked(&["wait", "delete"]);
         let is_dry = args.text("dry-run").is_some_and(|word| word != "none");
         let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
@@ -303,23 +301,15 @@ impl Fleet<'_> {
     }
 
     fn scene(&self, outcomes: &[Outcome]) -> Scene {
-        let mut troubles = Vec::<(&str, Vec<&str>)>::new();
-        for outcome in outcomes {
-            let own = outcome.scene.troubles.iter().map(|trouble| trouble.cause.as_str());
-            for cause in own.chain([outcome.error.as_str()]).filter(|cause| !cause.is_empty()) {
-                match troubles.iter_mut().find(|(known, _)| *known == cause) {
-                    Some((_, names)) => names.push(&outcome.name),
-                    None => troubles.push((cause, vec![&outcome.name])),
-                }
-            }
-        }
-        let trouble = |(cause, mut names): (&str, Vec<&str>)| {
-            names.dedup();
-            let more = names.len().saturating_sub(MAX_NAMED);
-            names.truncate(MAX_NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            Trouble { task: names.join(", ") + &more, places: Vec::new(), cause: cause.to_owned() }
-        };
+        let troubles = outcomes.iter().flat_map(|outcome| {
+            let own = outcome.scene.troubles.iter().map(|trouble| &trouble.cause);
+            let causes = own.chain([&outcome.error]).filter(|cause| !cause.is_empty());
+            causes.map(|cause| Trouble {
+                task: outcome.name.clone(),
+                cause: cause.clone(),
+                ..Trouble::default()
+            })
+        });
         let over = outcomes.iter().filter(|outcome| outcome.code.is_some()).count();
         let begun = || outcomes.iter().filter(|outcome| outcome.begun);
         let waiting = self.clusters.len() - begun().count();
@@ -328,7 +318,7 @@ impl Fleet<'_> {
             title: self.title.clone(),
             state: state.into(),
             tasks: begun().map(|outcome| outcome.task(self.call.has_events)).collect(),
-            troubles: troubles.into_iter().map(trouble).collect(),
+            troubles: troubles.collect(),
             footer: vec![
                 format!("{over} of {} done, {waiting} waiting", self.clusters.len()),
                 "Ctrl-C ends this command, not the runs".into(),

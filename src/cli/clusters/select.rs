@@ -13,12 +13,10 @@ use super::super::flag::Args;
 use super::super::{cluster, error};
 use base::at::At as _;
 use base::kube::{Config, Options};
-use base::{near, sys};
+use base::{near, percent_encoded, sys};
 
 /// The word for all contexts.
 const ALL: &str = "all";
-/// Maximum bytes of a folder's name on every system, less those of a suffix.
-const MAX_FOLDER_BYTES: usize = 200;
 
 /// One cluster.
 pub(super) struct Cluster {
@@ -35,15 +33,13 @@ pub(super) fn clusters(args: Args) -> Result<Vec<Cluster>> {
     let options = cluster::options(args)?;
     let named: Vec<&str> = args.all("contexts").filter(|name| !name.is_empty()).collect();
     let all = named.contains(&ALL);
-    let mut found = if named.is_empty() {
-        kubeconfigs(args.all("kubeconfigs"))?
-    } else {
-        contexts(&options, &named, all)?
+    let found = match named.is_empty() {
+        true => kubeconfigs(args.all("kubeconfigs"))?,
+        false => contexts(&options, &named, all)?,
     };
-    let mut servers = BTreeMap::<String, String>::new();
-    let mut folders = BTreeMap::<String, String>::new();
-    let mut twice = Vec::new();
-    for cluster in &found {
+    let mut seen = BTreeMap::<String, String>::new();
+    let mut chosen = Vec::new();
+    for cluster in found {
         let (flag, value) = &cluster.flag;
         let mut options = options.clone();
         match *flag {
@@ -52,25 +48,17 @@ pub(super) fn clusters(args: Args) -> Result<Vec<Cluster>> {
         }
         // A tunnel may give several clusters the same address.
         let server = Config::find(&options).map(|config| format!("{} {:?}", config.server, config.proxy));
-        if let Some(other) = server.ok().and_then(|server| servers.insert(server, cluster.name.clone())) {
-            let problem = format!("`{other}` and `{}` are the same cluster", cluster.name);
-            ensure!(all, error::usage(format!("{problem}: their API server is the same; name one of them")));
-            log::warn!("{problem}: `{}` is left out", cluster.name);
-            twice.push(cluster.name.clone());
-        } else if let Some(other) = folders.insert(cluster.folder.to_lowercase(), cluster.name.clone()) {
-            bail!(error::usage(format!(
-                "`{other}` and `{}` would share the folder `{}`; rename one of them",
-                cluster.name, cluster.folder
-            )));
-        }
-        ensure!(
-            cluster.folder.len() <= MAX_FOLDER_BYTES,
-            "the context `{}` is too long for the name of a folder; rename it",
-            cluster.name
-        );
+        let keys = server.into_iter().chain([cluster.folder.to_lowercase()]);
+        let twins: Vec<_> = keys.filter_map(|key| seen.insert(key, cluster.name.clone())).collect();
+        let Some(other) = twins.first() else {
+            chosen.push(cluster);
+            continue;
+        };
+        let problem = format!("`{other}` and `{}` are the same cluster, or share a folder", cluster.name);
+        ensure!(all, error::usage(format!("{problem}; name one of them")));
+        log::warn!("{problem}: `{}` is left out", cluster.name);
     }
-    found.retain(|cluster| !twice.contains(&cluster.name));
-    Ok(found)
+    Ok(chosen)
 }
 
 fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>> {
@@ -100,10 +88,8 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
         if fs::metadata(folder).at("cannot read", folder)?.is_dir() {
             let entries = fs::read_dir(folder).at("cannot read", folder)?;
             let inside = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
-            let shown =
-                inside.filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] != b'.'));
             let start = files.len();
-            files.extend(shown);
+            files.extend(inside);
             files[start..].sort();
         } else {
             files.push(path.to_owned());
@@ -125,13 +111,8 @@ impl Cluster {
 
 /// The name of a cluster's folder: characters that not every system allows are written as `%XX`, which is unambiguous.
 fn folder(name: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_@+=,".contains(&byte);
-    let encode = |(at, byte): (usize, u8)| match byte {
-        b'.' if at > 0 => ".".to_owned(),
-        byte if is_plain(byte) => char::from(byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    let text: String = name.bytes().enumerate().map(encode).collect();
+    let text = percent_encoded(name);
+    let text = text.strip_prefix('.').map_or_else(|| text.clone(), |rest| format!("%2E{rest}"));
     // Windows has names that mean devices, and drops dots at the end.
     if sys::can_have(&text) && !text.ends_with('.') { text } else { format!("{text}%") }
 }
@@ -145,7 +126,7 @@ mod tests {
         for (name, expected) in [
             ("kind-a", "kind-a"),
             ("arn:aws:eks:eu-west-1:1:cluster/a", "arn%3Aaws%3Aeks%3Aeu-west-1%3A1%3Acluster%2Fa"),
-            ("admin@a.example", "admin@a.example"),
+            ("admin@a.example", "admin%40a.example"),
             (".", "%2E"),
             ("..", "%2E.%"),
             ("../../etc", "%2E.%2F..%2Fetc"),

@@ -8,7 +8,7 @@ mod columns;
 mod show;
 mod value_counts;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use serde_json::Value;
@@ -16,7 +16,6 @@ use serde_json::Value;
 use super::source::{Next, Source, objects};
 use super::words::majority;
 use crate::layout::{self, Delivered};
-use base::Joined as _;
 use base::json::json;
 use columns::{Baseline, Cell, Column, KINDS, Kind};
 pub(crate) use show::title_case;
@@ -26,9 +25,6 @@ use value_counts::ValueCounts;
 const LIMIT: u64 = 8 << 20;
 /// Multiple of the median from which a number is odd.
 const ODD_FACTOR: f64 = 5.0;
-
-/// Maximum values of a fact to compare with other archives.
-const MAX_COMMON: usize = 5;
 
 /// The facts of an archive, a table for each kind.
 #[derive(Default)]
@@ -147,18 +143,15 @@ impl Facts {
         }
     }
 
-    /// The values of each fact that should be the same on all nodes, by its title.
+    /// The value of most nodes for each fact that should be the same on all, by its title.
     pub(crate) fn common(&self) -> BTreeMap<String, String> {
         let columns = self.tables.values().flat_map(|table| {
             table.kind.columns.iter().enumerate().map(move |(at, column)| (&table.rows, at, column))
         });
         let same = columns.filter(|(.., column)| matches!(column.baseline, Baseline::Majority));
-        let values = same.map(|(rows, at, column)| {
-            let texts = rows.values().map(|row| row[at].text.as_str()).filter(|text| !text.is_empty());
-            let texts: BTreeSet<_> = texts.collect();
-            let more = if texts.len() > MAX_COMMON { ", …" } else { "" };
-            let shown = texts.into_iter().take(MAX_COMMON).joined(", ");
-            (column.title.to_lowercase(), shown + more)
+        let values = same.filter_map(|(rows, at, column)| {
+            let usual = majority(rows.values().map(|row| row[at].text.clone()))?;
+            Some((column.title.to_lowercase(), usual))
         });
         values.filter(|(_, text)| !text.is_empty()).collect()
     }
