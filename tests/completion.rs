@@ -80,7 +80,11 @@ fn flags_complete_with_their_values() {
     check("status --watch retr", &[], ":4");
     check("run --skip-preflight=dnscheck,v", &["dnscheck,versioncheck"], ":4");
     check("results -m r", &["report", "readable"], ":4");
-    check("results --format ", &["text", "json", "junit", "html", "markdown", "csv", "openmetrics"], ":4");
+    check(
+        "results --format ",
+        &["text", "json", "junit", "html", "markdown", "csv", "openmetrics", "yaml"],
+        ":4",
+    );
     check("gen plugin -f ", &["raw", "junit", "gojson", "manual"], ":4");
     check("e2e --mode=tag", &["tags", "tagCounts"], ":4");
     check("completion ", &["bash", "zsh", "fish", "powershell"], ":4");

@@ -44,7 +44,11 @@ fn plugins_without_permissions_are_named_and_can_be_rejected() {
     assert_eq!(role["rules"][0], json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}));
     assert_eq!(
         role["metadata"]["labels"],
-        json!({"component": "sonobuoy", "namespace": "sonobuoy"}),
+        json!({
+            "component": "sonobuoy", "namespace": "sonobuoy", "app.kubernetes.io/name": "sonobuoy",
+            "app.kubernetes.io/managed-by": "sonobuoy",
+            "app.kubernetes.io/version": concat!("v", env!("CARGO_PKG_VERSION")),
+        }),
         "for `delete`"
     );
     let account = |name: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/serviceaccounts/{name}"));

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use super::{MAX_ATTEMPTS, Redaction, Run, Toleration};
 use base::clock;
 use base::pattern;
-use base::yaml::typed::{self, Rules};
+use base::yaml::typed::{self, Ignored, Rules};
 use base::yaml::{self, Error};
 
 /// Keys of version 0.60.0, accepted without effect but with a warning.
@@ -30,7 +30,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
         let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
         return Err(whole.place.error(words));
     }
-    for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, is_misspelt)| *is_misspelt) {
+    for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Unknown) {
         log::warn!("{unknown}; it is ignored");
     }
     *run = read;

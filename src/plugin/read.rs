@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::shape::driver;
 use super::{Config, Definition, Loaded, Permissions, legacy, shape};
 use crate::names;
-use base::yaml::typed::{self, Rules};
+use base::yaml::typed::{self, Ignored, Rules};
 use base::yaml::{self, Content, Error, Node};
 
 /// Reads a text with a single definition.
@@ -198,13 +198,13 @@ fn file(node: &Node, section: &Node, notes: &mut Vec<String>) -> Result<(File, O
     let mut file: File = typed::read_over("", node, &Value::Null, &rules)?;
     file.sonobuoy_config.driver = driver;
     let mut misspelt = None;
-    for (unknown, is_misspelt) in rules.ignored.take() {
+    for (unknown, why) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Former) {
         // Without a name, only its misspelt key explains what is missing.
         if file.sonobuoy_config.plugin_name.is_empty() && unknown.message.ends_with("`plugin-name`?") {
             return Err(unknown);
         }
         notes.push(format!("{unknown}; it is ignored"));
-        misspelt = misspelt.or(Some(unknown).filter(|_| is_misspelt));
+        misspelt = misspelt.or(Some(unknown).filter(|_| why == Ignored::Misspelt));
     }
     Ok((file, misspelt))
 }

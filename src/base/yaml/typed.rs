@@ -24,10 +24,21 @@ pub struct Rules {
     pub any_case: bool,
     /// Paths of keys that are accepted without effect, in lower case.
     pub former: &'static [&'static str],
-    /// Keys without effect, and whether each is worth a warning: it resembles a known key, or was one.
-    pub ignored: RefCell<Vec<(Error, bool)>>,
+    /// Keys without effect, with the reason.
+    pub ignored: RefCell<Vec<(Error, Ignored)>>,
     /// Path and place of the value that is being read.
     pub current: RefCell<(String, Place)>,
+}
+
+/// Why a key has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    /// It resembles no known key.
+    Unknown,
+    /// It resembles a known key.
+    Misspelt,
+    /// It is one of [`Rules::former`].
+    Former,
 }
 
 /// Reads a value on its own.
@@ -272,7 +283,7 @@ impl<'de> Deserializer<'de> for TypedReader<'de> {
             let hint = near::hint(&key.text, fields.iter().copied());
             if self.rules.former.contains(&&*path.to_lowercase()) {
                 let unused = key.place.error(format!("`{path}` no longer has an effect"));
-                self.rules.ignored.borrow_mut().push((unused, true));
+                self.rules.ignored.borrow_mut().push((unused, Ignored::Former));
                 continue;
             } else if name.starts_with(char::is_lowercase) {
                 let keys = either(fields, "and");
@@ -282,7 +293,8 @@ impl<'de> Deserializer<'de> for TypedReader<'de> {
             }
             let of = if self.path.is_empty() { String::new() } else { format!(" in `{whole}`") };
             let unknown = key.place.error(format!("unknown key `{}`{of}{hint}", key.text));
-            self.rules.ignored.borrow_mut().push((unknown, !hint.is_empty()));
+            let why = if hint.is_empty() { Ignored::Unknown } else { Ignored::Misspelt };
+            self.rules.ignored.borrow_mut().push((unknown, why));
         }
         self.visit(visitor, all)
     }
@@ -355,13 +367,13 @@ mod tests {
         let text = document("{LIMIT: 2, old: 1, limti: 1, other: 1}").unwrap();
         assert_eq!(read_over::<Lax>("x", &text, &Value::Null, &rules).unwrap().limit, 2);
         let ignored: Vec<_> =
-            rules.ignored.take().into_iter().map(|(error, near)| (error.message, near)).collect();
+            rules.ignored.take().into_iter().map(|(error, why)| (error.message, why)).collect();
         let words = [
-            ("`x.old` no longer has an effect", true),
-            ("unknown key `limti` in `x`; did you mean `limit`?", true),
-            ("unknown key `other` in `x`", false),
+            ("`x.old` no longer has an effect", Ignored::Former),
+            ("unknown key `limti` in `x`; did you mean `limit`?", Ignored::Misspelt),
+            ("unknown key `other` in `x`", Ignored::Unknown),
         ];
-        assert_eq!(ignored, words.map(|(word, warn)| (word.to_owned(), warn)));
+        assert_eq!(ignored, words.map(|(word, why)| (word.to_owned(), why)));
     }
 
     #[test]
