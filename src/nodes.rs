@@ -117,9 +117,9 @@ impl Waves {
 pub(crate) struct Choice {
     /// Names or a label selector; empty for all.
     pub only: String,
-    /// So many of them; 0 for all.
+    /// Number of nodes, at random; 0 for all.
     pub sample: u64,
-    /// So many of each zone; 0 for all.
+    /// Number of nodes of each zone; 0 for all.
     pub per_zone: u64,
     /// Whether nodes that join during the run are taken.
     pub joined: Joined,

@@ -210,7 +210,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     }
 }
 
-/// Deserializes at most [`MAX_ENTRIES`] entries, none from `null`.
+/// Deserializes at most `MAX_ENTRIES` entries, none from `null`.
 pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
     struct Entries<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {

@@ -611,7 +611,7 @@ fn clusters() -> [Arg; 3] {
         list(
             "contexts",
             "NAME,...|all",
-            "Do this in the clusters of these contexts, each in a folder of its own",
+            "Do this in the clusters of these contexts, with a folder for each",
         ),
         repeated(
             "kubeconfigs",

@@ -30,7 +30,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             )
         }
         (Some(Obstacle::Escalation), _) => {
-            "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or have somebody create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
+            "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or ask an administrator to create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
                 .into()
         }
         (None, 403) => format!(

@@ -334,7 +334,7 @@ mod tests {
         assert!(of("sonobuoy-plugin-b-sonobuoy").unwrap().contains(r#"["get","list","watch"]"#));
         assert!(of("sonobuoy-plugin-c-sonobuoy").unwrap().contains(r#""verbs":["*"]"#));
         assert!(of("sonobuoy-plugin-d-sonobuoy").unwrap().contains("pods"));
-        assert_eq!(of(names::RUN_ROLE), None, "nobody needs it");
+        assert_eq!(of(names::RUN_ROLE), None, "no account needs it");
         let (accounts, roles) = made("clusterAdmin", &[("e", None), ("a", Some(Permissions::None))]);
         assert_eq!(accounts, [names::SERVICE_ACCOUNT, names::AGGREGATOR_ACCOUNT, "sonobuoy-plugin-a"]);
         assert_eq!(roles[0].0, names::RUN_ROLE);

@@ -144,7 +144,7 @@ impl Monitor {
         self
     }
 
-    /// Creates no pod by itself: a missing one is no problem before its turn.
+    /// Expects each pod only after its wave has created it.
     pub(crate) fn in_waves(mut self, choice: Choice) -> Self {
         self.waves = Some(choice);
         self

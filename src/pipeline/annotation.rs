@@ -294,7 +294,7 @@ mod tests {
             let counts = fitted.plugins.unwrap().remove(0).result_counts;
             assert!(counts.is_none_or(|counts| counts.values().sum::<u64>() == 200_000 || counts.len() == 1));
         }
-        // A status of its own on each of many nodes.
+        // Each of many nodes has a different status.
         let entry = |number| Entry {
             plugin: "loud".into(),
             node: format!("n{number}"),

@@ -84,7 +84,7 @@ impl Local<'_> {
         logger::untee();
         let keep = self.definitions.iter().any(|definition| definition.config.skip_cleanup);
         match &ended {
-            Err(_) => log::warn!("what there is of the run remains in `{}`", work.display()),
+            Err(_) => log::warn!("the files of the run remain in `{}`", work.display()),
             Ok(_) if keep => log::info!("a plugin asks to skip cleanup: `{}` stays", work.display()),
             Ok(_) => {
                 if let Err(error) = fs::remove_dir_all(&work) {

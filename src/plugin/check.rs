@@ -60,7 +60,7 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
         if seen.insert(definition.name(), ()).is_some() {
             let name = definition.name();
             bail!(
-                "two plugins are called `{name}`; leave one out, or rename one that has a file of its own: `-p FILE@newname`"
+                "two plugins are called `{name}`; leave one out, or rename one with `-p FILE@newname`"
             );
         }
     }

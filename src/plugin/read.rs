@@ -199,7 +199,7 @@ fn file(node: &Node, section: &Node, notes: &mut Vec<String>) -> Result<(File, O
     file.sonobuoy_config.driver = driver;
     let mut misspelt = None;
     for (unknown, why) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Former) {
-        // Without a name, only its misspelt key explains what is missing.
+        // The misspelt key is the only explanation of a missing name.
         if file.sonobuoy_config.plugin_name.is_empty() && unknown.message.ends_with("`plugin-name`?") {
             return Err(unknown);
         }
@@ -418,7 +418,7 @@ config-map:
             assert!(loaded.notes.concat().contains(note), "{key}: {:?}", loaded.notes);
             assert_eq!(loaded.notes.is_empty(), note.is_empty(), "{key}: {:?}", loaded.notes);
         }
-        // Without a name, nothing but its misspelt key explains what is missing.
+        // The misspelt key is the only explanation of a missing name.
         let nameless = "sonobuoy-config: {driver: Job, plugin_name: p}";
         check(nameless, 1, 32, "unknown key `plugin_name` in `sonobuoy-config`; did you mean `plugin-name`?");
     }
