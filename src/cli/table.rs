@@ -608,11 +608,7 @@ fn cluster() -> [Arg; 5] {
 /// A choice of several clusters.
 fn clusters() -> [Arg; 3] {
     [
-        list(
-            "contexts",
-            "NAME,...|all",
-            "Do this in the clusters of these contexts, with a folder for each",
-        ),
+        list("contexts", "NAME,...|all", "Do this in the clusters of these contexts, with a folder for each"),
         repeated(
             "kubeconfigs",
             "FILE",

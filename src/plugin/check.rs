@@ -59,9 +59,7 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
         check(definition)?;
         if seen.insert(definition.name(), ()).is_some() {
             let name = definition.name();
-            bail!(
-                "two plugins are called `{name}`; leave one out, or rename one with `-p FILE@newname`"
-            );
+            bail!("two plugins are called `{name}`; leave one out, or rename one with `-p FILE@newname`");
         }
     }
     definitions.iter().try_for_each(|definition| check_part(definition, definitions))
