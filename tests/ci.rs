@@ -1,7 +1,5 @@
 //! What CI systems get: Markdown, the summary and the annotations of GitHub Actions, the composite action.
 
-use serde_json::Value;
-
 use crate::export::results;
 use crate::support::{Folder, Sonobuoy};
 
@@ -97,7 +95,7 @@ fn composite_action_runs_plugins_and_passes_the_exit_code_on() {
     use std::os::unix::fs::symlink;
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(root.join(".github/actions/run/action.yml")).unwrap();
-    let action: Value = serde_yaml::from_str(&text).unwrap();
+    let action: serde_json::Value = serde_yaml::from_str(&text).unwrap();
     let steps = action["runs"]["steps"].as_array().unwrap();
     let folder = Folder::new();
     folder.write("bin/none", "");

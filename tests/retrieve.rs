@@ -54,6 +54,7 @@ impl Finished {
     }
 
     /// `results` of the run in the cluster.
+    #[cfg_attr(windows, allow(dead_code, reason = "only tests of Unix call it"))]
     pub fn results(&self, words: &str) -> Sonobuoy {
         let config = self.api.kubeconfig(self.home.path());
         Sonobuoy::new(&format!("results --from-cluster {words}")).arg("--kubeconfig").arg(config)
