@@ -40,7 +40,8 @@ fn parts(time: SystemTime) -> [i32; 7] {
 /// Parses RFC 3339 with any offset and fraction; `None` if it is anything else or before 1970.
 pub fn parse_rfc3339(text: &str) -> Option<SystemTime> {
     let time = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-    Some(SystemTime::from(time)).filter(|time| *time >= UNIX_EPOCH)
+    // Windows has no times before 1601, and the conversion would panic.
+    (time >= OffsetDateTime::UNIX_EPOCH).then(|| time.into())
 }
 
 /// Parses a date as in HTTP: `Sat, 21 Nov 2026 02:40:49 GMT`.
