@@ -275,7 +275,12 @@ impl Client {
                 return Err(Error::GaveUp { url, attempts: attempt, limit: self.retry.limit, why });
             }
             // Clients that a busy server rejected together must not all return at the same moment.
-            let pause = after.unwrap_or_default().saturating_add(self.retry.pause(attempt)).min(left);
+            let mut pause = after.unwrap_or_default().saturating_add(self.retry.pause(attempt));
+            if is_changed {
+                // The container may have restarted and be writing a large file again.
+                pause += Duration::from_secs(1 << changes);
+            }
+            let pause = pause.min(left);
             log::warn!("attempt {attempt} to submit {} failed, retrying in {pause:.1?}: {why}", self.id);
             if self.stop.wait(pause) {
                 return Err(Error::Stopped { why });
