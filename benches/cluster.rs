@@ -17,6 +17,7 @@ mod support;
 
 use std::fs::File;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -165,8 +166,31 @@ fn nodes(count: usize) {
         "largest status annotation {:.1} KiB (limit 200)",
         largest.load(Ordering::Relaxed) as f64 / 1024.0
     );
+    page(&cluster.folder.join("runs"));
     if code != 0 || results + errors < count + joined {
         println!("{said}");
+    }
+}
+
+/// Writes the HTML page of the archive in this folder.
+fn page(folder: &Path) {
+    let to = folder.join("page.html");
+    let started = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
+    let status = command
+        .args(["results", "--format", "html"])
+        .arg(folder)
+        .stdout(File::create(&to).unwrap())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    println!(
+        "page of {:.1} MiB written in {:.1} s (limit 3)",
+        to.metadata().unwrap().len() as f64 / (1 << 20) as f64,
+        started.elapsed().as_secs_f64()
+    );
+    if let Ok(keep) = std::env::var("KEEP_PAGE") {
+        std::fs::copy(to, keep).unwrap();
     }
 }
 
