@@ -14,6 +14,7 @@ use crate::status::FAILED;
 use base::clock;
 use base::json::{self, json};
 use base::visible;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 /// A task is reported again after each such part of its total.
@@ -43,7 +44,7 @@ impl Reported {
         // The end of a run is reported after its last tasks.
         let mut states = Vec::new();
         if self.state != state && !scene.state.is_empty() {
-            states.push(if self.json { self.state_event(shown) } else { visible::line(&state).into_owned() });
+            states.push(if self.json { state_event(shown) } else { visible::line(&state).into_owned() });
             self.state = state;
         }
         let ends = over || scene.tasks.iter().all(|task| task.over) && !scene.tasks.is_empty();
@@ -60,27 +61,24 @@ impl Reported {
                 continue;
             }
             self.tasks.insert(task.name.clone(), task.clone());
-            lines.push(if self.json { task_event(task, shown.elapsed) } else { task_line(task, *took) });
+            lines.push(if self.json {
+                event("task", shown.elapsed, json!(task))
+            } else {
+                task_line(task, *took)
+            });
         }
         for trouble in &scene.troubles {
             let known = self.troubles.entry((trouble.task.clone(), trouble.cause.clone())).or_default();
             if trouble.places.len().max(1) > *known {
                 *known = trouble.places.len().max(1);
-                let line = || format!("{}{}", Scene::MARK, sentence(trouble, MAX_PLACES));
-                lines.push(if self.json { trouble_event(trouble, shown.elapsed) } else { line() });
+                lines.push(match self.json {
+                    true => event("trouble", shown.elapsed, json!(trouble)),
+                    false => trouble_line(trouble),
+                });
             }
         }
         lines.append(&mut states);
         lines
-    }
-
-    /// The lines that remain when a board is removed.
-    pub(super) fn closing(&self, shown: &Shown<'_>) -> Vec<String> {
-        let scene = shown.scene;
-        let tasks = scene.tasks.iter().zip(&shown.times).map(|(task, times)| task_line(task, times.took));
-        let troubles =
-            scene.troubles.iter().map(|trouble| format!("{}{}", Scene::MARK, sentence(trouble, MAX_PLACES)));
-        tasks.chain(troubles).collect()
     }
 
     /// A heartbeat.
@@ -93,59 +91,49 @@ impl Reported {
         let at = if at.is_empty() { shown.scene.state.clone() } else { at.join("; ") };
         visible::line(&format!("still at work after {}: {at}", time(shown.elapsed))).into_owned()
     }
+}
 
-    fn state_event(&self, shown: &Shown<'_>) -> String {
-        let scene = shown.scene;
-        let mut fields = json!({"title": scene.title, "state": scene.state});
-        if let Some(product) = &scene.product {
-            fields["product"] = json!(product);
-        }
-        event("state", shown.elapsed, fields)
+/// The lines that remain when a board is removed.
+pub(super) fn closing(shown: &Shown<'_>) -> Vec<String> {
+    let tasks = shown.scene.tasks.iter().zip(&shown.times).map(|(task, times)| task_line(task, times.took));
+    tasks.chain(shown.scene.troubles.iter().map(trouble_line)).collect()
+}
+
+fn state_event(shown: &Shown<'_>) -> String {
+    let scene = shown.scene;
+    let mut fields = json!({"title": scene.title, "state": scene.state});
+    if let Some(product) = &scene.product {
+        fields["product"] = json!(product);
     }
+    event("state", shown.elapsed, fields)
+}
+
+fn trouble_line(trouble: &Trouble) -> String {
+    format!("in trouble: {}", sentence(trouble, MAX_PLACES))
 }
 
 impl Scene {
-    /// The prefix of a line about a trouble.
-    pub(crate) const MARK: &'static str = "in trouble: ";
-
     /// Adopts an event that another process has reported; false for any other line.
     pub(crate) fn adopt(&mut self, line: &str) -> bool {
         let Ok(event) = base::json::from_slice(line.as_bytes()) else { return false };
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        match event["event"].as_str() {
-            Some("state") => self.state = text("state"),
-            Some("archive") => self.product = Some(text("path")),
-            Some("trouble") => {
-                self.troubles.retain(|known| known.cause != event["cause"]);
-                self.troubles.push(Trouble {
-                    task: text("task"),
-                    cause: text("cause"),
-                    ..Trouble::default()
-                });
+        let Some(kind) = event["event"].as_str() else { return false };
+        match kind {
+            "state" => self.state = text("state"),
+            "archive" => self.product = Some(text("path")),
+            "trouble" => {
+                let Ok(trouble) = Trouble::deserialize(&event) else { return false };
+                self.troubles.retain(|known| known.cause != trouble.cause);
+                self.troubles.push(trouble);
             }
-            Some("task") => {
-                let steps = |counts: &Value| {
-                    let count = |key: &str| counts[key].as_u64().unwrap_or_default();
-                    let unit = if counts["unit"] == Unit::Tests.word(2) { Unit::Tests } else { Unit::Steps };
-                    Steps { unit, done: count("done"), total: count("total"), failed: count("failed") }
-                };
-                let Steps { done, total, failed, .. } = steps(&event);
-                let task = Task {
-                    name: text("name"),
-                    done,
-                    total,
-                    failed,
-                    steps: event["steps"].is_object().then(|| steps(&event["steps"])),
-                    over: event["over"] == true,
-                    result: text("result"),
-                    ..Task::default()
-                };
+            "task" => {
+                let Ok(task) = Task::deserialize(&event) else { return false };
                 match self.tasks.iter_mut().find(|known| known.name == task.name) {
                     Some(known) => *known = task,
                     None => self.tasks.push(task),
                 }
             }
-            _ => return event["event"].is_string(),
+            _ => {}
         }
         true
     }
@@ -233,26 +221,6 @@ fn event(name: &str, elapsed: Duration, mut fields: Value) -> String {
     fields["time"] = json!(clock::now());
     fields["elapsed"] = json!(elapsed.as_secs());
     json::line(&fields)
-}
-
-fn task_event(task: &Task, elapsed: Duration) -> String {
-    let unit = task.unit.word(2);
-    let mut fields = json!({
-        "name": task.name, "unit": unit, "done": task.done, "total": task.total, "failed": task.failed, "over": task.over,
-    });
-    if let Some(Steps { unit, done, total, failed }) = task.steps {
-        fields["steps"] = json!({"unit": unit.word(2), "done": done, "total": total, "failed": failed});
-    }
-    for (key, text) in [("note", &task.note), ("result", &task.result)] {
-        if !text.is_empty() {
-            fields[key] = json!(text);
-        }
-    }
-    event("task", elapsed, fields)
-}
-
-fn trouble_event(trouble: &Trouble, elapsed: Duration) -> String {
-    event("trouble", elapsed, json!({"task": trouble.task, "places": trouble.places, "cause": trouble.cause}))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Shown, Steps, Task, Times, Trouble, Unit};
+use crate::status::FAILED;
 use base::live::{Line, Size};
 use base::visible;
 
@@ -27,13 +28,11 @@ pub(super) struct Capabilities {
     pub(super) unicode: bool,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Style {
-    Plain,
-    Good,
-    Bad,
-    Faint,
-}
+/// The terminal's codes of styles.
+const PLAIN: u8 = 0;
+const GOOD: u8 = 32;
+const BAD: u8 = 31;
+const FAINT: u8 = 2;
 
 /// The board for a window of `size`, less a column and a row to avoid wrapping and scrolling.
 pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Capabilities) -> Vec<Line> {
@@ -47,7 +46,7 @@ pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Capabilities) -> Vec<Li
     let footer = terminal.footer(&scene.footer);
     let mut head = format!("{}: {}", visible::line(&scene.title), visible::line(&scene.state));
     let _ = write!(head, "  {}", time(shown.elapsed));
-    let mut out = vec![terminal.line(vec![(Style::Plain, head)])];
+    let mut out = vec![terminal.line(vec![(PLAIN, head)])];
     let left = rows.saturating_sub(1 + footer.len());
     let (tasks, troubles) = shares(left, scene.tasks.len(), scene.troubles.len());
     out.extend(terminal.tasks(shown, tasks));
@@ -75,7 +74,7 @@ struct Terminal {
 impl Terminal {
     /// All parts on one line if they fit, else one line per part.
     fn footer(&self, parts: &[String]) -> Vec<Line> {
-        let faint = |text: String| self.line(vec![(Style::Faint, text)]);
+        let faint = |text: String| self.line(vec![(FAINT, text)]);
         let parts: Vec<_> =
             parts.iter().filter(|part| !part.is_empty()).map(|part| visible::line(part)).collect();
         let whole = parts.join(" · ");
@@ -100,33 +99,28 @@ impl Terminal {
         let cells: Vec<Cells> = kept.iter().map(|(task, times)| Cells::of(task, *times, narrow)).collect();
         let widest = |of: &dyn Fn(&Cells) -> usize| cells.iter().map(of).max().unwrap_or(0);
         let name = widest(&|cells| columns(&cells.name)).min(self.width / 3);
-        let count = widest(&|cells| columns(&cells.count));
-        let failed = widest(&|cells| columns(&cells.failed));
-        let elapsed = widest(&|cells| columns(&cells.elapsed));
-        let gap = |width: usize| if width == 0 { 0 } else { width + 2 };
-        let fixed = 2 + name + gap(count) + gap(failed) + gap(elapsed);
-        let room = self.width.saturating_sub(fixed);
+        let widths: [usize; 3] = std::array::from_fn(|at| widest(&|cells| columns(&cells.counts[at])));
+        let fixed: usize = widths.iter().filter(|width| **width > 0).map(|width| width + 2).sum();
+        let room = self.width.saturating_sub(2 + name + fixed);
         // If both fit, notes are sized first.
         let noted = cells.iter().any(|cells| !cells.note.is_empty());
         let note = if noted && room >= MIN_BAR + MIN_NOTE + 4 { MIN_NOTE + 2 } else { 0 };
         let bar = if room >= MIN_BAR + 2 { (room - 2 - note).min(MAX_BAR) } else { 0 };
         let mut out: Vec<Line> = (cells.iter())
             .map(|cells| {
-                let mut parts = vec![(Style::Plain, format!("  {}", self.padded(&cells.name, name)))];
+                let text = clip(&cells.name, name, self.look.unicode);
+                let mut parts = vec![(PLAIN, format!("  {text}{}", blanks(name - columns(&text))))];
                 if bar > 0 {
-                    let style = if cells.is_bad { Style::Bad } else { Style::Good };
-                    parts.push((style, format!("  {}", self.bar(cells.share, bar))));
+                    parts.extend(self.bar(cells.bar, bar - 2));
                 }
-                parts.push((Style::Plain, format!("  {}", right(&cells.count, count))));
-                if failed > 0 {
-                    parts.push((Style::Bad, format!("  {}", right(&cells.failed, failed))));
-                }
-                if elapsed > 0 {
-                    parts.push((Style::Faint, format!("  {}", right(&cells.elapsed, elapsed))));
+                for ((text, width), style) in cells.counts.iter().zip(widths).zip([PLAIN, BAD, FAINT]) {
+                    if width > 0 {
+                        parts.push((style, format!("  {}{text}", blanks(width - columns(text)))));
+                    }
                 }
                 let used: usize = parts.iter().map(|(_, text)| columns(text)).sum();
                 if !cells.note.is_empty() && self.width.saturating_sub(used + 2) >= MIN_NOTE {
-                    parts.push((Style::Faint, format!("  {}", cells.note)));
+                    parts.push((FAINT, format!("  {}", cells.note)));
                 }
                 self.line(parts)
             })
@@ -134,13 +128,13 @@ impl Terminal {
         if left_out > 0 && rows > 0 {
             let over = all.iter().filter(|(task, _)| task.over).count();
             let more = format!("  and {left_out} more, {over} of {} are done", all.len());
-            out.push(self.line(vec![(Style::Faint, more)]));
+            out.push(self.line(vec![(FAINT, more)]));
         }
         out
     }
 
     fn troubles(&self, troubles: &[Trouble], rows: usize) -> Vec<Line> {
-        let bad = |text: String| self.line(vec![(Style::Bad, text)]);
+        let bad = |text: String| self.line(vec![(BAD, text)]);
         let all: Vec<String> = troubles.iter().map(|trouble| sentence(trouble, 3)).collect();
         let whole: Vec<String> =
             all.iter().flat_map(|text| broken(text, self.width, MAX_TROUBLE_LINES)).collect();
@@ -151,66 +145,51 @@ impl Terminal {
         let mut out: Vec<Line> = all.into_iter().take(shown).map(|text| bad(format!("  {text}"))).collect();
         if shown < troubles.len() && rows > 0 {
             let more = format!("  and {} more that are in trouble", troubles.len() - shown);
-            out.push(self.line(vec![(Style::Bad, more)]));
+            out.push(self.line(vec![(BAD, more)]));
         }
         out
     }
 
-    fn bar(&self, share: Option<(u64, u64)>, width: usize) -> String {
-        let inner = width - 2;
-        let full = share.map_or(0, |(done, total)| {
-            let part = u128::from(done.min(total)) * inner as u128 / u128::from(total.max(1));
-            usize::try_from(part).unwrap_or(inner)
-        });
-        let (begin, done, open, end) =
-            if self.look.unicode { ('▕', '█', '░', '▏') } else { ('[', '#', '-', ']') };
-        let letters = |letter: char, count: usize| std::iter::repeat_n(letter, count).collect::<String>();
-        format!("{begin}{}{}{end}", letters(done, full), letters(open, inner - full))
-    }
-
-    fn padded(&self, text: &str, width: usize) -> String {
-        let text = clip(text, width, self.look.unicode);
-        let room = width.saturating_sub(columns(&text));
-        format!("{text}{}", " ".repeat(room))
+    /// Segments in proportion to what is done well, has failed and is open; one failure is visible among many.
+    fn bar(&self, Steps { done, total, failed, .. }: Steps, width: usize) -> [(u8, String); 3] {
+        let part = |count: u64| {
+            let part = u128::from(count.min(total)) * width as u128 / u128::from(total.max(1));
+            usize::try_from(part).unwrap_or(width)
+        };
+        let bad = part(failed).max(usize::from(failed > 0));
+        let good = part(done).saturating_sub(bad);
+        let [begin, full, open, end] =
+            if self.look.unicode { ["▕", "█", "░", "▏"] } else { ["[", "#", "-", "]"] };
+        [
+            (GOOD, format!("  {begin}{}", full.repeat(good))),
+            (BAD, full.repeat(bad)),
+            (FAINT, format!("{}{end}", open.repeat(width - good - bad))),
+        ]
     }
 
     /// Joins coloured parts, cut to the width.
-    fn line(&self, parts: Vec<(Style, String)>) -> Line {
+    fn line(&self, parts: Vec<(u8, String)>) -> Line {
         let mut line = Line::default();
         for (style, text) in parts {
             let text = clip(&text, self.width - line.width, self.look.unicode);
-            let code = match style {
-                Style::Plain => 0,
-                Style::Good => 32,
-                Style::Bad => 31,
-                Style::Faint => 2,
-            };
             line.width += columns(&text);
-            if code == 0 || !self.look.colour || text.is_empty() {
+            if style == PLAIN || !self.look.colour || text.is_empty() {
                 line.text.push_str(&text);
             } else {
-                let _ = write!(line.text, "\x1b[{code}m{text}\x1b[0m");
+                let _ = write!(line.text, "\x1b[{style}m{text}\x1b[0m");
             }
         }
         line
     }
 }
 
-/// Tests completed per minute, once one has completed.
-fn rate(task: &Task, unit: Unit, done: u64, took: Duration) -> Option<String> {
-    let is_known = unit == Unit::Tests && !task.over && took.as_secs() >= 60 && done > 0;
-    is_known.then(|| format!("{}/min", (done * 60).div_ceil(took.as_secs())))
-}
-
 /// The columns of a task.
 struct Cells {
     name: String,
-    share: Option<(u64, u64)>,
-    count: String,
-    failed: String,
-    elapsed: String,
+    bar: Steps,
+    /// What is done, what has failed, and the elapsed time.
+    counts: [String; 3],
     note: String,
-    is_bad: bool,
 }
 
 impl Cells {
@@ -225,7 +204,9 @@ impl Cells {
         };
         let mut notes = Vec::new();
         notes.extend(left.map(|left| format!("about {} left", rough(left))));
-        notes.extend(took.and_then(|took| rate(task, unit, done, took)));
+        let minutes =
+            took.filter(|took| unit == Unit::Tests && !task.over && took.as_secs() >= 60 && done > 0);
+        notes.extend(minutes.map(|took| format!("{}/min", (done * 60).div_ceil(took.as_secs()))));
         if let Some(inner) = task.steps.filter(|_| task.unit != Unit::Once) {
             let failed = if inner.failed > 0 { format!(", {} failed", inner.failed) } else { String::new() };
             notes.push(format!("{}/{} {}{failed}", inner.done, inner.total, inner.unit.word(inner.total)));
@@ -238,34 +219,32 @@ impl Cells {
             visible::line(&task.note).into_owned()
         });
         notes.retain(|note| !note.is_empty());
+        let bar = Steps { unit, done, total, failed: failed.max(u64::from(task.result == FAILED)) };
         Self {
             name: visible::line(&task.name).into_owned(),
-            share: (total > 0).then_some((done, total)).or(task.over.then_some((1, 1))),
-            count,
-            failed: if failed > 0 && unit != Unit::Once { format!("{failed} failed") } else { String::new() },
-            elapsed: took.map(time).unwrap_or_default(),
+            bar: if total == 0 && task.over { Steps { done: 1, total: 1, ..bar } } else { bar },
+            counts: [
+                count,
+                if failed > 0 && unit != Unit::Once { format!("{failed} failed") } else { String::new() },
+                took.map(time).unwrap_or_default(),
+            ],
             note: notes.join("  "),
-            is_bad: failed > 0 || task.result == "failed",
         }
     }
 }
 
 impl Unit {
     pub(super) fn word(self, count: u64) -> &'static str {
-        match (self, count) {
-            (Self::Nodes, 1) => "node",
-            (Self::Nodes, _) => "nodes",
-            (Self::Once, _) => "once",
-            (Self::Results, 1) => "result",
-            (Self::Results, _) => "results",
-            (Self::Steps, 1) => "step",
-            (Self::Steps, _) => "steps",
-            (Self::Tests, 1) => "test",
-            (Self::Tests, _) => "tests",
-            (Self::Images, 1) => "image",
-            (Self::Images, _) => "images",
-            (Self::Bytes, _) => "bytes",
-        }
+        let many = match self {
+            Self::Nodes => "nodes",
+            Self::Once => "once",
+            Self::Results => "results",
+            Self::Steps => "steps",
+            Self::Tests => "tests",
+            Self::Images => "images",
+            Self::Bytes => "bytes",
+        };
+        if count == 1 { many.trim_end_matches('s') } else { many }
     }
 }
 
@@ -317,8 +296,8 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, units[power - 1])
 }
 
-fn right(text: &str, width: usize) -> String {
-    format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
+fn blanks(count: usize) -> String {
+    " ".repeat(count)
 }
 
 /// Maximum columns of a character: East Asian characters and emoji take two.

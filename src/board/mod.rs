@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use crate::status;
 use base::live;
@@ -23,6 +24,7 @@ mod events;
 mod lines;
 mod run;
 
+pub(crate) use base::live::possible;
 pub(crate) use events::archive_event;
 pub(crate) use lines::{sentence, span};
 pub(crate) use run::{About, of_run, running, troubles};
@@ -67,7 +69,8 @@ pub(crate) struct Scene {
 }
 
 /// One of several tasks.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Task {
     /// The task's name.
     pub name: String,
@@ -80,19 +83,23 @@ pub(crate) struct Task {
     /// Number failed.
     pub failed: u64,
     /// A finer count within the task.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
     /// The current activity.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// Duration of a step in an earlier run, if known.
+    #[serde(skip)]
     pub per_step: Option<Duration>,
     /// Whether the task has ended.
     pub over: bool,
     /// The outcome in a word.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub result: String,
 }
 
 /// What a task counts internally.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Steps {
     /// The unit of the count.
     pub unit: Unit,
@@ -105,7 +112,8 @@ pub(crate) struct Steps {
 }
 
 /// The unit of a count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Unit {
     /// Nodes of a cluster.
     #[default]
@@ -125,7 +133,7 @@ pub(crate) enum Unit {
 }
 
 /// A problem and every place with the same cause.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trouble {
     /// The task's name.
     pub task: String,
@@ -256,9 +264,12 @@ impl Shared {
 }
 
 impl Task {
+    fn own(&self) -> Steps {
+        Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed }
+    }
+
     fn finest(&self) -> Steps {
-        let own = Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed };
-        self.steps.unwrap_or(own)
+        self.steps.unwrap_or(self.own())
     }
 
     /// The state of a task with a count of one.
@@ -272,8 +283,7 @@ impl Task {
 
     /// The coarsest count, skipping a count of one.
     fn coarsest(&self) -> Steps {
-        let steps = self.steps.filter(|_| self.unit == Unit::Once);
-        steps.unwrap_or(Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed })
+        self.steps.filter(|_| self.unit == Unit::Once).unwrap_or(self.own())
     }
 
     /// Estimated time left at the current rate, for steps that run one after the other; at the rate of an earlier run
@@ -312,12 +322,7 @@ impl Reporter<'_> {
             let seconds = shown.elapsed.as_secs();
             if over {
                 live::draw(Vec::new());
-                return self
-                    .reported
-                    .closing(shown)
-                    .iter()
-                    .try_for_each(|line| (self.say)(line))
-                    .map(|()| true);
+                return events::closing(shown).iter().try_for_each(|line| (self.say)(line)).map(|()| true);
             }
             if changed || seconds != self.seconds {
                 self.seconds = seconds;
@@ -373,11 +378,6 @@ pub(crate) fn with<T>(
     })?;
     let error = board.lock().error.take();
     error.map_or(Ok(worked), Err)
-}
-
-/// Whether the terminal can show a board.
-pub(crate) fn possible() -> bool {
-    live::possible()
 }
 
 impl lines::Capabilities {

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -25,8 +24,6 @@ const MAX_QUEUED_LINES: usize = 256;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Small stacks: a large cluster has one reading thread per container.
 const STACK: usize = 256 << 10;
-/// Maximum number of logs to follow: enough for the largest clusters.
-const MAX_FOLLOWED: usize = 10_000;
 /// Maximum pause within a log that is not followed.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 60_000 });
 
@@ -93,7 +90,8 @@ fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_
             }
         }
     }
-    printer.end()?;
+    printer.break_line()?;
+    printer.out.flush()?;
     if failed > 0 && read == 0 {
         bail!("none of the {failed} logs can be read");
     }
@@ -105,19 +103,25 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
     let stop = client.stop();
     std::thread::scope(|scope| {
         let printing = std::thread::Builder::new().name("print".into()).spawn_scoped(scope, move || {
-            let outcome = print_lines(&receiver);
+            let mut printer = Printer::default();
+            let outcome = receiver.into_iter().try_for_each(|(source, line): (Container, Vec<u8>)| {
+                printer.line(&source, &line)?;
+                Ok(printer.out.flush()?)
+            });
             // The output is closed: stop all readers.
             stop.stop();
             outcome
         })?;
-        let mut followed = Followed::default();
+        // The last start of each container; empty before the first.
+        let mut known = BTreeMap::new();
         for event in client.watch(&Resource::PODS, namespace, selector) {
             let pod = match event {
                 Ok(Event::Applied(pod)) => pod,
-                Ok(other) => {
-                    followed.learn(&other);
+                Ok(Event::Deleted(pod)) => {
+                    containers(&pod).iter().for_each(|source| drop(known.remove(source)));
                     continue;
                 }
+                Ok(_) => continue,
                 Err(error) => {
                     stop.stop();
                     drop(sender);
@@ -125,77 +129,26 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
                 }
             };
             for source in containers(&pod).into_iter().filter(|source| asked.has(source)) {
-                let instance = instance(&pod, &source.container);
-                if let Some(reading) = followed.begin(&source, instance) {
-                    let sender = sender.clone();
-                    let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
-                    reader
-                        .spawn_scoped(scope, move || {
-                            read_along(client, &source, asked, &sender);
-                            drop(reading);
-                        })
-                        .inspect_err(|_| stop.stop())?;
+                let start = instance(&pod, &source.container).unwrap_or_default();
+                if known.get(&source).is_some_and(|known| start.is_empty() || *known == start) {
+                    continue;
                 }
+                // A restarted container has a separate log.
+                known.insert(source.clone(), start.clone());
+                if start.is_empty() {
+                    log::info!("{} is not running yet: waiting", source.path());
+                    continue;
+                }
+                let sender = sender.clone();
+                let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
+                reader
+                    .spawn_scoped(scope, move || read_along(client, &source, asked, &sender))
+                    .inspect_err(|_| stop.stop())?;
             }
-            followed.tell();
         }
         drop(sender);
         printing.join().unwrap_or(Ok(()))
     })
-}
-
-/// The logs being read, so that no server can make the command exceed the limit.
-#[derive(Default)]
-struct Followed {
-    /// The last known start of each container; `None` before the first.
-    known: BTreeMap<Container, Option<String>>,
-    /// The reference count minus one is the number of logs being read.
-    reading: Arc<()>,
-    left_out: u64,
-    /// Whether all initial pods are known.
-    synced: bool,
-    told: bool,
-}
-
-impl Followed {
-    /// A guard to hold while the log of this start of a container is read; `None` if it must not be read: it is being
-    /// read already, has not begun, or exceeds the limit.
-    fn begin(&mut self, source: &Container, instance: Option<String>) -> Option<Arc<()>> {
-        let is_known = self.known.contains_key(source);
-        if is_known && (instance.is_none() || self.known[source] == instance) {
-            return None;
-        }
-        if !is_known && self.known.len() >= MAX_FOLLOWED || Arc::strong_count(&self.reading) > MAX_FOLLOWED {
-            self.left_out += 1;
-            return None;
-        }
-        if instance.is_none() {
-            log::info!("{} is not running yet: waiting", source.path());
-        }
-        // A restarted container has a separate log.
-        self.known.insert(source.clone(), instance.clone());
-        instance.map(|_| self.reading.clone())
-    }
-
-    /// Handles other events of pods: forgets the containers of deleted ones.
-    fn learn(&mut self, event: &Event) {
-        match event {
-            Event::Deleted(pod) => containers(pod).iter().for_each(|source| drop(self.known.remove(source))),
-            Event::Synced => self.synced = true,
-            _ => {}
-        }
-        self.tell();
-    }
-
-    /// Warns once about omitted logs, when all initial pods are known.
-    fn tell(&mut self) {
-        if self.left_out > 0 && self.synced && !std::mem::replace(&mut self.told, true) {
-            log::warn!(
-                "the logs of {} more containers are not followed: {MAX_FOLLOWED} are the limit; choose a plugin with `-p`",
-                self.left_out
-            );
-        }
-    }
 }
 
 /// Reads one log to its end, and resumes it after interruptions.
@@ -235,15 +188,6 @@ fn read_along(
             return;
         }
     }
-}
-
-fn print_lines(receiver: &Receiver<(Container, Vec<u8>)>) -> anyhow::Result<()> {
-    let mut printer = Printer::default();
-    for (source, line) in receiver {
-        printer.line(&source, &line)?;
-        printer.flush()?;
-    }
-    Ok(())
 }
 
 /// Passes on lines; the last may lack its line feed.
@@ -289,15 +233,6 @@ impl Printer {
             self.out.write_all(b"\n")?;
         }
         Ok(())
-    }
-
-    fn flush(&mut self) -> anyhow::Result<()> {
-        Ok(self.out.flush()?)
-    }
-
-    fn end(&mut self) -> anyhow::Result<()> {
-        self.break_line()?;
-        self.flush()
     }
 }
 
@@ -365,32 +300,6 @@ mod tests {
     use base::stop::Stop;
 
     use super::*;
-
-    #[test]
-    fn no_more_logs_are_followed_than_the_limit() {
-        let source =
-            |number| Container { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
-        let start = |name: &str| Some(name.to_owned());
-        let mut followed = Followed::default();
-        assert!(followed.begin(&source(0), None).is_none(), "it has not begun");
-        let mut reading: Vec<_> = (0..MAX_FOLLOWED + 2)
-            .filter_map(|number| followed.begin(&source(number), start("first")))
-            .collect();
-        assert_eq!((reading.len(), followed.left_out), (MAX_FOLLOWED, 2));
-        assert!(followed.begin(&source(0), start("first")).is_none(), "it is being read");
-        assert!(followed.begin(&source(0), start("second")).is_none(), "none has ended");
-        reading.pop();
-        assert!(followed.begin(&source(0), start("second")).is_some());
-        assert!(followed.begin(&source(MAX_FOLLOWED), start("first")).is_none(), "too many are known");
-        let pod = base::json::json!({
-            "metadata": {"namespace": "n", "name": "p1"}, "spec": {"containers": [{"name": "c"}]},
-        });
-        followed.learn(&Event::Deleted(pod));
-        assert!(!followed.told, "there may be more");
-        followed.learn(&Event::Synced);
-        assert!(followed.told);
-        assert!(followed.begin(&source(MAX_FOLLOWED), start("first")).is_some());
-    }
 
     /// Answers a list with one pod, and a log with one line followed by silence.
     fn silent(listener: &TcpListener) {
