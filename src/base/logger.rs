@@ -216,11 +216,16 @@ fn logfmt(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String
     line
 }
 
-/// The message of a line in logfmt without fields; any other line is its own message.
-pub fn message(line: &str) -> String {
+/// The message of the last line of a log; a line that the logger has not written is its own message.
+pub fn message(log: &str) -> String {
+    let line = log.lines().next_back().unwrap_or_default();
     let message = line.split_once(" msg=").map_or(line, |(_, message)| message);
-    let inner = message.strip_prefix('"').and_then(|message| message.strip_suffix('"'));
-    inner.map_or_else(|| message.to_owned(), |inner| inner.replace("\\\"", "\"").replace("\\\\", "\\"))
+    let Some(quoted) = message.strip_prefix('"') else { return message.to_owned() };
+    let (mut text, mut letters) = (String::new(), quoted.chars());
+    while let Some(letter) = letters.next().filter(|letter| *letter != '"') {
+        text.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+    }
+    text
 }
 
 fn terminal(

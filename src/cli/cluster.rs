@@ -14,7 +14,7 @@ use base::stop::Stop;
 use base::{clock, sys};
 
 /// An empty variable in a script would otherwise mean all namespaces.
-pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's namespace with -n";
+pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's namespace with --namespace";
 
 /// Where a variable names the namespace of runs.
 pub(crate) const NAMESPACE: &str = "SONOBUOY_NAMESPACE";

@@ -8,7 +8,7 @@ use super::run::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
 use super::{cluster, error, output, shown};
 use crate::deploy::Preflight;
-use crate::doctor::{self, Check, Sample, Subject};
+use crate::doctor::{self, Check, Subject};
 use base::kube::Client;
 
 /// Exit code if a run would fail.
@@ -24,12 +24,18 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         "text" => output::print(&check.lines()),
         _ => Ok(()),
     };
-    let checks = diagnose(&client, &tell, |server| {
-        let (objects, namespace) = objects(request, read_given(args)?, |_| Ok(()))?;
-        let skip = skipped(args)?;
-        let preflight = checks(args, &objects, &namespace, &skip);
-        examine(&client, server, &objects, &preflight, &sample(args)?, &tell)
-    })?;
+    let checks = match doctor::reach(&client) {
+        (server, true) => {
+            let (objects, namespace) = objects(request, read_given(args)?, |_| Ok(()))?;
+            let skip = skipped(args)?;
+            let preflight = checks(args, &objects, &namespace, &skip);
+            examine(&client, server, &objects, &preflight, &args.all("nodes").collect::<Vec<_>>(), &tell)?
+        }
+        (server, false) => {
+            tell(&server)?;
+            vec![server]
+        }
+    };
     output::print(&match format {
         "text" => doctor::verdict(&checks),
         _ => doctor::show(&checks, format),
@@ -43,9 +49,13 @@ pub(crate) fn before(client: &Client, objects: &[Value], preflight: &Preflight) 
         check.lines().lines().for_each(|line| log::info!("{line}"));
         Ok(())
     };
-    let sample = Sample::Count(doctor::SAMPLE);
-    let checks =
-        diagnose(client, &tell, |server| examine(client, server, objects, preflight, &sample, &tell))?;
+    let checks = match doctor::reach(client) {
+        (server, true) => examine(client, server, objects, preflight, &[doctor::SAMPLE], &tell)?,
+        (server, false) => {
+            tell(&server)?;
+            vec![server]
+        }
+    };
     log::info!("{}", doctor::verdict(&checks).trim_end());
     if !doctor::is_ready(&checks) {
         bail!("`--doctor` found something that would fail: nothing was created");
@@ -53,43 +63,19 @@ pub(crate) fn before(client: &Client, objects: &[Value], preflight: &Preflight) 
     Ok(())
 }
 
-/// Reaches the server, without which a run cannot be assessed, and examines the rest.
-fn diagnose(
-    client: &Client,
-    tell: &dyn Fn(&Check) -> Result<()>,
-    examine: impl FnOnce(Check) -> Result<Vec<Check>>,
-) -> Result<Vec<Check>> {
-    match doctor::reach(client) {
-        (server, true) => examine(server),
-        (server, false) => {
-            tell(&server)?;
-            Ok(vec![server])
-        }
-    }
-}
-
 fn examine(
     client: &Client,
     server: Check,
     objects: &[Value],
     preflight: &Preflight,
-    sample: &Sample,
+    nodes: &[&str],
     tell: &dyn Fn(&Check) -> Result<()>,
 ) -> Result<Vec<Check>> {
     let subject = Subject::new(objects, preflight.namespace)?;
-    let checks = doctor::examine(client, server, &subject, preflight, sample, tell)?;
+    let checks = doctor::examine(client, server, &subject, preflight, nodes, tell)?;
     if client.stop().stopped() {
         let said = "interrupted; everything that was created for the checks has been removed";
         return Err(error::interrupted(said));
     }
     Ok(checks)
-}
-
-fn sample(args: Args) -> Result<Sample> {
-    let given: Vec<&str> = args.all("nodes").collect();
-    Ok(match given[..] {
-        ["all"] => Sample::All,
-        [word] if word.bytes().all(|byte| byte.is_ascii_digit()) => Sample::Count(word.parse()?),
-        _ => Sample::Named(given.into_iter().map(str::to_owned).collect()),
-    })
 }

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::flag::Args;
 use super::transfers::{Transfers, each};
-use super::{form, output, run_args, shown, verify_images};
+use super::{form, load, output, run_args, shown, verify_images};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
 use crate::image::{PluginImages, Translation, docker, is_conformance};
@@ -27,8 +27,6 @@ use base::{sys, temp, yaml};
 
 /// Larger than any list of images.
 const MAX_LIST_BYTES: u64 = 1 << 20;
-/// The name of the archive with Sonobuoy's image in a release kit.
-const OWN_ARCHIVE: &str = "sonobuoy-image.tar";
 /// The default file with the locations of test images.
 const REGISTRIES: &str = "registries.yaml";
 const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
@@ -165,8 +163,7 @@ fn make_kit(args: Args) -> Result<()> {
     let (wanted, mut kit) = wanted(args, true)?;
     let version = if kit.kubernetes_version.is_empty() { VERSION } else { &kit.kubernetes_version };
     let (out, folder) = destination(args, format!("kit-{version}.tar"));
-    let conformance = wanted.conformance().map(str::to_owned);
-    let mut images: Vec<String> = wanted.without_tests().into_iter().collect();
+    let mut images: Vec<String> = wanted.images.into_iter().collect();
     if args.on("dry-run") {
         images.iter().for_each(|image| log::info!("would put {image} into the kit"));
         return output::line(out.display());
@@ -178,7 +175,7 @@ fn make_kit(args: Args) -> Result<()> {
     images.retain(|image| !remedies::is_local_image(image));
     local.download(&images)?;
     kit.plugin_images = images;
-    if let Some(conformance) = &conformance {
+    if let Some(conformance) = &wanted.conformance {
         let lists = match args.text("images-from") {
             Some(path) => from_file(path, &[], args)?,
             None => ask(&local, conformance, args.on("unconfined")).context(REMEDY)?,
@@ -212,10 +209,8 @@ fn ask(local: &Local, conformance: &str, unconfined: bool) -> Result<Lists> {
 fn own_image(args: Args, store: &Store) -> Result<Vec<Stored>> {
     const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make image` builds it as target/sonobuoy-image.tar, \
                           and the kit of `make kit` contains it";
-    let beside = || Some(std::env::current_exe().ok()?.with_file_name(OWN_ARCHIVE));
     let named = args.text("sonobuoy-image").map(PathBuf::from);
-    let path = named.or_else(|| beside().filter(|path| path.exists())).context(REMEDY)?;
-    oci::read_archive(&path, store).context(REMEDY)
+    oci::read_archive(&named.or_else(load::usual_archive).context(REMEDY)?, store).context(REMEDY)
 }
 
 fn inspect(args: Args) -> Result<()> {
@@ -274,7 +269,7 @@ impl Lists {
 /// Sonobuoy's image, as in `run`.
 fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
     let run = config::Run::standard();
-    let mut wanted = PluginImages::new(&run.worker_image);
+    let mut wanted = PluginImages { images: [run.worker_image.clone()].into(), ..PluginImages::default() };
     let mut kit = Kit::default();
     let installed = plugin::Installed::by_name(&sys::variable);
     let folders = run.plugin_search_path.unwrap_or_default();
@@ -292,7 +287,7 @@ fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
             wanted.add(found, &run.worker_image, || run_args::kubernetes_version(args, false))?;
         }
     }
-    if let Some(conformance) = wanted.conformance() {
+    if let Some(conformance) = &wanted.conformance {
         log::info!("e2e image to be used: {conformance}");
     }
     kit.kubernetes_version = wanted.version.clone().unwrap_or_default();
@@ -301,22 +296,19 @@ fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
 
 /// The names of all requested images, those of the tests included.
 fn all(wanted: PluginImages, args: Args) -> Result<Vec<String>> {
-    let images = if args.on("dry-run") {
-        if let Some(conformance) = wanted.conformance() {
-            log::warn!(
-                "--dry-run leaves out the images of the e2e tests, which only {conformance} lists; `sonobuoy images list` asks it"
-            );
-        }
-        wanted.without_tests()
-    } else {
+    let mut images = wanted.images;
+    if let Some(conformance) = wanted.conformance {
         // `--plugin-env e2e.NAME=VALUE`
         let env = args.all("plugin-env").filter_map(|text| text.strip_prefix("e2e.")?.split_once('='));
         let env: Vec<_> = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        wanted.all(|conformance| match args.text("images-from") {
-            Some(path) => Ok(from_file(path, &env, args)?.images),
-            None => of_tests(conformance, &env, args),
-        })?
-    };
+        match args.text("images-from") {
+            _ if args.on("dry-run") => log::warn!(
+                "--dry-run leaves out the images of the e2e tests, which only {conformance} lists; `sonobuoy images list` asks it"
+            ),
+            Some(path) => images.extend(from_file(path, &env, args)?.images),
+            None => images.extend(of_tests(&conformance, &env, args)?),
+        }
+    }
     Ok(images.into_iter().collect())
 }
 

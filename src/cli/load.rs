@@ -68,12 +68,16 @@ pub(super) fn load(args: Args, client: &Client, image: &str) -> Result<()> {
 /// The archive to load.
 fn archive(args: Args) -> Result<PathBuf> {
     let named = args.text("load").filter(|name| *name != DEFAULT).map(PathBuf::from);
-    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE));
-    let usual = beside.into_iter().chain([Path::new("target").join(ARCHIVE)]).find(|path| path.exists());
-    named.or(usual).context(
+    named.or_else(usual_archive).context(
         "--load: there is no `sonobuoy-image.tar` beside this program or in `target`; `make image` builds it, kits and releases have it; \
          name it with --load=ARCHIVE",
     )
+}
+
+/// The archive of Sonobuoy's image in a usual place.
+pub(super) fn usual_archive() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE));
+    beside.into_iter().chain([Path::new("target").join(ARCHIVE)]).find(|path| path.exists())
 }
 
 /// Checks that the archive has the image by this name.

@@ -1,6 +1,7 @@
 //! `sonobuoy post-process`: recreates the items of every plugin in an unpacked archive.
 
 use anyhow::Context as _;
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -34,66 +35,62 @@ pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
         "`{}` is a link or a file, and not the folder of an archive",
         dir.display()
     );
-    let mut names = Vec::new();
+    let mut plugins = Vec::new();
     for entry in fs::read_dir(&dir).at("cannot read", &dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            names.push(entry.file_name());
+            plugins.push((entry.file_name(), definition(&entry.path())));
         }
     }
-    names.sort_unstable();
+    plugins.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let mut outcomes = Vec::new();
-    let wholes: Vec<Option<String>> = names.iter().map(|name| whole(&dir.join(name))).collect();
-    for name in names.iter().zip(&wholes).filter_map(|(name, whole)| whole.is_none().then_some(name)) {
-        let plugin = dir.join(name);
-        let mut rules = Rules { expected: expected.clone(), ..rules(&plugin, &name.to_string_lossy()) };
-        let own = names.iter().zip(&wholes).filter(|(_, whole)| whole.as_ref() == Some(&rules.name));
+    for (folder, definition) in plugins.iter().filter(|(_, definition)| definition.part_of.is_none()) {
+        let (path, shown) = (dir.join(folder), folder.to_string_lossy().into_owned());
+        let given = Some(&definition.plugin_name).filter(|name| !name.is_empty());
+        let name = given.unwrap_or(&shown).clone();
+        let own = plugins.iter().filter(|(_, other)| other.part_of.as_ref() == Some(&name));
         let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
-        (rules.attempts, rules.parts) = own.partition(|part| layout::is_attempt(part, &rules.name));
-        outcomes.push((name.to_string_lossy().into_owned(), process::process(&plugin, &rules)?.status));
+        let (attempts, parts) = own.partition(|part| layout::is_attempt(part, &name));
+        let rules = Rules {
+            per_node: match definition.driver.as_str() {
+                "" => looks_per_node(&path),
+                driver => Driver::parse(driver).is_some_and(Driver::is_per_node),
+            },
+            format: definition.result_format.clone(),
+            files: definition.result_files.clone().unwrap_or_default(),
+            expected: expected.clone(),
+            name,
+            attempts,
+            parts,
+            ..Rules::default()
+        };
+        outcomes.push((shown, process::process(&path, &rules)?.status));
     }
     Ok(outcomes)
 }
 
-/// The rules in the stored definition.
-fn rules(dir: &Path, name: &str) -> Rules {
-    let definition = layout::DEFINITIONS.iter().find_map(|file| definition(&dir.join(file)));
-    let definition = definition.unwrap_or_default();
-    // The definition may also be unwrapped.
-    let config = definition.pointer("/Definition/sonobuoy-config").or(definition.get("sonobuoy-config"));
-    let text =
-        |key: &str| config.and_then(|config| config.get(key)).and_then(Value::as_str).unwrap_or_default();
-    let files = config.and_then(|config| config.get("result-files")).and_then(Value::as_array);
-    Rules {
-        name: if text("plugin-name").is_empty() { name } else { text("plugin-name") }.to_owned(),
-        per_node: match text("driver") {
-            "" => looks_per_node(dir),
-            driver => Driver::parse(driver).is_some_and(Driver::is_per_node),
-        },
-        format: text("result-format").to_owned(),
-        files: files.into_iter().flatten().filter_map(|file| file.as_str().map(str::to_owned)).collect(),
-        ..Rules::default()
-    }
+/// What a stored definition says about results.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct Stored {
+    plugin_name: String,
+    driver: String,
+    result_format: String,
+    result_files: Option<Vec<String>>,
+    part_of: Option<String>,
 }
 
-/// The plugin that a stored part belongs to.
-fn whole(dir: &Path) -> Option<String> {
-    let definition = definition(&dir.join(layout::DEFINITIONS[0]))?;
-    definition.pointer("/Definition/sonobuoy-config/part-of")?.as_str().map(str::to_owned)
-}
-
-/// A stored definition; `None` if unreadable, since the results are still usable.
-fn definition(path: &Path) -> Option<Value> {
-    match fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes)
-            .inspect_err(|error| log::warn!("`{}` is not JSON: {error}", path.display()))
-            .ok(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => {
-            log::warn!("cannot read `{}`: {error}", path.display());
-            None
-        }
-    }
+/// The stored definition of a plugin; the default if it is unreadable, since the results are still usable.
+fn definition(dir: &Path) -> Stored {
+    let mut paths = layout::DEFINITIONS.iter().map(|file| dir.join(file));
+    let Some(path) = paths.find(|path| path.symlink_metadata().is_ok()) else { return Stored::default() };
+    let read = || {
+        let document: Value = serde_json::from_slice(&fs::read(&path)?)?;
+        // The definition may also be unwrapped.
+        let config = document.pointer("/Definition/sonobuoy-config").or(document.get("sonobuoy-config"));
+        anyhow::Ok(config.map(Stored::deserialize).transpose()?.unwrap_or_default())
+    };
+    read().at("cannot read", &path).inspect_err(|error| log::warn!("{error:#}")).unwrap_or_default()
 }
 
 /// Guesses the driver from the folders: results of the whole cluster are in a folder of that name or in no folder.

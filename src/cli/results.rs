@@ -1,6 +1,5 @@
 //! `sonobuoy results`: shows an archive, as text or for programs.
 
-use std::fs::File;
 use std::io::{IsTerminal as _, Write};
 use std::path::Path;
 
@@ -11,15 +10,14 @@ use super::annotate::{self, annotate};
 use super::clusters::Outcome;
 use super::error::{self, invalid};
 use super::flag::Args;
-use super::retrieve::fetch;
+use super::retrieve::{fetch, unpack};
 use super::{cluster, output, post_process, shown, status};
 use crate::layout;
 use crate::remote::{Failure, Retrieval, seal};
 use crate::report::{
     self, Archive, Depth, Diff, Facts, Look, Many, Mode, Objects, Report, Terminal, View, write_json,
 };
-use base::at::At as _;
-use base::{archive, near, temp, yaml};
+use base::{near, temp, yaml};
 
 /// The value of `--facts` for all facts, not only those in tables.
 const ALL: &str = "all";
@@ -61,11 +59,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let stop = shown::stop_on_signal()?;
     let namespace = cluster::namespace_of_run(args)?;
-    let service = status::service(args, &namespace, false)?;
-    let client = match cluster::client(args) {
-        Err(_) if service.is_some() => None,
-        client => Some(client?.under(&stop)),
-    };
+    let (client, service) = status::access(args, &namespace, &stop)?;
     let folder = temp::Folder::new().context("cannot create a temporary folder")?;
     let retrieval = Retrieval {
         client: client.as_ref(),
@@ -81,8 +75,7 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
         return Ok((folder, newest.display().to_string()));
     }
     let unpacked = folder.join("live");
-    let file = File::open(newest).at("cannot read", newest)?;
-    archive::unpack(file, &unpacked, &archive::Limits::default()).at("cannot unpack", newest)?;
+    unpack(newest, &unpacked)?;
     if !unpacked.join(layout::INFO).exists() {
         post_process::process(&unpacked)?;
         log::warn!("the run has not ended; the report covers the results so far");

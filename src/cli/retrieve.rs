@@ -18,14 +18,9 @@ pub(super) const TRANSFER: u8 = 2;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let stop = shown::stop_on_signal()?;
-    let client = cluster::client(args).map(|client| client.under(&stop));
     let into = Path::new(args.text("dir").unwrap_or("."));
     let namespace = &cluster::namespace_of_run(args)?;
-    let service = status::service(args, namespace, false)?;
-    let client = match client {
-        Err(_) if service.is_some() => None,
-        client => Some(client?),
-    };
+    let (client, service) = status::access(args, namespace, &stop)?;
     let retrieval = Retrieval {
         client: client.as_ref(),
         from: args.text("retrieve-path").unwrap_or_default(),
@@ -92,9 +87,14 @@ pub(super) fn fetch(args: Args, retrieval: &Retrieval<'_>, stop: &Stop) -> Resul
 /// Unpacks each archive next to it, and deletes the archive.
 fn extract(paths: &[PathBuf], into: &Path) -> anyhow::Result<()> {
     for path in paths {
-        let file = File::open(path).at("cannot read", path)?;
-        archive::unpack(file, into, &archive::Limits::default()).at("cannot unpack", path)?;
+        unpack(path, into)?;
         fs::remove_file(path).at("cannot remove", path)?;
     }
     Ok(())
+}
+
+/// Unpacks an archive into a folder.
+pub(super) fn unpack(path: &Path, into: &Path) -> anyhow::Result<()> {
+    let file = File::open(path).at("cannot read", path)?;
+    archive::unpack(file, into, &archive::Limits::default()).at("cannot unpack", path).map(drop)
 }

@@ -17,6 +17,7 @@ use crate::remote::state::{Source, State};
 use crate::remote::whole_status;
 use crate::{layout, status};
 use base::json::{self, json};
+use base::kube::Client;
 use base::stop::Stop;
 
 /// Timeout after which the status service is not used.
@@ -113,6 +114,19 @@ pub(crate) fn service(args: Args, namespace: &str, writes: bool) -> Result<Optio
         return Ok(None);
     }
     Ok(usable(args, Credentials::take(stdin.lock(), namespace).context("standard input")))
+}
+
+/// Access to a run: its cluster, its status service, or both.
+pub(crate) fn access(
+    args: Args,
+    namespace: &str,
+    stop: &Stop,
+) -> Result<(Option<Client>, Option<Credentials>)> {
+    let service = service(args, namespace, false)?;
+    Ok(match cluster::client(args) {
+        Err(_) if service.is_some() => (None, service),
+        client => (Some(client?.under(stop)), service),
+    })
 }
 
 /// The source of the status: the service if it responds, else the cluster. The default credentials file is only used

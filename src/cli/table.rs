@@ -15,6 +15,7 @@ use super::load;
 use super::run_args::default_of;
 use super::shown;
 use crate::config::{Identity, MAX_ATTEMPTS};
+use crate::doctor;
 use crate::names;
 use crate::plugin::{builtin, mode};
 use base::Joined as _;
@@ -106,7 +107,7 @@ fn table() -> Command {
         .args(global())
         .subcommands([
             run(),
-            doctor(),
+            self::doctor(),
             status(),
             wait(),
             retrieve(),
@@ -258,8 +259,8 @@ fn run() -> Command {
 fn doctor() -> Command {
     let examined = [
         list("nodes", "N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
-            .default_value("10"),
-        choice("format", crate::doctor::FORMATS, "What to print: a line for each cause, or everything")
+            .default_value(doctor::SAMPLE),
+        choice("format", doctor::FORMATS, "What to print: a line for each cause, or everything")
             .default_value("text"),
     ];
     command("doctor", "Check whether a cluster is ready for a run")

@@ -39,7 +39,7 @@ pub(crate) use server::reach;
 pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
 
 /// Default number of nodes for the echo.
-pub(crate) const SAMPLE: usize = 10;
+pub(crate) const SAMPLE: &str = "10";
 
 /// Time limit for retries of a request.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -52,17 +52,6 @@ pub(crate) struct Subject<'a> {
     pub namespace: &'a str,
     plugins: Vec<Definition>,
     run: config::Run,
-}
-
-/// Nodes for the echo.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Sample {
-    /// This number of nodes.
-    Count(usize),
-    /// All ready nodes.
-    All,
-    /// These nodes.
-    Named(Vec<String>),
 }
 
 impl<'a> Subject<'a> {
@@ -112,21 +101,20 @@ impl<'a> Subject<'a> {
     }
 }
 
-impl Sample {
-    /// Selects among the usable nodes; also returns problems with given names.
-    fn of(&self, usable: &[&str]) -> (Vec<String>, Option<String>) {
-        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        match self {
-            Self::Count(count) => (owned(&usable[..usable.len().min(*count)]), None),
-            Self::All => (owned(usable), None),
-            Self::Named(names) => {
-                let (known, unknown): (Vec<_>, Vec<_>) =
-                    names.iter().cloned().partition(|name| usable.contains(&&**name));
-                let why = (!unknown.is_empty()).then(|| format!("not a ready node: {}", unknown.join(", ")));
-                (known, why)
-            }
-        }
+/// Selects usable nodes for the echo: a number of them, `all`, or by name; also returns problems with names.
+fn sample(usable: &[&str], words: &[&str]) -> (Vec<String>, Option<String>) {
+    let count = match words {
+        ["all"] => Some(usable.len()),
+        [word] => word.parse().ok(),
+        _ => None,
+    };
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    if let Some(count) = count {
+        return (owned(&usable[..count.min(usable.len())]), None);
     }
+    let (known, unknown): (Vec<&str>, Vec<&str>) = words.iter().partition(|name| usable.contains(name));
+    let why = (!unknown.is_empty()).then(|| format!("not a ready node: {}", unknown.join(", ")));
+    (owned(&known), why)
 }
 
 /// Makes all checks that need the server. Reports each one when it ends.
@@ -135,7 +123,7 @@ pub(crate) fn examine(
     server: Check,
     subject: &Subject<'_>,
     preflight: &Preflight<'_>,
-    sample: &Sample,
+    words: &[&str],
     tell: &dyn Fn(&Check) -> Result<()>,
 ) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
@@ -164,7 +152,7 @@ pub(crate) fn examine(
     take(rights::preflight(client, preflight))?;
     let place = place(client, subject, preflight);
     let placed = nodes.take_aggregator(subject);
-    let (sampled, unknown) = sample.of(&nodes.usable());
+    let (sampled, unknown) = sample(&nodes.usable(), words);
     let stop = client.stop().child();
     std::thread::scope(|scope| {
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -229,13 +217,13 @@ mod tests {
     #[test]
     fn nodes_are_sampled_as_asked() {
         let usable = ["a", "b", "c"];
-        for (sample, expected, why) in [
-            (Sample::Count(2), &["a", "b"][..], None),
-            (Sample::Count(9), &usable, None),
-            (Sample::All, &usable, None),
-            (Sample::Named(vec!["c".into(), "x".into()]), &["c"], Some("not a ready node: x")),
+        for (words, expected, why) in [
+            (&["2"][..], &["a", "b"][..], None),
+            (&["9"], &usable, None),
+            (&["all"], &usable, None),
+            (&["c", "x"], &["c"], Some("not a ready node: x")),
         ] {
-            let (nodes, unknown) = sample.of(&usable);
+            let (nodes, unknown) = sample(&usable, words);
             assert_eq!(
                 (nodes.iter().map(String::as_str).collect::<Vec<_>>(), unknown.as_deref()),
                 (expected.to_vec(), why)

@@ -15,19 +15,17 @@ pub(crate) const CONFORMANCE: &str = "registry.k8s.io/conformance";
 pub(crate) const CONFORMANCE_LATEST: &str = "gcr.io/k8s-staging-ci-images/conformance";
 
 /// The images of a set of plugins.
+#[derive(Default)]
 pub(crate) struct PluginImages {
-    images: BTreeSet<String>,
-    conformance: Option<String>,
+    /// Without those that only the conformance image can list.
+    pub images: BTreeSet<String>,
+    /// The conformance image, if a plugin runs it.
+    pub conformance: Option<String>,
     /// The Kubernetes version, if an image depends on it.
     pub version: Option<String>,
 }
 
 impl PluginImages {
-    /// Only the image of this program.
-    pub(crate) fn new(own: &str) -> Self {
-        Self { images: BTreeSet::from([own.to_owned()]), conformance: None, version: None }
-    }
-
     /// Adds the images of a plugin; `own` is the image of this program. Queries the version of the cluster only if an image
     /// depends on it.
     pub(crate) fn add(
@@ -55,25 +53,6 @@ impl PluginImages {
             self.images.insert(image);
         }
         Ok(())
-    }
-
-    /// The conformance image, if a plugin runs it.
-    pub(crate) fn conformance(&self) -> Option<&str> {
-        self.conformance.as_deref()
-    }
-
-    /// Without the images that only the conformance image can list.
-    pub(crate) fn without_tests(self) -> BTreeSet<String> {
-        self.images
-    }
-
-    /// Including the tests' images, which `ask` gets from the conformance image.
-    pub(crate) fn all(self, ask: impl FnOnce(&str) -> Result<Vec<String>>) -> Result<BTreeSet<String>> {
-        let mut images = self.images;
-        if let Some(conformance) = &self.conformance {
-            images.extend(ask(conformance)?);
-        }
-        Ok(images)
     }
 }
 

@@ -46,9 +46,8 @@ fn go(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(list) => format!("[{}]", list.iter().map(go).joined(" ")),
         Value::Object(map) => {
-            let entries: Vec<String> =
-                map.iter().map(|(key, value)| format!("{key}:{}", go(value))).collect();
-            format!("map[{}]", entries.join(" "))
+            let entries = map.iter().map(|(key, value)| format!("{key}:{}", go(value)));
+            format!("map[{}]", entries.joined(" "))
         }
     }
 }

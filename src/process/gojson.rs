@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::rc::Rc;
 
 use anyhow::{Result, anyhow};
@@ -78,8 +78,7 @@ fn cost((package, test): &(String, String)) -> usize {
 pub(crate) fn read(input: impl Read, tree: &mut Tree) -> Result<()> {
     let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let metered = Metered { input, taken: taken.clone() };
-    let input = BufReader::with_capacity(64 << 10, metered);
-    let input = Lenient { input, last: last.clone(), ready: Vec::new(), taken: 0, rest: Vec::new() };
+    let input = Last { input: BufReader::with_capacity(64 << 10, metered), last: last.clone() };
     let mut outputs = Outputs::default();
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<Event>>() {
         taken.set(0);
@@ -109,54 +108,16 @@ pub(crate) fn read(input: impl Read, tree: &mut Tree) -> Result<()> {
     Ok(())
 }
 
-/// Replaces bytes that are not UTF-8, since tests may print any, and records the last byte read, which errors refer
-/// to.
-struct Lenient<R> {
+/// Records the last byte read, which errors refer to.
+struct Last<R> {
     input: R,
     last: Rc<Cell<u8>>,
-    /// Bytes to return, each with the original byte.
-    ready: Vec<(u8, u8)>,
-    taken: usize,
-    /// Start of an incomplete character.
-    rest: Vec<u8>,
 }
 
-impl<R: BufRead> Lenient<R> {
-    /// Reads the available input; returns false at its end.
-    fn fill(&mut self) -> io::Result<bool> {
-        let more = self.input.fill_buf()?;
-        let count = more.len();
-        let mut bytes = std::mem::take(&mut self.rest);
-        bytes.extend_from_slice(more);
-        self.ready.clear();
-        self.taken = 0;
-        self.input.consume(count);
-        let incomplete = std::str::from_utf8(&bytes).is_err_and(|error| error.error_len().is_none());
-        for chunk in bytes.utf8_chunks() {
-            self.ready.extend(chunk.valid().bytes().map(|byte| (byte, byte)));
-            let (end, invalid) = (bytes.as_ptr_range().end, chunk.invalid());
-            if count > 0 && incomplete && invalid.as_ptr_range().end == end {
-                self.rest = invalid.to_vec();
-                continue;
-            }
-            for byte in invalid {
-                self.ready.extend("\u{fffd}".bytes().map(|replacement| (replacement, *byte)));
-            }
-        }
-        Ok(count > 0)
-    }
-}
-
-impl<R: BufRead> Read for Lenient<R> {
+impl<R: Read> Read for Last<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.taken == self.ready.len() && self.fill()? {}
-        let mut count = 0;
-        for (place, (byte, raw)) in buffer.iter_mut().zip(&self.ready[self.taken..]) {
-            *place = *byte;
-            self.last.set(*raw);
-            count += 1;
-        }
-        self.taken += count;
+        let count = self.input.read(buffer)?;
+        buffer[..count].last().into_iter().for_each(|byte| self.last.set(*byte));
         Ok(count)
     }
 }
@@ -203,7 +164,7 @@ impl<'de> Deserialize<'de> for Event {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event, A::Error> {
                 let mut event = Event::default();
-                while let Some(key) = map.next_key::<String>()? {
+                while let Some(Text(key)) = map.next_key()? {
                     // Keys match in any case, as in Go; null leaves a field unchanged.
                     match key.to_ascii_lowercase().as_str() {
                         "action" => replace(&mut event.action, map.next_value()?),
@@ -212,8 +173,10 @@ impl<'de> Deserialize<'de> for Event {
                         "output" => replace(&mut event.output, map.next_value()?),
                         "elapsed" => event.elapsed = map.next_value::<Option<f64>>()?,
                         "time" => {
-                            let time = map.next_value::<Option<String>>()?;
-                            if let Some(time) = time.filter(|time| clock::parse_rfc3339(time).is_none()) {
+                            let time = map.next_value::<Option<Text>>()?;
+                            if let Some(Text(time)) =
+                                time.filter(|Text(time)| clock::parse_rfc3339(time).is_none())
+                            {
                                 return Err(serde::de::Error::custom(format!("no time: {time:?}")));
                             }
                         }
@@ -227,8 +190,29 @@ impl<'de> Deserialize<'de> for Event {
     }
 }
 
-fn replace(field: &mut String, value: Option<String>) {
-    if let Some(value) = value {
+fn replace(field: &mut String, value: Option<Text>) {
+    if let Some(Text(value)) = value {
         *field = value;
+    }
+}
+
+/// A string in which bytes that are not UTF-8 are replaced, since tests may print any.
+struct Text(String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
+                Ok(Text(String::from_utf8_lossy(bytes).into_owned()))
+            }
+        }
+        input.deserialize_bytes(Bytes)
     }
 }

@@ -17,7 +17,7 @@ use regex::Regex;
 use serde::{Serialize, Serializer};
 
 use base::visible::head;
-pub(crate) use contact::{message, unreached, why_unreached};
+pub(crate) use contact::{unreached, why_unreached};
 pub(crate) use image::{is_local_image, load_commands, missing_image};
 pub(crate) use known::remedy;
 use mask::mask;

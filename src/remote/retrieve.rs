@@ -18,13 +18,13 @@ use super::service::Credentials;
 use super::{seal, state};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR, SONOBUOY};
-use crate::{layout, remedies, status};
+use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
 use base::kube::{self, Exit};
 use base::retry::Attempts;
 use base::stop::Stop;
-use base::{clock, sys, temp, visible};
+use base::{clock, logger, sys, temp, visible};
 
 /// Maximum silence of a source during a transfer.
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -150,7 +150,7 @@ impl Retrieval<'_> {
         let pod = match state::find(client, namespace) {
             // The original fails only when it runs the command.
             Ok(pod) => pod.with_context(|| {
-                format!("namespace `{namespace}` has no aggregator: start a run, or name another namespace with -n")
+                format!("namespace `{namespace}` has no aggregator: start a run, or name another namespace with --namespace")
             })?,
             Err(error) if error.is_passing() && self.service.is_some() => {
                 return self.by_service(&error.to_string(), stop);
@@ -212,7 +212,7 @@ impl Retrieval<'_> {
             let exit = self.splat(client, pod, if offset > 0 { &words } else { &[] }, sink)?;
             let said = match exit.stderr.trim() {
                 "" => exit.message,
-                log => remedies::message(log),
+                log => logger::message(log),
             };
             Err(match exit.code {
                 0 => return Ok(()),
@@ -458,7 +458,7 @@ impl Retrieval<'_> {
             Exit { code: ..0, message, .. } => Err(Failure::Refused(message)),
             exit => Err(Failure::NotReady(anyhow!(
                 "there is nothing to fetch in parts: {}",
-                remedies::message(exit.stderr.trim())
+                logger::message(exit.stderr.trim())
             ))),
         }
     }
@@ -476,7 +476,7 @@ pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<sta
     let command = ["/sonobuoy", "splat", RUNS_DIR, "--status"];
     let exit =
         client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), &mut sink)?;
-    anyhow::ensure!(exit.success(), "{}", remedies::message(exit.stderr.trim()));
+    anyhow::ensure!(exit.success(), "{}", logger::message(exit.stderr.trim()));
     Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
 }
 

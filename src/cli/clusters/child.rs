@@ -94,7 +94,7 @@ pub(super) fn run(
     drop(output);
     let status = child.wait().context("cannot wait for its end")?;
     drop(hook);
-    let message = tail(log).lines().next_back().map(logger::message).filter(|message| !message.is_empty());
+    let message = Some(logger::message(&tail(log))).filter(|message| !message.is_empty());
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Ok((code, message.unwrap_or_else(|| format!("its process {}", ending(status)))))
 }
