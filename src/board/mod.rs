@@ -227,8 +227,13 @@ impl Board {
 
     /// Reports news, as often as permitted, until the work is over.
     fn run(&self, output: Output, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
-        let mut reporter =
-            Reporter { output, say, reported: events::Reported::new(output), news: None, seconds: 0 };
+        let mut reporter = Reporter {
+            output,
+            say,
+            reported: events::Reported::new(output),
+            news: Instant::now(),
+            seconds: 0,
+        };
         loop {
             let over = self.stop.wait(live::INTERVAL);
             let mut shared = self.lock();
@@ -311,7 +316,7 @@ struct Reporter<'a> {
     say: &'a (dyn Fn(&str) -> Result<()> + Sync),
     reported: events::Reported,
     /// When news was last reported.
-    news: Option<Instant>,
+    news: Instant,
     seconds: u64,
 }
 
@@ -330,21 +335,17 @@ impl Reporter<'_> {
             }
             return Ok(true);
         }
-        let quiet = self.news.map_or(Duration::MAX, |news| news.elapsed());
-        if self.output == Output::Quiet && (over || self.news.is_none()) {
-            self.news = Some(Instant::now());
-            return Ok(true);
-        }
-        if self.output != Output::Quiet && ((changed && quiet >= MERGE_INTERVAL) || over) {
+        let (quiet, is_quiet) = (self.news.elapsed(), self.output == Output::Quiet);
+        if !is_quiet && (over || changed && quiet >= MERGE_INTERVAL) {
             let new = self.reported.news(shown, over);
             if !new.is_empty() {
-                self.news = Some(Instant::now());
+                self.news = Instant::now();
             }
             return new.iter().try_for_each(|line| (self.say)(line)).map(|()| true);
         }
-        if quiet >= SILENCE && self.news.is_some() {
-            self.news = Some(Instant::now());
-            return (self.say)(&self.reported.alive(shown)).map(|()| true);
+        if !over && quiet >= SILENCE {
+            self.news = Instant::now();
+            (self.say)(&self.reported.alive(shown))?;
         }
         Ok(!changed)
     }
@@ -413,9 +414,9 @@ mod tests {
             Ok(())
         };
         let reported = events::Reported::new(Output::Quiet);
-        let mut reporter = Reporter { output: Output::Quiet, say: &tell, reported, news: None, seconds: 0 };
+        let news = Instant::now().checked_sub(SILENCE).unwrap();
+        let mut reporter = Reporter { output: Output::Quiet, say: &tell, reported, news, seconds: 0 };
         let shown = Shown { scene: &scene, elapsed: SILENCE, times: vec![Times::default()] };
-        reporter.news = Instant::now().checked_sub(SILENCE);
         reporter.tell(&shown, true, false).unwrap();
         assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
     }

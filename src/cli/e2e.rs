@@ -5,15 +5,12 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 
 use super::flag::Args;
-use super::{cluster, output, shown};
+use super::{cluster, images, output, shown};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
 use crate::image::lists::{Source, tags};
-use crate::names;
-use base::oci::Client;
 use base::pattern;
-use base::stop::Stop;
 
 /// The location of the original's lists.
 const ONLINE: &str =
@@ -69,9 +66,8 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
                 Some(image) => image.to_owned(),
                 None => format!("{}:{}", CONFORMANCE, version(args)?),
             };
-            let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
             shown::exit_on_signal()?;
-            Tests::fetch(&client, &image, args.on("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
+            Tests::fetch(&images::client(args)?, &image, args.on("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
                 anyhow!(
                     "{error:#}; save a list where there is network with `sonobuoy e2e --version VERSION > FILE`, and use it \
                      with `--input FILE`"

@@ -12,12 +12,12 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::error::{self, invalid};
 use super::flag::Args;
-use super::{cluster, shown};
+use super::{cluster, images, shown};
 use crate::config;
 use crate::deploy::{Change, Plan, Split};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
-use crate::image::lists::listed;
+use crate::image::lists::{Source, listed};
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
 use crate::names::{self, PLUGIN_CONFIG_DIR};
 use crate::plugin::focus::{self, FOCUS, PARALLEL, SKIP};
@@ -27,8 +27,6 @@ use crate::report;
 use base::at::At as _;
 use base::json::json;
 use base::kube::{Method, Request};
-use base::oci::Client;
-use base::stop::Stop;
 use base::{near, pattern, small, sys};
 
 /// The URL with the name of the newest build.
@@ -37,8 +35,6 @@ const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.t
 const PULL_SECRET: &str = "auth-repo-cred";
 /// Maximum size of files named by flags: keys, registry lists, credentials.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// The list of all tests of a version has one or two MiB.
-const MAX_LIST_BYTES: u64 = 64 << 20;
 /// More parts would load a cluster more than the tests do.
 pub(super) const MAX_PARTS: i64 = 20;
 
@@ -170,16 +166,14 @@ impl<'m> RunArgs<'m> {
         let registry = args.text("registry");
         let kit = args.text("kit").map(kit).transpose()?;
         let config = &mut self.config;
-        let mut ours = config::default_image();
-        if let Some(kit) = &kit {
-            if config.worker_image == ours {
+        if config.worker_image == config::default_image() {
+            if let Some(kit) = &kit {
                 config.worker_image.clone_from(&kit.sonobuoy_image);
             }
-            ours.clone_from(&kit.sonobuoy_image);
-        }
-        if let Some(registry) = registry.filter(|_| config.worker_image == ours) {
             // A registry for all images has Sonobuoy's, too.
-            config.worker_image = plugin::relocated(&ours, registry);
+            if let Some(registry) = registry {
+                config.worker_image = plugin::relocated(&config.worker_image, registry);
+            }
         }
         if !config.e2e_docker_config_file.is_empty() && config.image_pull_secrets.is_empty() {
             config.image_pull_secrets = PULL_SECRET.into();
@@ -597,9 +591,8 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
             let ours =
                 args.text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
             let image = args.text("kube-conformance-image").unwrap_or(&ours);
-            let client = Client::new(names::USER_AGENT, false, &Stop::new())?;
             shown::exit_on_signal()?;
-            let names = Tests::fetch(&client, image, false).and_then(|tests| tests.names());
+            let names = Tests::fetch(&images::client(args)?, image, false).and_then(|tests| tests.names());
             names.context(
                 "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
             )?
@@ -627,15 +620,13 @@ fn minor(version: &str) -> Option<u32> {
 
 /// The names of tests in a list or a kit.
 pub(super) fn tests(path: &str) -> Result<Vec<String>> {
-    let names: Vec<String> = match Kit::read(Path::new(path))? {
+    let file = Path::new(path);
+    let lines = match Kit::read(file)? {
         Some(kit) => kit.tests,
-        None => {
-            let text = small::read(Path::new(path), MAX_LIST_BYTES).at("cannot read", path)?;
-            let text = String::from_utf8_lossy(&text);
-            let lines = text.lines().map(|line| listed(line).unwrap_or(line).trim().to_owned());
-            lines.filter(|line| !line.is_empty()).collect()
-        }
+        None => Source::File(file).whole(path, None)?,
     };
+    let names = lines.iter().map(|line| listed(line).unwrap_or(line).trim().to_owned());
+    let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     ensure!(!names.is_empty(), "`{path}` lists no tests");
     Ok(names)
 }

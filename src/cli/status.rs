@@ -137,24 +137,20 @@ pub(crate) fn source(
     follows: bool,
     stop: &Stop,
 ) -> Result<Source> {
-    let service = service.map(|found| found.source(stop));
-    let service = service.and_then(|service| usable(args, service));
+    let service = service.and_then(|found| usable(args, found.source(stop)));
     let asked = service.as_ref().filter(|_| named(args) || !follows);
     let answer = asked.map(|service| service.probe(ANSWER_TIMEOUT));
-    match (answer, service) {
-        (Some(Ok(())), Some(service)) => Ok(service),
-        (answer, service) => {
-            match (cluster::client(args).map(|client| client.under(stop)), answer, service) {
-                (Err(_), Some(Err(error)), _) if !follows => {
-                    Err(error.context("the run's status service cannot be asked"))
-                }
-                (Err(_), _, Some(service)) => Ok(service),
-                (cluster, answer, _) => {
-                    usable(args, answer.transpose());
-                    cluster.map(Source::pod)
-                }
-            }
+    match (cluster::client(args), service, answer) {
+        (_, Some(service), Some(Ok(()))) => Ok(service),
+        (Ok(client), _, answer) => {
+            usable(args, answer.transpose());
+            Ok(Source::pod(client.under(stop)))
         }
+        (Err(_), _, Some(Err(error))) if !follows => {
+            Err(error.context("the run's status service cannot be asked"))
+        }
+        (Err(_), Some(service), _) => Ok(service),
+        (Err(error), None, _) => Err(error),
     }
 }
 

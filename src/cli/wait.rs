@@ -17,7 +17,7 @@ use crate::board::{self, About, Board, Output, Scene, Trouble};
 use crate::deploy;
 use crate::remote::authority::Authorities;
 use crate::remote::state::{Source, State};
-use crate::status::{COMPLETE, FAILED, RUNNING, Run};
+use crate::status::{COMPLETE, FAILED, Run};
 use base::Joined as _;
 use base::clock;
 use base::kube::Resource;
@@ -26,10 +26,8 @@ use base::sys;
 
 /// The timeout of a bare `--wait` in minutes: a day.
 pub(crate) const DAY: i64 = 1_440;
-/// Silence after which a heartbeat is printed, as the original does at each poll.
-const NEWS_INTERVAL: Duration = Duration::from_secs(20);
-/// Maximum interval of heartbeats, which become rarer in a log file.
-const MAX_NEWS_INTERVAL: Duration = Duration::from_secs(300);
+/// Silence after which a heartbeat is printed.
+const NEWS_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -63,16 +61,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 /// The timeout and the output of a wait.
 pub(crate) struct Wait {
     limit: Duration,
-    style: OutputStyle,
+    output: Option<Output>,
+    /// Without `output`: whether to print lines of a table, as the original does.
+    prints: bool,
     per_test: Option<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OutputStyle {
-    Silent,
-    /// Lines of a table, as in the original.
-    Table,
-    Board(Output),
 }
 
 impl Wait {
@@ -82,29 +74,26 @@ impl Wait {
         let minutes =
             u64::try_from(minutes).map_err(|_| error::usage("--wait is negative; write minutes"))?;
         // The original's spinner is useless in a log; a table is more informative.
-        let silent = args.text("wait-output") != Some("Progress") || !progress_is_on(&sys::variable);
-        let style = match shown::or_original(args) {
-            Some(Output::Board) | None if silent => OutputStyle::Silent,
-            Some(output) => OutputStyle::Board(output),
-            None => OutputStyle::Table,
-        };
+        let is_off =
+            sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
+        let prints = args.text("wait-output") == Some("Progress") && !is_off;
+        let output = shown::or_original(args).filter(|output| prints || *output != Output::Board);
         let limit = Duration::from_secs(minutes.saturating_mul(60));
-        Ok((minutes > 0).then_some(Self { limit, style, per_test }))
+        Ok((minutes > 0).then_some(Self { limit, output, prints, per_test }))
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
     pub(crate) fn wait(&self, source: &Source, namespace: &str) -> Result<Run> {
         shown::stop_on_interrupt(source.stop())?;
-        match self.style {
-            OutputStyle::Board(output) => {
-                shown::with(output, Plain::Stdout, |board| self.follow(source, namespace, Some(board)))
-            }
-            _ => self.follow(source, namespace, None),
+        let follow = |board: Option<&Board>| self.follow(source, namespace, board);
+        match self.output {
+            Some(output) => shown::with(output, Plain::Stdout, |board| follow(Some(board))),
+            None => follow(None),
         }
     }
 
     fn follow(&self, source: &Source, namespace: &str, board: Option<&Board>) -> Result<Run> {
-        let mut follower = Follower { board, ..Follower::new(self, namespace) };
+        let mut follower = Follower::new(self, namespace, board);
         let (mut learning, mut outcome) = (Authorities::of_user().ok(), Ok(None));
         source.stop().within(self.limit, |over| {
             let source = source.under(over);
@@ -157,11 +146,6 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
     verdict(run, code)
 }
 
-/// On, unless its variable says otherwise.
-fn progress_is_on(variable: &dyn Fn(&str) -> Option<String>) -> bool {
-    variable("SONOBUOY_WAIT_PROGRESS").is_none_or(|value| !value.eq_ignore_ascii_case("false"))
-}
-
 struct Follower<'a> {
     wait: &'a Wait,
     namespace: &'a str,
@@ -172,31 +156,29 @@ struct Follower<'a> {
     /// Deadline for a stuck aggregator.
     stuck: Option<Instant>,
     began: Instant,
-    /// When something was last printed, and the silence after which a heartbeat follows.
+    /// When something was last printed.
     news: Instant,
-    quiet: Duration,
 }
 
 impl<'a> Follower<'a> {
-    fn new(wait: &'a Wait, namespace: &'a str) -> Self {
+    fn new(wait: &'a Wait, namespace: &'a str, board: Option<&'a Board>) -> Self {
         Self {
             wait,
             namespace,
-            board: None,
+            board,
             printed: HashSet::new(),
             latest: State::Absent,
             seen: false,
             stuck: None,
             began: Instant::now(),
             news: Instant::now(),
-            quiet: NEWS_INTERVAL,
         }
     }
 
     /// Reports a state. Returns the run, if complete; an error if it cannot complete.
     fn take(&mut self, state: State) -> Result<Option<Run>> {
         if self.tell(&state)? {
-            (self.news, self.quiet) = (Instant::now(), NEWS_INTERVAL);
+            self.news = Instant::now();
         }
         let namespace = self.namespace;
         self.stuck = match &state {
@@ -230,25 +212,12 @@ impl<'a> Follower<'a> {
         if self.stuck.is_some_and(|until| Instant::now() >= until) {
             bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
         }
-        if self.wait.style != OutputStyle::Table || self.news.elapsed() < self.quiet {
-            return Ok(());
+        if self.wait.prints && self.board.is_none() && self.news.elapsed() >= NEWS_INTERVAL {
+            self.news = Instant::now();
+            let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
+            output::line(format!("{} ... {} after {since}", time(), self.latest.summary()))?;
         }
-        self.news = Instant::now();
-        if std::io::stdout().is_terminal() {
-            return output::print("...\n");
-        }
-        self.quiet = (self.quiet * 2).min(MAX_NEWS_INTERVAL);
-        let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
-        let State::Told(run) = &self.latest else {
-            return output::line(format!("{} ... waiting for {since}", time()));
-        };
-        let (mut done, mut all) = (0, 0);
-        for entry in run.plugins.iter().flatten() {
-            let count = entry.count.unwrap_or(1);
-            all += count;
-            done += if entry.status == RUNNING { 0 } else { count };
-        }
-        output::line(format!("{} ... {done} of {all} results after {since}", time()))
+        Ok(())
     }
 
     fn timeout(&self) -> anyhow::Error {
@@ -282,7 +251,7 @@ impl<'a> Follower<'a> {
             State::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
         };
         let new = status_table::news(&text, &mut self.printed);
-        if self.wait.style == OutputStyle::Table {
+        if self.wait.prints {
             output::print(&new)?;
         }
         Ok(!new.is_empty())
@@ -312,24 +281,17 @@ mod tests {
     use super::*;
     use crate::status;
 
-    #[test]
-    fn progress_is_switched_off_by_its_own_variable() {
-        let check = |own: Option<&str>, expected| {
-            let variable = |name: &str| (name == "SONOBUOY_WAIT_PROGRESS").then_some(own?.to_owned());
-            assert_eq!(progress_is_on(&variable), expected, "{own:?}");
-        };
-        check(None, true);
-        check(Some("true"), true);
-        check(Some("false"), false);
+    fn wait(limit: Duration) -> Wait {
+        Wait { limit, output: None, prints: false, per_test: None }
     }
 
     fn follower(wait: &Wait) -> Follower<'_> {
-        Follower::new(wait, "ns")
+        Follower::new(wait, "ns", None)
     }
 
     #[test]
     fn only_a_complete_run_is_a_success() {
-        let wait = Wait { limit: Duration::from_secs(60), style: OutputStyle::Silent, per_test: None };
+        let wait = wait(Duration::from_secs(60));
         let run = |status: &str| State::Told(Run { status: status.into(), ..Run::default() });
         let mut fresh = follower(&wait);
         assert!(fresh.take(State::Absent).unwrap().is_none(), "it may still come");
@@ -341,7 +303,7 @@ mod tests {
 
     #[test]
     fn lines_are_told_once_whatever_their_columns() {
-        let wait = Wait { limit: Duration::from_secs(60), style: OutputStyle::Silent, per_test: None };
+        let wait = wait(Duration::from_secs(60));
         let mut follower = follower(&wait);
         let entry =
             |node: &str| status::Entry { plugin: "p".into(), node: node.into(), ..status::Entry::default() };
@@ -356,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_time_is_over_with_the_last_state_in_the_message() {
-        let wait = Wait { limit: Duration::ZERO, style: OutputStyle::Silent, per_test: None };
+        let wait = wait(Duration::ZERO);
         let mut late = follower(&wait);
         late.latest = State::Told(Run::default());
         let error = late.timeout().to_string();
@@ -365,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_aggregator_that_is_stuck_gets_time_to_be_repaired() {
-        let wait = Wait { limit: Duration::from_secs(3_600), style: OutputStyle::Silent, per_test: None };
+        let wait = wait(Duration::from_secs(3_600));
         let stuck = State::Silent {
             phase: "Pending".into(),
             message: "no image".into(),

@@ -172,9 +172,6 @@ pub(crate) fn examine(
         }
         take(echo)
     })?;
-    if let Ok(place) = place {
-        place.clear();
-    }
     Ok(checks)
 }
 

@@ -78,7 +78,6 @@ pub(crate) fn pull(
         of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
         found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
     });
-    place.clear();
     watched.map(|()| found)
 }
 

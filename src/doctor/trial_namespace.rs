@@ -2,7 +2,7 @@
 //!
 //! Ensures the cleanup on every path, errors and stops included. Starts a thread that ends a watch.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -14,9 +14,6 @@ use base::stop::Stop;
 
 /// Time limit of a request during cleanup.
 const CLEARING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for a namespace to disappear; Kubernetes empties it 5 seconds after the deletion.
-const GONE_TIMEOUT: Duration = Duration::from_secs(10);
-const GONE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A namespace for trial objects.
 pub(super) struct TrialNamespace {
@@ -27,7 +24,8 @@ pub(super) struct TrialNamespace {
     /// Whether the namespace is temporary.
     own: bool,
     client: Client,
-    cleared: bool,
+    /// Whether the creation was refused, so that there is nothing to delete.
+    refused: bool,
 }
 
 impl TrialNamespace {
@@ -38,10 +36,10 @@ impl TrialNamespace {
         let namespace = existing.map_or_else(|| format!("{DOCTOR}-{id}"), str::to_owned);
         // Dropping the place deletes what may have been created, even after the stop of the command.
         let client = client.under(&Stop::new()).within(CLEARING_TIMEOUT);
-        let mut place = Self { namespace, id, own, client, cleared: false };
+        let mut place = Self { namespace, id, own, client, refused: false };
         let created = if own { place.create_namespace(labels) } else { place.create_account() };
         if let Err(error) = created {
-            place.cleared = matches!(error, Error::Api(_)) && !error.is_passing();
+            place.refused = matches!(error, Error::Api(_)) && !error.is_passing();
             return Err(error);
         }
         if own {
@@ -125,32 +123,12 @@ impl TrialNamespace {
     pub(super) fn stand_in<'a>(&'a self, account: &'a str) -> Option<StandIn<'a>> {
         self.own.then_some(StandIn { namespace: &self.namespace, account })
     }
+}
 
-    /// Deletes everything, and waits a little until it is gone.
-    pub(super) fn clear(mut self) {
-        self.remove();
-        let end = Instant::now() + GONE_TIMEOUT;
-        while !self.is_gone() {
-            if Instant::now() > end {
-                log::warn!("namespace `{}`: what was made there is still being removed", self.namespace);
-                break;
-            }
-            self.client.stop().wait(GONE_INTERVAL);
-        }
-    }
-
-    fn is_gone(&self) -> bool {
-        if self.own {
-            let found = self.client.get(&Resource::NAMESPACES, "", &self.namespace);
-            return found.is_err_and(|error| error.is_not_found());
-        }
-        // Without permission to list, there is nothing to wait for.
-        let pods = self.client.list(&Resource::PODS, &self.namespace, &self.selector());
-        pods.map_or(true, |pods| pods.is_empty())
-    }
-
-    fn remove(&mut self) {
-        if std::mem::replace(&mut self.cleared, true) {
+impl Drop for TrialNamespace {
+    /// Deletes everything.
+    fn drop(&mut self) {
+        if self.refused {
             return;
         }
         let (client, namespace, account) = (&self.client, &self.namespace, self.account_name());
@@ -170,12 +148,6 @@ impl TrialNamespace {
                 log::error!("{what} cannot be removed, remove it by hand: {error}");
             }
         }
-    }
-}
-
-impl Drop for TrialNamespace {
-    fn drop(&mut self) {
-        self.remove();
     }
 }
 
