@@ -95,7 +95,8 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
     let (plugin, node) = (args.text("plugin"), args.text("node"));
     let format = args.text("format").unwrap_or("text");
     if let Some(word) = args.text("facts") {
-        write_facts(&Facts::read(name, plugin, word == ALL)?, format, look(args), out)?;
+        let depth = if word == ALL { Depth::Page } else { Depth::Nodes };
+        write_facts(&Archive::open(name, None, depth)?.facts.only(plugin), format, look(args), out)?;
         return Ok(None);
     }
     let as_original = format == "text" && !is_for_people(args);
@@ -273,7 +274,7 @@ fn diff(args: Args) -> Result<u8> {
     let format = args.text("format").unwrap_or("text");
     let mut out = output::buffered(format == "text");
     match format {
-        "json" => write_json(&diff, &mut out)?,
+        "json" => write_json(&diff.json(), &mut out)?,
         "html" => report::write_diff_html(&diff, &mut out)?,
         "junit" => report::write_diff_junit(&diff, &mut out)?,
         _ => {

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::archive::Archive;
 use super::case::{Case, Cases};
@@ -22,6 +22,7 @@ use super::times::spoken;
 use super::words::count;
 use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
 use crate::layout;
+use base::json::json;
 use base::visible;
 
 /// Factor and minimum in seconds from which a test is reported as slower.
@@ -52,26 +53,21 @@ pub(crate) enum Kind {
     Slower,
 }
 
-/// Each kind with its name in JSON and in text.
-const KINDS: [(Kind, &str, &str); 7] = [
-    (Kind::NewlyFailing, "newlyFailing", "Newly failing"),
-    (Kind::StillFailing, "stillFailing", "Still failing"),
-    (Kind::Fixed, "fixed", "Fixed"),
-    (Kind::Vanished, "vanished", "Vanished"),
-    (Kind::Appeared, "appeared", "Appeared"),
-    (Kind::Changed, "changed", "Changed otherwise"),
-    (Kind::Slower, "slower", "Much slower"),
+/// Each kind with its name in JSON and in text, and its class on the page.
+const KINDS: [(Kind, [&str; 3]); 7] = [
+    (Kind::NewlyFailing, ["newlyFailing", "Newly failing", "failed"]),
+    (Kind::StillFailing, ["stillFailing", "Still failing", "failed"]),
+    (Kind::Fixed, ["fixed", "Fixed", "passed"]),
+    (Kind::Vanished, ["vanished", "Vanished", "other"]),
+    (Kind::Appeared, ["appeared", "Appeared", "other"]),
+    (Kind::Changed, ["changed", "Changed otherwise", "other"]),
+    (Kind::Slower, ["slower", "Much slower", "unknown"]),
 ];
 
 impl Kind {
-    /// Its name in JSON.
-    pub(crate) fn key(self) -> &'static str {
+    /// Its names in JSON and in text, and its class on the page.
+    pub(crate) fn words(self) -> [&'static str; 3] {
         KINDS[self as usize].1
-    }
-
-    /// Its name in text.
-    pub(crate) fn title(self) -> &'static str {
-        KINDS[self as usize].2
     }
 }
 
@@ -118,86 +114,48 @@ pub(crate) struct Diff {
     room: usize,
 }
 
-/// Numbers tests of equal names, and hashes each test to one key.
-#[derive(Default)]
-struct Seen(HashMap<u64, u32>);
+/// By plugin, the nodes in its results, one without a name for a plugin that runs once; and whether any test of it failed, or `None`
+/// if it delivered only an error.
+type Delivered<'r> = BTreeMap<&'r str, BTreeMap<&'r str, Option<bool>>>;
 
-impl Seen {
-    fn key(&mut self, case: &Case<'_>) -> u64 {
-        let hash = |nth: u32| {
-            let mut hasher = DefaultHasher::new();
-            // The wording of a missing result's reason varies.
-            let name = if case.is_error() { "" } else { case.name };
-            (case.plugin, case.node, name, nth).hash(&mut hasher);
-            hasher.finish()
-        };
-        let nth = self.0.entry(hash(0)).and_modify(|nth| *nth += 1).or_insert(0);
-        hash(*nth)
-    }
-}
-
-/// A test of the first archive: its status, as a number, and whether the second archive has it.
-struct Before {
-    status: usize,
-    met: bool,
-    seconds: Option<f64>,
-}
-
-/// Results of a plugin from one node, or overall.
-#[derive(Default)]
-struct NodeResults {
-    tests: u64,
-    failed: u64,
-}
-
-/// All places of an archive, by plugin and node, which is empty for none.
-#[derive(Default)]
-struct ResultsByNode(BTreeMap<String, BTreeMap<String, NodeResults>>);
-
-impl ResultsByNode {
-    fn of(report: &Report<'_>) -> Self {
-        let mut all = Self::default();
-        for plugin in &report.plugins {
-            for suite in &plugin.suites {
-                let nodes = all.0.entry(plugin.name.to_owned()).or_default();
-                let place = nodes.entry(suite.node.clone().unwrap_or_default()).or_default();
-                place.tests += suite.counts.sum() - suite.errors;
-                place.failed += suite.counts.of(FAILED);
+fn delivered<'r>(report: &'r Report<'_>) -> Delivered<'r> {
+    let mut all = Delivered::new();
+    for plugin in &report.plugins {
+        for suite in &plugin.suites {
+            let failed = all.entry(plugin.name).or_default().entry(&*suite.name).or_default();
+            if suite.counts.sum() > suite.errors {
+                *failed = Some(failed.unwrap_or_default() || suite.counts.of(FAILED) > 0);
             }
         }
-        all
     }
+    all
+}
 
-    fn get(&self, plugin: &str, node: &str) -> Option<&NodeResults> {
-        self.0.get(plugin)?.get(node)
-    }
+/// Tests of a plugin, or of one of its nodes, that one archive lacks as a whole: a change for all of them.
+#[derive(Default)]
+struct Folded(BTreeMap<(String, Option<String>), Change>);
 
-    /// The number of tests of a plugin, or its node, that the other archive lacks as a whole, if there are several.
-    fn only_here(&self, other: &Self, plugin: &str, node: &str) -> Option<u64> {
-        let tests = if !other.0.contains_key(plugin) {
-            self.0.get(plugin)?.values().map(|place| place.tests).sum()
-        } else if other.get(plugin, node).is_none_or(|place| place.tests == 0) {
-            self.get(plugin, node)?.tests
-        } else {
-            0
+impl Folded {
+    /// Adds a test that the other archive lacks; `other` is what that has.
+    fn add(&mut self, other: &Delivered<'_>, change: Change) -> Option<Change> {
+        let (plugin, node) = (change.plugin.clone(), change.node.clone());
+        let node = match other.get(&*plugin) {
+            None => None,
+            Some(nodes) if nodes.get(node.as_deref().unwrap_or_default()).is_none_or(Option::is_none) => node,
+            Some(_) => return Some(change),
         };
-        (tests > 1).then_some(tests)
+        self.0.entry((plugin, node)).and_modify(|all| all.tests += 1).or_insert(change);
+        None
     }
 
-    /// One change for all tests of each such plugin or node.
-    fn changes(&self, other: &Self, kind: Kind) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for (plugin, nodes) in &self.0 {
-            let is_whole = !other.0.contains_key(plugin);
-            for node in nodes.keys().take(if is_whole { 1 } else { usize::MAX }) {
-                if let Some(tests) = self.only_here(other, plugin, node) {
-                    let node = Some(node.as_str()).filter(|node| !is_whole && !node.is_empty());
-                    let test = format!("all {}", count(tests, "test"));
-                    changes.push(Change { tests, ..Change::new(kind, plugin, node, test) });
-                }
+    fn changes(self) -> impl Iterator<Item = Change> {
+        self.0.into_iter().map(|((plugin, node), first)| match first.tests {
+            1 => first,
+            tests => {
+                let test = format!("all {}", count(tests, "test"));
+                Change { tests, ..Change::new(first.kind, &plugin, node.as_deref(), test) }
             }
-        }
-        changes
+        })
     }
 }
 
@@ -209,78 +167,71 @@ impl Diff {
     /// Compares two archives. Results of a plugin, or its node, in only one of them appear or vanish as a whole.
     pub(crate) fn between(before: &Archive, after: &Archive) -> Result<Self> {
         let runs = [Report::read(before, None)?, Report::read(after, None)?];
+        let [was, is] = runs.each_ref().map(delivered);
+        let facts = before.facts.changes(&after.facts);
         let mut diff =
-            Self { room: ALL_WHY, runs: [Column::of(&runs[0]), Column::of(&runs[1])], ..Self::default() };
-        let mut statuses = Vec::<String>::new();
+            Self { room: ALL_WHY, runs: runs.each_ref().map(Column::of), facts, ..Self::default() };
+        // Status and duration of each test that only the first archive has so far.
         let mut old = HashMap::new();
-        let (was, is) = (ResultsByNode::of(&runs[0]), ResultsByNode::of(&runs[1]));
         each(&runs[0], |key, case| {
-            let status = statuses.iter().position(|status| status == case.status).unwrap_or_else(|| {
-                statuses.push(case.status.to_owned());
-                statuses.len() - 1
-            });
-            old.insert(key, Before { status, met: false, seconds: case.duration });
+            old.insert(key, (case.status.to_owned(), case.duration));
         })?;
-        diff.changes = was.changes(&is, Kind::Vanished);
+        let (mut appeared, mut vanished) = (Folded::default(), Folded::default());
         each(&runs[1], |key, case| {
-            let (plugin, node) = (case.plugin, case.node.unwrap_or_default());
-            let before = old.get_mut(&key).map(|before| {
-                before.met = true;
-                (statuses[before.status].clone(), before.seconds)
-            });
-            // A place with only an error before is fixed, and is reported below.
-            let told = was.get(plugin, node).is_some_and(|place| place.tests == 0)
-                || is.only_here(&was, plugin, node).is_some() && !case.is_error();
-            if before.is_some() || !told || failing(case.status) || case.status == UNKNOWN {
-                let (status, took) = before.unzip();
-                diff.note(case, status, took.flatten());
+            let before = old.remove(&key);
+            let was_error = was.get(case.plugin).and_then(|nodes| nodes.get(case.node.unwrap_or_default()))
+                == Some(&None);
+            if before.is_some() || failing(case.status) || case.status == UNKNOWN {
+                diff.note(case, before);
+            } else if !was_error {
+                let after = Some(case.status.to_owned());
+                let change = Change { after, ..Change::of(Kind::Appeared, case) };
+                diff.changes.extend(appeared.add(&was, change));
             }
+            // Else the error is fixed, which is reported below.
         })?;
-        let mut appeared = is.changes(&was, Kind::Appeared);
-        appeared
-            .retain(|change| was.get(&change.plugin, change.node.as_deref().unwrap_or_default()).is_none());
-        diff.changes.append(&mut appeared);
         each(&runs[0], |key, case| {
-            let (plugin, node) = (case.plugin, case.node.unwrap_or_default());
-            let told = !case.is_error() && was.only_here(&is, plugin, node).is_some();
-            if old.get(&key).is_some_and(|before| !before.met) && !told {
-                let now = is.get(plugin, node).filter(|place| case.is_error() && place.tests > 0);
-                let (kind, after) = match now {
-                    None => (Kind::Vanished, None),
-                    Some(place) if place.failed == 0 && failing(case.status) => (Kind::Fixed, Some(PASSED)),
-                    Some(place) => (Kind::Changed, Some(if place.failed > 0 { FAILED } else { PASSED })),
-                };
-                let (before, after) = (Some(case.status.to_owned()), after.map(str::to_owned));
-                diff.changes.push(Change { before, after, ..Change::of(kind, case) });
+            if !old.contains_key(&key) {
+                return;
             }
+            let now = is.get(case.plugin).and_then(|nodes| *nodes.get(case.node.unwrap_or_default())?);
+            let (kind, after) = match now.filter(|_| case.is_error()) {
+                None => (Kind::Vanished, None),
+                Some(false) if failing(case.status) => (Kind::Fixed, Some(PASSED)),
+                Some(failed) => (Kind::Changed, Some(if failed { FAILED } else { PASSED })),
+            };
+            let (before, after) = (Some(case.status.to_owned()), after.map(str::to_owned));
+            let change = Change { before, after, ..Change::of(kind, case) };
+            diff.changes.extend(if case.is_error() { Some(change) } else { vanished.add(&is, change) });
         })?;
-        diff.facts = before.facts.changes(&after.facts);
+        diff.changes.extend(appeared.changes().chain(vanished.changes()));
         diff.changes.sort_by(|a, b| {
             (a.kind, &a.plugin, &a.test, &a.node).cmp(&(b.kind, &b.plugin, &b.test, &b.node))
         });
         Ok(diff)
     }
 
-    fn note(&mut self, case: &Case<'_>, before: Option<String>, was: Option<f64>) {
+    /// Records a test of the second archive, with its status and duration in the first.
+    fn note(&mut self, case: &Case<'_>, before: Option<(String, Option<f64>)>) {
         let after = case.status;
-        let kind = match before.as_deref() {
+        let (before, was) = before.unzip();
+        let mut change = Change { before, after: Some(after.to_owned()), ..Change::of(Kind::Changed, case) };
+        change.kind = match change.before.as_deref() {
             Some(before) if failing(before) && failing(after) => Kind::StillFailing,
             Some(before) if before == after => {
-                let (was, is) = (was.unwrap_or_default(), case.duration.unwrap_or_default());
-                if was > 0.0 && is >= SLOW && is >= SLOWER * was {
-                    let (before, after) = (Some(spoken(was)), Some(spoken(is)));
-                    self.changes.push(Change { before, after, ..Change::of(Kind::Slower, case) });
-                } else {
+                let (was, is) = (was.flatten().unwrap_or_default(), case.duration.unwrap_or_default());
+                if was == 0.0 || is < SLOW.max(SLOWER * was) {
                     self.unchanged += 1;
+                    return;
                 }
-                return;
+                (change.before, change.after) = (Some(spoken(was)), Some(spoken(is)));
+                Kind::Slower
             }
             _ if failing(after) => Kind::NewlyFailing,
             None => Kind::Appeared,
             Some(before) if failing(before) && after == PASSED => Kind::Fixed,
             Some(_) => Kind::Changed,
         };
-        let mut change = Change { before, after: Some(after.to_owned()), ..Change::of(kind, case) };
         if failing(after) && self.room > 0 {
             change.why = visible::cut(&case.reason(), WHY).into_owned();
             self.room = self.room.saturating_sub(change.why.len());
@@ -312,6 +263,24 @@ impl Diff {
         self.changes.chunk_by(|a, b| a.kind == b.kind).map(|changes| (changes[0].kind, changes))
     }
 
+    /// The JSON document.
+    pub(crate) fn json(&self) -> Value {
+        let [before, after] = &self.runs;
+        let mut document = json!({
+            "schemaVersion": SCHEMA_VERSION, "before": before.archive, "after": after.archive,
+            "versions": many::versions(before, after), "durations": many::durations(before, after),
+            "facts": self.facts, "unchanged": self.unchanged,
+        });
+        for (kind, [key, ..]) in KINDS {
+            let changes: Vec<_> = self.changes.iter().filter(|change| change.kind == kind).collect();
+            document[key] = json!(changes);
+        }
+        if let Some(objects) = &self.objects {
+            document["objects"] = json!(objects);
+        }
+        document
+    }
+
     /// Writes the text report.
     pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
         // Counts of each kind, by plugin: the summary.
@@ -323,11 +292,11 @@ impl Diff {
                 Kind::StillFailing => YELLOW,
                 _ => BOLD,
             };
-            terminal.painted(colour, &format!("{}: {}", kind.title(), tests(changes)))?;
+            terminal.painted(colour, &format!("{}: {}", kind.words()[1], tests(changes)))?;
             terminal.list(changes.iter().map(Change::line), MAX_LISTED)?;
             terminal.gap()?;
             for changes in changes.chunk_by(|a, b| a.plugin == b.plugin) {
-                let told = format!("{} {}", tests(changes), kind.title().to_lowercase());
+                let told = format!("{} {}", tests(changes), kind.words()[1].to_lowercase());
                 plugins.entry(&changes[0].plugin).or_default().push(told);
             }
         }
@@ -358,29 +327,6 @@ pub(crate) fn tests<'c>(changes: impl IntoIterator<Item = &'c Change>) -> u64 {
     changes.into_iter().map(|change| change.tests).sum()
 }
 
-/// The JSON document.
-impl Serialize for Diff {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let [before, after] = &self.runs;
-        let mut map = out.serialize_map(None)?;
-        map.serialize_entry("schemaVersion", &SCHEMA_VERSION)?;
-        map.serialize_entry("before", &before.archive)?;
-        map.serialize_entry("after", &after.archive)?;
-        for (kind, name, _) in KINDS {
-            let changes = self.kinds().find(|(of, _)| *of == kind);
-            map.serialize_entry(name, changes.map_or(&[][..], |(_, changes)| changes))?;
-        }
-        if let Some(objects) = &self.objects {
-            map.serialize_entry("objects", objects)?;
-        }
-        map.serialize_entry("versions", &many::versions(before, after))?;
-        map.serialize_entry("durations", &many::durations(before, after))?;
-        map.serialize_entry("facts", &self.facts)?;
-        map.serialize_entry("unchanged", &self.unchanged)?;
-        map.end()
-    }
-}
-
 impl Change {
     fn new(kind: Kind, plugin: &str, node: Option<&str>, test: String) -> Self {
         let (plugin, node) = (plugin.to_owned(), node.map(str::to_owned));
@@ -402,17 +348,27 @@ impl Change {
     }
 }
 
-/// Visits every case of every plugin, each with its key.
+/// Visits every case of every plugin, each with a key that is the same in both archives.
 fn each(report: &Report<'_>, mut visit: impl FnMut(u64, &Case<'_>)) -> Result<()> {
-    let mut seen = Seen::default();
+    // Number of further tests with the same plugin, node and name so far.
+    let mut namesakes = HashMap::new();
     for plugin in &report.plugins {
         // A listed plugin may have no tree; an unreadable one is an error.
-        if report.opened.files.has(&layout::tree(plugin.name)) {
-            Cases { readable: true, ..plugin.cases }.each(|case| {
-                visit(seen.key(case), case);
-                Ok(())
-            })?;
+        if !report.opened.files.has(&layout::tree(plugin.name)) {
+            continue;
         }
+        Cases { readable: true, ..plugin.cases }.each(|case| {
+            let key = |nth: u32| {
+                let mut hasher = DefaultHasher::new();
+                // The wording of a missing result's reason varies.
+                let name = if case.is_error() { "" } else { case.name };
+                (case.plugin, case.node, name, nth).hash(&mut hasher);
+                hasher.finish()
+            };
+            let nth = namesakes.entry(key(0)).and_modify(|nth| *nth += 1).or_insert(0);
+            visit(key(*nth), case);
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Cluster health from an archive's `meta/clusterhealth.json`, and its display.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Result, anyhow};
@@ -151,28 +152,16 @@ pub(super) fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<
     summary.serialize(out)
 }
 
-/// A node that the snapshot lacks data of, because its kubelet did not answer.
-#[derive(Serialize)]
-pub(crate) struct LeftOut {
-    /// The node.
-    pub node: String,
-    /// The cause, and the missing data.
-    pub error: String,
-}
-
-/// The nodes in an archive's list of failed queries, each once; empty if the list is missing or too large.
-pub(super) fn left_out(files: &Files) -> Vec<LeftOut> {
+/// The nodes in an archive's list of failed queries, each once with its errors; empty if the list is missing or too large.
+pub(super) fn left_out(files: &Files) -> Vec<Value> {
     let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
-    let mut nodes = Vec::<LeftOut>::new();
+    let mut nodes = BTreeMap::<String, Vec<String>>::new();
     for FailedQuery { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {
         let (node, error) = match name.split_once('/') {
             Some((node, what)) => (node.to_owned(), format!("{what}: {error}")),
             None => (name, error),
         };
-        match nodes.last_mut().filter(|last| last.node == node) {
-            Some(last) => last.error.extend(["; ", &error]),
-            None => nodes.push(LeftOut { node, error }),
-        }
+        nodes.entry(node).or_default().push(error);
     }
-    nodes
+    nodes.into_iter().map(|(node, errors)| json!({"node": node, "error": errors.join("; ")})).collect()
 }

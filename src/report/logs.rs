@@ -2,12 +2,11 @@
 //! gigabytes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::io::Read;
 
 use super::files::Files;
 use super::run::{Report, Verdict};
-use super::source::{Stat, objects};
+use super::source::Stat;
 use crate::{layout, names};
 use anyhow::Result;
 use serde::Serialize;
@@ -24,28 +23,14 @@ pub(crate) struct Tails {
     ends: Files,
     /// Names and sizes, in archive order.
     found: Vec<(String, u64)>,
-    /// The node of each pod.
-    nodes: BTreeMap<String, String>,
 }
 
 impl Tails {
-    /// Adds a file of an archive, if it is a log or a list of pods.
+    /// Adds a file of an archive, if it is a log.
     pub(crate) fn see(&mut self, name: &str, stat: Stat, content: &mut dyn Read) -> Result<()> {
         if layout::below_pod_logs(name).is_some() && stat.size > 0 {
             self.ends.add(name, &tail(content)?[..])?;
             self.found.push((name.to_owned(), stat.size));
-        }
-        // Only pods of runs matter, and their namespace has logs in the archive.
-        if layout::resource_file(name).is_some_and(|(_, file)| file == "core_v1_pods.json") {
-            let read = objects(content, |pod| {
-                if let (Some(name), Some(node)) =
-                    (pod["metadata"]["name"].as_str(), pod["spec"]["nodeName"].as_str())
-                {
-                    self.nodes.insert(name.to_owned(), node.to_owned());
-                }
-                true
-            });
-            read.unwrap_or_else(|error| log::debug!("`{name}`: {error}"));
         }
         Ok(())
     }
@@ -79,9 +64,6 @@ pub(crate) struct Log<'a> {
     size: u64,
     /// Number of lines that look like errors.
     errors: u64,
-    /// The node of its pod, if the snapshot has it.
-    #[serde(skip)]
-    node: Option<&'a String>,
     /// Its end, if shown.
     tail: String,
 }
@@ -100,14 +82,13 @@ pub(crate) struct Logs<'a> {
 impl<'a> Logs<'a> {
     /// Selects the logs to show: those of failed plugins first, then those with the most errors.
     pub(crate) fn read(report: &'a Report<'_>) -> Result<Self> {
-        let Tails { ends, found, nodes } = &report.opened.tails;
+        let Tails { ends, found } = &report.opened.tails;
         let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
         let logs = found.iter().map(|(name, size)| Log {
             name,
             short: layout::below_pod_logs(name).unwrap_or(name),
             size: *size,
             errors: errors.and_then(|errors| errors.get(name)).copied().unwrap_or_default(),
-            node: nodes.get(pod(name)),
             tail: String::new(),
         });
         let mut shown: Vec<_> = logs.collect();
@@ -133,20 +114,4 @@ impl<'a> Logs<'a> {
         others.truncate(MAX_LISTED);
         Ok(Self { shown, others, more })
     }
-
-    /// The shown logs of a plugin's pod, on a given node if known.
-    pub(crate) fn of_pod(&self, plugin: &str, node: Option<&str>) -> impl Iterator<Item = &Log<'a>> {
-        let of_plugin = self.shown.iter().filter(move |log| names::is_of_plugin(log.name, plugin));
-        of_plugin.filter(move |log| match (node, log.node) {
-            (Some(node), Some(of)) => node == of,
-            // The pod of a local run is named after its node.
-            (Some(node), None) => pod(log.name).ends_with(&format!("-{node}")),
-            (None, _) => true,
-        })
-    }
-}
-
-/// The pod of a log.
-fn pod(log: &str) -> &str {
-    layout::below_pod_logs(log).and_then(|path| path.split('/').nth(1)).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 //! clusters or of days, side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -13,7 +14,6 @@ use super::times::{Span, spoken};
 use super::words;
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
-use base::Joined as _;
 use base::json::json;
 
 /// Factor from which a plugin's longer duration is reported.
@@ -22,8 +22,6 @@ const LONGER: f64 = 1.1;
 const MAX_LISTED: usize = 50;
 /// Maximum failed tests to hold.
 const MAX_REMEMBERED: usize = 20_000;
-/// Maximum clusters to name in a line.
-const MAX_NAMED: usize = 3;
 
 /// One archive.
 #[derive(Debug, Default, Serialize)]
@@ -234,30 +232,46 @@ impl Many {
         json!({"runs": runs.collect::<Vec<_>>(), "tests": tests.collect::<Vec<_>>()})
     }
 
-    /// The versions and facts that differ, below a head.
+    /// A row for each name that any archive has, with the text in each.
+    fn rows<V>(
+        &self,
+        of: impl Fn(&Column) -> &BTreeMap<String, V>,
+        text: impl Fn(&V) -> String,
+    ) -> Vec<Vec<String>> {
+        let names: BTreeSet<_> = self.columns.iter().flat_map(|column| of(column).keys()).collect();
+        let cells = |name| self.columns.iter().map(move |column| (name, column));
+        let text = |(name, column)| of(column).get(name).map_or_else(|| "-".to_owned(), &text);
+        names
+            .into_iter()
+            .map(|name| iter::once(name.clone()).chain(cells(name).map(text)).collect())
+            .collect()
+    }
+
+    /// The verdicts on the archives and on each plugin.
+    fn outcomes(&self) -> Vec<Vec<String>> {
+        let verdicts = self.columns.iter().map(|column| column.status.word());
+        let all = iter::once("all").chain(verdicts).map(str::to_owned).collect();
+        iter::once(all).chain(self.rows(|column| &column.plugins, Cell::word)).collect()
+    }
+
+    /// The versions and facts that differ.
     fn differing(&self) -> Vec<Vec<String>> {
-        let mut rows = self.rows("VERSION", "", |column| &column.versions, String::clone);
+        let mut rows = self.rows(|column| &column.versions, String::clone);
         rows.retain(|row| {
             let known = row[1..].iter().zip(&self.columns).filter(|(_, column)| column.error.is_none());
-            let mut cells = known.map(|(cell, _)| cell);
-            let first = cells.next();
-            row[0] == "VERSION" || cells.any(|cell| Some(cell) != first)
+            known.map(|(cell, _)| cell).collect::<BTreeSet<_>>().len() > 1
         });
         rows
     }
 
-    /// A row for each archive, below a head: its label, its verdict, its plugins, and what differs.
+    /// A row for each cluster, below a head: its name, its verdict, its plugins, and what differs.
     pub(super) fn matrix(&self) -> Vec<Vec<String>> {
-        let all = self.rows("", "result", |column| &column.plugins, Cell::word);
-        let rows: Vec<_> = all.into_iter().skip(1).chain(self.differing().into_iter().skip(1)).collect();
-        let row = |label: &str, at: usize| {
-            std::iter::once(label.to_owned())
-                .chain(rows.iter().map(|row| row[at].clone()))
-                .collect::<Vec<_>>()
-        };
-        let head = row(if self.clusters { "CLUSTER" } else { "ARCHIVE" }, 0);
-        let labels = self.columns.iter().enumerate();
-        std::iter::once(head).chain(labels.map(|(at, column)| row(&column.archive, at + 1))).collect()
+        let rows = [self.outcomes(), self.differing()].concat();
+        let labels = self.columns.iter().map(|column| &*column.archive);
+        let turned = iter::once("CLUSTER").chain(labels).enumerate().map(|(at, label)| {
+            iter::once(label.to_owned()).chain(rows.iter().map(|row| row[at].clone())).collect()
+        });
+        turned.collect()
     }
 
     /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what became worse.
@@ -286,10 +300,8 @@ impl Many {
     /// A line of a list, with the archives that it applies to.
     fn marked<V>(&self, of: &BTreeMap<usize, V>, text: &str) -> String {
         if self.clusters {
-            let names = of.keys().take(MAX_NAMED).map(|at| self.columns[*at].archive.as_str()).joined(", ");
-            let more = of.len().saturating_sub(MAX_NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            return format!("{names}{more}: {text}");
+            let names: Vec<_> = of.keys().map(|at| &*self.columns[*at].archive).collect();
+            return format!("{}: {text}", words::named(&names, names.len() as u64));
         }
         let mark = |at| if of.contains_key(&at) { 'x' } else { '.' };
         format!("{}  {text}", (0..self.columns.len()).map(mark).collect::<String>())
@@ -322,13 +334,14 @@ impl Many {
                 let (took, archive) = (took.unwrap_or_default(), &column.archive);
                 terminal.line(&format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
             }
-            terminal.gap()?;
-            let rows = self.rows("PLUGIN", "all", |column| &column.plugins, Cell::word);
-            terminal.table(&rows, usize::MAX, |_| "")?;
-            let rows = self.differing();
-            if rows.len() > 1 {
-                terminal.gap()?;
-                terminal.table(&rows, usize::MAX, |_| "")?;
+            for (title, rows) in [("PLUGIN", self.outcomes()), ("VERSION", self.differing())] {
+                if !rows.is_empty() {
+                    terminal.gap()?;
+                    let numbers = (1..=self.columns.len()).map(|number| number.to_string());
+                    let head = iter::once(title.to_owned()).chain(numbers).collect();
+                    let rows: Vec<_> = iter::once(head).chain(rows).collect();
+                    terminal.table(&rows, usize::MAX, |_| "")?;
+                }
             }
         }
         for (title, lines) in self.lists().iter().filter(|(_, lines)| !lines.is_empty()) {
@@ -339,32 +352,6 @@ impl Many {
             terminal.list(lines.iter().map(|line| format!("  {line}")), MAX_LISTED)?;
         }
         Ok(())
-    }
-
-    /// The rows of a table with a column for each archive: the verdicts in a row named `all`, if any, then each name
-    /// that any archive has.
-    fn rows<V>(
-        &self,
-        title: &str,
-        all: &str,
-        of: impl Fn(&Column) -> &BTreeMap<String, V>,
-        text: impl Fn(&V) -> String,
-    ) -> Vec<Vec<String>> {
-        let row = |name: &str, cell: &dyn Fn(usize, &Column) -> String| {
-            let cells = self.columns.iter().enumerate().map(|(at, column)| cell(at, column));
-            std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>()
-        };
-        let mut rows = vec![row(title, &|at, _| (at + 1).to_string())];
-        if !all.is_empty() {
-            rows.push(row(all, &|_, column| column.status.word().to_owned()));
-        }
-        let names: BTreeSet<_> = self.columns.iter().flat_map(|column| of(column).keys()).collect();
-        rows.extend(
-            names
-                .into_iter()
-                .map(|name| row(name, &|_, column| of(column).get(name).map_or_else(|| "-".into(), &text))),
-        );
-        rows
     }
 
     /// The headline of several clusters.
@@ -378,10 +365,6 @@ impl Many {
     /// The worst verdict.
     pub(super) fn worst(&self) -> Verdict {
         self.columns.iter().map(|column| column.status).max().unwrap_or_default()
-    }
-
-    pub(super) fn has_plugin(&self, name: &str) -> bool {
-        self.columns.iter().any(|column| column.plugins.contains_key(name))
     }
 
     /// The failed tests of a plugin in an archive.

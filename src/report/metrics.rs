@@ -5,67 +5,60 @@
 
 use std::time::UNIX_EPOCH;
 
-use super::many::{Cell, Column};
+use super::many::Column;
+use crate::item::PASSED;
 use base::clock::parse_rfc3339;
 use base::openmetrics::{Metrics, Sample};
 
-/// A further label of a plugin's sample, and the value.
-type Value = (Option<(&'static str, String)>, f64);
+/// Each metric with its help.
+const METRICS: [(&str, &str); 7] = [
+    ("sonobuoy_run_info", "The archive, its verdict, and versions."),
+    ("sonobuoy_run_start_time_seconds", "Start of the run, since 1970."),
+    ("sonobuoy_run_duration_seconds", "Duration of the run."),
+    ("sonobuoy_run_passed", "1 if every plugin passed."),
+    ("sonobuoy_plugin_passed", "1 if the plugin passed."),
+    ("sonobuoy_plugin_duration_seconds", "Duration of the plugin."),
+    ("sonobuoy_tests", "Tests by status."),
+];
 
 /// The document.
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
 pub(super) fn text(columns: &[Column]) -> String {
-    let several = columns.len() > 1;
-    let archive = |column: &Column| ("archive", column.archive.clone());
-    let labels = |column: &Column| several.then(|| archive(column)).into_iter().collect::<Vec<_>>();
-    let each = |of: &dyn Fn(&Column) -> Option<f64>| -> Vec<Sample> {
-        columns.iter().filter_map(|column| Some((labels(column), of(column)?))).collect()
-    };
-    let cells = |of: &dyn Fn(&Cell) -> Vec<Value>| -> Vec<Sample> {
-        let all = columns.iter().flat_map(|column| column.plugins.iter().map(move |cell| (column, cell)));
-        all.flat_map(|(column, (plugin, cell))| {
-            of(cell).into_iter().map(move |(label, value)| {
-                let plugin = ("plugin", plugin.clone());
-                (labels(column).into_iter().chain([plugin]).chain(label).collect(), value)
-            })
-        })
-        .collect()
-    };
-    let mut metrics = Metrics::default();
-    let mut gauge =
-        |name: &str, help: &str, samples| metrics.gauge(&format!("sonobuoy_{name}"), help, samples);
-    let version = |column: &Column, name| column.versions.get(name).cloned().unwrap_or_default();
-    let info = columns.iter().map(|column| {
-        let known = [
-            archive(column),
+    let mut samples: [Vec<Sample>; METRICS.len()] = Default::default();
+    let passed = |status: &str| f64::from(u8::from(status == PASSED));
+    for column in columns {
+        let archive = ("archive", column.archive.clone());
+        let own = if columns.len() > 1 { vec![archive.clone()] } else { Vec::new() };
+        let version = |name| column.versions.get(name).cloned().unwrap_or_default();
+        let info = [
+            archive,
             ("status", column.status.word().to_owned()),
-            ("kubernetes", version(column, "Kubernetes")),
-            ("version", version(column, "Sonobuoy")),
+            ("kubernetes", version("Kubernetes")),
+            ("version", version("Sonobuoy")),
         ];
-        (known.into(), 1.0)
-    });
-    gauge("run_info", "The archive, its verdict, and versions.", info.collect());
-    let started = |column: &Column| {
-        let since = parse_rfc3339(column.started.as_deref()?)?.duration_since(UNIX_EPOCH).ok()?;
-        Some(since.as_secs_f64())
-    };
-    gauge("run_start_time_seconds", "Start of the run, since 1970.", each(&started));
-    let took = |column: &Column| Some(column.duration?.seconds());
-    gauge("run_duration_seconds", "Duration of the run.", each(&took));
-    let passed = |of: &str| f64::from(u8::from(of == crate::item::PASSED));
-    gauge("run_passed", "1 if every plugin passed.", each(&|column| Some(passed(column.status.word()))));
-    gauge("plugin_passed", "1 if the plugin passed.", cells(&|cell| vec![(None, passed(&cell.status))]));
-    let took = |cell: &Cell| cell.duration.map(|span| (None, span.seconds())).into_iter().collect();
-    gauge("plugin_duration_seconds", "Duration of the plugin.", cells(&took));
-    let tests = |cell: &Cell| {
-        let counts = [
-            ("passed", cell.passed),
-            ("failed", cell.failed),
-            ("flaky", cell.flaky.unwrap_or_default()),
-            ("skipped", cell.skipped),
-        ];
-        counts.map(|(status, count)| (Some(("status", status.to_owned())), count as f64)).into()
-    };
-    gauge("tests", "Tests by status.", cells(&tests));
+        samples[0].push((info.into(), 1.0));
+        let since = |started: &String| parse_rfc3339(started)?.duration_since(UNIX_EPOCH).ok();
+        let started = column.started.as_ref().and_then(since);
+        samples[1].extend(started.map(|since| (own.clone(), since.as_secs_f64())));
+        samples[2].extend(column.duration.map(|span| (own.clone(), span.seconds())));
+        samples[3].push((own.clone(), passed(column.status.word())));
+        for (plugin, cell) in &column.plugins {
+            let own = [&own[..], &[("plugin", plugin.clone())]].concat();
+            samples[4].push((own.clone(), passed(&cell.status)));
+            samples[5].extend(cell.duration.map(|span| (own.clone(), span.seconds())));
+            let flaky = cell.flaky.unwrap_or_default();
+            let counts = [
+                ("passed", cell.passed),
+                ("failed", cell.failed),
+                ("flaky", flaky),
+                ("skipped", cell.skipped),
+            ];
+            samples[6].extend(counts.map(|(status, count)| {
+                ([&own[..], &[("status", status.to_owned())]].concat(), count as f64)
+            }));
+        }
+    }
+    let mut metrics = Metrics::default();
+    METRICS.iter().zip(samples).for_each(|((name, help), samples)| metrics.gauge(name, help, samples));
     metrics.finish()
 }

@@ -28,6 +28,7 @@ mod terminal;
 mod terminal_report;
 mod text;
 mod times;
+mod tree;
 mod words;
 
 pub(crate) use archive::{Archive, Depth};

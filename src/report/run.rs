@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write};
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::archive::Archive;
 use super::case::{Case, Cases};
@@ -92,7 +93,7 @@ pub(crate) struct Report<'a> {
     pub unknown_causes: Vec<Cause>,
     /// Nodes that the snapshot lacks data of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<health::LeftOut>,
+    pub left_out: Vec<Value>,
     /// The nodes that each plugin did not run on, with the reasons.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub excluded: BTreeMap<String, BTreeMap<String, String>>,
@@ -133,13 +134,13 @@ pub(crate) struct Plugin<'a> {
     pub cases: Cases<'a>,
     /// Consecutive cases of a node, or of none, in stored order: a node that also reported an error has two.
     #[serde(skip)]
-    pub suites: Vec<Suite>,
+    pub suites: Vec<Node>,
 }
 
-/// A node in numbers.
+/// A node in numbers, or consecutive cases of one.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Node {
-    /// Its name.
+    /// Its name; empty for cases of no node.
     pub name: String,
     /// Its status.
     pub status: String,
@@ -150,6 +151,15 @@ pub(crate) struct Node {
     /// Equal for nodes whose cases have the same names and statuses.
     #[serde(skip)]
     pub likeness: u64,
+    /// The file of the first case.
+    #[serde(skip)]
+    pub file: String,
+    /// Number of missing results among the cases.
+    #[serde(skip)]
+    pub errors: u64,
+    /// The sum of all known durations.
+    #[serde(skip)]
+    pub seconds: Option<f64>,
 }
 
 /// With the statuses that every reader expects.
@@ -168,7 +178,7 @@ impl Counts {
         *self.0.entry(status.to_owned()).or_default() += count;
     }
 
-    fn add_all(&mut self, other: &Self) {
+    pub(super) fn add_all(&mut self, other: &Self) {
         other.0.iter().for_each(|(status, count)| self.add(status, *count));
     }
 
@@ -197,26 +207,18 @@ impl<'a> Report<'a> {
     /// Reads every tree once, or the part of it below the first item named `node`; an unreadable tree is recorded, not
     /// an error.
     pub(crate) fn read(opened: &'a Archive, node: Option<&'a str>) -> Result<Self> {
-        #[derive(Default, Deserialize)]
-        struct Config {
-            #[serde(rename = "Version")]
-            version: Option<String>,
-            #[serde(rename = "UUID")]
-            run: Option<String>,
-            #[serde(rename = "Resumes")]
-            resumes: Option<String>,
-        }
-        #[derive(Default, Deserialize)]
-        struct Server {
-            #[serde(rename = "gitVersion")]
-            version: Option<String>,
-        }
         let files = &opened.files;
-        let config: Config = files.json(layout::CONFIG)?.unwrap_or_default();
-        let server: Server = files.json(layout::SERVER_VERSION)?.unwrap_or_default();
+        let text = |file: &str, key: &str| {
+            let document: Option<Value> = files.json(file)?;
+            anyhow::Ok(
+                document.and_then(|document| document[key].as_str().map(str::to_owned)).unwrap_or_default(),
+            )
+        };
         let health = Health::read(files)?;
-        let version = server.version.filter(|version| !version.is_empty());
-        let version = version.or_else(|| health.as_ref().map(|health| health.api_version.clone()));
+        let mut kubernetes_version = text(layout::SERVER_VERSION, "gitVersion")?;
+        if let Some(health) = health.as_ref().filter(|_| kubernetes_version.is_empty()) {
+            kubernetes_version.clone_from(&health.api_version);
+        }
         let (arrivals, run) = times::read(files, &opened.survey);
         let mut of = HashMap::<String, Vec<Arrival>>::new();
         arrivals.into_iter().for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
@@ -234,10 +236,10 @@ impl<'a> Report<'a> {
         Ok(Self {
             schema_version: SCHEMA_VERSION,
             archive: opened.source.label(),
-            version: config.version.unwrap_or_default(),
-            run_id: config.run.unwrap_or_default(),
-            resumes: config.resumes.unwrap_or_default(),
-            kubernetes_version: version.unwrap_or_default(),
+            version: text(layout::CONFIG, "Version")?,
+            run_id: text(layout::CONFIG, "UUID")?,
+            resumes: text(layout::CONFIG, "Resumes")?,
+            kubernetes_version,
             duration: at(&started).zip(at(&ended)).map(|(from, to)| Span { from, to }),
             started,
             ended,
@@ -386,11 +388,14 @@ impl Verdict {
 
 impl<'a> Plugin<'a> {
     fn read(cases: Cases<'a>, arrivals: Vec<Arrival>) -> Self {
-        let (mut status, mut suites) = (String::new(), Vec::<Suite>::new());
+        let (mut status, mut suites) = (String::new(), Vec::<Node>::new());
         let read = cases.each(|case| {
-            if suites.last().is_none_or(|suite| suite.node.as_deref() != case.node) {
+            let name = case.node.unwrap_or_default();
+            if suites.last().is_none_or(|suite| suite.name != name) {
                 case.root.status.clone_into(&mut status);
-                suites.push(Suite::of(case));
+                let status = case.node_item.map_or("", |node| &node.status).to_owned();
+                let (name, file) = (name.to_owned(), case.file.unwrap_or_default().to_owned());
+                suites.push(Node { name, file, status, ..Node::default() });
             }
             suites.last_mut().into_iter().for_each(|suite| suite.add(case));
             Ok(())
@@ -402,17 +407,19 @@ impl<'a> Plugin<'a> {
         let mut counts = Counts::default();
         let mut nodes = Vec::<Node>::new();
         // The index of each node.
-        let mut known = HashMap::<&str, usize>::new();
+        let mut known = HashMap::new();
         for suite in &suites {
             counts.add_all(&suite.counts);
-            let Some(name) = &suite.node else { continue };
-            let at = *known.entry(name).or_insert(nodes.len());
-            if at == nodes.len() {
-                nodes.push(Node { name: name.clone(), status: suite.status.clone(), ..Node::default() });
+            if suite.name.is_empty() {
+                continue;
             }
-            let node = &mut nodes[at];
+            let at = *known.entry(&*suite.name).or_insert(nodes.len());
+            let Some(node) = nodes.get_mut(at) else {
+                nodes.push(suite.clone());
+                continue;
+            };
             // Its errors follow its results.
-            if Verdict::of(&suite.status, &suite.counts) > node.verdict() {
+            if suite.verdict() > node.verdict() {
                 node.status.clone_from(&suite.status);
             }
             node.counts.add_all(&suite.counts);
@@ -463,30 +470,6 @@ impl Node {
     /// The node's verdict.
     pub(crate) fn verdict(&self) -> Verdict {
         Verdict::of(&self.status, &self.counts)
-    }
-}
-
-/// Consecutive cases of one node, or of none.
-#[derive(Default)]
-pub(crate) struct Suite {
-    pub node: Option<String>,
-    /// The file of the first case.
-    pub file: String,
-    pub counts: Counts,
-    /// Number of missing results among them.
-    pub errors: u64,
-    /// The sum of all known durations.
-    pub seconds: Option<f64>,
-    /// The node's.
-    status: String,
-    likeness: u64,
-}
-
-impl Suite {
-    fn of(case: &Case<'_>) -> Self {
-        let status = case.node_item.map_or("", |node| &node.status).to_owned();
-        let (node, file) = (case.node.map(str::to_owned), case.file.unwrap_or_default().to_owned());
-        Self { node, file, status, ..Self::default() }
     }
 
     fn add(&mut self, case: &Case<'_>) {

@@ -1,12 +1,10 @@
 //! Compares two snapshots of a cluster: objects changed, added and removed, by kind, namespace and name.
 //!
 //! Volatile fields are ignored: `status`, versions and identities in `metadata`, the times of a lease, events and
-//! measured values. Snapshots are streamed, the second one twice: memory holds two numbers per object, and changed
-//! objects are kept in a temporary file.
+//! measured values. Snapshots are streamed: memory holds the names of the objects, a temporary file those of the first.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::{self, Write as _};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};
@@ -15,6 +13,7 @@ use serde_json::Value;
 use super::files::Files;
 use super::source::{Next, Source, objects};
 use super::terminal::Terminal;
+use super::tree::parts;
 use crate::layout;
 use base::json::json;
 use base::visible;
@@ -74,54 +73,40 @@ struct Difference {
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
     pub(crate) fn between(before: &Source, after: &Source) -> Result<Option<Self>> {
-        // By key, the digest of each object of the second snapshot, and whether the first one has it.
-        let mut new = HashMap::new();
-        each(after, |name, object| {
-            new.insert(key(name), (digest(&object), false));
+        // The objects of the first snapshot by key, and the names of those that the second one lacks so far.
+        let (mut old, mut left) = (Files::default(), BTreeMap::new());
+        each(before, |name, object| {
+            old.add(&name.key(), object.to_string().as_bytes())?;
+            left.insert(name.key(), Some(name));
             Ok(())
         })?;
-        let (mut found, mut changed) = (Self::default(), Files::default());
-        each(before, |name, object| {
-            let Some((later, met)) = new.get_mut(&key(name)) else {
-                found.vanished.push(name.clone());
-                return Ok(());
-            };
-            *met = true;
-            if *later != digest(&object) {
-                changed.add(&key(name).to_string(), object.to_string().as_bytes())?;
+        let mut found = Self::default();
+        each(after, |name, object| {
+            // An object listed in several versions is compared once.
+            match left.insert(name.key(), None) {
+                None => found.appeared.push(name),
+                Some(None) => {}
+                Some(Some(_)) => {
+                    let mut differences = Vec::new();
+                    compare("", old.document(&name.key())?.as_ref(), Some(&object), &mut differences);
+                    let more = differences.len().saturating_sub(TOLD);
+                    differences.truncate(TOLD);
+                    if differences.is_empty() {
+                        found.unchanged += 1;
+                    } else {
+                        found.changed.push(Changed { name, differences, more });
+                    }
+                }
             }
             Ok(())
         })?;
-        if new.is_empty() && found.vanished.is_empty() {
+        if left.is_empty() {
             return Ok(None);
         }
-        // The second one is read again for added objects and for the paths of differences.
-        each(after, |name, object| {
-            let key = key(name);
-            // An object listed in several versions is compared once.
-            let Some((_, met)) = new.remove(&key) else { return Ok(()) };
-            if !met {
-                found.appeared.push(name.clone());
-                return Ok(());
-            }
-            let mut differences = Vec::new();
-            if let Some(earlier) = changed.open(&key.to_string()) {
-                let earlier = serde_json::from_reader(earlier).context("a temporary file is broken")?;
-                compare(&mut String::new(), Some(&earlier), Some(&object), &mut differences);
-            }
-            let more = differences.len().saturating_sub(TOLD);
-            differences.truncate(TOLD);
-            if differences.is_empty() {
-                found.unchanged += 1;
-            } else {
-                found.changed.push(Changed { name: name.clone(), differences, more });
-            }
-            Ok(())
-        })?;
+        found.vanished = left.into_values().flatten().collect();
         found.changed.sort_by(|a, b| a.name.cmp(&b.name));
         found.appeared.sort();
         found.vanished.sort();
-        found.vanished.dedup();
         Ok(Some(found))
     }
 
@@ -152,6 +137,13 @@ impl Objects {
     }
 }
 
+impl Name {
+    /// Neither by kind, which old files lack, nor by version, which a new server may change.
+    fn key(&self) -> String {
+        [&*self.group, &self.plural, &self.namespace, &self.name].join("/")
+    }
+}
+
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let group = if self.group == "core" { String::new() } else { format!(".{}", self.group) };
@@ -170,65 +162,23 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-fn key(name: &Name) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    // Neither by kind, which old files lack, nor by version, which a new server may change.
-    (&name.group, &name.plural, &name.namespace, &name.name).hash(&mut hasher);
-    hasher.finish()
-}
-
-fn digest(object: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    object.to_string().hash(&mut hasher);
-    hasher.finish()
-}
-
 /// Finds the paths at which two values differ.
-fn compare(path: &mut String, before: Option<&Value>, after: Option<&Value>, out: &mut Vec<Difference>) {
+fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, out: &mut Vec<Difference>) {
     if before == after {
         return;
     }
-    let mut step = |part: fmt::Arguments<'_>, before: Option<&Value>, after: Option<&Value>| {
-        let length = path.len();
-        let _ = path.write_fmt(part);
-        compare(path, before, after, out);
-        path.truncate(length);
-    };
-    match (before, after) {
-        (Some(Value::Object(a)), Some(Value::Object(b))) => {
-            for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-                let simple = key.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-                match simple {
-                    true => step(format_args!(".{key}"), a.get(key), b.get(key)),
-                    false => step(format_args!("[{}]", json!(key)), a.get(key), b.get(key)),
-                }
+    match (before.and_then(parts), after.and_then(parts)) {
+        (Some(a), Some(b)) => {
+            for step in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
+                compare(&format!("{path}{step}"), a.get(step).copied(), b.get(step).copied(), out);
             }
         }
-        (Some(Value::Array(a)), Some(Value::Array(b))) => match (by_name(a), by_name(b)) {
-            (Some(a), Some(b)) => {
-                for name in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-                    step(format_args!("[{name}]"), a.get(name).copied(), b.get(name).copied());
-                }
-            }
-            _ => {
-                for index in 0..a.len().max(b.len()) {
-                    step(format_args!("[{index}]"), a.get(index), b.get(index));
-                }
-            }
-        },
         _ => out.push(Difference {
             path: path.trim_start_matches('.').to_owned(),
             before: before.map(cut),
             after: after.map(cut),
         }),
     }
-}
-
-/// The elements of a list by name, for lists of named elements such as containers and variables.
-fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
-    let named: Option<BTreeMap<_, _>> =
-        list.iter().map(|item| Some((item.get("name")?.as_str()?, item))).collect();
-    named.filter(|named| !named.is_empty() && named.len() == list.len())
 }
 
 fn cut(value: &Value) -> Value {
@@ -239,7 +189,7 @@ fn cut(value: &Value) -> Value {
 }
 
 /// Visits every compared object, without its volatile fields.
-fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> Result<()>) -> Result<()> {
+fn each(source: &Source, mut visit: impl FnMut(Name, Value) -> Result<()>) -> Result<()> {
     let all = source.extract(|_, file, _, content| {
         let Some(base) = of_file(file) else { return Ok(Next::Skip) };
         let mut failed = None;
@@ -250,7 +200,7 @@ fn each(source: &Source, mut visit: impl FnMut(&Name, Value) -> Result<()>) -> R
             name.namespace = text("/metadata/namespace").unwrap_or(name.namespace);
             name.kind = text("/kind").unwrap_or(name.kind);
             clean(&name, &mut object);
-            visit(&name, object).map_err(|error| failed = Some(error)).is_ok()
+            visit(name, object).map_err(|error| failed = Some(error)).is_ok()
         });
         match failed {
             Some(error) => Err(error),
@@ -301,7 +251,7 @@ mod tests {
         let shown = |value: &Option<Value>| value.as_ref().map_or("(none)".into(), Value::to_string);
         let check = |before: Value, after: Value, expected: &[&str]| {
             let mut found = Vec::new();
-            compare(&mut String::new(), Some(&before), Some(&after), &mut found);
+            compare("", Some(&before), Some(&after), &mut found);
             let found: Vec<_> = found
                 .iter()
                 .map(|d| format!("{}: {} -> {}", d.path, shown(&d.before), shown(&d.after)))

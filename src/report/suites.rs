@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::iter;
 
 use anyhow::Result;
 use serde_json::Value;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::case::Case;
 use super::diff::{Change, Diff, Kind};
 use super::many::Many;
-use super::run::{Counts, Plugin, Report, Suite};
+use super::run::{Counts, Node, Plugin, Report};
 use super::survey::JunitDetails;
 use crate::item::{
     ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
@@ -98,84 +99,77 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     Ok(writeln!(out, "</testsuites>")?)
 }
 
+/// A suite whose tests are known: its name, its duration, and the status and element of each test.
+type Known = (String, Option<f64>, Vec<(&'static str, String)>);
+
+fn write_known(name: &str, suites: impl IntoIterator<Item = Known>, out: &mut dyn Write) -> Result<()> {
+    let (mut all, mut text) = (Counts::default(), String::new());
+    for (name, seconds, tests) in suites {
+        let mut counts = Counts::default();
+        tests.iter().for_each(|(status, _)| counts.add(status, 1));
+        all.add_all(&counts);
+        text += &head("testsuite", &name, &counts, seconds, &[]);
+        text.extend(tests.into_iter().map(|(_, element)| element));
+        text += "</testsuite>\n";
+    }
+    Ok(write!(out, "{HEAD}\n{}{text}</testsuites>\n", head("testsuites", name, &all, None, &[]))?)
+}
+
 /// Writes the changes between two archives: a suite per plugin and node. New failures are failures, removed or newly
 /// unknown tests are errors, all others pass or are skipped, with the kind of change.
 pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
-    let mut suites = BTreeMap::<(&str, &Option<String>), (Counts, String)>::new();
-    let mut all = Counts::default();
+    let mut suites = BTreeMap::<_, Vec<_>>::new();
     for change in &diff.changes {
-        let status = match change.kind {
-            Kind::NewlyFailing => FAILED,
-            Kind::Vanished => UNKNOWN,
-            Kind::Appeared | Kind::Changed if change.after.as_deref() == Some(UNKNOWN) => UNKNOWN,
-            Kind::Fixed | Kind::Appeared | Kind::Slower => PASSED,
-            Kind::StillFailing | Kind::Changed => SKIPPED,
-        };
-        let (counts, cases) = suites.entry((&change.plugin, &change.node)).or_default();
-        counts.add(status, 1);
-        all.add(status, 1);
-        cases.push_str(&changed(change, status));
+        let node = change.node.iter().map(String::as_str);
+        suites.entry(iter::once(&*change.plugin).chain(node).joined("/")).or_default().push(changed(change));
     }
-    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy results diff", &all, None, &[]))?;
-    for ((plugin, node), (counts, cases)) in suites {
-        let name = node.as_ref().map_or_else(|| plugin.to_owned(), |node| format!("{plugin}/{node}"));
-        writeln!(out, "{}{cases}</testsuite>", head("testsuite", &name, &counts, None, &[]))?;
-    }
-    Ok(writeln!(out, "</testsuites>")?)
+    let suites = suites.into_iter().map(|(name, tests)| (name, None, tests));
+    write_known("sonobuoy results diff", suites, out)
 }
 
 /// Writes several archives: a suite for each, with its plugins as tests; a cluster without an archive is an error.
 pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
-    let (mut all, mut suites) = (Counts::default(), String::new());
-    for (at, column) in many.columns.iter().enumerate() {
-        let (mut counts, mut cases) = (Counts::default(), String::new());
-        let mut add = |name: &str, status: &str, inside: &str| {
-            counts.add(status, 1);
-            all.add(status, 1);
-            cases.push_str(&testcase(name, &column.archive, "", 0.0, inside));
-        };
-        if let Some(error) = &column.error {
-            add("the run brings results", UNKNOWN, &element("error", &[("message", error)], None));
-        }
-        for (name, cell) in &column.plugins {
-            match cell.status.as_str() {
-                status if status == FAILED || cell.failed > 0 => {
-                    let inside = element(
-                        "failure",
-                        &[("message", &cell.word())],
-                        Some(&many.failed(at, name).join("\n")),
-                    );
-                    add(name, FAILED, &inside);
-                }
-                UNKNOWN => add(name, UNKNOWN, &element("error", &[("message", UNKNOWN)], None)),
-                _ => add(name, PASSED, ""),
+    let suites = many.columns.iter().enumerate().map(|(at, column)| {
+        let test =
+            |name: &str, status, inside: &str| (status, testcase(name, &column.archive, "", 0.0, inside));
+        let missing = column.error.as_ref().map(|error| {
+            test("the run brings results", UNKNOWN, &element("error", &[("message", error)], None))
+        });
+        let plugins = column.plugins.iter().map(|(name, cell)| match &*cell.status {
+            status if status == FAILED || cell.failed > 0 => {
+                let names = many.failed(at, name).join("\n");
+                test(name, FAILED, &element("failure", &[("message", &cell.word())], Some(&names)))
             }
-        }
-        let seconds = column.duration.map(|span| span.seconds());
-        suites +=
-            &format!("{}{cases}</testsuite>\n", head("testsuite", &column.archive, &counts, seconds, &[]));
-    }
-    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &all, None, &[]))?;
-    Ok(writeln!(out, "{suites}</testsuites>")?)
+            UNKNOWN => test(name, UNKNOWN, &element("error", &[("message", UNKNOWN)], None)),
+            _ => test(name, PASSED, ""),
+        });
+        let tests = missing.into_iter().chain(plugins).collect();
+        (column.archive.clone(), column.duration.map(|span| span.seconds()), tests)
+    });
+    write_known("sonobuoy", suites, out)
 }
 
-fn changed(change: &Change, status: &str) -> String {
+fn changed(change: &Change) -> (&'static str, String) {
     let [before, after] = [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
-    let message = &format!("{}: {before} -> {after}", change.kind.title());
-    let inside = match status {
-        FAILED => element("failure", &[("type", FAILED), ("message", message)], Some(&change.why)),
-        UNKNOWN => element("error", &[("type", UNKNOWN), ("message", message)], None),
-        SKIPPED => element("skipped", &[("message", message)], None),
-        _ => element("system-out", &[], Some(message)),
+    let message = &format!("{}: {before} -> {after}", change.kind.words()[1]);
+    let (status, inside) = match change.kind {
+        Kind::NewlyFailing => {
+            (FAILED, element("failure", &[("type", FAILED), ("message", message)], Some(&change.why)))
+        }
+        kind if kind == Kind::Vanished || after == UNKNOWN => {
+            (UNKNOWN, element("error", &[("type", UNKNOWN), ("message", message)], None))
+        }
+        Kind::StillFailing | Kind::Changed => (SKIPPED, element("skipped", &[("message", message)], None)),
+        _ => (PASSED, element("system-out", &[], Some(message))),
     };
-    testcase(&change.test, &change.plugin, "", 0.0, &inside)
+    (status, testcase(&change.test, &change.plugin, "", 0.0, &inside))
 }
 
 fn write_plugin(report: &Report<'_>, plugin: &Plugin<'_>, out: &mut dyn Write) -> Result<()> {
     let mut suites = plugin.suites.iter();
-    let mut last = None::<&Suite>;
+    let mut last = None::<&Node>;
     plugin.cases.each(|case| {
-        if last.is_none_or(|suite| suite.node.as_deref() != case.node) {
+        if last.is_none_or(|suite| suite.name != case.node.unwrap_or_default()) {
             out.write_all(if last.is_some() { b"</testsuite>\n" } else { b"" })?;
             last = suites.next();
             let head = last.map(|suite| suite_head(report, plugin, suite)).unwrap_or_default();
@@ -186,8 +180,8 @@ fn write_plugin(report: &Report<'_>, plugin: &Plugin<'_>, out: &mut dyn Write) -
     Ok(out.write_all(if last.is_some() { b"</testsuite>\n" } else { b"" })?)
 }
 
-fn suite_head(report: &Report<'_>, plugin: &Plugin<'_>, suite: &Suite) -> String {
-    let node = suite.node.as_deref();
+fn suite_head(report: &Report<'_>, plugin: &Plugin<'_>, suite: &Node) -> String {
+    let node = Some(&*suite.name).filter(|name| !name.is_empty());
     let span = plugin.nodes.iter().find(|known| Some(&*known.name) == node);
     let span = span.map_or(plugin.duration, |node| node.duration);
     let stamp = report.opened.survey.stamps.get(&(plugin.name.to_owned(), suite.file.clone()));
@@ -214,7 +208,7 @@ fn test(case: &Case<'_>) -> String {
         SKIPPED if told.skipped.is_empty() => element("skipped", &[], None),
         SKIPPED => element("skipped", &[("message", &told.skipped)], None),
         FAILED | TIMEOUT => {
-            let (message, text) = match text.split_at_checked(told.message as usize) {
+            let (message, text) = match text.split_at_checked(told.message) {
                 Some((message, rest)) if told.message > 0 => (message, rest.trim_start()),
                 _ => (text.lines().next().unwrap_or_default(), text.as_str()),
             };

@@ -4,33 +4,31 @@
 //! The trees omit them, since users of the original compare whole trees. An unreadable file yields nothing; its
 //! plugin's tree has the reason. Memory grows with the number of tests.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufReader, Read};
-use std::sync::Arc;
 
 use super::source::Stat;
 use crate::layout::Delivered;
 use base::xml::{Lexer, Token};
 
-/// Maximum number of tests; each costs about 40 bytes.
-const TESTS: usize = 2_000_000;
-/// Maximum bytes of class names, source files and skip reasons together.
-const MAX_TEXT_BYTES: usize = 8 << 20;
+/// Maximum bytes of the data of all tests.
+const MAX_BYTES: usize = 64 << 20;
 
 /// Data of a JUnit test other than its status and failure.
 #[derive(Default)]
 pub(crate) struct JunitDetails {
     /// Duration in seconds.
-    seconds: f32,
+    seconds: f64,
     /// Length in bytes of the message at the start of its failure; the rest is its text.
-    pub message: u32,
+    pub message: usize,
     /// Its class; empty if the file names none.
-    pub class: Arc<str>,
+    pub class: String,
     /// Its source file; empty if the file names none.
-    pub source: Arc<str>,
+    pub source: String,
     /// The skip reason; empty if the file has none.
-    pub skipped: Arc<str>,
+    pub skipped: String,
 }
 
 /// The collected data.
@@ -38,9 +36,8 @@ pub(crate) struct JunitDetails {
 pub(crate) struct Survey {
     /// By plugin, file and name of the test.
     tests: HashMap<u64, JunitDetails>,
-    /// Class names, source files and reasons, each once, and their size.
-    texts: HashSet<Arc<str>>,
-    text_bytes: usize,
+    /// Bytes of their data.
+    bytes: usize,
     /// Start of a suite according to its file, by plugin and file.
     pub stamps: BTreeMap<(String, String), String>,
     /// Modification time of the last file of a plugin and node, in seconds since 1970.
@@ -74,77 +71,57 @@ impl Survey {
 
     fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<(), base::xml::Error> {
         let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, content));
-        // The open test, and whether the following text is its skip reason.
-        let (mut test, mut is_skip) = (None, false);
+        // The open test, unless it is ignored, and whether the following text is its skip reason.
+        let (mut test, mut is_skip) = (None::<&mut JunitDetails>, false);
         loop {
-            match lexer.next_token()? {
-                Token::End => return Ok(()),
-                Token::Open => {}
-                Token::Text if is_skip => {
-                    let skipped = self.text(lexer.text());
-                    self.change(test, |test| test.skipped = skipped);
+            let token = lexer.next_token()?;
+            let was_skip = std::mem::replace(&mut is_skip, false);
+            let reason = match (token, lexer.name()) {
+                (Token::End, _) => return Ok(()),
+                (Token::Text, _) if was_skip => lexer.text().trim(),
+                (Token::Open, "skipped") => {
+                    let reason = lexer.attribute("message").unwrap_or_default().trim();
+                    is_skip = reason.is_empty();
+                    reason
+                }
+                (Token::Open, "failure") => {
+                    let message = lexer.attribute("message").unwrap_or_default().trim_start().len();
+                    if let Some(test) = &mut test {
+                        test.message = message;
+                    }
                     continue;
                 }
-                Token::Text => continue,
-                Token::Close => {
-                    is_skip = false;
-                    continue;
-                }
-            }
-            is_skip = false;
-            match lexer.name() {
-                "testsuite" => {
+                (Token::Open, "testsuite") => {
                     if let Some(stamp) = lexer.attribute("timestamp").filter(|stamp| !stamp.is_empty()) {
                         let place = (plugin.to_owned(), file.to_owned());
                         self.stamps.entry(place).or_insert_with(|| stamp.to_owned());
                     }
+                    continue;
                 }
-                "testcase" => {
-                    let seconds = lexer.attribute("time").and_then(|time| time.trim().parse::<f32>().ok());
-                    let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
+                (Token::Open, "testcase") => {
+                    let text = |name| lexer.attribute(name).unwrap_or_default().trim().to_owned();
+                    let details = JunitDetails {
+                        seconds: text("time").parse().unwrap_or_default(),
+                        class: text("classname"),
+                        source: text("file"),
+                        ..JunitDetails::default()
+                    };
+                    self.bytes += size_of::<JunitDetails>() + details.class.len() + details.source.len();
                     let name = lexer.attribute("name").unwrap_or_default();
-                    let class = self.text(lexer.attribute("classname").unwrap_or_default());
-                    let source = self.text(lexer.attribute("file").unwrap_or_default());
-                    let key = key(plugin, file, name);
-                    // Of several tests with one name the first counts.
-                    test = Some(key).filter(|key| self.tests.len() < TESTS && !self.tests.contains_key(key));
-                    if test.is_some() {
-                        let seconds = seconds.unwrap_or_default();
-                        self.tests
-                            .insert(key, JunitDetails { seconds, class, source, ..JunitDetails::default() });
-                    }
+                    test = match self.tests.entry(key(plugin, file, name)) {
+                        Entry::Vacant(entry) if self.bytes <= MAX_BYTES => Some(entry.insert(details)),
+                        // Of several tests with one name the first counts.
+                        _ => None,
+                    };
+                    continue;
                 }
-                "failure" => {
-                    let message = lexer.attribute("message").unwrap_or_default().trim_start().len();
-                    let message = u32::try_from(message).unwrap_or_default();
-                    self.change(test, |test| test.message = message);
-                }
-                "skipped" => {
-                    let reason = lexer.attribute("message").unwrap_or_default();
-                    is_skip = reason.is_empty();
-                    let skipped = self.text(reason);
-                    self.change(test, |test| test.skipped = skipped);
-                }
-                _ => {}
+                _ => continue,
+            };
+            self.bytes += reason.len();
+            if let Some(test) = test.as_mut().filter(|_| self.bytes <= MAX_BYTES) {
+                reason.clone_into(&mut test.skipped);
             }
         }
-    }
-
-    fn change(&mut self, test: Option<u64>, change: impl FnOnce(&mut JunitDetails)) {
-        if let Some(test) = test.and_then(|key| self.tests.get_mut(&key)) {
-            change(test);
-        }
-    }
-
-    fn text(&mut self, text: &str) -> Arc<str> {
-        let text = text.trim();
-        if let Some(known) = self.texts.get(text) {
-            return Arc::clone(known);
-        }
-        let text: Arc<str> = if self.text_bytes + text.len() > MAX_TEXT_BYTES { "" } else { text }.into();
-        self.text_bytes += text.len();
-        self.texts.insert(Arc::clone(&text));
-        text
     }
 
     /// The data of a test's file about it.
@@ -156,7 +133,6 @@ impl Survey {
 impl JunitDetails {
     /// Duration of the test in seconds.
     pub(crate) fn duration(&self) -> Option<f64> {
-        // Without the digits added by widening the number.
-        self.seconds.to_string().parse().ok().filter(|seconds| *seconds > 0.0)
+        Some(self.seconds).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
     }
 }

@@ -13,7 +13,7 @@ use std::io::Read;
 
 use serde_json::Value;
 
-use super::source::{Next, Source, objects};
+use super::source::objects;
 use super::words::majority;
 use crate::layout::{self, Delivered};
 use base::json::json;
@@ -69,21 +69,10 @@ impl Facts {
         Self { whole, ..Self::default() }
     }
 
-    /// Reads the facts of an archive, optionally of one plugin.
-    pub(crate) fn read(archive: &str, plugin: Option<&str>, whole: bool) -> anyhow::Result<Self> {
-        let mut facts = Self::new(whole);
-        Source::open(archive)?.extract(|_, name, _, content| {
-            match layout::delivered(name) {
-                Some(found) if plugin.is_none_or(|plugin| plugin == found.plugin) => {
-                    facts.see(found, content)?;
-                }
-                Some(_) => {}
-                None => facts.see_cluster(name, content),
-            }
-            Ok(Next::Skip)
-        })?;
-        facts.complete();
-        Ok(facts)
+    /// Only the table of a plugin, if one is chosen.
+    pub(crate) fn only(mut self, plugin: Option<&str>) -> Self {
+        self.tables.retain(|_, table| plugin.is_none_or(|plugin| plugin == table.kind.plugin));
+        self
     }
 
     /// Adds the nodes of the snapshot; damaged files are ignored.

@@ -73,8 +73,12 @@ impl Facts {
             for table in tables {
                 for difference in table.differences() {
                     for value in &difference.values {
-                        let (text, nodes) = (value.value.unwrap_or_default(), value.count.to_string());
-                        csv(out, &[table.kind.plugin, difference.key, text, &nodes, &value.nodes.join(" ")])?;
+                        let (text, nodes) =
+                            (value.value.as_deref().unwrap_or_default(), value.count.to_string());
+                        csv(
+                            out,
+                            &[table.kind.plugin, &*difference.key, text, &nodes, &value.nodes.join(" ")],
+                        )?;
                     }
                 }
             }
@@ -184,7 +188,7 @@ impl Table {
     }
 
     /// Other differences, those of few nodes first; only if all facts were compared.
-    pub(crate) fn differences(&self) -> Vec<Difference<'_>> {
+    pub(crate) fn differences(&self) -> Vec<Difference> {
         self.all.differences()
     }
 
@@ -223,17 +227,12 @@ impl Odd {
     }
 }
 
-impl Difference<'_> {
+impl Difference {
     /// `60 on 298 nodes; 10 on 2: n1, n2`.
     pub(crate) fn sentence(&self) -> String {
-        if let Some(range) = &self.range {
-            return format!("from {} to {} ({})", range.lowest, range.highest, range.node);
-        }
-        if self.everywhere {
-            return "different on every node".into();
-        }
         let told = self.values.iter().enumerate().map(|(at, shared)| {
-            let value = shared.value.map_or("none", |value| if value.is_empty() { "\"\"" } else { value });
+            let value =
+                shared.value.as_deref().map_or("none", |value| if value.is_empty() { "\"\"" } else { value });
             let nodes = match &shared.nodes[..] {
                 nodes if at > 0 && !nodes.is_empty() => format!(": {}", named(nodes, shared.count)),
                 _ => String::new(),

@@ -2,11 +2,13 @@
 //!
 //! Of each key only a few values with a few nodes each are held, so that memory does not grow with the nodes.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::Value;
 
+use super::super::tree::parts;
 use base::Joined as _;
 use base::visible;
 
@@ -86,168 +88,92 @@ const VOLATILE: [&str; 60] = [
 /// Prefixes of such parts.
 const PREFIXES: [&str; 2] = ["ssh_host_key_", "fibre_channel_wwn"];
 
-/// The values of all keys, and the nodes that have them.
+/// The values of each key, and the nodes that have them.
 #[derive(Default)]
 pub(super) struct ValueCounts {
-    of: BTreeMap<String, Key>,
-    /// Nodes in order of arrival.
-    nodes: Vec<String>,
+    keys: BTreeMap<String, Difference>,
+    /// Number of nodes.
+    nodes: u64,
     /// Keys that differ by nature and are not compared.
     pub volatile: BTreeSet<String>,
 }
 
-#[derive(Default)]
-struct Key {
-    count: u64,
-    values: Vec<Seen>,
-    /// Number of nodes with any other value.
-    others: u64,
-    /// Lowest and highest, with the node of the highest.
-    range: Option<(f64, f64, usize)>,
-    last: Option<usize>,
-}
-
-struct Seen {
-    text: String,
-    count: u64,
-    nodes: Vec<usize>,
-}
-
 /// A key that differs between nodes.
-#[derive(Serialize)]
-pub(crate) struct Difference<'k> {
-    /// The key.
-    pub key: &'k str,
-    /// Its values, the most frequent first; null for nodes without one.
-    pub values: Vec<Shared<'k>>,
+#[derive(Clone, Default, Serialize)]
+pub(crate) struct Difference {
+    pub key: String,
+    /// The most frequent first.
+    pub values: Vec<Shared>,
     /// Number of nodes with further values.
     pub others: u64,
-    /// Whether no two nodes agree.
-    pub everywhere: bool,
-    /// The range of numbers, if there are many.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub range: Option<Range<'k>>,
 }
 
 /// A value that several nodes share.
-#[derive(Serialize)]
-pub(crate) struct Shared<'k> {
-    /// The value.
-    pub value: Option<&'k str>,
+#[derive(Clone, Serialize)]
+pub(crate) struct Shared {
+    /// `None` for nodes without the key.
+    pub value: Option<String>,
     /// Number of nodes.
     pub count: u64,
     /// Some of the nodes.
-    pub nodes: Vec<&'k str>,
-}
-
-/// A range of numbers.
-#[derive(Serialize)]
-pub(crate) struct Range<'k> {
-    /// The lowest.
-    pub lowest: f64,
-    /// The highest.
-    pub highest: f64,
-    /// The node with the highest.
-    pub node: &'k str,
+    pub nodes: Vec<String>,
 }
 
 impl ValueCounts {
     /// Adds the facts of a node.
     pub(super) fn add(&mut self, node: &str, facts: &Value) {
-        self.nodes.push(node.to_owned());
-        self.walk(&mut String::new(), facts);
-    }
-
-    fn walk(&mut self, path: &mut String, value: &Value) {
-        match value {
-            Value::Object(map) => map.iter().for_each(|(key, value)| self.step(path, key, value)),
-            Value::Array(list) if list.iter().any(Value::is_object) => {
-                for (at, value) in list.iter().enumerate() {
-                    let named =
-                        ["mount", "name", "server", "device"].iter().find_map(|key| value.get(key)?.as_str());
-                    self.step(path, named.unwrap_or(&at.to_string()), value);
+        self.nodes += 1;
+        let mut leaves = BTreeMap::new();
+        self.walk("", facts, &mut leaves);
+        for (key, text) in leaves {
+            if self.keys.len() >= KEYS && !self.keys.contains_key(&key) {
+                continue;
+            }
+            let Difference { values, others, .. } = self.keys.entry(key).or_default();
+            let has_room = values.len() < VALUES;
+            match values.iter_mut().find(|shared| shared.value.as_ref() == Some(&text)) {
+                Some(shared) => {
+                    shared.count += 1;
+                    shared.nodes.extend((shared.nodes.len() < NAMED).then(|| node.to_owned()));
                 }
-            }
-            value => self.note(path, value),
-        }
-    }
-
-    fn step(&mut self, path: &mut String, part: &str, value: &Value) {
-        let before = path.len();
-        let random = random(part);
-        path.push_str(if before > 0 { "." } else { "" });
-        path.push_str(&part[..random.unwrap_or(part.len())]);
-        path.push_str(if random.is_some() { "*" } else { "" });
-        if random.is_none() && !is_volatile(part) {
-            self.walk(path, value);
-        } else if self.volatile.len() < KEYS {
-            self.volatile.insert(path.clone());
-        }
-        path.truncate(before);
-    }
-
-    fn note(&mut self, path: &str, value: &Value) {
-        let node = self.nodes.len() - 1;
-        if self.of.len() >= KEYS && !self.of.contains_key(path) {
-            return;
-        }
-        let key = self.of.entry(path.to_owned()).or_default();
-        // Of equal keys the first counts.
-        if key.last.replace(node) == Some(node) {
-            return;
-        }
-        key.count += 1;
-        if let Some(number) = value.as_f64() {
-            let (low, high, of) = key.range.get_or_insert((number, number, node));
-            *low = low.min(number);
-            if number > *high {
-                (*high, *of) = (number, node);
-            }
-        }
-        let text = visible::cut(&text(value), SHOWN).into_owned();
-        let room = key.values.len() < VALUES;
-        match key.values.iter_mut().find(|seen| seen.text == text) {
-            Some(seen) => {
-                seen.count += 1;
-                if seen.nodes.len() < NAMED {
-                    seen.nodes.push(node);
+                None if has_room => {
+                    values.push(Shared { value: Some(text), count: 1, nodes: vec![node.to_owned()] });
                 }
+                None => *others += 1,
             }
-            None if room => key.values.push(Seen { text, count: 1, nodes: vec![node] }),
-            None => key.others += 1,
+        }
+    }
+
+    /// Collects the comparable leaves below a path.
+    fn walk(&mut self, path: &str, value: &Value, leaves: &mut BTreeMap<String, String>) {
+        let is_list = value.as_array().is_some_and(|list| !list.iter().any(Value::is_object));
+        let Some(parts) = parts(value).filter(|_| !is_list) else {
+            leaves.insert(path.trim_start_matches('.').into(), visible::cut(&text(value), SHOWN).into());
+            return;
+        };
+        for (step, part) in parts {
+            let random = random(&step);
+            let path = format!("{path}{}", random.map_or(step.clone(), |at| format!("{}*", &step[..at])));
+            if random.is_none() && !is_volatile(step.trim_matches(['.', '[', ']', '"'])) {
+                self.walk(&path, part, leaves);
+            } else if self.volatile.len() < KEYS {
+                self.volatile.insert(path.trim_start_matches('.').to_owned());
+            }
         }
     }
 
     /// The differences, those with few odd nodes first.
-    pub(super) fn differences(&self) -> Vec<Difference<'_>> {
-        let all = self.nodes.len() as u64;
-        let mut found = Vec::new();
-        for (name, key) in &self.of {
-            let absent = all - key.count;
-            if absent == 0 && key.values.len() < 2 {
-                continue;
-            }
-            let shared = key.values.iter().map(|seen| Shared {
-                value: Some(seen.text.as_str()),
-                count: seen.count,
-                nodes: seen.nodes.iter().map(|node| self.nodes[*node].as_str()).collect(),
-            });
-            let none = (absent > 0).then(|| Shared { value: None, count: absent, nodes: Vec::new() });
-            let mut values: Vec<_> = shared.chain(none).collect();
-            values.sort_by_key(|value| std::cmp::Reverse(value.count));
-            let everywhere = all > 2 && values.iter().all(|value| value.count == 1);
-            let many = key.others > 0 || everywhere;
-            let range = key.range.filter(|_| many).map(|(lowest, highest, node)| Range {
-                lowest,
-                highest,
-                node: &self.nodes[node],
-            });
-            found.push(Difference { key: name, values, others: key.others, everywhere, range });
-        }
-        found.sort_by_key(|difference| {
-            let most = difference.values.first().map_or(0, |value| value.count);
-            if most * 2 > all { (0, all - most) } else { (1, difference.values.len() as u64) }
+    pub(super) fn differences(&self) -> Vec<Difference> {
+        let all = self.keys.iter().map(|(key, counted)| {
+            let mut found = Difference { key: key.clone(), ..counted.clone() };
+            let count =
+                self.nodes - counted.others - counted.values.iter().map(|shared| shared.count).sum::<u64>();
+            found.values.extend((count > 0).then(|| Shared { value: None, count, nodes: Vec::new() }));
+            found.values.sort_by_key(|shared| Reverse(shared.count));
+            found
         });
+        let mut found: Vec<_> = all.filter(|found| found.values.len() > 1).collect();
+        found.sort_by_key(|found| Reverse(found.values[0].count));
         found
     }
 }
@@ -299,8 +225,8 @@ mod tests {
         assert_eq!(
             volatile,
             [
-                "ansible_mounts./.size_available",
-                "ansible_mounts./data.size_available",
+                "ansible_mounts[/].size_available",
+                "ansible_mounts[/data].size_available",
                 "ansible_ssh_host_key_rsa_public",
                 "ansible_uptime_seconds",
                 "ansible_veth*",
@@ -308,13 +234,13 @@ mod tests {
         );
         let differences = keys.differences();
         let told: Vec<_> =
-            differences.iter().map(|difference| (difference.key, difference.values.len())).collect();
-        assert_eq!(told, [("sonobuoy_sysctl.vm.swappiness", 2), ("list", 3)]);
+            differences.iter().map(|difference| (&*difference.key, difference.values.len())).collect();
+        assert_eq!(told, [("sonobuoy_sysctl[\"vm.swappiness\"]", 2), ("list", 3)]);
         assert_eq!(differences[0].values[1].nodes, ["n3"]);
     }
 
     #[test]
-    fn many_values_are_bounded_and_numbers_have_a_range() {
+    fn many_values_are_bounded() {
         let mut keys = ValueCounts::default();
         let only = |node: i32| if node == 7 { json!(true) } else { json!({}) };
         for node in 0..100 {
@@ -322,10 +248,8 @@ mod tests {
         }
         let differences = keys.differences();
         assert_eq!(differences[0].key, "only");
-        assert_eq!((differences[0].values[0].value, differences[0].values[0].count), (None, 99));
+        assert_eq!((differences[0].values[0].value.as_deref(), differences[0].values[0].count), (None, 99));
         let errors = &differences[1];
         assert_eq!((errors.values.len(), errors.others), (VALUES, 92));
-        let range = errors.range.as_ref().unwrap();
-        assert_eq!((range.lowest, range.highest, range.node), (0.0, 99.0, "n99"));
     }
 }

@@ -1,4 +1,4 @@
-//! The pass over all tests: failures by cause, durations, and the list of each plugin's tests. Holds a bounded number of
+//! The pass over all tests: failures by cause, the slowest, and the list of each plugin's tests. Holds a bounded number of
 //! all three.
 
 use std::collections::HashMap;
@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::super::case::Case;
-use super::super::logs::Logs;
 use super::super::run::{Plugin, Report, column};
 use super::super::template::{anchor, digest, escape, fill, letters};
 use super::super::times::{keep_slowest, spoken};
@@ -19,31 +18,16 @@ use base::json::json;
 const DETAIL: usize = 12 << 10;
 const DETAILS: usize = 500 << 10;
 const OTHER_DETAILS: usize = 150 << 10;
-/// Maximum failures with details, maximum per cause, and those of a cause that start unfolded.
+/// Maximum failures with details, and maximum per cause.
 const FAILURES: usize = 2_000;
 const OF_ONE_CAUSE: usize = 100;
-const UNFOLDED: usize = 5;
 /// Number of slowest tests to show.
 const SLOWEST: usize = 10;
-/// Maximum number of logs linked from a failure.
-const LINKS: usize = 2;
 /// Maximum tests to list per plugin, and overall; browsers on phones fail at about five times as many.
 const ROWS: u64 = 8_000;
 const ALL_ROWS: u64 = 10_000;
 /// From this number on, passed tests without further data do not unfold: foldable rows are the most expensive.
 const MANY_ROWS: u64 = 1_000;
-
-/// The bounds of the histogram in seconds, with labels.
-pub(super) const BOUNDS: [(f64, &str); 8] = [
-    (0.1, "under 0.1 s"),
-    (1.0, "0.1 to 1 s"),
-    (5.0, "1 to 5 s"),
-    (15.0, "5 to 15 s"),
-    (60.0, "15 to 60 s"),
-    (300.0, "1 to 5 min"),
-    (1800.0, "5 to 30 min"),
-    (f64::INFINITY, "over 30 min"),
-];
 
 /// The failures of one kind, by cause.
 #[derive(Default)]
@@ -68,7 +52,6 @@ pub(super) struct Digest {
     groups: [Group; 2],
     /// The slowest tests with their durations in seconds.
     pub slowest: Vec<(f64, Value)>,
-    pub histogram: [u64; BOUNDS.len()],
     /// By plugin, in the given order.
     lists: Vec<List>,
 }
@@ -87,11 +70,7 @@ impl Anchors {
 
 impl Digest {
     /// Reads every test of these plugins once.
-    pub(super) fn read(
-        report: &Report<'_>,
-        plugins: &[&Plugin<'_>],
-        logs: &Logs<'_>,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn read(report: &Report<'_>, plugins: &[&Plugin<'_>]) -> anyhow::Result<Self> {
         let mut digest = Self::default();
         let mut causes = [(); 2].map(|()| Causes::new(report.node_names()));
         let mut anchors = Anchors::default();
@@ -122,7 +101,7 @@ impl Digest {
                     } else if is_card {
                         first.insert(test, of_cause.len());
                         cards += 1;
-                        of_cause.push(card(logs, case, id.as_deref(), plugins.len() > 1, &mut room));
+                        of_cause.push(card(case, id.as_deref(), plugins.len() > 1, &mut room));
                     }
                 }
                 keep_slowest(
@@ -131,10 +110,6 @@ impl Digest {
                     case.duration,
                     || json!({"id": id, "name": case.name, "plugin": case.plugin, "node": case.node}),
                 );
-                if let Some(seconds) = case.duration {
-                    let at = BOUNDS.iter().position(|(bound, _)| seconds < *bound);
-                    digest.histogram[at.unwrap_or(BOUNDS.len() - 1)] += 1;
-                }
                 if is_listed || is_chip {
                     let details = if is_card { Vec::new() } else { details(case, &mut room_of_rows) };
                     list.add(case, id, is_card, details, plugin.total > MANY_ROWS)?;
@@ -162,7 +137,6 @@ impl Digest {
                 let cards = group.cards.get(&cause.place).map_or(&[][..], Vec::as_slice);
                 let chips = cards.iter().filter_map(|card| card["nodes"].as_array()).map(Vec::len);
                 let listed = chips.sum::<usize>() + cards.len();
-                let (first, rest) = cards.split_at(cards.len().min(UNFOLDED));
                 // A link from a plugin is untrusted: shown, not followed.
                 let is_web = |link: &&String| link.starts_with("https://") || link.starts_with("http://");
                 json!({
@@ -172,7 +146,7 @@ impl Digest {
                     "open": group.causes.len() <= 3 || at == 0,
                     "count": cause.count, "extent": cause.extent(), "plugins": cause.plugins,
                     "remedy": cause.remedy, "link": cause.link.as_ref().filter(is_web),
-                    "parts": [{"cards": first, "folded": 0}, {"cards": rest, "folded": rest.len()}],
+                    "cards": cards,
                     "more": cause.count.saturating_sub(listed as u64),
                 })
             });
@@ -224,7 +198,7 @@ impl List {
 }
 
 /// One failure with all its data; `many` tells whether there are several plugins.
-fn card(logs: &Logs<'_>, case: &Case<'_>, id: Option<&str>, many: bool, room: &mut usize) -> Value {
+fn card(case: &Case<'_>, id: Option<&str>, many: bool, room: &mut usize) -> Value {
     let class = column(case.status);
     let small = [
         many.then(|| case.plugin.to_owned()),
@@ -232,14 +206,10 @@ fn card(logs: &Logs<'_>, case: &Case<'_>, id: Option<&str>, many: bool, room: &m
         case.duration.map(spoken),
         Some(case.status.to_owned()).filter(|status| status != class),
     ];
-    let links = logs.of_pod(case.plugin, case.node).take(LINKS).map(|log| {
-        let file = log.name.rsplit('/').next().unwrap_or_default();
-        json!({"log": log.name, "container": file.strip_suffix(".txt").unwrap_or(file)})
-    });
     json!({
         "class": class, "id": id, "node": case.node, "name": case.name, "small": small.into_iter().flatten().joined(" · "),
         "above": case.group().joined(" › "), "nodes": [], "details": details(case, room),
-        "links": links.collect::<Vec<_>>(), "file": case.file,
+        "file": case.file,
     })
 }
 

@@ -2,28 +2,33 @@
 //! dark and light, and without its script, which only searches, copies links and unfolds. All text from the archive
 //! is escaped.
 //!
-//! `page.html` is the page, and `row.html` a row of its tests, filled with values: those of one run from this file,
-//! `nodes`, `facts`, `charts` and `cards`' pass over all tests, or those of two runs from `compare`.
+//! `page.html` is the page, and `row.html` a row of its tests, filled with values: those of one run from this file and
+//! `cards`' pass over all tests, or those of several runs from `compare`.
 
 mod cards;
-mod charts;
 mod compare;
-mod facts;
-mod nodes;
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::time::SystemTime;
 
 use anyhow::Result;
 use serde_json::Value;
 
+use super::facts::{Table, title_case};
 use super::logs::Logs;
 use super::many::Many;
-use super::run::{Counts, Plugin, Report, Verdict, column};
+use super::run::{Counts, Node, Plugin, Report, Verdict, column};
 use super::template::{anchor, escape, fill};
-use crate::item::{FLAKY, OTHER};
+use super::terminal::{Look, Terminal};
+use super::times::Span;
+use super::words::{count, number};
+use crate::item::{FLAKY, OTHER, PASSED, SKIPPED};
 use crate::names;
 use crate::remedies::Why;
+use base::Joined as _;
 use base::json::json;
+use base::visible;
 use cards::Digest;
 pub(crate) use compare::{write_diff, write_many};
 
@@ -31,12 +36,31 @@ pub(crate) use compare::{write_diff, write_many};
 const STATUSES: usize = 200;
 /// Maximum logs in the list of suspicious ones.
 const MAX_LOGS: usize = 50;
+/// Maximum number of nodes in a table; beyond it they are a picture.
+const MAX_TABLE_NODES: usize = 60;
+/// Size of the picture's squares, and squares per row, for few and for many nodes.
+const SIDE: usize = 9;
+const ACROSS: [usize; 2] = [50, 100];
+/// Maximum number of nodes of a plugin with a separate bar.
+const NODES: usize = 12;
+/// Maximum letters of a name next to its bar.
+const SHORT: usize = 24;
+const HEIGHT: usize = 18;
+const LEFT: f64 = 200.0;
+const WIDTH: f64 = 1000.0;
+/// Maximum number of nodes in a table; beyond it only odd nodes are in the table, and the others are text, which
+/// browsers render at once.
+const MAX_FACT_ROWS: usize = 400;
+/// Maximum odd nodes in a table.
+const ODD: usize = 200;
+/// Maximum number of rows that start unfolded.
+const MAX_OPEN_ROWS: usize = 12;
 
 /// Writes the page; `earlier` are the runs of its trend, this one included.
 pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
     let logs = Logs::read(report)?;
     let plugins = report.by_severity();
-    let digest = Digest::read(report, &plugins, &logs)?;
+    let digest = Digest::read(report, &plugins)?;
     let sections = plugins.iter().enumerate().map(|(at, plugin)| section(plugin, digest.list(at)));
     let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
     frame(
@@ -48,9 +72,9 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
             "resumes": report.resumes,
             "shares": report.counts.shares().map(share).collect::<Vec<_>>(),
             "why": report.why.iter().flat_map(Why::sentences).collect::<Vec<_>>(),
-            "groups": digest.groups(), "nodes": nodes::matrix(&plugins), "plugins": sections.collect::<Vec<_>>(),
-            "facts": report.opened.facts.tables.values().map(facts::section).collect::<Vec<_>>(),
-            "time": charts::section(report, &digest), "health": health(report, &logs), "leftOut": report.left_out,
+            "groups": digest.groups(), "nodes": node_matrix(&plugins), "plugins": sections.collect::<Vec<_>>(),
+            "facts": report.opened.facts.tables.values().map(facts).collect::<Vec<_>>(),
+            "time": time(report, &digest), "health": health(report, &logs), "leftOut": report.left_out,
             "trend": earlier.map(Many::trend),
             "logs": (!logs.shown.is_empty() || !logs.others.is_empty()).then_some(&logs),
         }),
@@ -77,7 +101,7 @@ fn section(plugin: &Plugin<'_>, (blocks, rows): (Vec<Value>, u64)) -> Value {
         "id": of_plugin(plugin), "name": plugin.name, "class": plugin_class(plugin), "status": plugin.status,
         "duration": plugin.duration, "error": plugin.error, "failed": plugin.counts.of("failed"),
         "shares": known.chain(custom).collect::<Vec<_>>(),
-        "said": nodes::said(plugin), "odd": nodes::odd(plugin), "total": plugin.total, "several": plugin.total != 1,
+        "said": said(plugin), "odd": odd(plugin), "total": plugin.total, "several": plugin.total != 1,
         "blocks": blocks, "unlisted": plugin.total - rows,
     })
 }
@@ -112,4 +136,199 @@ fn health(report: &Report<'_>, logs: &Logs<'_>) -> Option<Value> {
         "parts": parts.map(|(name, part)| json!({"name": name, "part": part.summary()})),
         "kinds": kinds.collect::<Vec<_>>(),
     }))
+}
+
+fn node_class(node: &Node) -> &'static str {
+    colour(node.verdict(), &node.counts)
+}
+
+/// Nodes against plugins, if any plugin ran on nodes: a table for few, a picture for many.
+fn node_matrix(plugins: &[&Plugin<'_>]) -> Option<Value> {
+    let plugins: Vec<_> = plugins.iter().filter(|plugin| !plugin.nodes.is_empty()).collect();
+    // The nodes with their result per plugin; the index in the list is the index in the picture.
+    let mut matrix = BTreeMap::<&str, Vec<Option<&Node>>>::new();
+    for (at, plugin) in plugins.iter().enumerate() {
+        for node in &plugin.nodes {
+            matrix.entry(&node.name).or_insert_with(|| vec![None; plugins.len()])[at] = Some(node);
+        }
+    }
+    let title = count(matrix.len(), "node");
+    if matrix.len() > MAX_TABLE_NODES {
+        let pictures = plugins.iter().enumerate().map(|(at, plugin)| {
+            let squares = matrix.values().map(|cells| cells[at].map_or("none", node_class));
+            picture(plugin, &squares.collect::<Vec<_>>())
+        });
+        // The names of the squares, for the script.
+        let names = matrix.keys().copied().joined("\n");
+        return Some(json!({"title": title, "pictures": pictures.collect::<Vec<_>>(), "names": names}));
+    }
+    let columns = plugins.iter().map(|plugin| json!({"id": of_plugin(plugin), "name": plugin.name}));
+    let rows = matrix.iter().map(|(name, cells)| {
+        let cells =
+            cells.iter().map(|node| json!({"class": node.map(node_class), "text": node.map(summary)}));
+        json!({"id": anchor("node", &[name]), "name": name, "cells": cells.collect::<Vec<_>>()})
+    });
+    let table = json!({"columns": columns.collect::<Vec<_>>(), "rows": rows.collect::<Vec<_>>()});
+    (!matrix.is_empty()).then(|| json!({"title": title, "matrix": table}))
+}
+
+/// The outcome of a node in brief.
+fn summary(node: &Node) -> String {
+    let worth = node.counts.0.iter().filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()));
+    let worth = worth.map(|(status, count)| format!("{} {status}", number(*count))).joined(", ");
+    if worth.is_empty() { node.status.clone() } else { worth }
+}
+
+/// One square per node, at the same position for every plugin, and one path per colour.
+fn picture(plugin: &Plugin<'_>, squares: &[&'static str]) -> Value {
+    let across = (squares.len() / 6).clamp(ACROSS[0], ACROSS[1]).min(squares.len());
+    let mut paths = BTreeMap::<&str, (String, u64)>::new();
+    for (place, class) in squares.iter().enumerate() {
+        let (x, y, side) = (place % across * SIDE, place / across * SIDE, SIDE - 1);
+        let (path, count) = paths.entry(class).or_default();
+        path.push_str(&format!("M{x} {y}h{side}v{side}h-{side}z"));
+        *count += 1;
+    }
+    let told = paths.iter().map(|(class, (_, count))| {
+        format!("{} {}", number(*count), if *class == "none" { "did not run" } else { class })
+    });
+    json!({
+        "class": plugin_class(plugin), "id": of_plugin(plugin), "name": plugin.name, "across": across,
+        "told": told.joined(", "), "width": across * SIDE, "height": squares.len().div_ceil(across) * SIDE,
+        "paths": paths.iter().map(|(class, (path, _))| json!({"class": class, "d": path})).collect::<Vec<_>>(),
+    })
+}
+
+/// The nodes that failed, are unknown, or passed with results unlike most.
+fn groups<'p>(plugin: &'p Plugin<'_>) -> [Vec<&'p Node>; 3] {
+    [Verdict::Failed, Verdict::Unknown, Verdict::Passed].map(|verdict| {
+        let odd = |node: &Node| verdict != Verdict::Passed || plugin.odd_nodes.contains(&node.name);
+        plugin.nodes.iter().filter(|node| node.verdict() == verdict && odd(node)).collect()
+    })
+}
+
+/// Sentences about the nodes of a plugin, each with the nodes it is about.
+fn said(plugin: &Plugin<'_>) -> Vec<Value> {
+    let all = count(plugin.nodes.len(), "node");
+    let words = ["failed", "unknown", "passed, with other results than most"];
+    let told = groups(plugin).into_iter().zip(words).filter(|(nodes, _)| !nodes.is_empty());
+    let told = told.map(|(nodes, word)| {
+        let verb = match (word, nodes.len()) {
+            ("unknown", 1) => "is ",
+            ("unknown", _) => "are ",
+            _ => "",
+        };
+        let names: Vec<_> = nodes.iter().map(|node| &node.name).collect();
+        json!({"text": format!("{} of {all} {verb}{word}", number(nodes.len())), "names": names})
+    });
+    told.collect()
+}
+
+/// The odd nodes of a plugin, from bad to good.
+fn odd(plugin: &Plugin<'_>) -> Vec<Value> {
+    let listed = groups(plugin).into_iter().flatten().filter(|_| plugin.nodes.len() > 1);
+    let reports = listed.map(|node| {
+        let shares = node.counts.0.iter().map(|(status, count)| format!("{} {status}", number(*count)));
+        json!({"name": node.name, "class": node_class(node), "status": node.status, "results": shares.joined(", ")})
+    });
+    reports.collect()
+}
+
+/// Durations, if any is known: a timeline of plugins and nodes, and the slowest tests.
+fn time(report: &Report<'_>, digest: &Digest) -> Option<Value> {
+    let bars: Vec<_> = report.plugins.iter().flat_map(bars).collect();
+    let longest = digest.slowest.first().map_or(1.0, |(seconds, _)| seconds.max(1e-9));
+    let slowest = digest.slowest.iter().map(|(seconds, test)| {
+        json!({"seconds": seconds, "test": test, "share": (100.0 * seconds / longest).round()})
+    });
+    let slowest: Vec<_> = slowest.collect();
+    (!bars.is_empty() || !slowest.is_empty())
+        .then(|| json!({"timeline": timeline(report, &bars), "slowest": slowest}))
+}
+
+struct Bar<'o> {
+    name: &'o str,
+    label: String,
+    class: &'static str,
+    span: Span,
+}
+
+/// The bar of a plugin, and those of its nodes.
+fn bars<'p>(plugin: &'p Plugin<'_>) -> Vec<Bar<'p>> {
+    let Some(span) = plugin.duration else { return Vec::new() };
+    let label = visible::cut(plugin.name, SHORT).into_owned();
+    let mut bars = vec![Bar { name: plugin.name, label, class: plugin_class(plugin), span }];
+    if (2..=NODES).contains(&plugin.nodes.len()) {
+        bars.extend(plugin.nodes.iter().filter_map(|node| {
+            let mut arrivals = plugin.arrivals.iter().filter(|arrival| arrival.node == node.name);
+            let class = if arrivals.all(|arrival| arrival.failed.is_empty()) { "node" } else { "failed" };
+            let label = format!("\u{a0}\u{a0}{}", visible::cut(&node.name, SHORT));
+            Some(Bar { name: &node.name, label, class, span: node.duration? })
+        }));
+    }
+    bars
+}
+
+fn timeline(report: &Report<'_>, bars: &[Bar<'_>]) -> Option<Value> {
+    let run = report.duration.filter(|_| !bars.is_empty());
+    let whole = Span::around(bars.iter().map(|bar| bar.span).chain(run))?;
+    let all = whole.seconds();
+    let x = |time: SystemTime| LEFT + (WIDTH - LEFT) * Span { from: whole.from, to: time }.seconds() / all;
+    let ticks = [0.0, 0.25, 0.5, 0.75]
+        .map(|share: f64| json!({"at": LEFT + (WIDTH - LEFT) * share, "seconds": all * share}));
+    let placed = bars.iter().enumerate().map(|(at, bar)| {
+        let (from, to) = (x(bar.span.from), x(bar.span.to));
+        json!({
+            "y": ((at + 1) * HEIGHT) as f64, "label": bar.label, "class": bar.class, "from": tenth(from),
+            "length": tenth((to - from).max(2.0)), "name": bar.name, "duration": bar.span,
+        })
+    });
+    let height = ((bars.len() + 1) * HEIGHT + 6) as f64;
+    (all > 0.0).then(|| {
+        let bars: Vec<_> = placed.collect();
+        json!({"width": WIDTH, "height": height, "whole": all, "ticks": ticks, "bars": bars})
+    })
+}
+
+/// A number with one digit after the point.
+fn tenth(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+/// Facts of nodes: rare values in sentences, then a row per node, then all differing facts.
+fn facts(table: &Table) -> Value {
+    let nodes = count(table.rows.len(), "node");
+    let (several, is_large) = (table.rows.len() > 1, table.rows.len() > MAX_FACT_ROWS);
+    let odd = table.odd.iter().map(|odd| json!({"what": odd.what(table), "nodes": odd.nodes}));
+    let text = is_large.then(|| {
+        let mut out = Vec::new();
+        // Writing to memory does not fail.
+        let _ = table.write(&mut Terminal { look: Look::default(), out: &mut out });
+        String::from_utf8_lossy(&out).into_owned()
+    });
+    let differences = table.differences().into_iter().filter(|_| several);
+    let differences = differences.map(|one| json!({"key": one.key, "values": one.sentence()}));
+    json!({
+        "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "plugin": table.kind.plugin,
+        "unremarkable": table.odd.is_empty() && several, "odd": odd.collect::<Vec<_>>(),
+        "spread": table.spread().joined(" · "), "table": fact_rows(table, is_large, &nodes), "text": text,
+        "differences": differences.collect::<Vec<_>>(), "volatile": table.volatile(), "nodes": nodes,
+    })
+}
+
+fn fact_rows(table: &Table, is_large: bool, nodes: &str) -> Option<Value> {
+    let rows = table.rows.iter().filter(|(_, row)| !is_large || row.iter().any(|cell| cell.odd));
+    let rows = rows.map(|(node, row)| json!({"node": node, "cells": row}));
+    let mut rows: Vec<_> = rows.collect();
+    let summary = match rows.len() {
+        _ if !is_large => format!("All {nodes}"),
+        0 => return None,
+        odd if odd > ODD => format!("{ODD} of {} nodes that stand out", number(odd)),
+        odd => format!("{} that stand out", count(odd, "node")),
+    };
+    rows.truncate(if is_large { ODD } else { usize::MAX });
+    let titles: Vec<_> = table.kind.columns.iter().map(|column| title_case(column.title)).collect();
+    Some(
+        json!({"summary": summary, "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": titles, "rows": rows}),
+    )
 }
