@@ -75,7 +75,11 @@ pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
 /// On one line, escaping the characters that Go escapes: some programs compare the text.
 pub fn line<T: Serialize + ?Sized>(from: &T) -> String {
     // This cannot fail: all keys are text.
-    let mut text = serde_json::to_string(from).unwrap_or_default();
+    escaped(serde_json::to_string(from).unwrap_or_default())
+}
+
+/// Escapes the characters that Go escapes in JSON.
+pub fn escaped(mut text: String) -> String {
     for (sign, escape) in [
         ('<', "\\u003c"),
         ('>', "\\u003e"),

@@ -76,12 +76,10 @@ impl Log {
 
 /// A line without terminal colours.
 fn plain(line: &str) -> String {
-    let mut parts = line.split("\x1b[");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |mut text, part| {
-        text.push_str(part.split_once('m').map_or(part, |(_, rest)| rest));
-        text
-    })
+    line.split("\x1b[")
+        .enumerate()
+        .map(|(at, part)| part.split_once('m').filter(|_| at > 0).map_or(part, |(_, rest)| rest))
+        .collect()
 }
 
 #[cfg(test)]

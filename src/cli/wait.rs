@@ -26,9 +26,7 @@ use base::sys;
 
 /// The timeout of a bare `--wait` in minutes: a day.
 pub(crate) const DAY: i64 = 1_440;
-/// Silence after which a terminal shows a heartbeat, as the original does at each poll.
-const POLL_INTERVAL: Duration = Duration::from_secs(20);
-/// Silence after which a log file gets a heartbeat.
+/// Silence after which a heartbeat is printed.
 const NEWS_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Runs the command.
@@ -214,13 +212,8 @@ impl<'a> Follower<'a> {
         if self.stuck.is_some_and(|until| Instant::now() >= until) {
             bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
         }
-        let is_terminal = std::io::stdout().is_terminal();
-        let interval = if is_terminal { POLL_INTERVAL } else { NEWS_INTERVAL };
-        if self.wait.prints && self.board.is_none() && self.news.elapsed() >= interval {
+        if self.wait.prints && self.board.is_none() && self.news.elapsed() >= NEWS_INTERVAL {
             self.news = Instant::now();
-            if is_terminal {
-                return output::print("...\n");
-            }
             let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
             output::line(format!("{} ... {} after {since}", time(), self.latest.summary()))?;
         }

@@ -2,7 +2,7 @@
 //!
 //! Ensures the cleanup on every path, errors and stops included. Starts a thread that ends a watch.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -11,10 +11,6 @@ use crate::names::{DOCTOR, LABEL_ALL, LABEL_PART, SONOBUOY};
 use base::json::json;
 use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::stop::Stop;
-
-/// Time for trial objects to disappear; Kubernetes empties a namespace 5 seconds after its deletion.
-const GONE_TIMEOUT: Duration = Duration::from_secs(10);
-const GONE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Time limit of a request during cleanup.
 const CLEARING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -127,17 +123,6 @@ impl TrialNamespace {
     pub(super) fn stand_in<'a>(&'a self, account: &'a str) -> Option<StandIn<'a>> {
         self.own.then_some(StandIn { namespace: &self.namespace, account })
     }
-
-    fn is_gone(&self) -> bool {
-        if self.own {
-            let found = self.client.get(&Resource::NAMESPACES, "", &self.namespace);
-            return found.is_err_and(|error| error.is_not_found());
-        }
-        // Without permission to list, there is nothing to wait for.
-        self.client
-            .list(&Resource::PODS, &self.namespace, &self.selector())
-            .map_or(true, |pods| pods.is_empty())
-    }
 }
 
 impl Drop for TrialNamespace {
@@ -162,11 +147,6 @@ impl Drop for TrialNamespace {
             if let Some(error) = outcome.err().filter(|error| !error.is_not_found()) {
                 log::error!("{what} cannot be removed, remove it by hand: {error}");
             }
-        }
-        // A run that follows must not meet objects that are being deleted.
-        let end = Instant::now() + GONE_TIMEOUT;
-        while !self.is_gone() && Instant::now() < end {
-            self.client.stop().wait(GONE_INTERVAL);
         }
     }
 }

@@ -4,7 +4,6 @@
 //! tree has a custom status. So the text goes to a temporary file with *holes*, which are filled when it is copied to
 //! the final file. A hole costs some bytes of memory, an item none.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -13,22 +12,20 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::read::Step;
-use crate::item::{FAILED, Item, PASSED, SKIPPED, TIMEOUT, Tally, UNKNOWN};
+use crate::item::{Item, SKIPPED, Tally, UNKNOWN};
 use base::at::At as _;
 use base::temp::NewFile;
-use base::visible::head;
 use base::yaml;
 
-/// Longer texts are written escaped on one line, piece by piece, instead of as a readable block.
+/// Longer texts are written escaped on one line instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;
 /// Maximum depth of items.
 pub(crate) const DEPTH: usize = 100;
 /// Maximum memory of holes and their texts; a group has up to two.
 const MAX_HELD_BYTES: usize = 64 << 20;
-const WORDS: [&str; 5] = [PASSED, FAILED, SKIPPED, UNKNOWN, TIMEOUT];
 
 /// An offset in the text, and what is inserted there: in a tree without custom statuses, and in one with them.
-type Hole = (u64, [Cow<'static, str>; 2]);
+type Hole = (u64, [String; 2]);
 
 /// A tree being written, depth first.
 pub(crate) struct Tree {
@@ -72,7 +69,7 @@ impl Tree {
         match step {
             Step::Enter(item) => self.enter(&item, &item.status),
             Step::Leave => {
-                self.leave(None);
+                self.leave(None, false);
                 Ok(())
             }
             Step::Item(item) => self.item(&item),
@@ -118,22 +115,13 @@ impl Tree {
         Ok(())
     }
 
-    /// Closes the open group; `error` says why it is incomplete. Returns what was counted below it, and its status in a
-    /// tree without custom statuses and in one with them.
-    pub(crate) fn leave(&mut self, error: Option<&str>) -> (Tally, [String; 2]) {
-        self.close(error, false)
-    }
-
-    /// Closes the open group, which counts as skipped if all items in it do.
-    pub(crate) fn leave_skipped(&mut self) -> (Tally, [String; 2]) {
-        self.close(None, true)
-    }
-
-    fn close(&mut self, error: Option<&str>, skipped: bool) -> (Tally, [String; 2]) {
+    /// Closes the open group; `error` says why it is incomplete, `may_skip` that it counts as skipped if all items in it do.
+    /// Returns what was counted below it, and its status in a tree without custom statuses and in one with them.
+    pub(crate) fn leave(&mut self, error: Option<&str>, may_skip: bool) -> (Tally, [String; 2]) {
         let Some(group) = self.open.pop() else { return Default::default() };
         let indent = self.open.len() * 2 + 2;
         if let (Some(hole), Some(error)) = (group.late_hole, error) {
-            let text = Cow::from(format!("{:indent$}error: {}\n", "", yaml::key_text(error)));
+            let text = format!("{:indent$}error: {}\n", "", yaml::key_text(error));
             self.fill(hole, [text.clone(), text]);
         }
         let is_empty = group.tally.children() == 0;
@@ -141,17 +129,13 @@ impl Tree {
             let status = match (is_empty, error) {
                 (true, Some(_)) => String::new(),
                 (true, None) => group.own_status.clone(),
-                (false, _) if skipped && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
+                (false, _) if may_skip && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
                 (false, _) => group.tally.status(custom),
             };
             // Statuses that sum to nothing are unknown.
             if status.is_empty() && (is_empty || !self.open.is_empty()) { UNKNOWN.into() } else { status }
         });
-        let texts = statuses.each_ref().map(|status| {
-            let word = WORDS.into_iter().find(|word| word == status);
-            word.map_or_else(|| yaml::key_text(status).into(), Cow::Borrowed)
-        });
-        self.fill(group.status_hole, texts);
+        self.fill(group.status_hole, statuses.each_ref().map(|status| yaml::key_text(status)));
         if let Some(parent) = self.open.last_mut() {
             if is_empty { parent.tally.item(&statuses[0]) } else { parent.tally.group(&group.tally) }
         }
@@ -192,7 +176,7 @@ impl Tree {
 
     /// Leaves the root, combines text and holes in `path`, and returns what was counted.
     pub(crate) fn finish(mut self, path: &Path) -> anyhow::Result<Tally> {
-        let (tally, _) = self.leave(None);
+        let (tally, _) = self.leave(None, false);
         let result = self.assemble(path, usize::from(tally.has_custom()));
         let _ = fs::remove_file(&self.path);
         result.at("cannot write", path).map(|()| tally)
@@ -244,9 +228,12 @@ impl Tree {
         if let Value::String(text) = value
             && text.len() > BLOCK_LIMIT
         {
-            self.write(&format!("{:indent$}{}: \"", "", yaml::key_text(key)))?;
-            pieces(text).try_for_each(|piece| self.write(&yaml::escaped(piece)))?;
-            return self.write("\"\n");
+            return self.write(&format!(
+                "{:indent$}{}: \"{}\"\n",
+                "",
+                yaml::key_text(key),
+                yaml::escaped(text)
+            ));
         }
         let mut map = serde_json::Map::new();
         map.insert(key.to_owned(), value.clone());
@@ -273,7 +260,7 @@ impl Tree {
         self.holes.len() - 1
     }
 
-    fn fill(&mut self, hole: usize, texts: [Cow<'static, str>; 2]) {
+    fn fill(&mut self, hole: usize, texts: [String; 2]) {
         self.held -= held(&self.holes[hole]);
         self.holes[hole].1 = texts;
         self.held += held(&self.holes[hole]);
@@ -282,8 +269,7 @@ impl Tree {
 
 /// Memory of a hole.
 fn held(hole: &Hole) -> usize {
-    let owned = |text: &Cow<'_, str>| if let Cow::Owned(text) = text { text.len() } else { 0 };
-    size_of::<Hole>() + hole.1.iter().map(owned).sum::<usize>()
+    size_of::<Hole>() + hole.1.iter().map(String::len).sum::<usize>()
 }
 
 /// Copies through the buffers on both sides. `io::copy` would bypass them and make a system call for the few bytes
@@ -300,13 +286,4 @@ fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Resu
         count -= length as u64;
     }
     Ok(())
-}
-
-/// `text` in pieces of a few kilobytes that end between characters.
-fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
-    std::iter::from_fn(move || {
-        let piece = head(text, 16 << 10);
-        text = &text[piece.len()..];
-        (!piece.is_empty()).then_some(piece)
-    })
 }

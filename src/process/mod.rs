@@ -328,7 +328,7 @@ impl Run<'_> {
         self.limit = self.tree.written() + MAX_NODE_BYTES;
         inside(self)?;
         // Without a result, no test can have passed.
-        let (tally, statuses) = if is_error { self.tree.leave_skipped() } else { self.tree.leave(None) };
+        let (tally, statuses) = self.tree.leave(None, is_error);
         let mut counts = counts(&tally, &statuses[0]);
         if counts.len() > MAX_NODE_STATUSES {
             for (status, count) in std::mem::take(&mut counts) {
@@ -390,7 +390,7 @@ impl Run<'_> {
                 let result = gojson::read(file, &mut self.tree);
                 // Items before an error are kept.
                 let error = result.err().map(|error| format!("{error:#}"));
-                self.tree.leave(error.as_deref());
+                self.tree.leave(error.as_deref(), false);
                 Ok(())
             }),
             "manual" => self.manual(path, &typed),
@@ -458,7 +458,7 @@ impl Run<'_> {
             // Other parts contain all of its tests.
             return Ok(self.tree.back(mark)?);
         }
-        self.tree.leave(None);
+        self.tree.leave(None, false);
         Ok(())
     }
 

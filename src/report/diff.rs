@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::archive::Archive;
 use super::case::{Case, Cases};
-use super::many::{self, Column, Took, Version};
+use super::many::{self, Column, Took};
 use super::run::{FAILED_CODE, Report, SCHEMA_VERSION, UNKNOWN_CODE};
 use super::snapshot::Objects;
-use super::terminal::{BOLD, GREEN, RED, Terminal, YELLOW};
+use super::terminal::Terminal;
 use super::times::spoken;
 use super::words::count;
 use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
@@ -31,8 +31,6 @@ const SLOW: f64 = 1.0;
 /// Maximum length of one failure's reason, and bytes of all.
 const WHY: usize = 4 << 10;
 const ALL_WHY: usize = 500 << 10;
-/// Maximum tests of a kind in the text.
-const MAX_LISTED: usize = 200;
 
 /// The change of a test, in order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -285,41 +283,31 @@ impl Diff {
     pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
         // Counts of each kind, by plugin: the summary.
         let mut plugins = BTreeMap::<&str, Vec<String>>::new();
+        let mut kinds = Vec::new();
         for (kind, changes) in self.kinds() {
             let colour = match kind {
-                Kind::NewlyFailing => RED,
-                Kind::Fixed => GREEN,
-                Kind::StillFailing => YELLOW,
-                _ => BOLD,
+                Kind::NewlyFailing => "red",
+                Kind::Fixed => "green",
+                Kind::StillFailing => "yellow",
+                _ => "bold",
             };
-            terminal.painted(colour, &format!("{}: {}", kind.words()[1], tests(changes)))?;
-            terminal.list(changes.iter().map(Change::line), MAX_LISTED)?;
-            terminal.gap()?;
+            let [_, title, _] = kind.words();
+            let lines: Vec<_> = changes.iter().map(Change::line).collect();
+            kinds.push(json!({"colour": colour, "title": title, "tests": tests(changes), "lines": lines}));
             for changes in changes.chunk_by(|a, b| a.plugin == b.plugin) {
-                let told = format!("{} {}", tests(changes), kind.words()[1].to_lowercase());
+                let told = format!("{} {}", tests(changes), title.to_lowercase());
                 plugins.entry(&changes[0].plugin).or_default().push(told);
             }
         }
         let [before, after] = &self.runs;
-        let versions = many::versions(before, after).into_iter();
-        let versions = versions
-            .map(|Version { name, before, after }| format!("{name}: {} -> {}", known(before), known(after)));
-        terminal.section("Versions that changed", &versions.collect::<Vec<_>>(), usize::MAX)?;
         let durations = many::durations(before, after).into_iter().filter(Took::differs);
-        let durations = durations.map(|Took { plugin, before, after }| {
-            format!("{}: {} -> {}", plugin.unwrap_or("the run"), spoken(before), spoken(after))
+        let plugins = plugins.iter().map(|(plugin, counts)| json!({"plugin": plugin, "counts": counts}));
+        let values = json!({
+            "kinds": kinds, "versions": many::versions(before, after), "durations": durations.collect::<Vec<_>>(),
+            "facts": self.facts, "plugins": plugins.collect::<Vec<_>>(), "unchanged": self.unchanged,
         });
-        terminal.section("Durations that changed", &durations.collect::<Vec<_>>(), usize::MAX)?;
-        terminal.section("Facts of nodes that changed", &self.facts, MAX_LISTED)?;
-        for (plugin, counts) in plugins {
-            terminal.line(&format!("{plugin}: {}", counts.join(", ")))?;
-        }
-        terminal.line(&format!("Unchanged: {}", self.unchanged))
+        terminal.fill(include_str!("diff.txt"), &[&values])
     }
-}
-
-fn known(version: &str) -> &str {
-    if version.is_empty() { "unknown" } else { version }
 }
 
 /// Number of tests in changes.

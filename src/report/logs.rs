@@ -14,8 +14,6 @@ use serde::Serialize;
 /// Maximum bytes of one log to keep, and of all to show.
 const TAIL: usize = 12 << 10;
 const ALL: usize = 200 << 10;
-/// Maximum logs to list without content.
-const MAX_LISTED: usize = 500;
 
 /// The ends of all logs.
 #[derive(Default)]
@@ -73,8 +71,6 @@ pub(crate) struct Log<'a> {
 pub(crate) struct Logs<'a> {
     /// Logs with their ends, those with the most errors first.
     pub shown: Vec<Log<'a>>,
-    /// Other logs; the last of many are left out.
-    pub others: Vec<Log<'a>>,
     /// Number of logs left out.
     more: usize,
 }
@@ -108,10 +104,8 @@ impl<'a> Logs<'a> {
             (left, count) = (rest, count + 1);
             log.tail = String::from_utf8_lossy(&bytes).into_owned();
         }
-        let mut others = shown.split_off(count);
-        shown.sort_by_key(|log| Reverse(log.errors));
-        let more = others.len().saturating_sub(MAX_LISTED);
-        others.truncate(MAX_LISTED);
-        Ok(Self { shown, others, more })
+        let more = shown.len() - count;
+        shown.truncate(count);
+        Ok(Self { shown, more })
     }
 }

@@ -275,7 +275,7 @@ impl Many {
     }
 
     /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what became worse.
-    pub(super) fn lists(&self) -> [(&'static str, Vec<String>); 4] {
+    pub(super) fn lists(&self) -> [Value; 4] {
         let missing = self.columns.iter();
         let missing =
             missing.filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
@@ -289,11 +289,12 @@ impl Many {
             let started = self.columns[since].started.as_deref().unwrap_or("unknown start");
             format!("since {}  ({started})  {}", since + 1, test(key))
         });
+        let legend = if self.clusters { "" } else { " (x), by number of the archive" };
         [
-            ("Without an archive", missing.collect()),
-            ("Causes", causes.collect()),
-            ("Failed anywhere", failed.collect()),
-            ("Became worse, and fails since", worse.collect()),
+            json!({"title": "Without an archive", "lines": missing.collect::<Vec<_>>()}),
+            json!({"title": format!("Causes{legend}"), "lines": causes.collect::<Vec<_>>()}),
+            json!({"title": format!("Failed anywhere{legend}"), "lines": failed.collect::<Vec<_>>()}),
+            json!({"title": "Became worse, and fails since", "lines": worse.collect::<Vec<_>>()}),
         ]
     }
 
@@ -344,14 +345,7 @@ impl Many {
                 }
             }
         }
-        for (title, lines) in self.lists().iter().filter(|(_, lines)| !lines.is_empty()) {
-            terminal.gap()?;
-            let has_marks = !self.clusters && !title.contains("since");
-            let legend = if has_marks { " (x), by number of the archive" } else { "" };
-            terminal.line(&format!("{title}{legend}:"))?;
-            terminal.list(lines.iter().map(|line| format!("  {line}")), MAX_LISTED)?;
-        }
-        Ok(())
+        terminal.fill(include_str!("many.txt"), &[&json!({"lists": self.lists()})])
     }
 
     /// The headline of several clusters.

@@ -1,12 +1,13 @@
 //! Shows what is in an archive: as text, as JSON, CSV and JUnit, as a page, and as the changes between two.
 //!
 //! `archive` reads a `source` once into `files`, as deep as a view needs; `run` counts the trees of its plugins into one
-//! `Report`, and `case` passes on their cases. Views are functions of a report: `terminal_report`, `suites` (JUnit),
-//! `markdown` and `page`, which fill a `template`, `many` (several runs) and `diff`; `text` shows trees as the original
+//! `Report`, and `case` passes on their cases. Views are functions of a report: `suites` (JUnit), `brief` (text and
+//! Markdown) and `page`, which fill a `template`, `many` (several runs) and `diff`; `text` shows trees as the original
 //! does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the other files. Does not know how
 //! the files arrived; all data that grows with the input is streamed or bounded.
 
 mod archive;
+mod brief;
 mod case;
 mod diff;
 mod facts;
@@ -14,7 +15,6 @@ mod files;
 mod health;
 mod logs;
 mod many;
-mod markdown;
 mod metrics;
 mod page;
 mod rerun;
@@ -25,18 +25,17 @@ mod suites;
 mod survey;
 mod template;
 mod terminal;
-mod terminal_report;
 mod text;
 mod times;
 mod tree;
 mod words;
 
 pub(crate) use archive::{Archive, Depth};
+pub(crate) use brief::{safe as markdown_text, write_markdown};
 pub(crate) use diff::Diff;
 pub(crate) use facts::Facts;
 pub(crate) use files::Files;
 pub(crate) use many::Many;
-pub(crate) use markdown::{safe as markdown_text, write as write_markdown};
 pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_many as write_many_html};
 pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};
 pub(crate) use run::{Report, write_json};

@@ -25,8 +25,7 @@ const IDENTITY: [&str; 6] =
 const TOLD: usize = 100;
 /// Longer values are cut.
 const VALUE: usize = 1000;
-/// Maximum objects per kind of change in the text, and maximum width of a value.
-const MAX_LISTED: usize = 200;
+/// Maximum width of a value in the text.
 const SHOWN: usize = 79;
 
 /// The changes of objects.
@@ -113,27 +112,22 @@ impl Objects {
     /// Writes the text report.
     pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
         let shown = |value: &Option<Value>| match value {
-            Some(value) => visible::cut(&visible::line(&value.to_string()), SHOWN).into_owned(),
+            Some(value) => visible::cut(&value.to_string(), SHOWN).into_owned(),
             None => "(none)".into(),
         };
-        if !self.changed.is_empty() {
-            terminal.line(&format!("Objects changed: {}", self.changed.len()))?;
-            for Changed { name, differences, more } in self.changed.iter().take(MAX_LISTED) {
-                terminal.line(&format!("  {name}"))?;
-                for Difference { path, before, after } in differences {
-                    terminal.line(&format!("    {path}: {} -> {}", shown(before), shown(after)))?;
-                }
-                if *more > 0 {
-                    terminal.line(&format!("    and {more} more"))?;
-                }
-            }
-            terminal.list(self.changed.iter().skip(MAX_LISTED).map(|changed| changed.name.to_string()), 0)?;
-            terminal.gap()?;
-        }
-        for (title, names) in [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)] {
-            terminal.section(title, &names.iter().map(Name::to_string).collect::<Vec<_>>(), MAX_LISTED)?;
-        }
-        terminal.line(&format!("Objects unchanged: {}", self.unchanged))
+        let changed = self.changed.iter().map(|Changed { name, differences, more }| {
+            let differences = differences.iter().map(|Difference { path, before, after }| {
+                format!("{path}: {} -> {}", shown(before), shown(after))
+            });
+            json!({"name": name.to_string(), "differences": differences.collect::<Vec<_>>(), "further": more})
+        });
+        let names = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
+        let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)];
+        let others = others.map(|(title, objects)| json!({"title": title, "names": names(objects)}));
+        let values = json!({
+            "changed": changed.collect::<Vec<_>>(), "others": others, "unchanged": self.unchanged,
+        });
+        terminal.fill(include_str!("snapshot.txt"), &[&values])
     }
 }
 

@@ -5,6 +5,9 @@
 use std::io::Write;
 
 use anyhow::Result;
+use serde_json::Value;
+
+use super::template::fill;
 use base::Joined as _;
 use base::visible;
 
@@ -13,6 +16,18 @@ pub(super) const DIM: &str = "2";
 pub(super) const RED: &str = "31";
 pub(super) const GREEN: &str = "32";
 pub(super) const YELLOW: &str = "33";
+
+/// Lines that are continued below their indentation.
+const WRAP: &str = "wrap";
+/// Styles of lines in templates.
+const STYLES: [(&str, &str); 6] = [
+    ("[wrap]", WRAP),
+    ("[bold]", BOLD),
+    ("[dim]", DIM),
+    ("[red]", RED),
+    ("[green]", GREEN),
+    ("[yellow]", YELLOW),
+];
 
 /// Print settings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,25 +76,6 @@ impl Terminal<'_> {
         Ok(writeln!(self.out)?)
     }
 
-    /// Writes at most `max` lines, and the number of others.
-    pub(super) fn list(&mut self, mut lines: impl Iterator<Item = String>, max: usize) -> Result<()> {
-        lines.by_ref().take(max).try_for_each(|line| self.line(&line))?;
-        match lines.count() {
-            0 => Ok(()),
-            more => Ok(writeln!(self.out, "  and {} more", super::words::number(more))?),
-        }
-    }
-
-    /// Writes a title with the length of a list, the list, and an empty line; nothing for an empty list.
-    pub(super) fn section(&mut self, title: &str, lines: &[String], max: usize) -> Result<()> {
-        if lines.is_empty() {
-            return Ok(());
-        }
-        self.line(&format!("{title}: {}", lines.len()))?;
-        self.list(lines.iter().map(|line| format!("  {line}")), max)?;
-        self.gap()
-    }
-
     /// Writes columns as wide as their content, numbers `right`-aligned from a column on.
     pub(super) fn table(
         &mut self,
@@ -100,14 +96,30 @@ impl Terminal<'_> {
         Ok(())
     }
 
-    /// Writes text over several lines; the first and the others start with the given prefixes.
-    pub(super) fn wrapped(&mut self, text: &str, first: &str, others: &str) -> Result<()> {
+    /// Fills a template and writes its lines. A style may precede a line: `[wrap]` continues a long one below its
+    /// indentation, the others paint it.
+    pub(super) fn fill(&mut self, template: &str, values: &[&Value]) -> Result<()> {
+        let mut text = Vec::new();
+        fill(template, values, |text| visible::line(text).into_owned(), &mut text)?;
+        for line in String::from_utf8_lossy(&text).lines() {
+            let styled = STYLES.iter().find_map(|(name, colour)| Some((*colour, line.strip_prefix(name)?)));
+            match styled.unwrap_or(("", line)) {
+                (WRAP, line) => self.wrapped(line)?,
+                (colour, line) => self.painted(colour, line)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes text over several lines.
+    fn wrapped(&mut self, text: &str) -> Result<()> {
         let width = self.look.width.unwrap_or(100).clamp(40, 120);
-        let (mut line, mut empty) = (first.to_owned(), true);
-        for word in visible::line(text).split(' ') {
+        let indent = text.len() - text.trim_start().len() + 2;
+        let (mut line, mut empty) = (String::new(), true);
+        for word in text.split(' ') {
             if !empty && line.chars().count() + 1 + word.chars().count() > width {
                 writeln!(self.out, "{}", line.trim_end())?;
-                (line, empty) = (others.to_owned(), true);
+                (line, empty) = (" ".repeat(indent), true);
             }
             if !empty {
                 line.push(' ');

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Read, Write};
 
 use anyhow::Result;
-use serde::Serialize as _;
+use serde::Serialize;
 
 use super::archive::Archive;
 use super::case::{NoSuchItem, select};
@@ -17,6 +17,7 @@ use crate::health::Health;
 use crate::item::read::Step;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
+use base::json;
 use base::visible::line;
 
 /// The amount of output.
@@ -120,9 +121,7 @@ impl View<'_> {
             let above = path.join("|");
             let Some(file) = file_of(plugin, &item) else {
                 item.meta.insert("path".into(), above);
-                item.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, Go))
-                    .map_err(io::Error::from)?;
-                return Ok(writeln!(out)?);
+                return Ok(writeln!(out, "{}", go_json(&item))?);
             };
             let files = match &mut files {
                 Some(files) => files,
@@ -239,7 +238,14 @@ fn file_of(plugin: &str, item: &Item) -> Option<String> {
     Some(clean(&path).unwrap_or(path))
 }
 
-/// JSON byte for byte as Go writes it: markup escaped, floats without a needless `.0`.
+/// An item as JSON, byte for byte as Go writes it: markup escaped, floats without a needless `.0`.
+fn go_json(value: &impl Serialize) -> String {
+    let mut text = Vec::new();
+    // Writing to memory does not fail.
+    let _ = value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Go));
+    json::escaped(String::from_utf8_lossy(&text).into_owned())
+}
+
 struct Go;
 
 impl serde_json::ser::Formatter for Go {
@@ -250,21 +256,6 @@ impl serde_json::ser::Formatter for Go {
             size if size != 0.0 && size < 1e-6 => write!(out, "{number:e}"),
             _ => write!(out, "{number}"),
         }
-    }
-
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
-        let mut rest = text;
-        while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'<' | b'>' | b'&' | 0xe2)) {
-            let (before, after) = rest.split_at(at);
-            out.write_all(before.as_bytes())?;
-            let Some(c) = after.chars().next() else { break };
-            match c {
-                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => write!(out, "\\u{:04x}", u32::from(c))?,
-                c => write!(out, "{c}")?,
-            }
-            rest = &after[c.len_utf8()..];
-        }
-        out.write_all(rest.as_bytes())
     }
 }
 
@@ -309,11 +300,8 @@ mod tests {
 
     #[test]
     fn it_is_what_go_writes() {
-        let json =
-            base::json::json!({"b": [1.0, 1.5, 1e21, 1e-7, -3, null], "a": "<&>\u{1}\u{8}\"\\\n\u{2028}ä"});
-        let mut out = Vec::new();
-        json.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Go)).unwrap();
+        let json = json::json!({"b": [1.0, 1.5, 1e21, 1e-7, -3, null], "a": "<&>\u{1}\u{8}\"\\\n\u{2028}ä"});
         let expected = r#"{"a":"\u003c\u0026\u003e\u0001\b\"\\\n\u2028ä","b":[1,1.5,1e+21,1e-7,-3,null]}"#;
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(go_json(&json), expected);
     }
 }

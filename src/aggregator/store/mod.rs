@@ -590,7 +590,7 @@ fn unpack(
     if let Some(limit) = exceeded.into_inner() {
         return Err(limit);
     }
-    let skipped = unpacked?.skipped;
+    let skipped = unpacked?;
     if skipped > 0 {
         log::warn!("`{id}`: {skipped} entries of its archive were skipped");
     }

@@ -17,13 +17,10 @@ pub fn consistent(bytes: &[u8]) {
         let outer = temp::Folder::in_memory().expect("a folder");
         let into = outer.join("in");
         fs::create_dir_all(&into).expect("a folder");
-        let done = unpack(archive, &into, &limits);
+        let _ = unpack(archive, &into, &limits);
         assert_eq!(fs::read_dir(&outer).expect("a folder").count(), 1, "files outside the folder");
         let (files, size) = inside(&into, &into.canonicalize().expect("a folder"));
         assert!(size <= limits.total && files <= 10_000);
-        if let Ok(done) = done {
-            assert!(done.bytes <= limits.total && done.files <= limits.entries);
-        }
     }
 }
 

@@ -21,24 +21,17 @@ use crate::temp::NewFile;
 /// it is made from. A file that grows in the meantime is cut off at its previous size, one that shrinks is padded with
 /// zeros, one that vanishes is left out: a folder of live logs still yields a valid archive.
 pub fn pack<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
-    pack_open(&open(dir)?, dir, except, out)
+    let folder = Folder::open(dir).map_err(|error| at(dir, &error))?;
+    pack_open(&folder, dir, except, out)
 }
 
 /// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since.
 pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
-    pack_into(folder, dir, except, GzEncoder::new(out, Compression::default()))?.finish()
-}
-
-fn open(dir: &Path) -> io::Result<Folder> {
-    Folder::open(dir).map_err(|error| at(dir, &error))
-}
-
-fn pack_into<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, gzip: W) -> io::Result<W> {
     let id = |path| FileId::of(path).map_err(|error| at(path, &error));
     let except = except.map(id).transpose()?.flatten();
-    let mut tar = Builder::new(gzip);
+    let mut tar = Builder::new(GzEncoder::new(out, Compression::default()));
     pack_folder(&mut tar, folder, dir, Path::new(""), except.as_ref())?;
-    tar.into_inner()
+    tar.into_inner()?.finish()
 }
 
 /// Packs a folder that was opened as `dir`; paths only appear in errors.

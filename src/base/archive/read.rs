@@ -76,7 +76,6 @@ pub struct Reader<R> {
     entries: u64,
     total: u64,
     extensions: u64,
-    done: bool,
 }
 
 /// Fields of extended headers, which apply to the next entry.
@@ -90,12 +89,7 @@ struct Extended {
 impl<R: Read> Reader<R> {
     /// Starts before the first entry. Exceeding `limits` is an error, whether entries are read or skipped.
     pub fn new(input: R, limits: Limits) -> Self {
-        Self { input, left: 0, padding: 0, limits, entries: 0, total: 0, extensions: 0, done: false }
-    }
-
-    /// Bytes of long names and extended headers so far.
-    pub fn extensions(&self) -> u64 {
-        self.extensions
+        Self { input, left: 0, padding: 0, limits, entries: 0, total: 0, extensions: 0 }
     }
 
     /// The next entry, after skipping the rest of the previous one; `None` once the compressed stream has been read to its
@@ -168,20 +162,15 @@ impl<R: Read> Reader<R> {
 
     /// The next header, or `None` at the end marker or the end of the stream.
     fn header(&mut self) -> Result<Option<tar::Header>, Error> {
-        if self.done {
-            return Ok(None);
-        }
         let mut bytes = Vec::with_capacity(BLOCK_BYTES as usize);
         self.input.by_ref().take(BLOCK_BYTES).read_to_end(&mut bytes).map_err(input_error)?;
         // Some programs omit the end marker.
         if bytes.is_empty() {
-            self.done = true;
             return Ok(None);
         }
         let header = tar::Header::from_byte_slice(bytes.first_chunk::<512>().ok_or_else(cut)?).clone();
         let whole = sum(header.as_bytes());
         if whole == 0 {
-            self.done = true;
             let mut trailer = (&mut self.input).take(MAX_TRAILER_BYTES);
             io::copy(&mut trailer, &mut io::sink()).map_err(input_error)?;
             return Ok(None);

@@ -1,6 +1,5 @@
 //! Safely unpacks an untrusted gzip tar into a folder.
 
-use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,18 +17,8 @@ const MAX_LEVELS: usize = 256;
 /// Maximum names that the file system considers equal.
 const MAX_NAMESAKES: u32 = 1_000;
 
-/// Counts of unpacked entries.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unpacked {
-    /// Regular files written.
-    pub files: u64,
-    /// Total bytes of these files.
-    pub bytes: u64,
-    /// Entries left out because they lead out of the folder or are neither files, folders nor links inside it.
-    pub skipped: u64,
-    /// Files that were renamed because this system does not allow their name or considers it equal to another one.
-    pub renamed: u64,
-}
+/// Maximum warnings about an archive: a hostile one must not flood the log.
+const MAX_WARNINGS: u32 = 5;
 
 /// Unpacks the gzip tar `input` into the existing folder `into`, which should be empty.
 ///
@@ -38,7 +27,9 @@ pub struct Unpacked {
 /// if their target is inside. Set-user-id bits and owners are dropped; everything stays writable for its owner. A later entry
 /// replaces an earlier file of the same name; if the file system ignores case, a name that differs only in case gets a
 /// suffix. Characters that the system does not allow are escaped. After an error the folder contains the entries before it.
-pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked, Error> {
+///
+/// Returns the number of skipped entries.
+pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<u64, Error> {
     unpack_within(input, into, limits, |_| true)
 }
 
@@ -49,46 +40,40 @@ pub fn unpack_within(
     into: &Path,
     limits: &Limits,
     room: impl Fn(u64) -> bool,
-) -> Result<Unpacked, Error> {
-    let destination = Destination { into, room: &room, entries: Cell::new(0), max: limits.entries };
-    let into = &destination;
+) -> Result<u64, Error> {
+    let mut to = Destination { into, room: &room, left: limits.entries, skipped: 0, warnings: 0 };
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
-    let mut done = Unpacked::default();
     let (mut links, mut link_bytes) = (Vec::new(), 0);
-    let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
+        to.count()?;
         let (name, escaped) = match clean(&entry.name) {
-            Ok(name) => name,
+            // The packed folder itself, as `./`; its mode does not apply here.
+            Ok((name, _)) if name.as_os_str().is_empty() => continue,
+            Ok(cleaned) => cleaned,
             Err(why) => {
-                into.count()?;
-                skip(&mut done, &entry.name, why);
+                to.skip(&entry.name, why);
                 continue;
             }
         };
-        if name.as_os_str().is_empty() {
-            // The packed folder itself, as `./`; its mode does not apply here.
-            into.count()?;
-            continue;
-        }
-        let path = into.into.join(&name);
+        let path = into.join(&name);
         match entry.kind {
-            Kind::Folder => into.make_folder(&path, entry.mode)?,
+            Kind::Folder => to.make_folder(&path, entry.mode)?,
             Kind::File => {
-                into.make_way(&path)?;
-                into.take(entry.size)?;
+                to.make_way(&path)?;
+                to.claim(entry.size)?;
                 let created = create(&path, &name, entry.mode);
-                let (mut file, other) = created.map_err(|error| output_error(&path, &error))?;
-                if escaped || other.is_some() {
-                    rename(&mut done, &entry.name, other.as_deref().unwrap_or(&name));
+                let (mut file, own) = created.map_err(|error| output_error(&path, &error))?;
+                if escaped || own != name {
+                    let (from, own) = (show(&entry.name), own.display());
+                    to.warn(&format!(
+                        "`{from}` in an archive was renamed to `{own}`: this system does not allow its name"
+                    ));
                 }
-                write_file(&mut reader, &mut file, &path, &mut buffer)?;
-                done.files += 1;
-                done.bytes += entry.size;
+                write_file(&mut reader, &mut file, &path)?;
             }
             Kind::Symlink => {
                 // A NUL ends a target, as on every system.
                 let target = entry.target.split(|byte| *byte == 0).next().unwrap_or_default();
-                into.count()?;
                 link_bytes += LINK_BYTES + entry.name.len() + target.len();
                 if link_bytes > MAX_LINK_NAME_BYTES {
                     let why = format!("more than {MAX_LINK_NAME_BYTES} bytes of link names");
@@ -96,38 +81,28 @@ pub fn unpack_within(
                 }
                 links.push([target.to_vec(), entry.name]);
             }
-            Kind::Other => {
-                into.count()?;
-                skip(&mut done, &entry.name, "it is a hard link or a special file");
-            }
+            Kind::Other => to.skip(&entry.name, "it is a hard link or a special file"),
         }
     }
-    make_links(into, &links, &mut done)?;
-    Ok(done)
+    to.make_links(&links)?;
+    Ok(to.skipped)
 }
 
 /// The folder to unpack into, with the limits on entries and space.
 struct Destination<'a> {
     into: &'a Path,
     room: &'a dyn Fn(u64) -> bool,
-    entries: Cell<u64>,
-    max: u64,
+    /// Number of entries that may follow.
+    left: u64,
+    skipped: u64,
+    warnings: u32,
 }
 
 impl Destination<'_> {
     /// Counts an entry, or a folder that an entry implies.
-    fn count(&self) -> Result<(), Error> {
-        self.entries.set(self.entries.get() + 1);
-        if self.entries.get() > self.max {
-            return Err(Error::TooLarge(format!("more than {} entries", self.max)));
-        }
+    fn count(&mut self) -> Result<(), Error> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| Error::TooLarge("too many entries".into()))?;
         Ok(())
-    }
-
-    /// Counts an entry and reserves space for it.
-    fn take(&self, bytes: u64) -> Result<(), Error> {
-        self.count()?;
-        self.claim(bytes)
     }
 
     /// Reserves space.
@@ -138,8 +113,20 @@ impl Destination<'_> {
         Err(Error::Output(io::Error::other("no space is left for it")))
     }
 
+    fn warn(&mut self, text: &str) {
+        self.warnings += 1;
+        if self.warnings <= MAX_WARNINGS {
+            log::warn!("{text}");
+        }
+    }
+
+    fn skip(&mut self, name: &[u8], reason: &str) {
+        self.skipped += 1;
+        self.warn(&format!("skipped `{}` in an archive: {reason}", show(name)));
+    }
+
     /// Creates the missing parent folders of `path`: archives need not list them.
-    fn make_way(&self, path: &Path) -> Result<(), Error> {
+    fn make_way(&mut self, path: &Path) -> Result<(), Error> {
         let mut missing = Vec::new();
         for folder in path.ancestors().skip(1) {
             if self.is_made(folder)? {
@@ -148,7 +135,8 @@ impl Destination<'_> {
             missing.push(folder);
         }
         for folder in missing.into_iter().rev() {
-            self.take(0)?;
+            self.count()?;
+            self.claim(0)?;
             fs::create_dir(folder).map_err(|error| output_error(folder, &error))?;
         }
         Ok(())
@@ -163,9 +151,8 @@ impl Destination<'_> {
         }
     }
 
-    fn make_folder(&self, path: &Path, mode: u32) -> Result<(), Error> {
+    fn make_folder(&mut self, path: &Path, mode: u32) -> Result<(), Error> {
         self.make_way(path)?;
-        self.count()?;
         if !self.is_made(path)? {
             self.claim(0)?;
         }
@@ -173,6 +160,38 @@ impl Destination<'_> {
         let made = sys::dir_builder(0o755).recursive(true).create(path);
         made.and_then(|()| sys::set_mode(path, mode & 0o777 | 0o700))
             .map_err(|error| output_error(path, &error))
+    }
+
+    /// Creates the links whose targets are inside. Targets may contain other links, so there is a second pass; since links are
+    /// created last and replace nothing, no file is ever written through one.
+    fn make_links(&mut self, links: &[[Vec<u8>; 2]]) -> Result<(), Error> {
+        let root = self.into.canonicalize().map_err(|error| output_error(self.into, &error))?;
+        for last in [false, true] {
+            for [target, name] in links {
+                let Ok(path) = clean(name).map(|(name, _)| self.into.join(name)) else { continue };
+                let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+                if !made && !self.make_link(&root, &path, target)? && last {
+                    self.skip(name, "it does not lead to anything inside the folder");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn make_link(&mut self, root: &Path, path: &Path, target: &[u8]) -> Result<bool, Error> {
+        let target = sys::path(target);
+        let Some(parent) = path.parent() else { return Ok(false) };
+        if target.has_root() || self.make_way(path).is_err() {
+            return Ok(false);
+        }
+        // Both ends are actually resolved: a chain of links can lead out although each name looks harmless.
+        let inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(root));
+        if !inside(parent) || !inside(&parent.join(&target)) {
+            return Ok(false);
+        }
+        // Links take no space before they are created.
+        self.claim(0)?;
+        Ok(sys::symlink(&target, path).is_ok())
     }
 }
 
@@ -207,90 +226,45 @@ fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
     }
 }
 
-/// A file to write, and its name if that is not the requested one.
-type Created = (File, Option<PathBuf>);
-
-fn create(path: &Path, name: &Path, mode: u32) -> io::Result<Created> {
-    let open = |path: &Path, fresh: bool| {
-        let mut options = OpenOptions::new();
-        options.write(true).mode(mode & 0o777 | 0o600).no_follow();
-        if fresh {
-            options.create_new(true)
-        } else {
-            options.truncate(true)
-        };
-        options.open(path)
+/// Opens a file to write and returns it with its name, which has a suffix if this system considers the requested one equal to
+/// that of another file.
+fn create(path: &Path, name: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(mode & 0o777 | 0o600).no_follow();
+    let is_taken = |opened: &io::Result<File>| {
+        opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
     };
-    match open(path, true) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if path.canonicalize().is_ok_and(|real| !real.ends_with(name)) {
-                return namesake(path, name, |path| open(path, true));
-            }
-            open(path, false)
-        }
-        opened => opened,
+    let opened = options.clone().create_new(true).open(path);
+    if !is_taken(&opened) {
+        return Ok((opened?, name.to_owned()));
     }
-    .map(|file| (file, None))
-}
-
-/// Creates a file under another name, next to one whose name this system considers equal.
-fn namesake(path: &Path, name: &Path, open: impl Fn(&Path) -> io::Result<File>) -> io::Result<Created> {
+    if !path.canonicalize().is_ok_and(|real| !real.ends_with(name)) {
+        return Ok((options.truncate(true).open(path)?, name.to_owned()));
+    }
     for number in 1..=MAX_NAMESAKES {
         let numbered = |path: &Path| {
             let mut numbered = path.as_os_str().to_owned();
             numbered.push(format!("~{number}"));
             PathBuf::from(numbered)
         };
-        match open(&numbered(path)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            opened => return opened.map(|file| (file, Some(numbered(name)))),
+        let opened = options.clone().create_new(true).open(numbered(path));
+        if !is_taken(&opened) {
+            return Ok((opened?, numbered(name)));
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn write_file(reader: &mut impl Read, file: &mut File, path: &Path, buffer: &mut [u8]) -> Result<(), Error> {
+fn write_file(reader: &mut impl Read, file: &mut File, path: &Path) -> Result<(), Error> {
+    let mut buffer = vec![0; 64 << 10];
     loop {
-        match reader.read(buffer) {
+        match reader.read(&mut buffer) {
             Ok(0) => return Ok(()),
             Ok(count) => file.write_all(&buffer[..count]).map_err(|error| output_error(path, &error))?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(input_error(error)),
         }
     }
-}
-
-/// Creates the links whose targets are inside. Targets may contain other links, so there is a second pass; since links are
-/// created last and replace nothing, no file is ever written through one.
-fn make_links(place: &Destination<'_>, links: &[[Vec<u8>; 2]], done: &mut Unpacked) -> Result<(), Error> {
-    let into = place.into;
-    let root = into.canonicalize().map_err(|error| output_error(into, &error))?;
-    for last in [false, true] {
-        for [target, name] in links {
-            let Ok(path) = clean(name).map(|(name, _)| into.join(name)) else { continue };
-            let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-            if !made && !make_link(place, &root, &path, target)? && last {
-                skip(done, name, "it does not lead to anything inside the folder");
-            }
-        }
-    }
-    Ok(())
-}
-
-fn make_link(place: &Destination<'_>, root: &Path, path: &Path, target: &[u8]) -> Result<bool, Error> {
-    let target = sys::path(target);
-    let Some(parent) = path.parent() else { return Ok(false) };
-    if target.has_root() || place.make_way(path).is_err() {
-        return Ok(false);
-    }
-    // Both ends are actually resolved: a chain of links can lead out although each name looks harmless.
-    let inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(root));
-    if !inside(parent) || !inside(&parent.join(&target)) {
-        return Ok(false);
-    }
-    // Links take no space before they are created.
-    place.claim(0)?;
-    Ok(sys::symlink(&target, path).is_ok())
 }
 
 fn output_error(path: &Path, error: &io::Error) -> Error {
@@ -302,23 +276,4 @@ fn output_error(path: &Path, error: &io::Error) -> Error {
         _ => return Error::Output(at(path, error)),
     }
     Error::Malformed(format!("the archive contradicts itself at {}", at(path, error)))
-}
-
-fn skip(done: &mut Unpacked, name: &[u8], reason: &str) {
-    // A hostile archive must not flood the log.
-    if done.skipped < 5 {
-        log::warn!("skipped `{}` in an archive: {reason}", show(name));
-    }
-    done.skipped += 1;
-}
-
-fn rename(done: &mut Unpacked, name: &[u8], kept: &Path) {
-    if done.renamed < 5 {
-        log::warn!(
-            "`{}` in an archive was renamed to `{}`: this system does not allow its name",
-            show(name),
-            kept.display()
-        );
-    }
-    done.renamed += 1;
 }

@@ -7,17 +7,12 @@ use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use super::super::run::SCHEMA_VERSION;
-use super::super::terminal::{Look, Terminal};
+use super::super::terminal::Terminal;
 use super::super::words::{count, named, number};
 use super::value_counts::Difference;
 use super::{Baseline, Column, Facts, Odd, Table};
 use base::Joined as _;
 use base::json::json;
-
-/// Maximum number of differing keys to list.
-const MAX_LISTED: usize = 500;
-/// Maximum width of the list of keys that are not compared.
-const VOLATILE_WIDTH: usize = 2_000;
 
 impl Facts {
     fn any(&self) -> Result<Vec<&Table>> {
@@ -37,22 +32,8 @@ impl Facts {
                 writeln!(terminal.out, "{gap}{} ({})\n", table.kind.title, table.kind.plugin)?;
             }
             table.write(terminal)?;
-            let spread: Vec<_> = table.spread().collect();
-            if !spread.is_empty() {
-                terminal.gap()?;
-                spread.iter().try_for_each(|sentence| terminal.line(sentence))?;
-            }
-            if !table.odd.is_empty() {
-                terminal.gap()?;
-                terminal.line("* differs from most nodes:")?;
-            }
-            for odd in &table.odd {
-                let nodes = named(&odd.nodes, odd.nodes.len() as u64);
-                terminal.line(&format!("{}: {nodes}", odd.what(table)))?;
-            }
-            if self.whole {
-                table.write_differences(terminal)?;
-            }
+            let own = json!({"whole": self.whole});
+            terminal.fill(include_str!("facts.txt"), &[&table.values(), &own])?;
         }
         Ok(())
     }
@@ -71,7 +52,7 @@ impl Facts {
         if self.whole {
             csv(out, &["plugin", "key", "value", "nodes", "examples"])?;
             for table in tables {
-                for difference in table.differences() {
+                for difference in table.all.differences() {
                     for value in &difference.values {
                         let (text, nodes) =
                             (value.value.as_deref().unwrap_or_default(), value.count.to_string());
@@ -133,36 +114,23 @@ impl Table {
         terminal.table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), usize::MAX, |_| "")
     }
 
-    /// A sentence for each column of numbers, if there are several nodes: `API: median 3.1 ms, highest 230.0 ms (n1)`.
-    pub(crate) fn spread(&self) -> impl Iterator<Item = String> {
-        self.spread.iter().filter(|_| self.rows.len() > 1).map(|spread| {
+    /// What text and page say about the table.
+    pub(crate) fn values(&self) -> Value {
+        let odd = self.odd.iter().map(|odd| json!({"what": odd.what(self), "nodes": odd.nodes}));
+        let spread = self.spread.iter().filter(|_| self.rows.len() > 1).map(|spread| {
             let (text, node) = &spread.highest;
             // Offsets deviate in both directions.
             let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
             let (title, median) = (title_case(spread.column.title), spread.column.text(spread.median));
             format!("{title}: median {median}, {most} {text} ({node})")
+        });
+        let differences = self.all.differences();
+        let differences = differences.iter().map(|one| json!({"key": one.key, "values": one.sentence()}));
+        json!({
+            "title": self.kind.title, "plugin": self.kind.plugin, "odd": odd.collect::<Vec<_>>(),
+            "spread": spread.collect::<Vec<_>>(), "differences": differences.collect::<Vec<_>>(),
+            "volatile": self.all.volatile,
         })
-    }
-
-    fn write_differences(&self, terminal: &mut Terminal<'_>) -> Result<()> {
-        let differences = self.differences();
-        terminal.gap()?;
-        match differences.len() {
-            0 => terminal.line("Nothing else differs between nodes.")?,
-            found => terminal.line(&format!("Every key that differs between nodes: {}", number(found)))?,
-        }
-        let lines =
-            differences.iter().map(|difference| format!("  {}: {}", difference.key, difference.sentence()));
-        terminal.list(lines, MAX_LISTED)?;
-        let keys = self.volatile();
-        if !keys.is_empty() {
-            terminal.gap()?;
-            let width = terminal.look.width.map(|_| VOLATILE_WIDTH);
-            let look = Look { width, ..terminal.look };
-            let text = format!("Not compared, since they always differ (times, counters, addresses): {keys}");
-            Terminal { look, out: &mut *terminal.out }.line(&text)?;
-        }
-        Ok(())
     }
 
     fn json(&self, whole: bool) -> Value {
@@ -181,20 +149,10 @@ impl Table {
         let (nodes, spread): (BTreeMap<_, _>, BTreeMap<_, _>) = (nodes.collect(), spread.collect());
         let mut document = json!({"nodes": nodes, "odd": odd.collect::<Vec<_>>(), "spread": spread});
         if whole {
-            document["differences"] = json!(self.differences());
+            document["differences"] = json!(self.all.differences());
             document["notCompared"] = json!(self.all.volatile);
         }
         document
-    }
-
-    /// Other differences, those of few nodes first; only if all facts were compared.
-    pub(crate) fn differences(&self) -> Vec<Difference> {
-        self.all.differences()
-    }
-
-    /// Keys that differ by nature and were not compared.
-    pub(crate) fn volatile(&self) -> String {
-        self.all.volatile.iter().map(String::as_str).joined(", ")
     }
 }
 

@@ -68,14 +68,10 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()>
         json!({"label": row[0], "cells": cells.collect::<Vec<_>>()})
     });
     let rows: Vec<_> = rows.collect();
-    let lists = many.lists().into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(title, lines)| {
-        let more = lines.len().saturating_sub(MAX_LISTED);
-        json!({"title": title, "lines": lines.into_iter().take(MAX_LISTED).collect::<Vec<_>>(), "more": more})
-    });
     let page = json!({
         "above": "Sonobuoy, several runs compared", "headline": many.headline(), "class": many.worst(),
         "closing": "The archives hold everything in full.",
-        "many": {"titles": titles, "rows": rows, "lists": lists.collect::<Vec<_>>()},
+        "many": {"titles": titles, "rows": rows, "lists": many.lists()},
     });
     frame(&page, out)
 }

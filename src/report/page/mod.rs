@@ -76,7 +76,7 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
             "facts": report.opened.facts.tables.values().map(facts).collect::<Vec<_>>(),
             "time": time(report, &digest), "health": health(report, &logs), "leftOut": report.left_out,
             "trend": earlier.map(Many::trend),
-            "logs": (!logs.shown.is_empty() || !logs.others.is_empty()).then_some(&logs),
+            "logs": (!logs.shown.is_empty()).then_some(&logs),
         }),
         out,
     )
@@ -298,21 +298,16 @@ fn tenth(number: f64) -> f64 {
 /// Facts of nodes: rare values in sentences, then a row per node, then all differing facts.
 fn facts(table: &Table) -> Value {
     let nodes = count(table.rows.len(), "node");
-    let (several, is_large) = (table.rows.len() > 1, table.rows.len() > MAX_FACT_ROWS);
-    let odd = table.odd.iter().map(|odd| json!({"what": odd.what(table), "nodes": odd.nodes}));
+    let is_large = table.rows.len() > MAX_FACT_ROWS;
     let text = is_large.then(|| {
         let mut out = Vec::new();
         // Writing to memory does not fail.
         let _ = table.write(&mut Terminal { look: Look::default(), out: &mut out });
         String::from_utf8_lossy(&out).into_owned()
     });
-    let differences = table.differences().into_iter().filter(|_| several);
-    let differences = differences.map(|one| json!({"key": one.key, "values": one.sentence()}));
     json!({
-        "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "plugin": table.kind.plugin,
-        "unremarkable": table.odd.is_empty() && several, "odd": odd.collect::<Vec<_>>(),
-        "spread": table.spread().joined(" · "), "table": fact_rows(table, is_large, &nodes), "text": text,
-        "differences": differences.collect::<Vec<_>>(), "volatile": table.volatile(), "nodes": nodes,
+        "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "told": table.values(),
+        "several": table.rows.len() > 1, "table": fact_rows(table, is_large, &nodes), "text": text, "nodes": nodes,
     })
 }
 

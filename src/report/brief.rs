@@ -1,0 +1,194 @@
+//! A report in brief: as Markdown for CI systems and issues, and as text for a terminal.
+//!
+//! Verdict, plugins and causes are the same in both; Markdown has the slowest tests, text the names of flaky tests and the
+//! next command. Archives are untrusted, so their text is escaped and never becomes markup.
+
+use std::io::Write;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::run::{Report, Verdict};
+use super::template::fill;
+use super::terminal::{BOLD, DIM, GREEN, RED, Terminal, YELLOW};
+use super::times::{keep_slowest, spoken};
+use super::words::{count, number};
+use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
+use crate::remedies::{Cause, Why};
+use base::json::json;
+use base::visible;
+
+/// Maximum causes, and slowest tests.
+const CAUSES: usize = 20;
+const SLOWEST: usize = 5;
+
+/// What both have in common.
+fn values(report: &Report<'_>) -> Value {
+    let plugins = report.by_severity().into_iter().map(|plugin| {
+        let [passed, failed, skipped] = [PASSED, FAILED, SKIPPED].map(|column| plugin.counts.of(column));
+        json!({
+            "name": plugin.name, "status": plugin.status, "passed": passed, "failed": failed,
+            "skipped": skipped, "nodes": plugin.nodes.len(), "duration": plugin.duration, "error": plugin.error,
+        })
+    });
+    let groups = report.causes_by_title().map(|(title, causes)| {
+        let further = causes.len().checked_sub(CAUSES + 1).map(|more| count(more + 1, "further cause"));
+        let causes = causes.iter().take(CAUSES).map(cause);
+        json!({"title": title, "causes": causes.collect::<Vec<_>>(), "further": further})
+    });
+    json!({
+        "headline": report.headline(), "duration": report.duration, "kubernetes": report.kubernetes_version,
+        "why": report.why.iter().flat_map(Why::sentences).collect::<Vec<_>>(),
+        "plugins": plugins.collect::<Vec<_>>(), "groups": groups.collect::<Vec<_>>(),
+    })
+}
+
+fn cause(cause: &Cause) -> Value {
+    let (headline, lines) = cause.headline();
+    let named = cause.names.len();
+    json!({
+        "count": cause.count, "headline": headline, "extent": cause.extent(), "plugins": cause.plugins,
+        "names": cause.names, "more": if named > 0 { cause.tests() - named } else { 0 },
+        "remedy": cause.remedy, "link": cause.link, "example": cause.example, "lines": lines,
+    })
+}
+
+/// Writes a report whose causes are known as Markdown.
+pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
+    let sign = match report.status {
+        Verdict::Passed => "✅",
+        Verdict::Unknown => "⚠️",
+        Verdict::Failed => "❌",
+    };
+    let mut slowest = Vec::new();
+    for plugin in &report.plugins {
+        plugin.cases.each(|case| {
+            let test = || json!({"plugin": case.plugin, "name": case.name, "node": case.node});
+            keep_slowest(&mut slowest, SLOWEST, case.duration, test);
+            Ok(())
+        })?;
+    }
+    let slowest = slowest.iter().map(|(seconds, test)| json!({"seconds": seconds, "test": test}));
+    let own = json!({
+        "sign": sign, "archive": report.archive.rsplit('/').next(), "slowest": slowest.collect::<Vec<_>>(),
+    });
+    fill(include_str!("brief.md"), &[&values(report), &own], safe, out)
+}
+
+impl Terminal<'_> {
+    /// Writes a report whose causes are known as text.
+    pub(crate) fn report(&mut self, report: &Report<'_>) -> Result<()> {
+        let mut flaky = Vec::new();
+        for plugin in report.plugins.iter().filter(|plugin| plugin.counts.any(&[FLAKY])) {
+            plugin.cases.each(|case| {
+                if case.status == FLAKY {
+                    flaky.push(format!("{}: {}", plugin.name, plain(case.name)));
+                }
+                Ok(())
+            })?;
+        }
+        let parts = report
+            .health
+            .iter()
+            .flat_map(|health| [("Nodes", &health.node_health), ("Pods", &health.pod_health)]);
+        let parts = parts.map(|(title, part)| {
+            let names: Vec<_> = part.unwell().iter().map(|detail| detail.full_name()).collect();
+            json!({"title": title, "total": part.total_nodes, "names": names, "unhealthy": part.total_nodes.saturating_sub(part.healthy_nodes)})
+        });
+        let excluded = report.excluded.iter().map(|(plugin, nodes)| {
+            let nodes: Vec<_> = nodes.iter().map(|(node, why)| format!("{node} ({why})")).collect();
+            json!({"plugin": plugin, "nodes": nodes})
+        });
+        let failed_e2e =
+            report.plugins.iter().any(|plugin| plugin.name == "e2e" && plugin.verdict() == Verdict::Failed);
+        let own = json!({
+            "resumes": report.resumes, "flaky": flaky, "health": parts.collect::<Vec<_>>(),
+            "excluded": excluded.collect::<Vec<_>>(), "archive": shell(report.archive),
+            "rerun": failed_e2e && !report.archive.starts_with("--"),
+        });
+        let values = [&values(report), &own];
+        let word = report.status.word().to_uppercase();
+        write!(self.out, "{}  ", self.paint(&format!("{BOLD};{}", colour(report.status)), &word))?;
+        self.fill(include_str!("brief_head.txt"), &values)?;
+        if report.plugins.is_empty() {
+            let next = "Next: check that it is the archive of a run; `sonobuoy retrieve` fetches one";
+            return Ok(writeln!(self.out, "{next}")?);
+        }
+        self.plugins(report)?;
+        self.fill(include_str!("brief.txt"), &values)
+    }
+
+    fn plugins(&mut self, report: &Report<'_>) -> Result<()> {
+        let plugins = report.by_severity();
+        let head = ["  PLUGIN", " STATUS", "PASSED", "FAILED", "SKIPPED", "NODES", "DURATION"];
+        let rows = plugins.iter().map(|plugin| {
+            let of = |column| number(plugin.counts.of(column));
+            let flaky = match of(FLAKY) {
+                none if none == "0" => String::new(),
+                flaky => format!(", {flaky} flaky"),
+            };
+            vec![
+                format!("  {}", plugin.name),
+                format!(" {}{flaky}", plugin.status),
+                of(PASSED),
+                of(FAILED),
+                of(SKIPPED),
+                if plugin.nodes.is_empty() { "-".into() } else { number(plugin.nodes.len()) },
+                plugin.duration.map_or_else(|| "-".into(), |span| spoken(span.seconds())),
+            ]
+        });
+        let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+        self.table(&rows, 2, |row| match row.checked_sub(1).map(|row| plugins[row].verdict()) {
+            None => DIM,
+            Some(Verdict::Passed) => "",
+            Some(verdict) => colour(verdict),
+        })?;
+        self.gap()
+    }
+}
+
+fn colour(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Passed => GREEN,
+        Verdict::Unknown => YELLOW,
+        Verdict::Failed => RED,
+    }
+}
+
+/// A word quoted for a shell.
+fn shell(word: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
+    if !word.is_empty() && word.chars().all(harmless) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// Text on one line, without markup.
+pub(crate) fn safe(text: &str) -> String {
+    let mut safe = String::new();
+    for c in visible::line(text).chars() {
+        match c {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '@' => safe.extend(['\\', c]),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_an_archive_never_becomes_markup() {
+        assert_eq!(
+            safe("<b>a|b</b>\n[x](y) `c` *d*"),
+            "&lt;b&gt;a\\|b&lt;/b&gt;\\\\n\\[x\\](y) \\`c\\` \\*d\\*"
+        );
+    }
+}
