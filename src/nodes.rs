@@ -9,6 +9,8 @@ use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
+use base::kube::Object as _;
+
 /// The label with the zone of a node.
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// Nodes at once, unless the definition or the run says otherwise; in large clusters [`DEFAULT_PERCENT`].
@@ -140,12 +142,12 @@ pub(crate) enum Joined {
 }
 
 fn name(node: &Value) -> &str {
-    node["metadata"]["name"].as_str().unwrap_or_default()
+    node.name()
 }
 
 /// The zone of a node; empty if unknown.
 pub(crate) fn zone(node: &Value) -> &str {
-    node["metadata"]["labels"][ZONE].as_str().unwrap_or_default()
+    node["metadata"]["labels"][ZONE].text()
 }
 
 impl Choice {

@@ -14,7 +14,7 @@ use super::remedy::remedy;
 use crate::names;
 use crate::remote::state;
 use crate::status;
-use base::kube::{Client, Discovery, Error, Request, Resource, Selector};
+use base::kube::{Client, Discovery, Error, Object as _, Request, Resource, Selector};
 use base::{logger, visible, yaml};
 
 /// Kinds that grant permissions to an account.
@@ -88,7 +88,7 @@ pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Resu
 
 pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<Object<'a>>> {
     let one = |value: &'a Value| {
-        let text = |value: &'a Value| value.as_str().unwrap_or_default();
+        let text = |value: &'a Value| value.text();
         let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
         let name = text(&value["metadata"]["name"]);
         if version.is_empty() || kind.is_empty() || name.is_empty() {
@@ -499,7 +499,7 @@ fn lends_account(object: &Object<'_>, all: &[Object<'_>]) -> Option<Value> {
 
 /// What delays the deletion of a namespace, from its conditions.
 pub(super) fn held_up(namespace: &Value) -> String {
-    let conditions = namespace["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions = namespace["status"]["conditions"].items();
     let messages = conditions
         .filter(|condition| condition["status"] == "True")
         .filter_map(|condition| condition["message"].as_str());

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::names;
 use base::json::json;
-use base::kube::{Client, Resource, Selector};
+use base::kube::{Client, Object as _, Resource, Selector};
 use base::stop::Stop;
 
 /// Bytes of the archive per ConfigMap, which holds at most one MiB.
@@ -67,8 +67,8 @@ pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
 }
 
 fn images(node: &Value) -> impl Iterator<Item = &str> {
-    let images = node["status"]["images"].as_array().into_iter().flatten();
-    images.flat_map(|image| image["names"].as_array().into_iter().flatten()).filter_map(Value::as_str)
+    let images = node["status"]["images"].items();
+    images.flat_map(|image| image["names"].items()).filter_map(Value::as_str)
 }
 
 /// Loads the archive into every node; returns the number of nodes. `with` is the image of the pods, instead of one that
@@ -77,7 +77,7 @@ pub(crate) fn load(client: &Client, archive: &[u8], with: Option<&str>) -> Resul
     let nodes = client.list(&Resource::NODES, "", &Selector::all())?;
     let mut pods = BTreeMap::new();
     for node in &nodes {
-        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let name = node.name();
         let is_loader =
             |image: &&str| LOADERS.iter().any(|part| image.contains(part)) && !image.contains('@');
         let image = with.or_else(|| images(node).find(is_loader)).with_context(|| {
@@ -98,7 +98,7 @@ pub(crate) fn load(client: &Client, archive: &[u8], with: Option<&str>) -> Resul
     let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
     let home = client.create(&Resource::NAMESPACES, "", &home);
     let home = home.context("cannot create a namespace for the pods that load the image")?;
-    let namespace = home["metadata"]["name"].as_str().unwrap_or_default();
+    let namespace = home.name();
     let outcome = within(client, namespace, &parts, &pods);
     let deleted = client.under(&Stop::new()).delete(&Resource::NAMESPACES, "", namespace);
     if let Err(error) = deleted {
@@ -181,5 +181,5 @@ fn told(pod: &Value) -> String {
         |value: &Value| value.as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let said = text(&state["terminated"]["message"]).or_else(|| text(&state["waiting"]["message"]));
     let said = said.or_else(|| text(&pod["status"]["message"])).unwrap_or_else(|| "no reason given".into());
-    format!("node `{}`: {}", pod["spec"]["nodeName"].as_str().unwrap_or_default(), base::visible::line(&said))
+    format!("node `{}`: {}", pod["spec"]["nodeName"].text(), base::visible::line(&said))
 }

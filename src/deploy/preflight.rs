@@ -4,7 +4,7 @@
 //! succeed. [`super::apply()`] tries the objects themselves.
 
 use super::apply::held_up;
-use base::kube::{Client, Error, Resource, Selector};
+use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Oldest supported version.
 const OLDEST: [u64; 3] = [1, 17, 0];
@@ -137,7 +137,7 @@ impl From<Error> for Failed {
 
 fn version(client: &Client) -> Result<(), Failed> {
     let answer = client.version()?;
-    let text = answer["gitVersion"].as_str().unwrap_or_default();
+    let text = answer["gitVersion"].text();
     let Some(version) = numbers(text) else {
         return Err(Failed::Check(format!("the server reports `{text}`, which is not a version")));
     };

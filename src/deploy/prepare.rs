@@ -10,6 +10,7 @@ use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
 use base::json::json;
+use base::kube::Object as _;
 
 /// Applies all changes of a plan to its plugins.
 pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
@@ -175,7 +176,7 @@ fn named<'p>(plugins: &'p mut [Definition], name: &str) -> Option<&'p mut Defini
 }
 
 fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
-    let old = plugin.spec["env"].as_array().into_iter().flatten().find(|env| env["name"] == variable);
+    let old = plugin.spec["env"].items().find(|env| env["name"] == variable);
     let value = match old.and_then(|env| env["value"].as_str()) {
         Some(value) if !value.is_empty() => format!("{value} {word}"),
         _ => word.to_owned(),

@@ -12,7 +12,7 @@ use crate::names::{bare, claim};
 use crate::remote::state::{State, find, kept};
 use crate::status;
 use base::json::json;
-use base::kube::{Client, Request, Resource, Selector};
+use base::kube::{Client, Object as _, Request, Resource, Selector};
 
 /// Time for the server to remove the lost pod.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
     });
     let nodes = client.list(&Resource::NODES, "", &Selector::all()).context("listing the nodes")?;
     let is_ready = |node: &&Value| {
-        let mut conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        let mut conditions = node["status"]["conditions"].items();
         conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
     };
     let fitting: Vec<_> = nodes.iter().filter(|node| refusal(&spec, node).is_none()).collect();
@@ -88,7 +88,7 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
 /// Removes the lost pod without its node, which confirms nothing any more.
 fn remove(client: &Client, namespace: &str, pod: &Value) -> Result<()> {
     let meta = &pod["metadata"];
-    let name = meta["name"].as_str().unwrap_or_default();
+    let name = meta["name"].text();
     let mut request = Request::delete(&Resource::PODS, namespace, name);
     let options = json!({
         "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]},

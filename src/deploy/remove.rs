@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::manifest;
 use crate::names;
 use base::clock;
-use base::kube::{Client, Error, Event, Request, Resource, Selector};
+use base::kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
 use base::{logger, yaml};
 
 /// Kind of namespaces in the log.
@@ -338,7 +338,7 @@ impl Run {
             other => other,
         };
         let (settings, plugins) = (map(names::CONFIG_MAP)?, map(names::PLUGINS_MAP)?);
-        let text = settings["data"][names::CONFIG_KEY].as_str().unwrap_or_default();
+        let text = settings["data"][names::CONFIG_KEY].text();
         let permissions = base::json::from_slice(text.as_bytes()).unwrap_or_default();
         let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
         run.namespaced = permissions == "namespaceAdmin";
@@ -372,7 +372,7 @@ impl Run {
 /// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes `kubectl create
 /// namespace` from the run that followed.
 fn managers(object: &Value) -> BTreeSet<&str> {
-    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let entries = object["metadata"]["managedFields"].items();
     entries.filter_map(|entry| entry["manager"].as_str()).filter(|name| !name.is_empty()).collect()
 }
 
@@ -381,18 +381,18 @@ fn created(object: &Value) -> Option<SystemTime> {
 }
 
 fn name(object: &Value) -> String {
-    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    object.name().to_owned()
 }
 
 /// Phase of an object, and what delays its deletion.
 fn state(object: &Value) -> String {
     let phase = object["status"]["phase"].as_str().unwrap_or("present");
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    let conditions = object["status"]["conditions"].items();
     // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
     let reasons = conditions
         .filter(|condition| phase == "Terminating" && condition["status"] == "True")
         .filter_map(|condition| condition["message"].as_str());
-    let held = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let held = object["metadata"]["finalizers"].items().filter_map(Value::as_str);
     let mut parts = vec![format!("{} is {phase}", name(object))];
     parts.extend(reasons.map(str::to_owned));
     parts.extend(held.map(|finalizer| format!("held by the finalizer `{finalizer}`")));

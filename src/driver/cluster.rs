@@ -23,7 +23,7 @@ use crate::nodes::{Choice, Order, zone};
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
 use base::json::json;
-use base::kube::{self, Event, Obstacle, Request, Resource, Selector, Stage, forget_managers};
+use base::kube::{self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers};
 use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
 
@@ -112,16 +112,12 @@ pub(crate) fn expected(
     if driver == plugin::Driver::Job {
         return (vec![ResultId::global(plugin)], BTreeMap::new());
     }
-    let own = definition.pod_spec.clone();
-    let spec = own.unwrap_or_else(|| default_spec(driver, &config.service_account_name));
-    let name = |node: &Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let default = default_spec(driver, &config.service_account_name);
+    let spec = definition.pod_spec.as_ref().unwrap_or(&default);
     let mut excluded = BTreeMap::new();
     let fit = nodes.iter().filter(|node| {
-        let refusal = refusal(&spec, node);
-        refusal.is_none_or(|why| {
-            excluded.insert(name(node), why);
-            false
-        })
+        let refusal = refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why));
+        refusal.is_none()
     });
     let choice = if driver == plugin::Driver::Nodes { config.nodes.clone() } else { Choice::default() };
     let (mut chosen, others) = choice.choose(fit, seed);
@@ -129,14 +125,13 @@ pub(crate) fn expected(
         chosen.sort_by_key(|node| zone(node));
     }
     excluded.extend(others);
-    (chosen.into_iter().map(|node| ResultId::on_node(plugin, name(node))).collect(), excluded)
+    (chosen.into_iter().map(|node| ResultId::on_node(plugin, node.name())).collect(), excluded)
 }
 
 /// The pod that a plugin would get, for a dry run.
 pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
     let session = "0000000000000000";
-    let owner = ("", "");
-    let launch = Launch { definition, session, config, ca_cert: "", owner, audience: None };
+    let launch = Launch { definition, session, config, ca_cert: "", owner: ("", ""), audience: None };
     let metadata = json!({
         "name": launch.object_name(),
         "namespace": config.namespace,
@@ -147,11 +142,11 @@ pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
 
 /// Drops the fields of a node that [`expected`] does not read; the list of images alone can be long.
 pub(crate) fn shrink_node(node: &mut Value) {
-    let ready = node["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
+    let ready = node["status"]["conditions"].items().filter(|condition| condition["type"] == "Ready");
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
         "spec": {"taints": node["spec"]["taints"]},
-        "status": {"conditions": ready.into_iter().collect::<Vec<_>>()},
+        "status": {"conditions": ready.collect::<Vec<_>>()},
     });
 }
 
@@ -208,7 +203,7 @@ impl Cluster<'_> {
                 ended["status"] = json!({"phase": "Succeeded"});
                 (self.keep_logs)(&ended);
             }
-            self.delete_pod(pod["metadata"]["name"].as_str().unwrap_or_default());
+            self.delete_pod(pod.name());
         }
         due.extend(waves.due(|place| monitor.is_ready(place)));
         let mut failures = Vec::new();
@@ -223,7 +218,7 @@ impl Cluster<'_> {
 
     /// Deletes a pod now, or leaves it for the end of the run.
     fn delete_pod(&self, name: &str) {
-        let client = self.client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT);
+        let client = self.client.once(LOG_TIMEOUT);
         match client.delete(&Resource::PODS, &self.config.namespace, name) {
             Err(error) if !error.is_not_found() => log::debug!("`{name}` is deleted later: {error}"),
             _ => {}
@@ -242,8 +237,7 @@ impl Cluster<'_> {
                         && self.is_left_over(resource, object)
                         && !stop.wait(CHECK_INTERVAL) => {}
                 Err(error) if !error.already_exists() => {
-                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                    let what = format!("creating {} `{name}`", resource.kind);
+                    let what = format!("creating {} `{}`", resource.kind, object.name());
                     return Err(match remedy(error.obstacle()) {
                         Some(remedy) => anyhow::anyhow!("{what}: {error}; {remedy}"),
                         None => anyhow::Error::new(error).context(what),
@@ -256,11 +250,10 @@ impl Cluster<'_> {
 
     /// Whether the object with the name of `object` is owned by another pod, or was deleted meanwhile.
     fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        match self.client.get(resource, &self.config.namespace, name) {
-            Ok(found) => found["metadata"]["ownerReferences"][0]["uid"]
-                .as_str()
-                .is_some_and(|owner| owner != self.owner.1),
+        match self.client.get(resource, &self.config.namespace, object.name()) {
+            Ok(found) => {
+                !["", &*self.owner.1].contains(&found["metadata"]["ownerReferences"][0]["uid"].text())
+            }
             Err(error) => error.is_not_found(),
         }
     }
@@ -275,19 +268,20 @@ impl Cluster<'_> {
         stop: &Stop,
     ) {
         let plugin = launch.definition.name();
-        let (driver, graces) = (launch.definition.config.driver, self.config.graces.clone());
+        let driver = launch.definition.config.driver;
         let places = || expected.iter().map(|id| id.node.clone());
-        let mut monitor = match driver {
-            plugin::Driver::Job => Monitor::once(plugin, graces, launched),
-            _ => Monitor::each_node(plugin, launch.pod_spec(), places().collect(), graces, launched),
+        let (spec, nodes) = match driver {
+            plugin::Driver::Job => (None, BTreeSet::new()),
+            _ => (Some(launch.pod_spec()), places().collect()),
         };
-        monitor = monitor.retrying(self.config.retries.node_lost);
+        let mut monitor = Monitor::new(plugin, spec, nodes, self.config.graces.clone(), launched);
+        monitor.retries = self.config.retries.node_lost;
         let mut waves = match driver {
             plugin::Driver::DaemonSet => None,
             // The first pod exists.
             plugin::Driver::Job => Some(Waves::new([], 1)),
             plugin::Driver::Nodes => {
-                monitor = monitor.in_waves(self.config.nodes.clone());
+                monitor.waves = Some(self.config.nodes.clone());
                 let waves = launch.definition.config.waves;
                 Some(Waves::new(places(), waves.size(self.config.nodes.max_parallel, expected.len())))
             }
@@ -296,7 +290,7 @@ impl Cluster<'_> {
         if launch.audience.is_some() && launch.definition.config.has_worker() {
             // The worker requests a certificate first, unless the run uses its own authority; the original's worker
             // does not.
-            monitor = monitor.listening();
+            monitor.silences.limit = Some(self.config.graces.silence);
         }
         let client = &self.client.under(stop);
         let (sender, seen) = sync_channel(MAX_QUEUED_EVENTS);
@@ -326,9 +320,10 @@ impl Cluster<'_> {
                         stop.wait(CHECK_INTERVAL);
                     }
                 }
-                for (uid, pod) in monitor.look_at(self.heard, SystemTime::now()) {
+                let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
+                for (uid, pod) in monitor.silences.look_at(&heard, SystemTime::now()) {
                     match worker_log(client, launch, &pod) {
-                        Ok(log) => monitor.explain(&uid, &log),
+                        Ok(log) => monitor.silences.explain(&uid, &log),
                         Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
                     }
                 }
@@ -401,32 +396,28 @@ fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen:
 fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSender<Seen>) {
     let mut listed = BTreeSet::new();
     for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
-        let name = |node: &Value| node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let told = match event {
-            Ok(Event::Restarted) => {
-                listed.clear();
-                continue;
-            }
+        let mut told = Vec::new();
+        match event {
+            Ok(Event::Restarted) => listed.clear(),
             Ok(Event::Applied(node)) => {
-                known.insert(name(&node));
-                listed.insert(name(&node));
-                vec![Seen::Node(node)]
+                known.insert(node.name().to_owned());
+                listed.insert(node.name().to_owned());
+                told.push(Seen::Node(node));
             }
             Ok(Event::Deleted(node)) => {
-                known.remove(&name(&node));
-                vec![Seen::NodeGone(name(&node))]
+                known.remove(node.name());
+                told.push(Seen::NodeGone(node.name().to_owned()));
             }
             Ok(Event::Synced) => {
-                let gone: Vec<_> = known.difference(&listed).cloned().collect();
+                told.extend(known.difference(&listed).cloned().map(Seen::NodeGone));
                 known.retain(|name| listed.contains(name));
-                gone.into_iter().map(Seen::NodeGone).collect()
             }
             Err(error) => {
                 // Without permission to watch nodes, the pods alone are followed.
                 log::info!("nodes cannot be watched: {error}");
                 return;
             }
-        };
+        }
         if told.into_iter().any(|told| seen.send(told).is_err()) {
             return;
         }
@@ -468,12 +459,11 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
 fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
     let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
     let found = client.list(&Resource::EVENTS, &launch.config.namespace, &events).unwrap_or_default();
-    let last = found.iter().max_by_key(|event| event["lastTimestamp"].as_str().map(str::to_owned));
-    let Some(said) = last.and_then(|event| event["message"].as_str()).filter(|said| !said.is_empty()) else {
-        return String::new();
-    };
+    let last = found.iter().max_by_key(|event| event["lastTimestamp"].text());
     // Added by the API server to repeated events.
-    let said = said.trim_start_matches("(combined from similar events): ");
+    let said =
+        last.map(|event| event["message"].text().trim_start_matches("(combined from similar events): "));
+    let Some(said) = said.filter(|said| !said.is_empty()) else { return String::new() };
     let remedy = remedy(Obstacle::of(said)).map(|remedy| format!("; {remedy}"));
     format!(": {said}{}", remedy.unwrap_or_default())
 }
@@ -482,7 +472,7 @@ fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
 fn worker_log(client: &kube::Client, launch: &Launch<'_>, pod: &str) -> Result<String, kube::Error> {
     let request = Request::get(&Resource::PODS, &launch.config.namespace, pod).subresource("log");
     let request = request.query("container", WORKER_CONTAINER).query("tailLines", "100");
-    client.clone().patience(Duration::ZERO).within(LOG_TIMEOUT).text(&request, LOG_BYTES)
+    client.once(LOG_TIMEOUT).text(&request, LOG_BYTES)
 }
 
 /// Adds the whole pod to the report of its failure, if the API still has it.

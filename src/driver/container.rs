@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use serde_json::Value;
 
+use base::kube::Object as _;
 use base::{sys, temp};
 
 use crate::plugin::{self, Definition, builtin};
@@ -52,7 +53,7 @@ pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) 
 pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
     let default = plugin::pod::default_spec(definition.config.driver, "");
     let pod = definition.pod_spec.as_ref().unwrap_or(&default);
-    let volumes = pod["volumes"].as_array().into_iter().flatten().chain(&definition.extra_volumes);
+    let volumes = pod["volumes"].items().chain(&definition.extra_volumes);
     let folders = volumes.filter_map(|volume| {
         let (name, path) = (volume["name"].as_str()?, volume["hostPath"]["path"].as_str()?);
         Some((name.to_owned(), path.to_owned()))
@@ -62,7 +63,7 @@ pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
 
 /// Maps a path below a mounted directory of the node to this machine; returns other text unchanged.
 fn on_host(text: &str, container: &Value, facts: &Facts<'_>) -> String {
-    for mount in container["volumeMounts"].as_array().into_iter().flatten() {
+    for mount in container["volumeMounts"].items() {
         let (Some(name), Some(point)) = (mount["name"].as_str(), mount["mountPath"].as_str()) else {
             continue;
         };
@@ -121,7 +122,7 @@ pub(super) fn resolve(
         listed.retain(|(known, _)| known != name);
         listed.push((name.to_owned(), value));
     };
-    for entry in container["env"].as_array().into_iter().flatten() {
+    for entry in container["env"].items() {
         let Some(key) = entry["name"].as_str() else { continue };
         if given.iter().any(|(name, _)| name == key) {
             continue;
@@ -158,7 +159,7 @@ pub(super) fn resolve(
         env.retain(|(known, _)| *known != name);
         env.push((name, value));
     }
-    let strings = |key: &str| container[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let strings = |key: &str| container[key].items().filter_map(Value::as_str);
     let mut command: Vec<String> = strings("command").map(|word| expand(word, &env)).collect();
     if !command.is_empty() {
         command.extend(strings("args").map(|word| expand(word, &env)));

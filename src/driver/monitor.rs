@@ -16,6 +16,7 @@ use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::Choice;
 use base::clock::{self, passed};
+use base::kube::Object as _;
 use client::protocol::{Failure, FailureKind, Finding, Lost, ResultId};
 
 /// An event of a watch.
@@ -38,18 +39,13 @@ pub(crate) enum Seen {
 /// Message for a plugin with a single pod, whether it was ever seen or not.
 const DELETED: &str = "the plugin's pod was deleted before its result arrived";
 
-/// The number and placement of a plugin's pods.
-enum Scope {
-    /// One pod; its node, once known.
-    Once { node: Option<String> },
-    /// One pod on each node that fits this pod spec.
-    EachNode { spec: Value },
-}
-
 /// Follows one launch of a plugin.
 pub(crate) struct Monitor {
     plugin: String,
-    scope: Scope,
+    /// The spec of the pods that each node gets; `None` for a single pod.
+    spec: Option<Value>,
+    /// The node of a single pod, once known.
+    node: Option<String>,
     grace: Grace,
     /// When the latest pod appeared, or the launch.
     progress: SystemTime,
@@ -63,17 +59,19 @@ pub(crate) struct Monitor {
     pending: Vec<Finding>,
     troubles: BTreeMap<ResultId, String>,
     expected: BTreeSet<String>,
-    silences: Silences,
+    /// Workers that are expected to contact the aggregator soon after their start.
+    pub(super) silences: Silences,
     /// Further pods for one that was lost, if this run creates the pods itself.
-    retries: u64,
+    pub(super) retries: u64,
     /// What was lost so far, of a single pod.
     lost: Vec<Lost>,
     /// The number of each result's current pod, if that is not the first. Earlier pods no longer matter.
     attempts: BTreeMap<ResultId, u64>,
     /// Places that need their next pod.
     due: Vec<String>,
-    /// Which nodes are taken when they join, if this run creates the pods itself, in waves.
-    waves: Option<Choice>,
+    /// Which nodes are taken when they join, if this run creates the pods itself, in waves: each pod is expected only
+    /// after its wave has created it.
+    pub(super) waves: Option<Choice>,
 }
 
 struct Pod {
@@ -92,32 +90,18 @@ struct Node {
 }
 
 impl Monitor {
-    /// Follows a plugin with a single pod.
-    pub(crate) fn once(plugin: impl Into<String>, grace: Grace, launched: SystemTime) -> Self {
-        Self::new(plugin.into(), Scope::Once { node: None }, BTreeSet::new(), grace, launched)
-    }
-
-    /// Follows a plugin with a pod of `spec` on each of the `expected` nodes.
-    pub(crate) fn each_node(
-        plugin: impl Into<String>,
-        spec: Value,
-        expected: BTreeSet<String>,
-        grace: Grace,
-        launched: SystemTime,
-    ) -> Self {
-        Self::new(plugin.into(), Scope::EachNode { spec }, expected, grace, launched)
-    }
-
-    fn new(
-        plugin: String,
-        scope: Scope,
+    /// Follows a plugin with a single pod, or with a pod of `spec` on each of the `expected` nodes.
+    pub(crate) fn new(
+        plugin: &str,
+        spec: Option<Value>,
         expected: BTreeSet<String>,
         grace: Grace,
         progress: SystemTime,
     ) -> Self {
         Self {
-            plugin,
-            scope,
+            plugin: plugin.to_owned(),
+            spec,
+            node: None,
             grace,
             progress,
             listed: false,
@@ -136,18 +120,6 @@ impl Monitor {
             due: Vec::new(),
             waves: None,
         }
-    }
-
-    /// Has a lost pod replaced, so many times.
-    pub(crate) fn retrying(mut self, retries: u64) -> Self {
-        self.retries = retries;
-        self
-    }
-
-    /// Expects each pod only after its wave has created it.
-    pub(crate) fn in_waves(mut self, choice: Choice) -> Self {
-        self.waves = Some(choice);
-        self
     }
 
     /// Places that need their next pod: theirs was lost, or the node came back.
@@ -177,8 +149,7 @@ impl Monitor {
 
     /// Whether a pod can start at a place.
     pub(crate) fn is_ready(&self, place: &str) -> bool {
-        matches!(self.scope, Scope::Once { .. })
-            || self.nodes.get(place).is_some_and(|node| node.down.is_none())
+        self.spec.is_none() || self.nodes.get(place).is_some_and(|node| node.down.is_none())
     }
 
     /// Ignores what becomes of the pod at a place, whose result is settled.
@@ -190,7 +161,7 @@ impl Monitor {
 
     /// Whether a controller creates the pods, and replaces lost ones.
     fn is_controlled(&self) -> bool {
-        matches!(self.scope, Scope::EachNode { .. }) && self.waves.is_none()
+        self.spec.is_some() && self.waves.is_none()
     }
 
     /// Forgets the pods of a result.
@@ -222,27 +193,6 @@ impl Monitor {
         self.lost.last().map_or(failure.clone(), |lost| failure.because(&lost.to_string()))
     }
 
-    /// Expects each worker to contact the aggregator soon after its start.
-    pub(crate) fn listening(mut self) -> Self {
-        self.silences = Silences::new(Some(self.grace.silence), self.progress);
-        self
-    }
-
-    /// Records the workers that were `heard`. Returns the pods, by uid and name, whose logs should be read and passed
-    /// to [`Monitor::explain`].
-    pub(crate) fn look_at(
-        &mut self,
-        heard: &dyn Fn(&ResultId) -> bool,
-        now: SystemTime,
-    ) -> Vec<(String, String)> {
-        self.silences.look_at(&|id| self.settled.contains(id) || heard(id), now)
-    }
-
-    /// Records the log of a worker.
-    pub(crate) fn explain(&mut self, uid: &str, log: &str) {
-        self.silences.explain(uid, log);
-    }
-
     /// Records an event in constant time; [`Monitor::check`] draws the conclusions.
     pub(crate) fn see(&mut self, seen: Seen, now: SystemTime) {
         let mut out = std::mem::take(&mut self.pending);
@@ -258,10 +208,7 @@ impl Monitor {
                     self.lose_pod(&uid, None, now, &mut out);
                 }
                 // The list may be older than a replacement.
-                if let Scope::Once { .. } = self.scope
-                    && self.pods.is_empty()
-                    && self.attempts.is_empty()
-                {
+                if self.spec.is_none() && self.pods.is_empty() && self.attempts.is_empty() {
                     let id = ResultId::global(&self.plugin);
                     self.lose(id.clone(), pod_lost(&id, DELETED.into(), now), None, &mut out);
                 }
@@ -316,14 +263,8 @@ impl Monitor {
         }
         let limit = self.grace.node_not_ready;
         for (name, node) in &self.nodes {
-            let id = match &self.scope {
-                Scope::Once { node: Some(own) } if own == name => ResultId::global(&self.plugin),
-                Scope::EachNode { .. } if self.expected.contains(name) => {
-                    ResultId::on_node(&self.plugin, name)
-                }
-                _ => continue,
-            };
             let Some((since, reason)) = &node.down else { continue };
+            let Some(id) = self.result_on(name) else { continue };
             let node_lost = Lost {
                 node: name.clone(),
                 since: clock::rfc3339(*since),
@@ -344,7 +285,7 @@ impl Monitor {
                 Complaint::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
             }
         }
-        if let Scope::EachNode { .. } = self.scope {
+        if self.spec.is_some() {
             let is_down = |name: &String| self.nodes.get(name).is_some_and(|node| node.down.is_some());
             let missing = self.expected.iter().filter(|name| !present.contains(*name) && !is_down(name));
             for name in missing {
@@ -397,9 +338,9 @@ impl Monitor {
     fn see_pod(&mut self, pod: Value, now: SystemTime) {
         let uid = uid(&pod);
         self.relisted.insert(uid.clone());
-        let id = match self.scope {
-            Scope::Once { .. } => ResultId::global(&self.plugin),
-            Scope::EachNode { .. } => ResultId::on_node(&self.plugin, target(&pod)),
+        let id = match self.spec {
+            None => ResultId::global(&self.plugin),
+            Some(_) => ResultId::on_node(&self.plugin, target(&pod)),
         };
         if !self.is_controlled() {
             let (number, current) = (attempt(&pod), self.attempt(&id.node));
@@ -412,9 +353,7 @@ impl Monitor {
                 self.attempts.insert(id.clone(), number);
             }
         }
-        if let Scope::Once { node } = &mut self.scope {
-            *node = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
-        }
+        self.node = Some(pod["spec"]["nodeName"].text().to_owned()).filter(|node| !node.is_empty());
         if !self.pods.contains_key(&uid) {
             self.progress = self.progress.max(now);
         }
@@ -428,14 +367,12 @@ impl Monitor {
         }
         let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
         let controlled = self.is_controlled();
+        let quiet = matches!(verdict, Verdict::Fine | Verdict::Quiet(..));
         verdict = match verdict {
             // Whatever its containers do now, the deletion is the reason.
-            Verdict::Fine | Verdict::Quiet(..) => match deleted {
-                true => Verdict::Trouble(being_deleted(&pod), now + Duration::from_secs(86_400)),
-                false => verdict,
-            },
-            Verdict::Trouble(..) | Verdict::Failed(_) | Verdict::Lost(_) if deleted && !controlled => {
-                Verdict::Trouble(being_deleted(&pod), now + Duration::from_secs(86_400))
+            _ if deleted && (quiet || !controlled) => {
+                let why = disruption(&pod["status"]).map(|why| format!(": {why}")).unwrap_or_default();
+                Verdict::Trouble(format!("the pod is being deleted{why}"), now + Duration::from_secs(86_400))
             }
             // The controller replaces it.
             Verdict::Lost(reason) if controlled => Verdict::Trouble(reason, now + self.grace.no_pod),
@@ -469,19 +406,15 @@ impl Monitor {
     }
 
     fn see_node(&mut self, node: &Value, now: SystemTime, out: &mut Vec<Finding>) {
-        let name = node["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let refusal = match &self.scope {
-            Scope::Once { .. } => None,
-            Scope::EachNode { spec } => refusal(spec, node),
-        };
-        let ready =
-            node["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
+        let name = node.name().to_owned();
+        let refusal = self.spec.as_ref().and_then(|spec| refusal(spec, node));
+        let ready = node["status"]["conditions"].items().find(|c| c["type"] == "Ready");
         let known = self.nodes.get(&name).and_then(|node| node.down.as_ref()).map(|(since, _)| *since);
         let down = ready.filter(|ready| ready["status"] != "True").map(|ready| {
             let told = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
             let since = known.or(told.filter(|told| *told <= now)).unwrap_or(now);
-            let said = [&ready["message"], &ready["reason"]].map(|said| said.as_str().unwrap_or_default());
-            let said = said.into_iter().find(|said| !said.is_empty()).unwrap_or("the node is not ready");
+            let said = [ready["message"].text(), ready["reason"].text(), "the node is not ready"];
+            let said = said.into_iter().find(|said| !said.is_empty()).unwrap_or_default();
             (since, said.trim_end_matches('.').to_owned())
         });
         let id = ResultId::on_node(&self.plugin, &name);
@@ -492,7 +425,7 @@ impl Monitor {
             self.expected.insert(name.clone());
             self.start_next(&id);
         }
-        if let Scope::EachNode { .. } = self.scope
+        if self.spec.is_some()
             && refusal.is_none()
             && self.waves.as_ref().is_none_or(|choice| choice.takes_joined(node))
             && self.expected.insert(name.clone())
@@ -508,22 +441,23 @@ impl Monitor {
         let (since, reason) =
             down.unwrap_or_else(|| (now, "it was deleted with the plugin's pod on it".into()));
         let lost = Lost { node: name.to_owned(), since: clock::rfc3339(since), reason, pod: false };
-        match &self.scope {
-            Scope::Once { node } if node.as_deref() == Some(name) => {
-                self.lose(ResultId::global(&self.plugin), lost, None, out);
-            }
-            Scope::Once { .. } => {}
-            Scope::EachNode { .. } => {
-                if self.expected.remove(name) {
-                    let id = ResultId::on_node(&self.plugin, name);
-                    let before = self.pods.len();
-                    self.pods.retain(|_, pod| pod.id != id);
-                    match self.pods.len() < before {
-                        true => self.lose(id, lost, None, out),
-                        false => self.fail(Failure::skipped(id, "node deleted"), None, out),
-                    }
-                }
-            }
+        let Some(id) = self.result_on(name) else { return };
+        self.expected.remove(name);
+        let before = self.pods.len();
+        if self.spec.is_some() {
+            self.pods.retain(|_, pod| pod.id != id);
+        }
+        match self.spec.is_none() || self.pods.len() < before {
+            true => self.lose(id, lost, None, out),
+            false => self.fail(Failure::skipped(id, "node deleted"), None, out),
+        }
+    }
+
+    /// The result that is expected from a node.
+    fn result_on(&self, node: &str) -> Option<ResultId> {
+        match self.spec {
+            None => (self.node.as_deref() == Some(node)).then(|| ResultId::global(&self.plugin)),
+            Some(_) => self.expected.contains(node).then(|| ResultId::on_node(&self.plugin, node)),
         }
     }
 
@@ -532,8 +466,8 @@ impl Monitor {
         if self.settled.contains(&id) || self.due.contains(&id.node) {
             return;
         }
-        if let Scope::Once { node } = &mut self.scope {
-            lost.node = node.take().unwrap_or(lost.node);
+        if self.spec.is_none() {
+            lost.node = self.node.take().unwrap_or(lost.node);
             self.lost.push(lost.clone());
         }
         out.push(Finding::Lost(id.clone(), lost.clone()));
@@ -551,7 +485,7 @@ impl Monitor {
             Finding::Trouble(id, Some(_)) => id,
             _ => return false,
         };
-        matches!(self.scope, Scope::EachNode { .. }) && !self.pods.values().any(|pod| pod.id == *id)
+        self.spec.is_some() && !self.pods.values().any(|pod| pod.id == *id)
     }
 
     /// Records a failure, after the cause of an earlier loss.
@@ -583,26 +517,21 @@ fn pod_lost(id: &ResultId, reason: String, now: SystemTime) -> Lost {
     Lost { node, since: clock::rfc3339(now), reason, pod: true }
 }
 
-fn being_deleted(pod: &Value) -> String {
-    let why = disruption(&pod["status"]).map(|why| format!(": {why}"));
-    format!("the pod is being deleted{}", why.unwrap_or_default())
-}
-
 fn uid(pod: &Value) -> String {
     pod["metadata"]["uid"].as_str().or(pod["metadata"]["name"].as_str()).unwrap_or_default().to_owned()
 }
 
 /// Node of a DaemonSet's pod. Before it is scheduled, the controller's affinity names the node.
 fn target(pod: &Value) -> String {
-    if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
-        return node.to_owned();
-    }
     let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let terms = required["nodeSelectorTerms"].as_array().into_iter().flatten();
-    let mut fields = terms.flat_map(|term| term["matchFields"].as_array().into_iter().flatten());
-    let name =
-        fields.find(|field| field["key"] == "metadata.name").and_then(|field| field["values"][0].as_str());
-    name.unwrap_or_default().to_owned()
+    let fields = required["nodeSelectorTerms"].items().flat_map(|term| term["matchFields"].items());
+    let named = fields.filter(|field| field["key"] == "metadata.name").map(|field| field["values"][0].text());
+    [pod["spec"]["nodeName"].text()]
+        .into_iter()
+        .chain(named)
+        .find(|node| !node.is_empty())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -617,12 +546,12 @@ mod tests {
     }
 
     fn once() -> Monitor {
-        Monitor::once("p", Grace::default(), at(0))
+        Monitor::new("p", None, BTreeSet::new(), Grace::default(), at(0))
     }
 
     fn on_nodes(names: &[&str]) -> Monitor {
         let expected = names.iter().map(|&name| name.to_owned()).collect();
-        let mut monitor = Monitor::each_node("p", json!({}), expected, Grace::default(), at(0));
+        let mut monitor = Monitor::new("p", Some(json!({})), expected, Grace::default(), at(0));
         for name in names {
             monitor.see(node(name, "True"), at(0));
         }
@@ -739,14 +668,14 @@ mod tests {
     #[test]
     fn a_grace_of_zero_never_gives_a_node_up() {
         let grace = Grace { node_not_ready: Duration::ZERO, ..Grace::default() };
-        let mut monitor = Monitor::once("p", grace, at(0));
+        let mut monitor = Monitor::new("p", None, BTreeSet::new(), grace, at(0));
         monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, down("n", 10), 20), &["p/global? node `n` is not ready since"]);
         check(&monitor.check(at(99_999)), &NONE);
     }
 
     fn retried() -> Monitor {
-        let mut monitor = once().retrying(1);
+        let mut monitor = Monitor { retries: 1, ..once() };
         monitor.see(Seen::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, Seen::PodsListed, 1), &NONE);
         monitor

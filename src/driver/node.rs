@@ -4,7 +4,11 @@
 //! Pure: works on API objects. Ignores preferred affinity, as the controller does, and affinity between pods,
 //! for which nothing can be predicted.
 
+use std::cmp::Ordering;
+
 use serde_json::Value;
+
+use base::kube::Object as _;
 
 /// Further tolerations that the controller adds to every DaemonSet pod: key, effect.
 pub(super) const ADDED: [(&str, &str); 4] = [
@@ -19,86 +23,67 @@ pub(super) const DOWN: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubern
 
 /// Why a pod of `spec` (a PodSpec) will not run on `node`, once that is ready; `None` if it will.
 pub(crate) fn refusal(spec: &Value, node: &Value) -> Option<String> {
-    let name = node["metadata"]["name"].as_str().unwrap_or_default();
+    let name = node.name();
     let labels = &node["metadata"]["labels"];
     if let Some(wanted) = spec["nodeName"].as_str().filter(|wanted| !wanted.is_empty() && *wanted != name) {
         return Some(format!("the plugin names node `{wanted}`"));
     }
     for (key, value) in spec["nodeSelector"].as_object().into_iter().flatten() {
         if labels[key].as_str() != value.as_str() {
-            return Some(format!("label `{key}` is not `{}`", value.as_str().unwrap_or_default()));
+            return Some(format!("label `{key}` is not `{}`", value.text()));
         }
     }
     let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    if !required.is_null() {
-        let terms = required["nodeSelectorTerms"].as_array().map_or(&[][..], Vec::as_slice);
-        if !terms.iter().any(|term| term_matches(term, name, labels)) {
-            return Some("the required node affinity does not match".into());
-        }
+    if !required.is_null()
+        && !required["nodeSelectorTerms"].items().any(|term| term_matches(term, name, labels))
+    {
+        return Some("the required node affinity does not match".into());
     }
-    let taints = node["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
-    taints.iter().find(|taint| repels(taint) && !tolerated(spec, taint)).map(|taint| {
-        let text = |key: &str| taint[key].as_str().unwrap_or_default();
-        format!("taint `{}:{}` is not tolerated", text("key"), text("effect"))
-    })
+    // `PreferNoSchedule` keeps no pods away.
+    let repels = |taint: &&Value| taint["effect"] == "NoSchedule" || taint["effect"] == "NoExecute";
+    let taint = node["spec"]["taints"].items().filter(repels).find(|taint| !tolerated(spec, taint))?;
+    Some(format!("taint `{}:{}` is not tolerated", taint["key"].text(), taint["effect"].text()))
 }
 
 /// A term without expressions and fields matches nothing, as in the scheduler.
 fn term_matches(term: &Value, name: &str, labels: &Value) -> bool {
-    let list = |key: &str| term[key].as_array().map_or(&[][..], Vec::as_slice);
-    let (expressions, fields) = (list("matchExpressions"), list("matchFields"));
-    if expressions.is_empty() && fields.is_empty() {
-        return false;
-    }
-    expressions.iter().all(|expression| {
-        let key = expression["key"].as_str().unwrap_or_default();
-        requirement_holds(expression, labels[key].as_str())
-    }) && fields.iter().all(|field| {
+    let (mut expressions, mut fields) = (term["matchExpressions"].items(), term["matchFields"].items());
+    expressions.len() + fields.len() > 0
+        && expressions.all(|expression| holds(expression, labels[expression["key"].text()].as_str()))
         // The only field that selects nodes.
-        field["key"] == "metadata.name" && requirement_holds(field, Some(name))
-    })
+        && fields.all(|field| field["key"] == "metadata.name" && holds(field, Some(name)))
 }
 
-fn requirement_holds(requirement: &Value, actual: Option<&str>) -> bool {
-    let values = requirement["values"].as_array().map_or(&[][..], Vec::as_slice);
-    let contains = |actual: &str| values.iter().any(|value| value.as_str() == Some(actual));
+fn holds(requirement: &Value, actual: Option<&str>) -> bool {
+    let mut values = requirement["values"].items();
     // Gt and Lt compare integers; other values never match.
-    let numbers = || {
-        let [limit] = values else { return None };
-        Some((actual?.parse::<i64>().ok()?, limit.as_str()?.parse::<i64>().ok()?))
+    let ordering = |actual: Option<&str>| {
+        let limit = requirement["values"][0].text().parse::<i64>().ok()?;
+        Some(actual?.parse::<i64>().ok()?.cmp(&limit))
     };
-    match requirement["operator"].as_str().unwrap_or_default() {
-        "In" => actual.is_some_and(contains),
-        "NotIn" => !actual.is_some_and(contains),
+    match requirement["operator"].text() {
+        "In" => actual.is_some_and(|actual| values.any(|value| value == actual)),
+        "NotIn" => !actual.is_some_and(|actual| values.any(|value| value == actual)),
         "Exists" => actual.is_some(),
         "DoesNotExist" => actual.is_none(),
-        "Gt" => numbers().is_some_and(|(actual, limit)| actual > limit),
-        "Lt" => numbers().is_some_and(|(actual, limit)| actual < limit),
+        "Gt" => values.len() == 1 && ordering(actual) == Some(Ordering::Greater),
+        "Lt" => values.len() == 1 && ordering(actual) == Some(Ordering::Less),
         _ => false,
     }
 }
 
-/// Whether a taint keeps pods off a node; `PreferNoSchedule` does not.
-fn repels(taint: &Value) -> bool {
-    matches!(taint["effect"].as_str(), Some("NoSchedule" | "NoExecute"))
-}
-
 fn tolerated(spec: &Value, taint: &Value) -> bool {
-    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let (key, effect) = (text(taint, "key"), text(taint, "effect"));
-    let on_host_network = spec["hostNetwork"] == true;
-    let added = DOWN.contains(&key.as_str())
-        || ADDED.contains(&(key.as_str(), effect.as_str()))
-        || (on_host_network && key == "node.kubernetes.io/network-unavailable" && effect == "NoSchedule");
-    let tolerations = spec["tolerations"].as_array().map_or(&[][..], Vec::as_slice);
-    added
-        || tolerations.iter().any(|toleration| {
-            let of = |name: &str| text(toleration, name);
-            let effect_fits = of("effect").is_empty() || of("effect") == effect;
-            effect_fits
-                && match of("operator").as_str() {
-                    "Exists" => of("key").is_empty() || of("key") == key,
-                    "" | "Equal" => of("key") == key && of("value") == text(taint, "value"),
+    let (key, effect) = (taint["key"].text(), taint["effect"].text());
+    DOWN.contains(&key)
+        || ADDED.contains(&(key, effect))
+        || spec["hostNetwork"] == true
+            && (key, effect) == ("node.kubernetes.io/network-unavailable", "NoSchedule")
+        || spec["tolerations"].items().any(|toleration| {
+            let of = |name: &str| toleration[name].text();
+            ["", effect].contains(&of("effect"))
+                && match of("operator") {
+                    "Exists" => ["", key].contains(&of("key")),
+                    "" | "Equal" => of("key") == key && of("value") == taint["value"].text(),
                     _ => false,
                 }
         })

@@ -5,7 +5,7 @@
 //! them. Overrides nothing in the pod spec of a definition.
 
 use ring::digest;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::node::{ADDED, DOWN};
 
@@ -18,6 +18,7 @@ use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, Driver, Permissions};
 use base::hex;
 use base::json::json;
+use base::kube::Object as _;
 use client::env as var;
 use client::protocol::ResultId;
 
@@ -60,13 +61,28 @@ impl Launch<'_> {
         object_name(self.definition, self.session)
     }
 
-    /// The pod of a Job, or of a plugin in waves at its `place`: the first, or one that replaces a lost one.
+    /// The pod of a Job, not on the nodes to `avoid` if there is room elsewhere, or of a plugin in waves at its `place`: the
+    /// first, or one that replaces a lost one.
     pub(crate) fn pod(&self, place: &str, attempt: u64, avoid: &[String]) -> Value {
-        let mut pod = match self.definition.config.driver.is_per_node() {
-            true => self.on_node(place),
-            false => self.elsewhere(avoid),
-        };
+        let mut pod = self.object();
         pod["metadata"]["name"] = json!(self.pod_name(place, attempt));
+        let spec = &mut pod["spec"];
+        let fields = |operator: &str, node: &str| json!({"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]}]});
+        if self.definition.config.driver.is_per_node() {
+            // As a controller of DaemonSets would; the node was chosen by the required affinity of the definition.
+            spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+                json!({"nodeSelectorTerms": [fields("In", place)]});
+            spec["restartPolicy"] = json!("Never");
+            let tolerations = ADDED.into_iter().chain(DOWN.map(|key| (key, "NoExecute")));
+            let tolerations =
+                tolerations.map(|(key, effect)| json!({"key": key, "operator": "Exists", "effect": effect}));
+            push(spec, "tolerations", tolerations);
+        } else if !avoid.is_empty() {
+            // The field takes a single value.
+            let away = avoid.iter().map(|node| json!({"weight": 100, "preference": fields("NotIn", node)}));
+            let affinity = &mut spec["affinity"]["nodeAffinity"];
+            push(affinity, "preferredDuringSchedulingIgnoredDuringExecution", away);
+        }
         pod
     }
 
@@ -78,37 +94,6 @@ impl Launch<'_> {
             name += &format!("-{}", hex(&hash.as_ref()[..5]));
         }
         if attempt > 1 { format!("{name}-{attempt}") } else { name }
-    }
-
-    /// A Job's pod, not on these nodes if there is room elsewhere.
-    fn elsewhere(&self, avoid: &[String]) -> Value {
-        let mut pod = self.object();
-        // This field takes a single value.
-        let away = |node: &String| {
-            let fields = json!([{"key": "metadata.name", "operator": "NotIn", "values": [node]}]);
-            json!({"weight": 100, "preference": {"matchFields": fields}})
-        };
-        if !avoid.is_empty() {
-            let affinity = &mut pod["spec"]["affinity"]["nodeAffinity"];
-            push(affinity, "preferredDuringSchedulingIgnoredDuringExecution", avoid.iter().map(away));
-        }
-        pod
-    }
-
-    /// The pod of a node, placed as a controller of DaemonSets would.
-    fn on_node(&self, node: &str) -> Value {
-        let mut pod = self.object();
-        let fields = json!([{"key": "metadata.name", "operator": "In", "values": [node]}]);
-        let spec = &mut pod["spec"];
-        // The node was chosen by the required affinity of the definition.
-        spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
-            json!({"nodeSelectorTerms": [{"matchFields": fields}]});
-        spec["restartPolicy"] = json!("Never");
-        let tolerations =
-            ADDED.iter().map(|(key, effect)| json!({"key": key, "operator": "Exists", "effect": effect}));
-        let down = DOWN.map(|key| json!({"key": key, "operator": "Exists", "effect": "NoExecute"}));
-        push(spec, "tolerations", tolerations.chain(down));
-        pod
     }
 
     /// Selects the objects of this launch.
@@ -165,21 +150,21 @@ impl Launch<'_> {
 
     /// The spec of the plugin's pods.
     pub(crate) fn pod_spec(&self) -> Value {
-        let mut spec = match &self.definition.pod_spec {
-            Some(spec) => spec.clone(),
-            None => default_spec(self.definition.config.driver, &self.config.service_account_name),
-        };
+        let default = || default_spec(self.definition.config.driver, &self.config.service_account_name);
+        let mut spec = self.definition.pod_spec.clone().unwrap_or_else(default);
         if self.definition.config.permissions.is_some() {
-            self.set_account(&mut spec);
+            spec["serviceAccountName"] = json!(plugin_account(self.definition.whole()));
+        }
+        if self.is_bare() {
+            spec["automountServiceAccountToken"] = json!(false);
         }
         push(&mut spec, "containers", [self.plugin()]);
         if self.is_on_host() {
             // First, since other variables may refer to it.
-            let port = json!({"name": env::PROGRESS_PORT, "value": self.progress_port()});
+            let port = variable(env::PROGRESS_PORT, &self.progress_port());
             for container in spec["containers"].as_array_mut().into_iter().flatten() {
                 let env = container["env"].take();
-                let others = env.as_array().into_iter().flatten();
-                let others = others.filter(|variable| variable["name"] != env::PROGRESS_PORT).cloned();
+                let others = env.items().filter(|variable| variable["name"] != env::PROGRESS_PORT).cloned();
                 container["env"] = std::iter::once(port.clone()).chain(others).collect();
             }
         }
@@ -190,8 +175,8 @@ impl Launch<'_> {
             push(&mut spec, "imagePullSecrets", [json!({"name": self.config.image_pull_secrets})]);
         }
         // A volume of the same name in the definition takes precedence, even of another kind.
-        let given = spec["volumes"].as_array().into_iter().flatten().chain(&self.definition.extra_volumes);
-        if !given.into_iter().any(|volume| volume["name"] == RESULTS_VOLUME) {
+        let mut given = spec["volumes"].items().chain(&self.definition.extra_volumes);
+        if !given.any(|volume| volume["name"] == RESULTS_VOLUME) {
             push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
         }
         if self.is_bare() {
@@ -222,17 +207,13 @@ impl Launch<'_> {
             // The cause of a failure is often only in the log.
             plugin["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
         }
-        let told =
-            plugin["env"].as_array().into_iter().flatten().any(|variable| variable["name"] == var::NODE_NAME);
-        if !told {
-            push(&mut plugin, "env", [json!({"name": var::NODE_NAME, "valueFrom": node_name()})]);
+        if !has(&plugin, var::NODE_NAME) {
+            push(&mut plugin, "env", [field(var::NODE_NAME, "spec.nodeName")]);
         }
         if self.is_bare() {
             // A pod without an account still needs the cluster's authority, and cannot look up the aggregator.
-            let told = plugin["env"].as_array().into_iter().flatten();
-            if told.into_iter().all(|variable| variable["name"] != env::AGGREGATOR_URL) {
-                let url = format!("https://{}", self.config.server.advertise_address);
-                push(&mut plugin, "env", [json!({"name": env::AGGREGATOR_URL, "value": url})]);
+            if !has(&plugin, env::AGGREGATOR_URL) {
+                push(&mut plugin, "env", [variable(env::AGGREGATOR_URL, &self.aggregator())]);
             }
             let mount = json!({"name": CLUSTER_VOLUME, "mountPath": ACCOUNT_DIR, "readOnly": true});
             push(&mut plugin, "volumeMounts", [mount]);
@@ -249,6 +230,10 @@ impl Launch<'_> {
         plugin
     }
 
+    fn aggregator(&self) -> String {
+        format!("https://{}", self.config.server.advertise_address)
+    }
+
     /// Variables for connecting to the aggregator.
     fn channel_env(&self) -> Vec<Value> {
         let name = self.definition.name();
@@ -258,34 +243,23 @@ impl Launch<'_> {
         };
         // The node is unknown before scheduling.
         let path = |path: String| path.replacen(var::NODE_NAME, "$(NODE_NAME)", 1);
-        let secret =
-            |key: &str| json!({"valueFrom": {"secretKeyRef": {"name": self.secret_name(), "key": key}}});
-        let text = |value: &str| json!({"value": value});
-        let url = format!("https://{}", self.config.server.advertise_address);
+        let url = self.aggregator();
         let mut env = vec![
-            (var::RESULT_TYPE, text(name)),
-            (var::AGGREGATOR_URL, text(&url)),
-            (var::CA_CERT, text(self.ca_cert)),
-            (var::RESULT_URL, text(&format!("{url}{}", path(id.result_path())))),
-            (var::PROGRESS_URL, text(&format!("{url}{}", path(id.progress_path())))),
+            variable(var::RESULT_TYPE, name),
+            variable(var::AGGREGATOR_URL, &url),
+            variable(var::CA_CERT, self.ca_cert),
+            variable(var::RESULT_URL, &format!("{url}{}", path(id.result_path()))),
+            variable(var::PROGRESS_URL, &format!("{url}{}", path(id.progress_path()))),
         ];
-        match self.audience {
-            Some(_) => env.push((var::TOKEN_FILE, text(&format!("{TOKEN_DIR}/{TOKEN}")))),
-            None => env.extend([(var::CLIENT_CERT, secret("tls.crt")), (var::CLIENT_KEY, secret("tls.key"))]),
+        if self.audience.is_some() {
+            env.push(variable(var::TOKEN_FILE, &format!("{TOKEN_DIR}/{TOKEN}")));
+            return env;
         }
-        let named = |(name, mut value): (&str, Value)| {
-            value["name"] = json!(name);
-            value
-        };
-        env.into_iter().map(named).collect()
-    }
-
-    /// Runs the pod under the plugin's own account.
-    fn set_account(&self, spec: &mut Value) {
-        spec["serviceAccountName"] = json!(plugin_account(self.definition.whole()));
-        if self.is_bare() {
-            spec["automountServiceAccountToken"] = json!(false);
+        for (name, key) in [(var::CLIENT_CERT, "tls.crt"), (var::CLIENT_KEY, "tls.key")] {
+            let secret = json!({"name": self.secret_name(), "key": key});
+            env.push(json!({"name": name, "valueFrom": {"secretKeyRef": secret}}));
         }
+        env
     }
 
     /// Whether the pod has no service account token.
@@ -327,38 +301,28 @@ impl Launch<'_> {
 
     /// The worker's own variables, and the plugin's that it does not override, sorted case-insensitively.
     fn worker_env(&self) -> Vec<Value> {
-        let field = |path: &str| json!({"valueFrom": {"fieldRef": {"fieldPath": path}}});
-        let text = |value: &str| json!({"value": value});
         let mut env = self.channel_env();
-        env.retain(|variable| {
-            ![var::RESULT_URL, var::PROGRESS_URL].iter().any(|url| variable["name"] == *url)
-        });
-        for (name, mut value) in [
-            (var::NODE_NAME, json!({"valueFrom": node_name()})),
-            (env::OLD_RESULTS_DIR, text(&self.config.results_dir)),
-            (env::RESULTS_DIR, text(&self.config.results_dir)),
-            (env::PROGRESS_PORT, text(&self.progress_port())),
-            ("SONOBUOY_DIR", text(RUNS_DIR)),
-            (env::NAMESPACE, field("metadata.namespace")),
-            (env::PLUGIN_POD, field("metadata.name")),
-            (env::WORKER_CONTAINER, text(WORKER_CONTAINER)),
-        ] {
-            value["name"] = json!(name);
-            env.push(value);
-        }
+        env.retain(|variable| variable["name"] != var::RESULT_URL && variable["name"] != var::PROGRESS_URL);
+        env.extend([
+            field(var::NODE_NAME, "spec.nodeName"),
+            variable(env::OLD_RESULTS_DIR, &self.config.results_dir),
+            variable(env::RESULTS_DIR, &self.config.results_dir),
+            variable(env::PROGRESS_PORT, &self.progress_port()),
+            variable("SONOBUOY_DIR", RUNS_DIR),
+            field(env::NAMESPACE, "metadata.namespace"),
+            field(env::PLUGIN_POD, "metadata.name"),
+            variable(env::WORKER_CONTAINER, WORKER_CONTAINER),
+        ]);
         if let Some(mount) = self.definition.results_mount(&self.config.results_dir) {
-            env.push(json!({"name": env::RESULTS_MOUNT, "value": mount}));
+            env.push(variable(env::RESULTS_MOUNT, mount));
         }
         if self.definition.config.results_anywhere {
-            env.push(json!({"name": env::RESULTS_ANYWHERE, "value": "true"}));
+            env.push(variable(env::RESULTS_ANYWHERE, "true"));
         }
-        let own = env.len();
-        for variable in self.definition.spec["env"].as_array().into_iter().flatten() {
-            if !env[..own].iter().any(|mine| mine["name"] == variable["name"]) {
-                env.push(variable.clone());
-            }
-        }
-        env.sort_by_key(|variable| variable["name"].as_str().unwrap_or_default().to_lowercase());
+        let mine: Vec<Value> = env.iter().map(|variable| variable["name"].clone()).collect();
+        let theirs = self.definition.spec["env"].items();
+        env.extend(theirs.filter(|variable| !mine.contains(&variable["name"])).cloned());
+        env.sort_by_key(|variable| variable["name"].text().to_lowercase());
         env
     }
 
@@ -370,20 +334,16 @@ impl Launch<'_> {
             let of = HOST_PROGRESS_PORTS;
             return (of.start + number.unwrap_or_default() % (of.end - of.start)).to_string();
         }
-        let told = self.definition.spec["env"].as_array().into_iter().flatten().rev();
+        let mut told = self.definition.spec["env"].items().rev();
         let told =
-            told.filter(|variable| variable["name"] == env::PROGRESS_PORT).find_map(|v| v["value"].as_str());
+            told.find(|variable| variable["name"] == env::PROGRESS_PORT).map(|port| port["value"].text());
         told.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(&self.config.progress_updates_port).into()
     }
 
     /// Whether the pods use the node's network.
     fn is_on_host(&self) -> bool {
-        let network = |spec: &Value| spec["hostNetwork"] == true;
-        let definition = self.definition;
-        definition
-            .pod_spec
-            .as_ref()
-            .map_or_else(|| network(&default_spec(definition.config.driver, "")), network)
+        let default = default_spec(self.definition.config.driver, "");
+        self.definition.pod_spec.as_ref().unwrap_or(&default)["hostNetwork"] == true
     }
 
     fn labels(&self) -> Value {
@@ -397,12 +357,10 @@ impl Launch<'_> {
     }
 
     fn object_annotations(&self) -> Value {
-        let mut annotations = Map::new();
-        annotations.insert(ANNOTATION_DRIVER.into(), json!(self.definition.config.driver_spelling));
-        annotations.insert(LABEL_PLUGIN.into(), json!(self.definition.name()));
+        let mut annotations = json!(self.config.custom_annotations);
+        annotations[ANNOTATION_DRIVER] = json!(self.definition.config.driver_spelling);
+        annotations[LABEL_PLUGIN] = json!(self.definition.name());
         annotations
-            .extend(self.config.custom_annotations.iter().map(|(key, value)| (key.clone(), json!(value))));
-        Value::Object(annotations)
     }
 
     fn owners(&self) -> Value {
@@ -422,7 +380,7 @@ pub(crate) fn object_name(definition: &Definition, session: &str) -> String {
 
 /// The number of a pod among those of the same result: the first one's name has none.
 pub(crate) fn attempt(pod: &Value) -> u64 {
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let name = pod.name();
     let number = name.rsplit('-').next().filter(|number| number.len() < MAX_ATTEMPT_DIGITS);
     number.and_then(|number| number.parse().ok()).unwrap_or(1)
 }
@@ -431,8 +389,17 @@ fn token_mount() -> Value {
     json!({"name": TOKEN_VOLUME, "mountPath": TOKEN_DIR, "readOnly": true})
 }
 
-fn node_name() -> Value {
-    json!({"fieldRef": {"fieldPath": "spec.nodeName"}})
+fn variable(name: &str, value: &str) -> Value {
+    json!({"name": name, "value": value})
+}
+
+fn field(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+/// Whether a container sets a variable.
+fn has(container: &Value, variable: &str) -> bool {
+    container["env"].items().any(|known| known["name"] == variable)
 }
 
 fn push(object: &mut Value, key: &str, items: impl IntoIterator<Item = Value>) {

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use base::kube::Object as _;
+
 use super::pod::Launch;
 use crate::names::LABEL_SESSION;
 
@@ -35,7 +37,7 @@ impl Seat {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let meta = &pod["metadata"];
         let addresses = |single: &str, list: &str| {
-            let listed = pod["status"][list].as_array().into_iter().flatten();
+            let listed = pod["status"][list].items();
             text(&pod["status"][single])
                 .into_iter()
                 .chain(listed.filter_map(|entry| text(&entry["ip"])))
@@ -55,7 +57,7 @@ impl Seat {
 /// Whether a pod was created by this launch, directly or by its DaemonSet's controller. Labels alone prove nothing:
 /// any pod may have them.
 pub(crate) fn is_own(owner: &Value, object_name: &str, aggregator_uid: &str) -> bool {
-    let references = owner.as_array().into_iter().flatten();
+    let references = owner.items();
     references.into_iter().any(|reference| {
         reference["uid"] == *aggregator_uid && reference["kind"] == "Pod"
             || reference["kind"] == "DaemonSet" && reference["name"] == *object_name

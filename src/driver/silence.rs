@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::names::WORKER_CONTAINER;
 use crate::remedies;
 use base::clock::{self, passed};
+use base::kube::Object as _;
 use client::protocol::ResultId;
 
 /// Time within which a healthy worker contacts the aggregator.
@@ -25,7 +26,7 @@ const MAX_LOOKS: usize = 3;
 /// Workers of one launch without contact.
 pub(super) struct Silences {
     /// Time limit for the first contact; `None` if a worker may stay silent until its result.
-    limit: Option<Duration>,
+    pub(super) limit: Option<Duration>,
     /// Start of the aggregator; earlier contacts were impossible.
     began: SystemTime,
     /// When a worker last made first contact: others may be queued behind it.
@@ -57,7 +58,7 @@ impl Silences {
 
     /// Records a pod's current state.
     pub(super) fn see(&mut self, uid: &str, id: &ResultId, pod: &Value) {
-        let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+        let statuses = pod["status"]["containerStatuses"].items();
         let running = statuses.filter(|status| status["name"] == WORKER_CONTAINER);
         let started = running.filter_map(|status| status["state"]["running"]["startedAt"].as_str()).next();
         let Some(started) = started.and_then(clock::parse_rfc3339) else {
@@ -66,7 +67,7 @@ impl Silences {
             return;
         };
         let since = started.max(self.began);
-        let pod = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let pod = pod.name().to_owned();
         let new = Worker { id: id.clone(), pod, since, looked: None, cause: None };
         let worker = self.workers.entry(uid.to_owned()).or_insert(new);
         worker.since = worker.since.max(since);

@@ -12,6 +12,7 @@ use crate::config::Grace;
 use crate::plugin::pod::MAX_FAILURES;
 use crate::remedies;
 use base::clock;
+use base::kube::Object;
 
 /// Time for a node to pull a missing image: two attempts, as kubelets do.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
@@ -79,20 +80,18 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     let status = &pod["status"];
     let failed = if is_lost(status) { Verdict::Lost } else { Verdict::Failed };
     let mut out = Vec::new();
-    for condition in list(&status["conditions"]) {
+    for condition in status["conditions"].items() {
         if condition["reason"] == "Unschedulable" {
             let since = time(&condition["lastTransitionTime"])
                 .or_else(|| time(&pod["metadata"]["creationTimestamp"]));
-            let reason = format!("Can't schedule pod: {}", text(&condition["message"]));
+            let reason = format!("Can't schedule pod: {}", condition["message"].text());
             out.push(after(since, grace.unschedulable, reason));
         }
     }
     let started = time(&status["startTime"]);
     let containers = ["initContainerStatuses", "containerStatuses"];
-    for (kind, container) in
-        containers.iter().flat_map(|key| list(&status[key]).iter().map(move |c| (*key, c)))
-    {
-        let name = text(&container["name"]);
+    for (kind, container) in containers.iter().flat_map(|key| status[key].items().map(move |c| (*key, c))) {
+        let name = container["name"].text();
         let restarts = container["restartCount"].as_u64().unwrap_or_default();
         // A pod with a restart policy tolerates more restarts.
         let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
@@ -104,9 +103,9 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
         }
         let waiting = &container["state"]["waiting"];
         let said = || detail(&waiting["reason"], &waiting["message"]);
-        match text(&waiting["reason"]) {
+        match waiting["reason"].text() {
             "ImagePullBackOff" | "ErrImagePull" => {
-                let image = text(&container["image"]);
+                let image = container["image"].text();
                 out.push(match remedies::missing_image(image, &said()) {
                     Some(remedy) => {
                         let reason = format!(
@@ -164,12 +163,12 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     if status["phase"] == "Failed" {
         let mut reason = "Pod failed".to_owned();
         reason += &detail(&status["reason"], &status["message"]);
-        for container in containers.iter().flat_map(|key| list(&status[key])) {
+        for container in containers.iter().flat_map(|key| status[key].items()) {
             let ended = &container["state"]["terminated"];
             if ended["exitCode"].as_i64().unwrap_or_default() != 0 {
                 reason += &format!(
                     "; container {}{}",
-                    text(&container["name"]),
+                    container["name"].text(),
                     terminated(ended).unwrap_or_default()
                 );
             }
@@ -182,41 +181,41 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
 
 /// Why the control plane ends a pod: drained, preempted, tainted.
 pub(super) fn disruption(status: &Value) -> Option<&str> {
-    let conditions = list(&status["conditions"]).iter();
+    let conditions = status["conditions"].items();
     let mut disruptions = conditions
         .filter(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True");
-    disruptions.next().map(|condition| text(&condition["message"]))
+    disruptions.next().map(|condition| condition["message"].text())
 }
 
 /// Whether a pod failed because of its node, rather than by itself.
 fn is_lost(status: &Value) -> bool {
-    let containers = list(&status["containerStatuses"]).iter();
-    let mut ended = containers.map(|container| text(&container["state"]["terminated"]["reason"]));
-    LOST_PODS.contains(&text(&status["reason"]))
+    let containers = status["containerStatuses"].items();
+    let mut ended = containers.map(|container| container["state"]["terminated"]["reason"].text());
+    LOST_PODS.contains(&status["reason"].text())
         || disruption(status).is_some()
         || ended.any(|reason| LOST_CONTAINERS.contains(&reason))
 }
 
 /// Whether all containers of the plugin have ended, so that its result exists or never will.
 fn all_ended(status: &Value, worker: &str) -> bool {
-    let mut own = list(&status["containerStatuses"]).iter().filter(|container| container["name"] != worker);
+    let mut own = status["containerStatuses"].items().filter(|container| container["name"] != worker);
     own.all(|container| container["state"]["terminated"].is_object())
 }
 
 /// Whether no container of the plugin has ever started, so that the worker has nothing to wait for.
 fn has_none_that_began(status: &Value, worker: &str) -> bool {
     let mut own =
-        list(&status["containerStatuses"]).iter().filter(|container| container["name"] != worker).peekable();
+        status["containerStatuses"].items().filter(|container| container["name"] != worker).peekable();
     let never_began = |container: &Value| {
         let state = &container["state"]["terminated"];
-        NEVER_BEGAN.contains(&text(&state["reason"])) || is_for_another_machine(state)
+        NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state)
     };
     own.peek().is_some() && own.all(never_began)
 }
 
 /// Whether a container ended because its program is built for another architecture, judging by its last output.
 fn is_for_another_machine(state: &Value) -> bool {
-    text(&state["message"]).contains("exec format error")
+    state["message"].text().contains("exec format error")
 }
 
 /// A problem since `since` that is fatal `grace` later; not fatal while its start is unknown.
@@ -235,7 +234,7 @@ fn terminated(state: &Value) -> Option<String> {
         let code = state["exitCode"].as_i64().unwrap_or_default();
         let mut out = format!(" (exit code {code}");
         for (key, said) in
-            [("reason", text(&state["reason"]).trim()), ("message", end(text(&state["message"])))]
+            [("reason", state["reason"].text().trim()), ("message", end(state["message"].text()))]
         {
             if !said.is_empty() {
                 out += &format!(", {key} {said:?}");
@@ -259,18 +258,10 @@ fn end(said: &str) -> &str {
 fn detail(reason: &Value, message: &Value) -> String {
     [reason, message]
         .into_iter()
-        .map(text)
+        .map(Object::text)
         .filter(|part| !part.is_empty())
         .map(|part| format!(": {part}"))
         .collect()
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 fn time(value: &Value) -> Option<SystemTime> {

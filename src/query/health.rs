@@ -6,6 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::health::{Detail, Health};
+use base::kube::Object as _;
 use base::kube::Resource;
 
 static ERROR: LazyLock<Option<Regex>> =
@@ -16,8 +17,8 @@ impl Health {
     /// Counts an object before it is written.
     pub(super) fn see(&mut self, resource: &Resource, object: &Value) {
         let (status, metadata) = (&object["status"], &object["metadata"]);
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let text = |value: &Value| value.text().to_owned();
+        let mut conditions = status["conditions"].items();
         let detail = |healthy, [ready, reason, message]: [String; 3]| {
             let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
             vec![Detail { name, healthy, ready, reason, message, namespace }]

@@ -18,7 +18,7 @@ use super::{Answer, FailedQuery, Fault, Query, component};
 use crate::{layout, names};
 use base::at::At as _;
 use base::json::json;
-use base::kube::{Resource, Selector, forget_managers};
+use base::kube::{Object as _, Resource, Selector, forget_managers};
 
 /// Maximum namespaces named that refuse a list.
 const MAX_REFUSED_NAMED: usize = 10;
@@ -82,7 +82,7 @@ impl Listing {
         let mut take = |mut object: Value| {
             // Only a list of all namespaces needs the objects' own.
             let place = match namespace {
-                "" => object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),
+                "" => object["metadata"]["namespace"].text().to_owned(),
                 asked => asked.to_owned(),
             };
             let everywhere = self.resource.namespaced && namespace.is_empty();

@@ -17,7 +17,7 @@ use super::kubelets::{Kubelets, UNREACHABLE};
 use super::{Answer, FailedQuery, Fault, Query, Task, What, component, plan, selector};
 use crate::{config, layout, names};
 use base::clock;
-use base::kube::{self, Client, Request, Resource, Selector};
+use base::kube::{self, Client, Object as _, Request, Resource, Selector};
 use base::pattern;
 
 /// Maximum bytes of a line handled at once; longer lines are split.
@@ -70,7 +70,7 @@ impl PodSelection {
 
     /// The logs of one pod.
     pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<Task> {
-        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+        let namespace = pod["metadata"]["namespace"].text();
         let takes = |wanted: &Option<Regex>| wanted.as_ref().is_some_and(|wanted| wanted.is_match(namespace));
         let mut found = Pods::default();
         if self.0.iter().any(|(wanted, selector)| takes(wanted) && selector.labels.is_empty()) {
@@ -116,7 +116,7 @@ impl Pods {
         let chosen: Vec<&str> = known.iter().map(String::as_str).filter(|name| wanted(name)).collect();
         let mut list = |namespace: &str| {
             let mut take = |pod: Value| {
-                if wanted(pod["metadata"]["namespace"].as_str().unwrap_or_default()) {
+                if wanted(pod["metadata"]["namespace"].text()) {
                     self.take(&pod, query.config);
                 }
                 Ok(())
@@ -140,7 +140,7 @@ impl Pods {
 
     fn take(&mut self, pod: &Value, config: &config::Run) {
         let limits = &config.limits.pod_logs;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.text().to_owned();
         let (pod_spec, status) = (&pod["spec"], &pod["status"]);
         // The kubelet has removed everything belonging to an evicted pod.
         let evicted = status["phase"] == "Failed" && status["reason"] == "Evicted";
@@ -152,9 +152,9 @@ impl Pods {
             namespace == config.namespace && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
         let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
         for kind in ["initContainers", "containers", "ephemeralContainers"] {
-            for container in pod_spec[kind].as_array().into_iter().flatten() {
+            for container in pod_spec[kind].items() {
                 let container = text(&container["name"]);
-                let mut known = states.iter().flat_map(|key| status[key].as_array().into_iter().flatten());
+                let mut known = states.iter().flat_map(|key| status[key].items());
                 let state = known.find(|state| state["name"] == container.as_str());
                 // A container that was never restarted has no earlier log; one that never ran has none at all.
                 let restarted =

@@ -32,6 +32,7 @@ use base::at::At as _;
 use base::clock;
 use base::json::json;
 use base::kube;
+use base::kube::Object as _;
 use base::pattern;
 use base::stop::Stop;
 use base::visible;
@@ -278,7 +279,7 @@ impl Query<'_> {
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
         };
         if let What::Version = task.what {
-            answer.health.api_version = document["gitVersion"].as_str().unwrap_or_default().into();
+            answer.health.api_version = document["gitVersion"].text().into();
         }
         keep(&self.folder.join(file), document.to_string().as_bytes())?;
         Ok(answer)
@@ -287,7 +288,7 @@ impl Query<'_> {
 
 /// API groups as the original's client library lists them: the core group first, without a name.
 fn server_groups(core: &Value, mut groups: Value) -> Value {
-    let versions = core["versions"].as_array().into_iter().flatten();
+    let versions = core["versions"].items();
     let versions: Vec<_> =
         versions.map(|version| json!({"groupVersion": version, "version": version})).collect();
     let preferred = versions.first().cloned().unwrap_or_default();

@@ -70,15 +70,6 @@ struct Shared {
     away: AtomicBool,
 }
 
-/// Timeouts.
-#[derive(Clone, Copy)]
-struct Timeouts {
-    whole: Option<Duration>,
-    /// Until a response starts.
-    answer: Duration,
-    silence: Option<Duration>,
-}
-
 impl Client {
     /// Prepares a client without sending anything. All its calls end with `stop`.
     pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
@@ -147,6 +138,11 @@ impl Client {
     pub fn within(mut self, whole: Duration) -> Self {
         self.whole = Some(whole);
         self
+    }
+
+    /// The same client for calls that get one short attempt.
+    pub fn once(&self, limit: Duration) -> Self {
+        self.clone().patience(Duration::ZERO).within(limit)
     }
 
     /// The same client under another `stop`, with separate connections.
@@ -222,9 +218,7 @@ impl Client {
     /// Opens a response of unlimited duration: a log, a watch. A silence longer than `silence` is an error. Retries only the
     /// opening.
     pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
-        let answer = self.whole.map_or(RESPONSE_TIMEOUT, |whole| whole.min(RESPONSE_TIMEOUT));
-        let limits = Timeouts { whole: None, answer, silence };
-        self.retry(request, &mut || self.open(request, limits))
+        self.retry(request, &mut || self.open(request, None, silence))
     }
 
     /// Sends a request and calls `read` with the response; repeats both if the connection breaks and the request permits it.
@@ -234,16 +228,15 @@ impl Client {
         read: &mut dyn FnMut(Body) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
-        let limits = Timeouts { whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
-        self.retry(request, &mut || self.open(request, limits).and_then(&mut *read))
+        self.retry(request, &mut || self.open(request, whole, Some(SILENCE_TIMEOUT)).and_then(&mut *read))
     }
 
     /// Offset of this machine's clock from the server's, in seconds, and the margin of error; `None` if the response has no
     /// date.
     pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
-        let limits = Timeouts { whole: self.whole, answer: RESPONSE_TIMEOUT, silence: Some(SILENCE_TIMEOUT) };
         let sent = SystemTime::now();
-        let answer = self.exchange(&Request::raw(Method::Get, "/version"), limits)?;
+        let request = Request::raw(Method::Get, "/version");
+        let answer = self.exchange(&request, self.whole, Some(SILENCE_TIMEOUT))?;
         let received = SystemTime::now();
         let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
         Ok(date.map(|theirs| clock::offset(theirs, sent, received)))
@@ -318,12 +311,17 @@ impl Client {
         }
     }
 
-    fn open(&self, request: &Request, limits: Timeouts) -> Result<Body, Error> {
-        let mut response = self.exchange(request, limits)?;
+    fn open(
+        &self,
+        request: &Request,
+        whole: Option<Duration>,
+        silence: Option<Duration>,
+    ) -> Result<Body, Error> {
+        let mut response = self.exchange(request, whole, silence)?;
         if response.status() == http::StatusCode::UNAUTHORIZED && self.shared.config.credential.renew() {
             // A new certificate only applies to new connections.
             *lock(&self.agent) = agent(&self.dialer);
-            response = self.exchange(request, limits)?;
+            response = self.exchange(request, whole, silence)?;
         }
         let status = response.status();
         let retry_after = response.headers().get("retry-after");
@@ -338,11 +336,20 @@ impl Client {
         let mut text = Vec::new();
         // A truncated explanation is better than none.
         let _ = body.take(MAX_REFUSAL_BYTES).read_to_end(&mut text);
-        let retry_after = retry_after.map(Duration::from_secs);
-        Err(Error::from_answer(status.as_u16(), retry_after, &text, &self.address(request)))
+        Err(Error::from_answer(
+            status.as_u16(),
+            retry_after.map(Duration::from_secs),
+            &text,
+            &self.address(request),
+        ))
     }
 
-    fn exchange(&self, request: &Request, limits: Timeouts) -> Result<http::Response<ureq::Body>, Error> {
+    fn exchange(
+        &self,
+        request: &Request,
+        whole: Option<Duration>,
+        silence: Option<Duration>,
+    ) -> Result<http::Response<ureq::Body>, Error> {
         self.limiter.take(self.stop())?;
         let uri = format!("{}{}", self.shared.config.server, request.target());
         let mut builder = http::Request::builder().method(request.method.as_str()).uri(uri);
@@ -351,17 +358,17 @@ impl Client {
         }
         let agent = lock(&self.agent).clone();
         let wrong = |why: http::Error| Error::Config(format!("{}: {why}", self.address(request)));
-        let answer = match &request.body {
-            Some(body) => agent.run(limit(&agent, builder.body(body.as_slice()).map_err(wrong)?, limits)),
-            None => agent.run(limit(&agent, builder.body(()).map_err(wrong)?, limits)),
-        };
-        match answer {
-            Ok(response) => {
-                self.shared.reached.store(true, Ordering::Relaxed);
-                Ok(response)
+        let answer = self.whole.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT);
+        let response = match &request.body {
+            Some(body) => {
+                let request = builder.body(body.as_slice()).map_err(wrong)?;
+                agent.run(limit(&agent, request, whole, answer, silence))
             }
-            Err(error) => Err(self.explain(request, &error)),
-        }
+            None => agent.run(limit(&agent, builder.body(()).map_err(wrong)?, whole, answer, silence)),
+        };
+        let response = response.map_err(|error| self.explain(request, &error))?;
+        self.shared.reached.store(true, Ordering::Relaxed);
+        Ok(response)
     }
 
     fn headers(&self, request: &Request) -> Result<Headers, Error> {
@@ -503,12 +510,14 @@ fn agent(dialer: &Dialer) -> ureq::Agent {
 fn limit<S: ureq::AsSendBody>(
     agent: &ureq::Agent,
     request: http::Request<S>,
-    limits: Timeouts,
+    whole: Option<Duration>,
+    answer: Duration,
+    silence: Option<Duration>,
 ) -> http::Request<S> {
     agent
         .configure_request(request)
-        .timeout_global(limits.whole)
-        .timeout_recv_response(Some(limits.answer))
-        .timeout_per_read(limits.silence)
+        .timeout_global(whole)
+        .timeout_recv_response(Some(answer))
+        .timeout_per_read(silence)
         .build()
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::error::Error;
-use super::request::{Method, Request, Resource, segment};
+use super::request::{Method, Object as _, Request, Resource, segment};
 use crate::json::json;
 
 /// Aggregated discovery if the server supports it, else the plain list of groups.
@@ -70,17 +70,17 @@ impl Client {
             match answer["kind"].as_str() {
                 Some("APIGroupDiscoveryList") => found.read_aggregated(&answer),
                 Some("APIVersions") => {
-                    for version in array(&answer["versions"]).iter().filter_map(Value::as_str) {
+                    for version in answer["versions"].items().filter_map(Value::as_str) {
                         self.read_plain(&mut found, "", version, true);
                     }
                 }
                 Some("APIGroupList") => {
-                    for group in array(&answer["groups"]) {
-                        let name = text(group, "name");
-                        let preferred = text(&group["preferredVersion"], "version");
-                        for version in array(&group["versions"]) {
-                            let version = text(version, "version");
-                            self.read_plain(&mut found, &name, &version, version == preferred);
+                    for group in answer["groups"].items() {
+                        let name = group["name"].text();
+                        let preferred = group["preferredVersion"]["version"].text();
+                        for version in group["versions"].items() {
+                            let version = version["version"].text();
+                            self.read_plain(&mut found, name, version, version == preferred);
                         }
                     }
                 }
@@ -115,10 +115,11 @@ impl Client {
         match self.send(&Request::raw(Method::Get, format!("{root}/{}", segment(version)))) {
             Ok(answer) => {
                 // A slash means a subresource.
-                let entries = array(&answer["resources"]).iter();
-                for entry in entries.filter(|entry| !text(entry, "name").contains('/')) {
+                let entries = answer["resources"].items();
+                for entry in entries.filter(|entry| !entry["name"].text().contains('/')) {
+                    let names = [&entry["name"], &entry["kind"]];
                     let namespaced = entry["namespaced"] == true;
-                    found.add([group, version], (entry, "name"), (entry, "kind"), namespaced, preferred);
+                    found.add([group, version], names, &entry["verbs"], namespaced, preferred);
                 }
             }
             Err(why) => found.failures.push((group_version(group, version), why.to_string())),
@@ -127,39 +128,40 @@ impl Client {
 }
 
 impl Discovery {
-    /// Adds the kind that an `entry` describes; its name and kind are in these fields.
     fn add(
         &mut self,
         [group, version]: [&str; 2],
-        (entry, plural): (&Value, &str),
-        (of_kind, kind): (&Value, &str),
+        [plural, kind]: [&Value; 2],
+        verbs: &Value,
         namespaced: bool,
         preferred: bool,
     ) {
         let resource = Resource {
             group: group.to_owned().into(),
             version: version.to_owned().into(),
-            plural: text(entry, plural).into(),
-            kind: text(of_kind, kind).into(),
+            plural: plural.text().to_owned().into(),
+            kind: kind.text().to_owned().into(),
             namespaced,
         };
-        let verbs = array(&entry["verbs"]).iter().filter_map(Value::as_str).map(Into::into).collect();
+        let verbs = verbs.items().filter_map(Value::as_str).map(Into::into).collect();
         self.kinds.push(Kind { resource, verbs, preferred });
     }
 
     fn read_aggregated(&mut self, answer: &Value) {
-        for entry in array(&answer["items"]) {
-            let group = text(&entry["metadata"], "name");
-            for (index, version) in array(&entry["versions"]).iter().enumerate() {
-                let name = text(version, "version");
+        for entry in answer["items"].items() {
+            let group = entry.name();
+            for (index, version) in entry["versions"].items().enumerate() {
+                let name = version["version"].text();
                 if version["freshness"] == "Stale" {
                     self.failures
-                        .push((group_version(&group, &name), "the server behind it does not answer".into()));
+                        .push((group_version(group, name), "the server behind it does not answer".into()));
                 }
-                let resources = array(&version["resources"]).iter();
-                for entry in resources.filter(|entry| !entry["responseKind"]["kind"].is_null()) {
-                    let (kind, namespaced) = (&entry["responseKind"], entry["scope"] == "Namespaced");
-                    self.add([&group, &name], (entry, "resource"), (kind, "kind"), namespaced, index == 0);
+                for entry in version["resources"].items() {
+                    let (kind, namespaced) = (&entry["responseKind"]["kind"], entry["scope"] == "Namespaced");
+                    if !kind.is_null() {
+                        let names = [&entry["resource"], kind];
+                        self.add([group, name], names, &entry["verbs"], namespaced, index == 0);
+                    }
                 }
             }
         }
@@ -168,12 +170,4 @@ impl Discovery {
 
 fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
-fn array(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-fn text(value: &Value, field: &str) -> String {
-    value[field].as_str().unwrap_or_default().to_owned()
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::request::Object as _;
+
 /// Why a call to the API failed.
 #[derive(Debug)]
 pub enum Error {
@@ -188,11 +190,10 @@ impl Error {
 
 impl Refusal {
     fn read_status(&mut self, status: &Value) {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        self.reason = text(&status["reason"]);
-        self.message = text(&status["message"]);
+        self.reason = status["reason"].text().into();
+        self.message = status["message"].text().into();
         self.resume =
-            status["metadata"]["continue"].as_str().filter(|token| !token.is_empty()).map(Into::into);
+            Some(status["metadata"]["continue"].text().into()).filter(|token: &String| !token.is_empty());
         let seconds = status["details"]["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0);
         self.retry_after = self.retry_after.or(seconds.map(Duration::from_secs));
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::client::{Client, transport};
 use super::dial::{Stream, read_head};
 use super::error::Error;
-use super::request::{Request, Resource};
+use super::request::{Object as _, Request, Resource};
 
 /// Newer first; without standard input they are the same.
 const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -239,7 +239,7 @@ fn exit(status: &[u8]) -> Exit {
     if status["status"] == "Success" {
         return Exit::default();
     }
-    let causes = status["details"]["causes"].as_array().into_iter().flatten();
+    let causes = status["details"]["causes"].items();
     let code = causes
         .filter(|cause| cause["reason"] == "ExitCode")
         .find_map(|cause| cause["message"].as_str()?.parse().ok())

@@ -13,6 +13,7 @@ use ureq::http::Uri;
 
 use super::credential::{Credential, Interactive, MAX_NAMED_BYTES, Program};
 use super::error::Error;
+use super::request::Object as _;
 use super::tls::{self, Identity, Trust};
 use crate::json::json;
 use crate::proxy::Proxy;
@@ -446,7 +447,7 @@ fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String
     let variable = |variable: &Value| {
         let name = variable["name"].as_str().filter(|name| !name.is_empty() && !name.contains(['=', '\0']));
         let name = name.ok_or_else(|| format!("{place}: env: an entry has no usable name"))?;
-        Ok((name.to_owned(), variable["value"].as_str().unwrap_or_default().to_owned()))
+        Ok((name.to_owned(), variable["value"].text().to_owned()))
     };
     let env = exec.list("env")?.iter().map(variable).collect::<Result<_, String>>()?;
     Ok(Program {
@@ -480,7 +481,7 @@ fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
     if let Some((pem, _)) = cluster.data("certificate-authority")? {
         info["certificate-authority-data"] = BASE64_STANDARD.encode(pem).into();
     }
-    let mut extensions = cluster.value["extensions"].as_array().into_iter().flatten();
+    let mut extensions = cluster.value["extensions"].items();
     if let Some(found) = extensions.find(|e| e["name"] == "client.authentication.k8s.io/exec") {
         info["config"] = found["extension"].clone();
     }

@@ -42,6 +42,6 @@ pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
 pub use exec::Exit;
 pub use kubeconfig::{Config, Options};
-pub use request::{Method, Request, Resource, Selector};
+pub use request::{Method, Object, Request, Resource, Selector};
 pub use tls::{Identity, Trust, client_config};
 pub use watch::{Event, forget_managers};

@@ -87,6 +87,30 @@ impl Resource {
     }
 }
 
+/// Reads the fields of an object, none of which is certain to exist.
+pub trait Object {
+    /// The text of a value; empty for anything else.
+    fn text(&self) -> &str;
+    /// The elements of a list; none for anything else.
+    fn items(&self) -> std::slice::Iter<'_, Value>;
+    /// The name in an object's metadata.
+    fn name(&self) -> &str;
+}
+
+impl Object for Value {
+    fn text(&self) -> &str {
+        self.as_str().unwrap_or_default()
+    }
+
+    fn items(&self) -> std::slice::Iter<'_, Value> {
+        self.as_array().map_or(&[][..], Vec::as_slice).iter()
+    }
+
+    fn name(&self) -> &str {
+        self["metadata"]["name"].text()
+    }
+}
+
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {

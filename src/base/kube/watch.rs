@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::client::{Body, Client, transport};
 use super::error::Error;
-use super::request::{Request, Resource, Selector};
+use super::request::{Object as _, Request, Resource, Selector};
 use crate::json::weight;
 use crate::retry::Backoff;
 
@@ -198,7 +198,7 @@ impl Watch {
 
     fn take(&mut self, mut event: Value, what: &str) -> Result<(), Error> {
         let mut object = event.get_mut("object").map(Value::take).unwrap_or_default();
-        let kind = match event["type"].as_str().unwrap_or_default() {
+        let kind = match event["type"].text() {
             "ERROR" => return Err(Error::from_status(&object, what)),
             "ADDED" | "MODIFIED" => Some(Event::Applied as fn(_) -> _),
             "DELETED" => Some(Event::Deleted as fn(_) -> _),
