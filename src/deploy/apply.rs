@@ -14,7 +14,7 @@ use super::remedy::remedy;
 use crate::names;
 use crate::remote::state;
 use crate::status;
-use base::kube::{Client, Discovery, Error, Object as _, Request, Resource, Selector};
+use base::kube::{self, Client, Discovery, Error, Object as _, Request, Resource, Selector};
 use base::{logger, visible, yaml};
 
 /// Kinds that grant permissions to an account.
@@ -70,19 +70,22 @@ pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
 pub(crate) fn validate(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
-    let is_alone = refuse_second_run(client, &objects)?;
-    Work { client, made: Vec::new(), home: namespace, is_alone }.check(&objects).map(drop)
+    refuse_second_run(client, &objects)?;
+    Work { client, made: Vec::new(), home: namespace }.check(&objects).map(drop)
 }
 
 /// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
 pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
-    let mut work =
-        Work { client, made: Vec::new(), home: namespace, is_alone: refuse_second_run(client, &objects)? };
-    work.create(&objects).map_err(|error| match work.made.is_empty() {
+    let is_alone = refuse_second_run(client, &objects)?;
+    let mut work = Work { client, made: Vec::new(), home: namespace };
+    work.create(&objects, is_alone).map_err(|error| match work.made.is_empty() {
         true => error.context("nothing was created"),
-        false => error.context(work.left_behind()),
+        false => error.context(format!(
+            "these objects were created and still exist: {}; remove them with `sonobuoy delete -n {namespace} --wait`",
+            work.made.join(", ")
+        )),
     })
 }
 
@@ -120,40 +123,32 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
 
 /// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be the only one.
 fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<bool> {
-    let mut is_alone = false;
-    let aggregator = |object: &&Object<'_>| {
-        object.resource.kind == "Pod"
+    let aggregator = objects.iter().find(|object| {
+        object.resource == Resource::PODS
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
-    };
-    for object in objects.iter().filter(aggregator) {
-        let namespace = &object.namespace;
-        let found = match state::find(client, namespace) {
-            Ok(Some(pod)) => pod,
-            Ok(None) => {
-                is_alone = true;
-                continue;
-            }
-            // An account without permission to list may still create; the server decides.
-            Err(error) if error.is_forbidden() => continue,
-            Err(error) => return Err(error).context("looking for another run"),
-        };
-        let stands = match state::State::of(&found) {
+    });
+    let Some(Object { namespace, .. }) = aggregator else { return Ok(false) };
+    let stands = match state::find(client, namespace) {
+        Ok(None) => return Ok(true),
+        // An account without permission to list may still create; the server decides.
+        Err(error) if error.is_forbidden() => return Ok(false),
+        Err(error) => return Err(error).context("looking for another run"),
+        Ok(Some(pod)) => match state::State::of(&pod) {
             state::State::Told(run) if run.status == status::COMPLETE => "is complete",
             state::State::Told(run) if run.status == status::FAILED => "has failed",
             _ => "is not over",
-        };
-        bail!(
-            "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results with `sonobuoy \
-             retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} --wait`, or use another \
-             namespace with `-n`"
-        );
-    }
-    Ok(is_alone)
+        },
+    };
+    bail!(
+        "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results with `sonobuoy \
+         retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} --wait`, or use another \
+         namespace with `-n`"
+    )
 }
 
 /// Refusals of the objects, found by dry runs.
 pub(super) fn refusals(client: &Client, objects: &[Object<'_>], home: &str) -> Vec<Refused> {
-    let work = Work { client, made: Vec::new(), home, is_alone: false };
+    let work = Work { client, made: Vec::new(), home };
     let refused = objects.iter().filter_map(|object| work.refusal(object, objects));
     refused.chain(objects.iter().flat_map(|object| work.missing_claims(object, objects))).collect()
 }
@@ -163,8 +158,6 @@ struct Work<'a> {
     /// Objects created so far.
     made: Vec<String>,
     home: &'a str,
-    /// Whether this is a run, and the only one in its namespace.
-    is_alone: bool,
 }
 
 impl Work<'_> {
@@ -186,10 +179,12 @@ impl Work<'_> {
         Ok(coming)
     }
 
-    fn create(&mut self, objects: &[Object<'_>]) -> Result<()> {
+    fn create(&mut self, objects: &[Object<'_>], is_alone: bool) -> Result<()> {
         let coming = self.check(objects)?;
         let later = |object: &Object<'_>| coming.contains(&*object.namespace);
-        self.clear()?;
+        if is_alone {
+            self.clear()?;
+        }
         // First the missing namespaces and their accounts, which pods need in a dry run.
         let first = |object: &Object<'_>| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
@@ -217,17 +212,14 @@ impl Work<'_> {
     /// Removes permissions that earlier runs granted to accounts of this namespace, which this run would inherit.
     fn clear(&self) -> Result<()> {
         let selector = Selector::labels(format!("{},namespace={}", names::SELECTOR, self.home));
-        for (resource, namespace) in
-            RIGHTS.iter().filter(|_| self.is_alone).zip(["", "", self.home, self.home])
-        {
+        for (resource, namespace) in RIGHTS.iter().zip(["", "", self.home, self.home]) {
             let left = match self.client.list(resource, namespace, &selector) {
                 Ok(left) => left,
                 // An account without this permission may still run plugins in its namespace.
                 Err(error) if error.is_forbidden() => continue,
                 Err(error) => return Err(error).context("looking for the rights of earlier runs"),
             };
-            let names: Vec<_> =
-                left.iter().filter_map(|object| object["metadata"]["name"].as_str()).collect();
+            let names: Vec<_> = left.iter().map(kube::Object::name).collect();
             if !names.is_empty() {
                 let what = format!("{} of an earlier run: {}", resource.plural, names.join(", "));
                 log::info!("removing {what}");
@@ -400,14 +392,6 @@ impl Work<'_> {
             Err(error) => bail!("{}", object.refused(&error)),
         }
     }
-
-    fn left_behind(&self) -> String {
-        format!(
-            "these objects were created and still exist: {}; remove them with `sonobuoy delete -n {} --wait`",
-            self.made.join(", "),
-            self.home
-        )
-    }
 }
 
 impl Object<'_> {
@@ -498,11 +482,14 @@ fn lends_account(object: &Object<'_>, all: &[Object<'_>]) -> Option<Value> {
 }
 
 /// What delays the deletion of a namespace, from its conditions.
-pub(super) fn held_up(namespace: &Value) -> String {
+pub(super) fn delays(namespace: &Value) -> Vec<&str> {
     let conditions = namespace["status"]["conditions"].items();
-    let messages = conditions
-        .filter(|condition| condition["status"] == "True")
-        .filter_map(|condition| condition["message"].as_str());
-    let messages: Vec<&str> = messages.collect();
-    if messages.is_empty() { String::new() } else { format!(" ({})", messages.join(", ")) }
+    let conditions = conditions.filter(|condition| condition["status"] == "True");
+    conditions.filter_map(|condition| condition["message"].as_str()).collect()
+}
+
+/// The same in a message.
+pub(super) fn held_up(namespace: &Value) -> String {
+    let delays = delays(namespace);
+    if delays.is_empty() { String::new() } else { format!(" ({})", delays.join(", ")) }
 }

@@ -132,55 +132,40 @@ fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
 const CREDENTIALS_VOLUME: &str = "sonobuoy-credentials-vol";
 
 fn apply(change: &Change, plugins: &mut [Definition]) {
-    match change {
-        Change::Image { plugin, image } => {
-            if let Some(plugin) = named(plugins, plugin) {
-                plugin.spec["image"] = json!(image);
-            }
-        }
-        Change::File { plugin, name, text } => {
-            if let Some(plugin) = named(plugins, plugin) {
-                plugin.config_map.insert(name.clone(), text.clone());
-            }
-        }
-        Change::Word { plugin, variable, word } => {
-            if let Some(plugin) = named(plugins, plugin) {
-                add_word(plugin, variable, word);
-            }
-        }
-        Change::SshKey { plugin } => {
-            if let Some(plugin) = named(plugins, plugin) {
-                mount_ssh_key(plugin);
-            }
-        }
-        Change::Credentials { plugin, secret, name } => {
-            if let Some(plugin) = named(plugins, plugin) {
-                let items = json!([{"key": super::manifest::DOCKER_CONFIG, "path": name}]);
-                let secret = json!({"secretName": secret, "items": items});
-                plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
-                plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
-            }
-        }
+    let named = match change {
+        Change::Image { plugin, .. }
+        | Change::File { plugin, .. }
+        | Change::Word { plugin, .. }
+        | Change::SshKey { plugin }
+        | Change::Credentials { plugin, .. } => plugin,
         Change::Registry(registry) => {
             for plugin in plugins {
                 let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
                 inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(|c| relocate(c, registry));
                 plugin.containers_mut().for_each(|container| relocate(container, registry));
             }
+            return;
         }
+    };
+    let Some(plugin) = plugins.iter_mut().find(|plugin| plugin.name() == named) else { return };
+    match change {
+        Change::Image { image, .. } => plugin.spec["image"] = json!(image),
+        Change::File { name, text, .. } => drop(plugin.config_map.insert(name.clone(), text.clone())),
+        Change::Word { variable, word, .. } => add_word(plugin, variable, word),
+        Change::SshKey { .. } => mount_ssh_key(plugin),
+        Change::Credentials { secret, name, .. } => {
+            let items = json!([{"key": super::manifest::DOCKER_CONFIG, "path": name}]);
+            let secret = json!({"secretName": secret, "items": items});
+            plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
+            plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
+        }
+        Change::Registry(_) => {}
     }
-}
-
-fn named<'p>(plugins: &'p mut [Definition], name: &str) -> Option<&'p mut Definition> {
-    plugins.iter_mut().find(|plugin| plugin.name() == name)
 }
 
 fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
     let old = plugin.spec["env"].items().find(|env| env["name"] == variable);
-    let value = match old.and_then(|env| env["value"].as_str()) {
-        Some(value) if !value.is_empty() => format!("{value} {word}"),
-        _ => word.to_owned(),
-    };
+    let value = format!("{} {word}", old.map_or("", |env| env["value"].text())).trim_start().to_owned();
     plugin.set_env(&[(variable.to_owned(), value)].into());
 }
 

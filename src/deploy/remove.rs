@@ -8,13 +8,14 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 use serde_json::Value;
 
+use super::apply::delays;
 use super::manifest;
 use crate::names;
 use base::clock;
-use base::kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
+use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
 use base::{logger, yaml};
 
 /// Kind of namespaces in the log.
@@ -70,8 +71,7 @@ enum Namespace {
 impl Removal {
     /// Deletes everything; missing objects are not an error. Tries all before it returns an error.
     pub(crate) fn issue(&self, client: &Client) -> Result<Left> {
-        let mut left = Vec::new();
-        let mut failures = Vec::new();
+        let mut work = Work { removal: self, client, left: Vec::new(), failures: Vec::new() };
         let run = Run::read(client, &self.namespace)?;
         if run.relation == Namespace::Absent {
             log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
@@ -81,34 +81,15 @@ impl Removal {
         for other in &others {
             log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
         }
-        let namespace = |name: &str| Target {
-            resource: Resource::NAMESPACES,
-            namespace: String::new(),
-            selector: Selector::name(name),
-            what: format!("namespace {name}"),
-            epilogue: format!("Namespace \"{name}\" has been deleted"),
-        };
-        match run.relation {
-            Namespace::Foreign if !self.all => {
-                log::warn!(
-                    "the run did not make the namespace {0}: only what belongs to the run is removed; \
-                     `kubectl delete namespace {0}` removes the rest with everything in it",
-                    self.namespace
-                );
-                self.empty(client, &run, &mut failures);
-                left.push(Target {
-                    resource: Resource::PODS,
-                    namespace: self.namespace.clone(),
-                    selector: Selector::labels(names::SELECTOR),
-                    what: format!("pods in {}", self.namespace),
-                    epilogue: String::new(),
-                });
-            }
-            _ => {
-                let request = Request::delete(&Resource::NAMESPACES, "", &self.namespace);
-                self.one(client, request, NAMESPACE, &self.namespace, &mut failures);
-                left.push(namespace(&self.namespace));
-            }
+        if run.relation == Namespace::Foreign && !self.all {
+            log::warn!(
+                "the run did not make the namespace {0}: only what belongs to the run is removed; \
+                 `kubectl delete namespace {0}` removes the rest with everything in it",
+                self.namespace
+            );
+            work.empty(&run);
+        } else {
+            work.namespace(&self.namespace, format!("Namespace \"{}\" has been deleted", self.namespace));
         }
         if self.rbac && (self.all || !run.namespaced) {
             let own = format!("{},namespace={}", names::SELECTOR, self.namespace);
@@ -121,48 +102,59 @@ impl Removal {
                 (Resource::CLUSTER_ROLE_BINDINGS, ""),
                 (Resource::CLUSTER_ROLES, "Deleted all ClusterRoles and ClusterRoleBindings."),
             ] {
-                self.many(client, &resource, "", &Selector::labels(&labels), &mut failures);
-                let what = format!("{} of {}", resource.plural, self.namespace);
+                work.many(&resource, "", &labels);
                 // Roles of runs that start meanwhile are kept.
-                left.push(Target {
-                    resource,
-                    namespace: String::new(),
-                    selector: Selector::labels(&own),
-                    what,
-                    epilogue: epilogue.into(),
-                });
+                work.await_end(resource, "", Selector::labels(&own), epilogue.into());
             }
         }
         if self.all && !others.is_empty() {
             log::info!("namespaces of e2e tests are spared: they may belong to a run in {spared}");
         } else if self.all {
             for found in client.list(&Resource::NAMESPACES, "", &Selector::labels(E2E))? {
-                let name = name(&found);
-                let request = Request::delete(&Resource::NAMESPACES, "", &name);
-                self.one(client, request, NAMESPACE, &name, &mut failures);
-                left.push(Target { epilogue: String::new(), ..namespace(&name) });
+                work.namespace(found.name(), String::new());
             }
         }
-        if !failures.is_empty() {
-            bail!("{}", failures.join("; "));
-        }
-        Ok(Left { targets: left, e2e: self.all && others.is_empty() })
+        ensure!(work.failures.is_empty(), "{}", work.failures.join("; "));
+        Ok(Left { targets: work.left, e2e: self.all && others.is_empty() })
     }
 
     /// Other namespaces with an aggregator.
     fn others(&self, client: &Client) -> Result<BTreeSet<String>, Error> {
         let mut others = BTreeSet::new();
         for labels in names::AGGREGATOR_SELECTORS {
-            for pod in client.list(&Resource::PODS, "", &Selector::labels(labels))? {
-                others.extend(pod["metadata"]["namespace"].as_str().map(str::to_owned));
-            }
+            let pods = client.list(&Resource::PODS, "", &Selector::labels(labels))?;
+            others.extend(pods.iter().map(|pod| pod["metadata"]["namespace"].text().to_owned()));
         }
         others.remove(&self.namespace);
         Ok(others)
     }
+}
+
+/// A removal in progress.
+struct Work<'a> {
+    removal: &'a Removal,
+    client: &'a Client,
+    left: Vec<Target>,
+    failures: Vec<String>,
+}
+
+impl Work<'_> {
+    fn namespace(&mut self, name: &str, epilogue: String) {
+        self.one(&Resource::NAMESPACES, "", NAMESPACE, name);
+        self.await_end(Resource::NAMESPACES, "", Selector::name(name), epilogue);
+    }
+
+    fn await_end(&mut self, resource: Resource, namespace: &str, selector: Selector, epilogue: String) {
+        let what = match &*resource.plural {
+            "namespaces" => format!("namespace {}", selector.fields.trim_start_matches("metadata.name=")),
+            plural => format!("{plural} of {}", self.removal.namespace),
+        };
+        self.left.push(Target { resource, namespace: namespace.to_owned(), selector, what, epilogue });
+    }
 
     /// Deletes the objects of the run in a namespace that is kept.
-    fn empty(&self, client: &Client, run: &Run, failures: &mut Vec<String>) {
+    fn empty(&mut self, run: &Run) {
+        let Removal { namespace, rbac, .. } = self.removal;
         // First the objects that start pods, last those that pods use.
         for resource in [
             Resource::DAEMON_SETS,
@@ -173,63 +165,54 @@ impl Removal {
             Resource::ROLES,
             Resource::SERVICE_ACCOUNTS,
         ] {
-            if !self.rbac && ["roles", "rolebindings"].contains(&&*resource.plural) {
-                continue;
+            if *rbac || !["roles", "rolebindings"].contains(&&*resource.plural) {
+                self.many(&resource, namespace, names::SELECTOR);
             }
-            self.many(client, &resource, &self.namespace, &Selector::labels(names::SELECTOR), failures);
         }
         // Services could not be deleted together before Kubernetes 1.23.
         for name in [names::AGGREGATOR_SERVICE, names::STATUS_SERVICE] {
-            let request = Request::delete(&Resource::SERVICES, &self.namespace, name);
-            self.one(client, request, "service", name, failures);
+            self.one(&Resource::SERVICES, namespace, "service", name);
         }
         for plugin in &run.plugins {
-            let map = names::plugin_map(plugin);
-            let request = Request::delete(&Resource::CONFIG_MAPS, &self.namespace, &map);
-            self.one(client, request, "config map", &map, failures);
+            self.one(&Resource::CONFIG_MAPS, namespace, "config map", &names::plugin_map(plugin));
         }
         if run.ssh_key {
-            let request = Request::delete(&Resource::SECRETS, &self.namespace, manifest::SSH_KEY);
-            self.one(client, request, "secret", manifest::SSH_KEY, failures);
+            self.one(&Resource::SECRETS, namespace, "secret", manifest::SSH_KEY);
         }
+        self.await_end(Resource::PODS, namespace, Selector::labels(names::SELECTOR), String::new());
     }
 
-    fn one(&self, client: &Client, request: Request, kind: &str, name: &str, failures: &mut Vec<String>) {
-        let done = client.send(&self.dry(request)).map(|_| true);
-        self.say(&done, kind, &[name.to_owned()]);
-        complain(done, kind, name, failures);
+    fn one(&mut self, resource: &Resource, namespace: &str, kind: &str, name: &str) {
+        let done = self.client.send(&self.dry(Request::delete(resource, namespace, name)));
+        self.record(done.map(|_| true), kind, name, &[name.to_owned()]);
     }
 
-    fn many(
-        &self,
-        client: &Client,
-        resource: &Resource,
-        namespace: &str,
-        selector: &Selector,
-        failures: &mut Vec<String>,
-    ) {
+    fn many(&mut self, resource: &Resource, namespace: &str, labels: &str) {
+        let selector = Selector::labels(labels);
         let mut names = Vec::new();
-        let done = client.list(resource, namespace, selector).and_then(|found| {
-            names = found.iter().map(name).collect();
+        let done = self.client.list(resource, namespace, &selector).and_then(|found| {
+            names = found.iter().map(|object| object.name().to_owned()).collect();
             if !found.is_empty() {
-                client.send(&self.dry(Request::delete_collection(resource, namespace, selector)))?;
+                let request = Request::delete_collection(resource, namespace, &selector);
+                self.client.send(&self.dry(request))?;
             }
             Ok(!found.is_empty())
         });
-        self.say(&done, &resource.plural, &names);
-        complain(done, &resource.plural, &selector.labels, failures);
+        self.record(done, &resource.plural, labels, &names);
     }
 
-    /// Logs what was `done` in the fields of the original: true if anything was deleted.
-    fn say(&self, done: &Result<bool, Error>, kind: &str, names: &[String]) {
-        let words = match done {
-            Ok(true) => "delete request issued",
-            Err(error) if error.is_conflict() => "delete already in progress",
-            Err(error) if !error.is_not_found() => return,
-            _ => "already deleted",
+    /// Logs what was `done` in the fields of the original: true if anything was deleted. Records a failure, unless the object
+    /// is gone or terminating.
+    fn record(&mut self, done: Result<bool, Error>, kind: &str, what: &str, names: &[String]) {
+        let dry = self.removal.dry_run;
+        let (words, level) = match done {
+            Ok(true) => ("delete request issued", log::Level::Info),
+            Err(error) if error.is_conflict() => ("delete already in progress", log::Level::Info),
+            Err(error) if !error.is_not_found() => {
+                return self.failures.push(format!("{kind} {what}: {error}"));
+            }
+            _ => ("already deleted", logger::detail()),
         };
-        let dry = self.dry_run;
-        let level = if words == "already deleted" { logger::detail() } else { log::Level::Info };
         match names {
             [name] if kind == NAMESPACE => {
                 log::log!(level, "dry-run" = dry, kind = kind, namespace = &**name; "{words}");
@@ -242,17 +225,7 @@ impl Removal {
     }
 
     fn dry(&self, request: Request) -> Request {
-        if self.dry_run { request.dry_run() } else { request }
-    }
-}
-
-/// Records a failure, unless the object is gone or terminating.
-fn complain(done: Result<bool, Error>, kind: &str, what: &str, failures: &mut Vec<String>) {
-    if let Err(error) = done
-        && !error.is_not_found()
-        && !error.is_conflict()
-    {
-        failures.push(format!("{kind} {what}: {error}"));
+        if self.removal.dry_run { request.dry_run() } else { request }
     }
 }
 
@@ -291,9 +264,9 @@ impl Target {
             match event.map_err(|error| anyhow!("{}: {error}", self.what))? {
                 Event::Restarted => (synced, there) = (false, BTreeSet::new()),
                 Event::Synced => synced = true,
-                Event::Deleted(object) => drop(there.remove(&name(&object))),
+                Event::Deleted(object) => drop(there.remove(object.name())),
                 Event::Applied(object) => {
-                    there.insert(name(&object));
+                    there.insert(object.name().to_owned());
                     let state = format!("{}: {}", self.what, state(&object));
                     if state != said {
                         progress(&state);
@@ -342,9 +315,8 @@ impl Run {
         let permissions = base::json::from_slice(text.as_bytes()).unwrap_or_default();
         let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
         run.namespaced = permissions == "namespaceAdmin";
-        for text in
-            plugins["data"].as_object().into_iter().flat_map(|data| data.values()).filter_map(Value::as_str)
-        {
+        let texts = plugins["data"].as_object().into_iter().flatten().filter_map(|(_, text)| text.as_str());
+        for text in texts {
             run.ssh_key |= text.contains(manifest::SSH_KEY_FILE);
             let plugin = yaml::parse(text).unwrap_or_default();
             run.plugins.extend(plugin["sonobuoy-config"]["plugin-name"].as_str().map(str::to_owned));
@@ -380,21 +352,14 @@ fn created(object: &Value) -> Option<SystemTime> {
     clock::parse_rfc3339(object["metadata"]["creationTimestamp"].as_str()?)
 }
 
-fn name(object: &Value) -> String {
-    object.name().to_owned()
-}
-
 /// Phase of an object, and what delays its deletion.
 fn state(object: &Value) -> String {
     let phase = object["status"]["phase"].as_str().unwrap_or("present");
-    let conditions = object["status"]["conditions"].items();
     // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
-    let reasons = conditions
-        .filter(|condition| phase == "Terminating" && condition["status"] == "True")
-        .filter_map(|condition| condition["message"].as_str());
+    let reasons = if phase == "Terminating" { delays(object) } else { Vec::new() };
     let held = object["metadata"]["finalizers"].items().filter_map(Value::as_str);
-    let mut parts = vec![format!("{} is {phase}", name(object))];
-    parts.extend(reasons.map(str::to_owned));
+    let mut parts = vec![format!("{} is {phase}", object.name())];
+    parts.extend(reasons.into_iter().map(str::to_owned));
     parts.extend(held.map(|finalizer| format!("held by the finalizer `{finalizer}`")));
     parts.join(", ")
 }

@@ -52,7 +52,7 @@ fn run(api: &ApiServer, namespace: &str, age: u64, permissions: &str) {
 }
 
 fn names(api: &ApiServer, path: &str) -> String {
-    api.list(path).iter().map(name).collect::<Vec<_>>().join(" ")
+    api.list(path).iter().map(Object::name).collect::<Vec<_>>().join(" ")
 }
 
 #[test]

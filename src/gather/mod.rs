@@ -14,7 +14,6 @@ mod kubernetes;
 mod local;
 pub(crate) mod logs;
 mod mounts;
-mod netlink;
 mod network;
 pub(crate) mod node;
 pub(crate) mod outbox;

@@ -1,12 +1,14 @@
 //! Interfaces with their addresses, default routes, and name resolution.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::sys::socket::SockaddrStorage;
 use serde_json::{Map, Value};
 
-use super::netlink::{self, Address};
 use super::{Facts, Node};
 use base::json::json;
 
@@ -30,10 +32,37 @@ const TEXTS: &[(&str, &str)] = &[
     ("perm_macaddress", "bonding_slave/perm_hwaddr"),
 ];
 
-/// Ansible's names for the kernel's scopes of IPv6 addresses.
-const SCOPES: &[(u8, &str)] = &[(0, "global"), (200, "site"), (253, "link"), (254, "host")];
+/// One address of an interface.
+struct Address {
+    /// The interface, or an alias such as `eth0:1`.
+    name: String,
+    address: IpAddr,
+    prefix: u32,
+    broadcast: Option<IpAddr>,
+}
 
-type Interfaces = BTreeMap<String, (Option<u32>, Map<String, Value>)>;
+impl Address {
+    fn interface(&self) -> &str {
+        self.name.split(':').next().unwrap_or_default()
+    }
+}
+
+/// Addresses of all interfaces from the kernel; no file lists them.
+fn addresses() -> io::Result<Vec<Address>> {
+    let ip = |address: &SockaddrStorage| -> Option<IpAddr> {
+        let four = address.as_sockaddr_in().map(|four| four.ip().into());
+        four.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
+    };
+    let read = |found: InterfaceAddress| {
+        let prefix = match ip(&found.netmask?)? {
+            IpAddr::V4(mask) => mask.to_bits().count_ones(),
+            IpAddr::V6(mask) => mask.to_bits().count_ones(),
+        };
+        let broadcast = found.broadcast.as_ref().and_then(ip);
+        Some(Address { name: found.interface_name, address: ip(&found.address?)?, prefix, broadcast })
+    };
+    Ok(getifaddrs()?.filter_map(read).collect())
+}
 
 pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
@@ -42,20 +71,17 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     let ours = if node.live() { Node::open(Path::new("/")).ok() } else { None };
     let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
     let addresses = match &ours {
-        Some(_) => netlink::addresses().map_err(|error| error.to_string()),
+        Some(_) => addresses().map_err(|error| error.to_string()),
         None => Err("the node is not the running system, so its addresses are unknown".into()),
     };
     let addresses = addresses.map_err(|why| node.note("addresses", why)).unwrap_or_default();
     let names = seen.list("/sys/class/net").into_iter();
     let names = names.filter(|name| seen.is_dir(&format!("/sys/class/net/{name}")));
-    let interfaces: Interfaces = names
-        .map(|name| {
-            let index = seen.number(&format!("/sys/class/net/{name}/ifindex"));
-            let own = addresses.iter().filter(|address| Some(address.index) == index);
-            let interface = interface(seen, &name, own);
-            (name, (index, interface))
-        })
-        .collect();
+    let read = |name: String| {
+        let interface = interface(seen, &name, &addresses);
+        (name, interface)
+    };
+    let interfaces: BTreeMap<_, _> = names.map(read).collect();
     for (name, any, far) in PROBE_ADDRESSES {
         // Connecting a datagram socket chooses a route and sends nothing.
         let source = || {
@@ -79,16 +105,12 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
         facts.set(name, others.collect::<Vec<_>>());
     }
     facts.set("interfaces", interfaces.keys().map(|name| name.replace(':', "_")).collect::<Vec<_>>());
-    for (name, (_, interface)) in interfaces {
+    for (name, interface) in interfaces {
         facts.set(&name.replace(':', "_"), interface);
     }
 }
 
-fn interface<'a>(
-    node: &Node,
-    name: &str,
-    addresses: impl Iterator<Item = &'a Address>,
-) -> Map<String, Value> {
+fn interface(node: &Node, name: &str, addresses: &[Address]) -> Map<String, Value> {
     let folder = format!("/sys/class/net/{name}");
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
     let number = |file: &str| node.number::<i64>(&format!("{folder}/{file}"));
@@ -99,7 +121,7 @@ fn interface<'a>(
         "mtu": number("mtu"),
         "active": read("operstate").map(|state| state != "down"),
         "module": node.link_name(&format!("{folder}/device/driver/module")),
-        "type": number("type").map(|kind| named(KINDS, &kind).unwrap_or("unknown")),
+        "type": number("type").map(|kind| KINDS.iter().find(|(known, _)| *known == kind).map_or("unknown", |(_, name)| name)),
         "pciid": node.link_name(&format!("{folder}/device")),
         "speed": number("speed"),
         "promisc": flags.map(|flags| flags & 0x100 != 0),
@@ -118,9 +140,10 @@ fn interface<'a>(
         let slaves = read("bonding/slaves").unwrap_or_default();
         found["slaves"] = slaves.split_whitespace().collect::<Vec<_>>().into();
     }
-    let (four, six): (Vec<_>, Vec<_>) = addresses.partition(|address| address.address.is_ipv4());
+    let own = addresses.iter().filter(|address| address.interface() == name);
+    let (four, six): (Vec<_>, Vec<_>) = own.partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
-    let first = four.iter().position(|address| address.label.as_deref().is_none_or(|label| label == name));
+    let first = four.iter().position(|address| address.name == name);
     let [mut four, six] = [four, six].map(|list| list.into_iter().map(address).collect::<Vec<_>>());
     if let Some(first) = first {
         found["ipv4"] = four.remove(first);
@@ -135,25 +158,26 @@ fn interface<'a>(
     found
 }
 
-fn named<K: PartialEq>(names: &[(K, &'static str)], key: &K) -> Option<&'static str> {
-    names.iter().find(|(known, _)| known == key).map(|(_, name)| *name)
-}
-
 fn address(found: &Address) -> Value {
     let prefix = found.prefix;
     match found.address {
         IpAddr::V4(four) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+            let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or(0);
             json!({
                 "address": four.to_string(),
                 "broadcast": found.broadcast.map(|broadcast| broadcast.to_string()).unwrap_or_default(),
                 "netmask": Ipv4Addr::from(mask).to_string(),
-                "network": Ipv4Addr::from(u32::from(four) & mask).to_string(),
+                "network": Ipv4Addr::from(four.to_bits() & mask).to_string(),
                 "prefix": prefix.to_string(),
             })
         }
         IpAddr::V6(six) => {
-            let scope = named(SCOPES, &found.scope).map_or_else(|| found.scope.to_string(), str::to_owned);
+            let scope = match six.segments()[0] {
+                _ if six.is_loopback() => "host",
+                0xfe80..=0xfebf => "link",
+                0xfec0..=0xfeff => "site",
+                _ => "global",
+            };
             json!({ "address": six.to_string(), "prefix": prefix.to_string(), "scope": scope })
         }
     }
@@ -162,13 +186,14 @@ fn address(found: &Address) -> Value {
 fn default_route(
     node: &Node,
     source: IpAddr,
-    interfaces: &Interfaces,
+    interfaces: &BTreeMap<String, Map<String, Value>>,
     addresses: &[Address],
 ) -> Option<Value> {
     let found = addresses.iter().find(|address| address.address == source)?;
-    let (name, (_, interface)) = interfaces.iter().find(|(_, (index, _))| *index == Some(found.index))?;
+    let name = found.interface();
+    let interface = interfaces.get(name)?;
     let mut route = address(found);
-    route["interface"] = name.as_str().into();
+    route["interface"] = name.into();
     if let Some(gateway) = gateway(node, name, source.is_ipv4()) {
         route["gateway"] = gateway.into();
     }
@@ -176,7 +201,7 @@ fn default_route(
         route[key] = interface[key].clone();
     }
     if source.is_ipv4() {
-        route["alias"] = found.label.as_ref().unwrap_or(name).as_str().into();
+        route["alias"] = found.name.as_str().into();
     }
     Some(route)
 }
@@ -259,22 +284,23 @@ mod tests {
         assert_eq!(resolver(text), expected);
     }
 
-    fn four(last: u8, prefix: u8, label: &str) -> Address {
-        Address {
-            index: 2,
-            address: [10, 1, 2, last].into(),
-            prefix,
-            broadcast: Some([10, 1, 15, 255].into()),
-            scope: 0,
-            label: Some(label.into()),
-        }
+    fn four(last: u8, prefix: u32, name: &str) -> Address {
+        let broadcast = Some([10, 1, 15, 255].into());
+        Address { name: name.into(), address: [10, 1, 2, last].into(), prefix, broadcast }
+    }
+
+    #[test]
+    fn the_loopback_address_is_told() {
+        let all = addresses().unwrap();
+        let loopback = all.iter().find(|address| address.address == IpAddr::from([127, 0, 0, 1])).unwrap();
+        assert_eq!((loopback.interface(), loopback.prefix), ("lo", 8));
     }
 
     #[test]
     fn an_alias_and_a_second_address_are_secondaries() {
         let own = [four(5, 20, "eth0:1"), four(3, 20, "eth0"), four(4, 20, "eth0")];
         let (_scratch, node) = Scratch::node(&[("sys/class/net/eth0/mtu", "1500")]);
-        let interface = interface(&node, "eth0", own.iter());
+        let interface = interface(&node, "eth0", &own);
         assert_eq!((&interface["ipv4"]["network"], &interface["mtu"]), (&json!("10.1.0.0"), &json!(1500)));
         assert_eq!(interface["ipv4"]["netmask"], "255.255.240.0");
         assert_eq!(interface["ipv4"]["address"], "10.1.2.3");

@@ -42,8 +42,8 @@ pub(super) struct Kubelets {
     known: Mutex<Known>,
 }
 
-/// All kubelets, and the numbers of those that were queried and are silent: a large cluster has a hundred thousand queries, each
-/// of which compares them.
+/// All kubelets, and how many were queried and are silent: a large cluster has a hundred thousand queries, each of which
+/// compares these numbers.
 #[derive(Default)]
 struct Known {
     kubelets: BTreeMap<String, Kubelet>,

@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use regex::Regex;
 use serde_json::Value;
 
@@ -52,13 +52,13 @@ impl Listing {
     fn piecemeal(&self, query: &Query<'_>, scope: &Scope, why: String) -> Result<Answer, Fault> {
         let mut answer = Answer::default();
         let mut refused = Vec::new();
-        let trouble =
-            |namespace: &str, error: String| FailedQuery::new(&self.resource.plural, namespace, "", error);
         for namespace in &scope.known {
             match self.list(query, namespace) {
                 Ok(part) => answer.health.add(part.health),
                 Err(Fault::Forbidden(_)) => refused.push(namespace.as_str()),
-                Err(Fault::Refused(error)) => answer.troubles.push(trouble(namespace, error)),
+                Err(Fault::Refused(error)) => {
+                    answer.troubles.push(FailedQuery::new(&self.resource.plural, namespace, "", error));
+                }
                 Err(fault) => return Err(fault),
             }
         }
@@ -68,17 +68,16 @@ impl Listing {
         }
         if number > 0 {
             refused.truncate(MAX_REFUSED_NAMED);
-            let names = refused.join(", ");
-            answer
-                .troubles
-                .push(trouble("", format!("{why}; not listed in {number} of {all} namespaces: {names}")));
+            let why = format!("{why}; not listed in {number} of {all} namespaces: {}", refused.join(", "));
+            answer.troubles.push(FailedQuery::new(&self.resource.plural, "", "", why));
         }
         Ok(answer)
     }
 
     fn list(&self, query: &Query<'_>, namespace: &str) -> Result<Answer, Fault> {
         let mut answer = Answer::default();
-        let mut files = Files::new(query.folder, &self.resource);
+        let mut files =
+            Files { folder: query.folder, resource: &self.resource, open: None, begun: BTreeSet::new() };
         let mut take = |mut object: Value| {
             // Only a list of all namespaces needs the objects' own.
             let place = match namespace {
@@ -116,11 +115,7 @@ struct Files<'a> {
     begun: BTreeSet<PathBuf>,
 }
 
-impl<'a> Files<'a> {
-    fn new(folder: &'a Path, resource: &'a Resource) -> Self {
-        Self { folder, resource, open: None, begun: BTreeSet::new() }
-    }
-
+impl Files<'_> {
     fn path(&self, namespace: &str) -> PathBuf {
         let Resource { group, version, plural, namespaced, .. } = self.resource;
         let group = if group.is_empty() { "core" } else { group };
@@ -132,30 +127,25 @@ impl<'a> Files<'a> {
     fn add(&mut self, namespace: &str, mut object: Value) -> Result<()> {
         forget_managers(&mut object);
         let path = self.path(namespace);
-        let context = || format!("cannot write `{}`", path.display());
+        let is_new = !self.begun.contains(&path);
         let mut writer = match self.open.take() {
-            Some((current, mut writer)) if current == path => {
-                writer.write_all(b",").with_context(context)?;
-                writer
-            }
+            Some((current, writer)) if current == path => writer,
             other => {
                 close(other)?;
-                fs::create_dir_all(path.parent().unwrap_or(self.folder)).with_context(context)?;
-                let is_new = self.begun.insert(path.clone());
+                let folder = path.parent().unwrap_or(self.folder);
+                fs::create_dir_all(folder).at("cannot create", folder)?;
                 let mut options = OpenOptions::new();
                 let file = options.create(true).write(true).truncate(is_new).append(!is_new).open(&path);
-                let mut writer = BufWriter::new(file.with_context(context)?);
-                match is_new {
-                    true => {
-                        write!(writer, r#"{{"apiVersion":{},"items":["#, json!(self.resource.api_version()))
-                    }
-                    false => writer.write_all(b","),
-                }
-                .with_context(context)?;
-                writer
+                BufWriter::new(file.at("cannot write", &path)?)
             }
         };
-        serde_json::to_writer(&mut writer, &object).with_context(context)?;
+        let begin = match is_new {
+            true => format!(r#"{{"apiVersion":{},"items":["#, json!(self.resource.api_version())),
+            false => ",".to_owned(),
+        };
+        writer.write_all(begin.as_bytes()).at("cannot write", &path)?;
+        serde_json::to_writer(&mut writer, &object).at("cannot write", &path)?;
+        self.begun.insert(path.clone());
         self.open = Some((path, writer));
         Ok(())
     }

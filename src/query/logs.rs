@@ -63,8 +63,8 @@ impl PodSelection {
             choice.push((Some(namespaces), Selector::labels(labels.clone())));
         }
         let fields = limits.field_selectors.iter().flatten();
-        choice
-            .extend(fields.map(|fields| (None, Selector { labels: labels.clone(), fields: fields.clone() })));
+        let select = |fields: &String| (None, Selector { labels: labels.clone(), fields: fields.clone() });
+        choice.extend(fields.map(select));
         Ok(Self(choice))
     }
 

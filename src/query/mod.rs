@@ -34,7 +34,7 @@ use base::json::json;
 use base::kube;
 use base::kube::Object as _;
 use base::pattern;
-use base::stop::Stop;
+use base::stop::{Stop, StopOnDrop};
 use base::visible;
 
 use kubelets::{Kubelets, Times};
@@ -138,10 +138,8 @@ impl Query<'_> {
             0 => config::Run::standard().server.timeout_seconds,
             seconds => seconds,
         };
-        let times = Times::new(
-            self.config.limits.snapshot.time,
-            Duration::from_secs(limit.try_into().unwrap_or_default()),
-        );
+        let limit = Duration::from_secs(limit.try_into().unwrap_or_default());
+        let times = Times::new(self.config.limits.snapshot.time, limit);
 
         let labels = selector::checked("Filters.LabelSelector", &self.config.filters.label_selector);
         let plan = plan::make(self, &namespaces, labels)?;
@@ -165,18 +163,10 @@ impl Query<'_> {
                     end.stop();
                 }
             })?;
-            let work = || {
-                query.carry_out(plan.tasks, &kubelets, &end, &mut records)?;
-                let logs = if plan.logs {
-                    choice.tasks(&query, &plan.known, &mut records.troubles)
-                } else {
-                    Vec::new()
-                };
-                query.carry_out(logs, &kubelets, &end, &mut records)
-            };
-            let worked = work();
-            end.stop();
-            worked
+            let _over = StopOnDrop(&end);
+            query.carry_out(plan.tasks, &kubelets, &end, &mut records)?;
+            let logs = plan.logs.then(|| choice.tasks(&query, &plan.known, &mut records.troubles));
+            query.carry_out(logs.unwrap_or_default(), &kubelets, &end, &mut records)
         })?;
         records.troubles.extend(kubelets.troubles());
         ensure!(!stop.stopped(), "the snapshot was interrupted");
@@ -270,7 +260,6 @@ impl Query<'_> {
             return Err(Fault::LeftOut);
         }
         let get = |path: &str| self.client.send(&kube::Request::raw(kube::Method::Get, path));
-        let mut answer = Answer::default();
         let (file, document) = match &task.what {
             What::List(listing) => return listing.fetch(self, &task.namespace),
             What::Host => return hosts::fetch(self, kubelets, &task.node),
@@ -278,10 +267,9 @@ impl Query<'_> {
             What::Version => (layout::SERVER_VERSION, get("/version")?),
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
         };
-        if let What::Version = task.what {
-            answer.health.api_version = document["gitVersion"].text().into();
-        }
         keep(&self.folder.join(file), document.to_string().as_bytes())?;
+        let mut answer = Answer::default();
+        answer.health.api_version = document["gitVersion"].text().into();
         Ok(answer)
     }
 }
@@ -376,14 +364,11 @@ fn component(name: &str) -> String {
     if name.len() <= MAX_NAME_BYTES && !matches!(name, "" | "." | "..") && name.chars().all(plain) {
         return name.to_owned();
     }
-    let mut out = String::new();
-    for c in name.chars() {
-        if plain(c) && c != '.' {
-            out.push(c);
-        } else {
-            out.extend(c.to_string().bytes().map(|byte| format!("%{byte:02X}")));
-        }
-    }
+    let escaped = |c: char| match plain(c) && c != '.' {
+        true => c.to_string(),
+        false => c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect(),
+    };
+    let mut out: String = name.chars().map(escaped).collect();
     if name.is_empty() || out.len() > MAX_NAME_BYTES {
         // Truncated between characters; the digest distinguishes names with the same prefix.
         let digest = base::sha256(name);

@@ -45,10 +45,10 @@ const TEXT: [(&str, &str); 4] = [
 /// A variable or flag with its value, in words or scripts, unless the shell expands the value.
 const ASSIGNMENT: &str = r#"(?:^|[\s"';&(])-{0,2}([A-Za-z][\w.-]*)=("[^"]*"|'[^']*'|[^\s"'$;&)][^\s"';&)]*)"#;
 const LAST_APPLIED: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
-/// Fields that are hidden entirely: name of the rule, kind, path.
-const FIELDS: [(&str, &str, &str); 2] =
-    [("values of secrets", "Secret", "data.*"), ("values of secrets", "Secret", "stringData.*")];
+/// Fields of secrets that are hidden entirely.
+const FIELDS: [&str; 2] = ["data.*", "stringData.*"];
 /// Names of the other rules.
+const SECRETS: &str = "values of secrets";
 const VARIABLES: &str = "environment variables";
 const COPIES: &str = "last applied configurations";
 const KEYS: &str = "private keys";
@@ -95,14 +95,17 @@ impl Redactor {
         for name in &asked.text {
             text.push((name.clone(), compile(name)?));
         }
-        let given = asked
-            .fields
-            .iter()
-            .map(|field| (format!("{}: {}", field.kind, field.path), &*field.kind, &*field.path));
-        let fields = FIELDS.into_iter().map(|(name, kind, path)| (name.to_owned(), kind, path)).chain(given);
-        let path = |path: &str| path.split('.').map(ToOwned::to_owned).collect();
-        let fields: Vec<_> =
-            fields.map(|(name, kind, at)| Field { name, kind: kind.to_owned(), path: path(at) }).collect();
+        let field = |name: String, kind: &str, path: &str| {
+            let path = path.split('.').map(ToOwned::to_owned).collect();
+            Field { name, kind: kind.to_owned(), path }
+        };
+        let mut fields: Vec<_> = FIELDS.map(|path| field(SECRETS.to_owned(), "Secret", path)).into();
+        fields.extend(
+            asked
+                .fields
+                .iter()
+                .map(|asked| field(format!("{}: {}", asked.kind, asked.path), &asked.kind, &asked.path)),
+        );
         let names = text.iter().map(|(name, _)| name).chain(fields.iter().map(|field| &field.name)).cloned();
         let names = names.chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
         Ok(Some(Self {

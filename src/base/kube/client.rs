@@ -392,22 +392,18 @@ impl Client {
             return Error::Stopped;
         }
         let what = self.address(request);
-        match error {
+        let unconnected = match error {
             ureq::Error::Io(why) => return transport(&what, why),
             ureq::Error::Timeout(which) => return Error::sent(&what, waited(*which)),
-            ureq::Error::Other(inner) => {
-                if let Some(NotConnected(why)) = inner.downcast_ref() {
-                    return match transport(&what, why) {
-                        Error::Transport { what, why, stage: Stage::Sent } => {
-                            Error::Transport { what, why, stage: Stage::Unsent }
-                        }
-                        other => other,
-                    };
-                }
+            ureq::Error::Other(inner) => inner.downcast_ref::<NotConnected>(),
+            _ => None,
+        };
+        match unconnected.map(|NotConnected(why)| transport(&what, why)) {
+            Some(Error::Transport { what, why, stage: Stage::Sent }) => {
+                Error::Transport { what, why, stage: Stage::Unsent }
             }
-            _ => {}
+            other => other.unwrap_or_else(|| Error::sent(&what, error.to_string())),
         }
-        Error::sent(&what, error.to_string())
     }
 }
 
