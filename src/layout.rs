@@ -147,6 +147,10 @@ pub(crate) fn deliverer<'p>(plugin: &'p str, file: &'p str) -> (&'p str, &'p str
     file.strip_prefix("../").and_then(|rest| rest.split_once('/')).unwrap_or((plugin, file))
 }
 
+fn parts(path: &str) -> Vec<&str> {
+    path.split('/').collect()
+}
+
 /// The tree of a plugin's results.
 pub(crate) fn tree(plugin: &str) -> String {
     format!("{PLUGINS}/{plugin}/{TREE}")
@@ -154,12 +158,12 @@ pub(crate) fn tree(plugin: &str) -> String {
 
 /// Whether a path is that of a tree.
 pub(crate) fn is_tree(path: &str) -> bool {
-    matches!(path.split('/').collect::<Vec<_>>()[..], [PLUGINS, _, TREE])
+    matches!(parts(path)[..], [PLUGINS, _, TREE])
 }
 
 /// Whether a path is that of a plugin's definition.
 pub(crate) fn is_definition(path: &str) -> bool {
-    matches!(path.split('/').collect::<Vec<_>>()[..], [PLUGINS, _, file] if DEFINITIONS.contains(&file))
+    matches!(parts(path)[..], [PLUGINS, _, file] if DEFINITIONS.contains(&file))
 }
 
 /// The folder for the objects of a namespace, or for cluster-scoped ones.
@@ -172,7 +176,7 @@ pub(crate) fn resources(namespace: Option<&str>) -> String {
 
 /// The namespace, empty for none, and the file name of a path below [`RESOURCES`].
 pub(crate) fn resource_file(path: &str) -> Option<(&str, &str)> {
-    match path.split('/').collect::<Vec<_>>()[..] {
+    match parts(path)[..] {
         [RESOURCES, NAMESPACED, namespace, name] => Some((namespace, name)),
         [RESOURCES, place, name] if CLUSTER.contains(&place) => Some(("", name)),
         _ => None,

@@ -72,6 +72,11 @@ pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
     serde_json::to_value(from).unwrap_or_default()
 }
 
+/// The elements of an iterator as a list.
+pub fn list<T: Serialize>(elements: impl IntoIterator<Item = T>) -> Value {
+    elements.into_iter().map(|element| value(&element)).collect()
+}
+
 /// On one line, escaping the characters that Go escapes: some programs compare the text.
 pub fn line<T: Serialize + ?Sized>(from: &T) -> String {
     // This cannot fail: all keys are text.

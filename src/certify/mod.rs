@@ -51,7 +51,6 @@ pub(crate) struct Candidate {
 
 /// Examines the archive; compares its tests with `names`, if given.
 pub(crate) fn examine(archive: &str, names: Option<&str>) -> Result<Candidate> {
-    let source = Source::open(archive)?;
     let folder = format!("{}/{}/{GLOBAL}/", layout::plugin(E2E), layout::RESULTS);
     let log = format!("{folder}{LOG}");
     let is_junit = |name: &str| {
@@ -59,7 +58,7 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> Result<Candidate> {
         file.starts_with("junit") && file.ends_with(".xml") && !file.contains('/')
     };
     let (mut junits, mut brought) = (Vec::new(), false);
-    let files = source.extract(|_, name, _, _| {
+    let files = Source::open(archive)?.extract(|_, name, _, _| {
         junits.extend(is_junit(name).then(|| name.to_owned()));
         brought |= name.starts_with(&folder);
         Ok(Next::keep_if(

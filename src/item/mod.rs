@@ -112,9 +112,6 @@ pub(crate) struct Tally {
     children: u64,
     /// Groups whose items' statuses sum to nothing; counted as unknown.
     nothing: i64,
-    failed: bool,
-    unknown: bool,
-    custom: bool,
 }
 
 impl Tally {
@@ -122,12 +119,6 @@ impl Tally {
     pub(crate) fn item(&mut self, status: &str) {
         self.children += 1;
         self.count(status, 1);
-        match status {
-            FAILED | TIMEOUT => self.failed = true,
-            UNKNOWN | "" => self.unknown = true,
-            PASSED | SKIPPED | FLAKY => {}
-            _ => self.custom = true,
-        }
     }
 
     /// Adds a finished group.
@@ -136,10 +127,7 @@ impl Tally {
         for (status, count) in &group.counts {
             self.count(status, *count);
         }
-        self.nothing += group.nothing + i64::from(group.custom && group.summands().is_empty());
-        self.failed |= group.failed;
-        self.unknown |= group.unknown;
-        self.custom |= group.custom;
+        self.nothing += group.nothing + i64::from(group.has_custom() && group.summands().is_empty());
     }
 
     fn count(&mut self, status: &str, more: u64) {
@@ -159,7 +147,11 @@ impl Tally {
 
     /// Whether any item has a custom status, which changes the statuses of the whole tree.
     pub(crate) fn has_custom(&self) -> bool {
-        self.custom
+        self.counts.keys().any(|status| !is_known(status))
+    }
+
+    fn has(&self, statuses: [&str; 2]) -> bool {
+        statuses.iter().any(|status| self.counts.contains_key(*status))
     }
 
     /// The number of items with each status.
@@ -176,9 +168,9 @@ impl Tally {
             let parts: Vec<String> =
                 self.summands().iter().map(|(status, count)| format!("{status}: {count}")).collect();
             parts.join(", ")
-        } else if self.failed {
+        } else if self.has([FAILED, TIMEOUT]) {
             FAILED.into()
-        } else if self.unknown {
+        } else if self.has([UNKNOWN, ""]) {
             UNKNOWN.into()
         } else {
             PASSED.into()

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::read::Step;
-use crate::item::{Item, SKIPPED, Tally, UNKNOWN};
+use crate::item::{Item, SKIPPED, Tally, UNKNOWN, is_known};
 use base::at::At as _;
 use base::temp::NewFile;
 use base::yaml;
@@ -135,7 +135,12 @@ impl Tree {
             // Statuses that sum to nothing are unknown.
             if status.is_empty() && (is_empty || !self.open.is_empty()) { UNKNOWN.into() } else { status }
         });
-        self.fill(group.status_hole, statuses.each_ref().map(|status| yaml::key_text(status)));
+        self.fill(
+            group.status_hole,
+            statuses
+                .each_ref()
+                .map(|status| if is_known(status) { status.clone() } else { yaml::key_text(status) }),
+        );
         if let Some(parent) = self.open.last_mut() {
             if is_empty { parent.tally.item(&statuses[0]) } else { parent.tally.group(&group.tally) }
         }

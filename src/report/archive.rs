@@ -60,11 +60,24 @@ impl Archive {
         let mut survey = Survey::default();
         let mut facts = Facts::new(depth == Depth::Page);
         let mut tails = Tails::default();
-        let mut enough = Enough { plugin, listed: None, complete: 0 };
+        // The files that the original's modes need and that have not been extracted; unknown before the list of plugins.
+        let mut missing = plugin.map(|name| match name {
+            health::NAME => vec![HEALTH.to_owned()],
+            name => vec![layout::tree(name)],
+        });
         let mut has_objects = false;
         let files = source.extract(|files, name, stat, content| {
             if depth == Depth::Trees {
-                if enough.has(files) {
+                if missing.is_none() && files.has(INFO) {
+                    let plugins = listed(files).unwrap_or_default();
+                    // Without plugins, everything is read.
+                    let never = plugins.is_empty().then(String::new);
+                    let trees = plugins.iter().map(|name| layout::tree(name));
+                    missing = Some(never.into_iter().chain([HEALTH.into()]).chain(trees).collect());
+                }
+                let is_there = |name: &mut String| files.has(name);
+                while missing.as_mut().and_then(|missing| missing.pop_if(is_there)).is_some() {}
+                if missing.as_ref().is_some_and(Vec::is_empty) {
                     return Ok(Next::Stop);
                 }
             } else if let Some(found) = layout::delivered(name) {
@@ -123,29 +136,6 @@ impl Archive {
             );
         }
         Ok(Self { source, files, plugins, survey, facts, tails })
-    }
-}
-
-/// Whether all trees have been extracted, so that the rest of an archive need not be read.
-struct Enough<'p> {
-    plugin: Option<&'p str>,
-    listed: Option<Vec<String>>,
-    /// Number of listed plugins whose trees are complete.
-    complete: usize,
-}
-
-impl Enough<'_> {
-    fn has(&mut self, files: &Files) -> bool {
-        if let Some(plugin) = self.plugin {
-            return files.has(&if plugin == health::NAME { HEALTH.into() } else { layout::tree(plugin) });
-        }
-        if self.listed.is_none() && files.has(INFO) {
-            self.listed = Some(listed(files).unwrap_or_default());
-        }
-        let Some(all) = &self.listed else { return false };
-        let left = all.iter().skip(self.complete);
-        self.complete += left.take_while(|plugin| files.has(&layout::tree(plugin))).count();
-        files.has(HEALTH) && self.complete > 0 && self.complete == all.len()
     }
 }
 

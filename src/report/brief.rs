@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::run::{Report, Verdict};
 use super::template::fill;
-use super::terminal::{BOLD, DIM, GREEN, RED, Terminal, YELLOW};
+use super::terminal::{DIM, Terminal, colour};
 use super::times::{keep_slowest, spoken};
 use super::words::{count, number};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::{Cause, Why};
-use base::json::json;
+use base::json::{json, list};
 use base::visible;
 
 /// Maximum causes, and slowest tests.
@@ -31,15 +31,16 @@ fn values(report: &Report<'_>) -> Value {
             "skipped": skipped, "nodes": plugin.nodes.len(), "duration": plugin.duration, "error": plugin.error,
         })
     });
-    let groups = report.causes_by_title().map(|(title, causes)| {
+    let groups = [("Why it failed", &report.causes), ("Undetermined results", &report.unknown_causes)];
+    let groups = groups.iter().filter(|(_, causes)| !causes.is_empty()).map(|(title, causes)| {
         let further = causes.len().checked_sub(CAUSES + 1).map(|more| count(more + 1, "further cause"));
         let causes = causes.iter().take(CAUSES).map(cause);
-        json!({"title": title, "causes": causes.collect::<Vec<_>>(), "further": further})
+        json!({"title": title, "causes": list(causes), "further": further})
     });
     json!({
         "headline": report.headline(), "duration": report.duration, "kubernetes": report.kubernetes_version,
-        "why": report.why.iter().flat_map(Why::sentences).collect::<Vec<_>>(),
-        "plugins": plugins.collect::<Vec<_>>(), "groups": groups.collect::<Vec<_>>(),
+        "why": list(report.why.iter().flat_map(Why::sentences)),
+        "plugins": list(plugins), "groups": list(groups),
     })
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result
     }
     let slowest = slowest.iter().map(|(seconds, test)| json!({"seconds": seconds, "test": test}));
     let own = json!({
-        "sign": sign, "archive": report.archive.rsplit('/').next(), "slowest": slowest.collect::<Vec<_>>(),
+        "sign": sign, "archive": report.archive.rsplit('/').next(), "slowest": list(slowest),
     });
     fill(include_str!("brief.md"), &[&values(report), &own], safe, out)
 }
@@ -102,13 +103,17 @@ impl Terminal<'_> {
         let failed_e2e =
             report.plugins.iter().any(|plugin| plugin.name == "e2e" && plugin.verdict() == Verdict::Failed);
         let own = json!({
-            "resumes": report.resumes, "flaky": flaky, "health": parts.collect::<Vec<_>>(),
-            "excluded": excluded.collect::<Vec<_>>(), "archive": shell(report.archive),
+            "resumes": report.resumes, "flaky": flaky, "health": list(parts),
+            "excluded": list(excluded), "archive": shell(report.archive),
             "rerun": failed_e2e && !report.archive.starts_with("--"),
         });
         let values = [&values(report), &own];
         let word = report.status.word().to_uppercase();
-        write!(self.out, "{}  ", self.paint(&format!("{BOLD};{}", colour(report.status)), &word))?;
+        write!(
+            self.out,
+            "{}  ",
+            self.paint(&format!("1;{}", colour(report.status.word()).unwrap_or_default()), &word)
+        )?;
         self.fill(include_str!("brief_head.txt"), &values)?;
         if report.plugins.is_empty() {
             let next = "Next: check that it is the archive of a run; `sonobuoy retrieve` fetches one";
@@ -141,17 +146,9 @@ impl Terminal<'_> {
         self.table(&rows, 2, |row| match row.checked_sub(1).map(|row| plugins[row].verdict()) {
             None => DIM,
             Some(Verdict::Passed) => "",
-            Some(verdict) => colour(verdict),
+            Some(verdict) => colour(verdict.word()).unwrap_or_default(),
         })?;
         self.gap()
-    }
-}
-
-fn colour(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Passed => GREEN,
-        Verdict::Unknown => YELLOW,
-        Verdict::Failed => RED,
     }
 }
 

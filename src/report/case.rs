@@ -17,50 +17,44 @@ use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, UNKN
 use crate::layout;
 use crate::remedies::Failure;
 use base::Joined as _;
+use base::json::json;
 
-/// An item without children and its location; in the JSON document, a test.
-#[derive(Serialize)]
+/// An item without children and its location.
 pub(crate) struct Case<'a> {
     pub name: &'a str,
     /// Never empty.
     pub status: &'a str,
     /// The names of the items above, without the plugin's.
     path: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<&'a str>,
     /// Its source file, relative to the plugin's folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<&'a str>,
     /// Why the result is missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'a str>,
-    #[serde(rename = "details", skip_serializing_if = "is_bare", serialize_with = "details")]
     pub item: &'a Item,
     /// Duration in seconds, from its result, else from its file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<f64>,
-    #[serde(skip)]
     pub plugin: &'a str,
     /// The root of the tree, or the selected item.
-    #[serde(skip)]
     pub root: &'a Item,
     /// The item of its node.
-    #[serde(skip)]
     pub node_item: Option<&'a Item>,
     /// The data of its file about this test.
-    #[serde(skip)]
     pub told: Option<&'a JunitDetails>,
 }
 
-fn is_bare(item: &&Item) -> bool {
-    item.details.is_empty()
-}
-
-fn details<S: Serializer>(item: &&Item, out: S) -> Result<S::Ok, S::Error> {
-    item.details.serialize(out)
-}
-
 impl<'a> Case<'a> {
+    /// The test in the JSON document, without what is unknown.
+    fn json(&self) -> Value {
+        let details = Some(&self.item.details).filter(|details| !details.is_empty());
+        let mut test = json!({
+            "name": self.name, "status": self.status, "path": self.path, "node": self.node, "file": self.file,
+            "error": self.error, "details": details, "duration": self.duration,
+        });
+        test.as_object_mut().into_iter().for_each(|test| test.retain(|_, value| !value.is_null()));
+        test
+    }
+
     /// Whether it represents a missing result.
     pub(crate) fn is_error(&self) -> bool {
         self.file.is_some_and(|file| layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS))
@@ -175,7 +169,7 @@ impl Serialize for Cases<'_> {
         let mut list = out.serialize_seq(None)?;
         let mut failed = None;
         let read = self.each(|case| {
-            list.serialize_element(case).map_err(|error| {
+            list.serialize_element(&case.json()).map_err(|error| {
                 failed = Some(error);
                 anyhow!("not written")
             })

@@ -17,12 +17,13 @@ use super::case::{Case, Cases};
 use super::many::{self, Column, Took};
 use super::run::{FAILED_CODE, Report, SCHEMA_VERSION, UNKNOWN_CODE};
 use super::snapshot::Objects;
+use super::template::anchor;
 use super::terminal::Terminal;
 use super::times::spoken;
 use super::words::count;
 use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
 use crate::layout;
-use base::json::json;
+use base::json::{json, list};
 use base::visible;
 
 /// Factor and minimum in seconds from which a test is reported as slower.
@@ -279,34 +280,39 @@ impl Diff {
         document
     }
 
-    /// Writes the text report.
-    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+    /// What text and page say.
+    pub(super) fn values(&self) -> Value {
         // Counts of each kind, by plugin: the summary.
-        let mut plugins = BTreeMap::<&str, Vec<String>>::new();
-        let mut kinds = Vec::new();
-        for (kind, changes) in self.kinds() {
-            let colour = match kind {
-                Kind::NewlyFailing => "red",
-                Kind::Fixed => "green",
-                Kind::StillFailing => "yellow",
-                _ => "bold",
-            };
-            let [_, title, _] = kind.words();
-            let lines: Vec<_> = changes.iter().map(Change::line).collect();
-            kinds.push(json!({"colour": colour, "title": title, "tests": tests(changes), "lines": lines}));
-            for changes in changes.chunk_by(|a, b| a.plugin == b.plugin) {
+        let mut summary = BTreeMap::<&str, Vec<String>>::new();
+        let kinds = self.kinds().map(|(kind, changes)| {
+            let [id, title, class] = kind.words();
+            let plugins = changes.chunk_by(|a, b| a.plugin == b.plugin).map(|changes| {
                 let told = format!("{} {}", tests(changes), title.to_lowercase());
-                plugins.entry(&changes[0].plugin).or_default().push(told);
-            }
-        }
+                summary.entry(&changes[0].plugin).or_default().push(told);
+                let rows = changes.iter().map(|change| {
+                    let names = [&*change.plugin, change.node.as_deref().unwrap_or_default(), &change.test];
+                    json!({
+                        "anchor": anchor(id, &names), "change": change, "why": change.why.trim(),
+                        "moved": change.before != change.after,
+                    })
+                });
+                json!({"plugin": changes[0].plugin, "rows": list(rows)})
+            });
+            json!({"id": id, "title": title, "class": class, "tests": tests(changes), "plugins": list(plugins)})
+        });
+        let kinds = list(kinds);
         let [before, after] = &self.runs;
         let durations = many::durations(before, after).into_iter().filter(Took::differs);
-        let plugins = plugins.iter().map(|(plugin, counts)| json!({"plugin": plugin, "counts": counts}));
-        let values = json!({
-            "kinds": kinds, "versions": many::versions(before, after), "durations": durations.collect::<Vec<_>>(),
-            "facts": self.facts, "plugins": plugins.collect::<Vec<_>>(), "unchanged": self.unchanged,
-        });
-        terminal.fill(include_str!("diff.txt"), &[&values])
+        let summary = summary.iter().map(|(plugin, counts)| json!({"plugin": plugin, "counts": counts}));
+        json!({
+            "kinds": kinds, "versions": many::versions(before, after), "durations": list(durations),
+            "changes": self.facts, "summary": list(summary), "unchanged": self.unchanged,
+        })
+    }
+
+    /// Writes the text report.
+    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+        terminal.fill(include_str!("diff.txt"), &[&self.values()])
     }
 }
 
@@ -323,16 +329,6 @@ impl Change {
 
     fn of(kind: Kind, case: &Case<'_>) -> Self {
         Self::new(kind, case.plugin, case.node, case.name.to_owned())
-    }
-
-    fn line(&self) -> String {
-        let node = self.node.as_ref().map(|node| format!(" [{node}]")).unwrap_or_default();
-        let statuses = match (&self.before, &self.after) {
-            (Some(before), Some(after)) if before != after => format!(" ({before} -> {after})"),
-            (None, Some(only)) | (Some(only), None) => format!(" ({only})"),
-            _ => String::new(),
-        };
-        format!("  {}{node}{statuses}: {}", self.plugin, self.test)
     }
 }
 

@@ -29,13 +29,22 @@ impl Health {
     /// Prints the health as text.
     pub(crate) fn report(&self, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "Run Details:\nAPI Server version: {}", line(&self.api_version))?;
-        writeln!(out, "Node health: {}", self.node_health.share())?;
-        if self.node_health.write_unwell("nodes", out)? {
-            writeln!(out)?;
-        }
-        if !self.pod_health.details.is_empty() {
-            writeln!(out, "Pods health: {}", self.pod_health.share())?;
-            self.pod_health.write_unwell("pods", out)?;
+        for (title, what, part) in [("Node", "nodes", &self.node_health), ("Pods", "pods", &self.pod_health)]
+        {
+            let is_node = what == "nodes";
+            if is_node || !part.details.is_empty() {
+                writeln!(out, "{title} health: {}", part.share())?;
+            }
+            if part.details.is_empty() || part.healthy_nodes >= part.total_nodes {
+                continue;
+            }
+            writeln!(out, "Details for failed {what}:")?;
+            for detail in part.unwell() {
+                let Detail { ready, reason, message, .. } = detail;
+                let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
+                writeln!(out, "{}", line(&text))?;
+            }
+            out.write_all(if is_node { b"\n" } else { b"" })?;
         }
         let mut title = "Errors detected in files:\n";
         for (kind, files) in self.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
@@ -102,20 +111,6 @@ impl Part {
             0 => format!("{healthy}/0"),
             _ => format!("{healthy}/{total} ({}%)", healthy.saturating_mul(100).saturating_div(total)),
         }
-    }
-
-    /// Lists the unhealthy ones, if any; returns whether it did.
-    fn write_unwell(&self, what: &str, out: &mut dyn Write) -> Result<bool> {
-        let lacks = !self.details.is_empty() && self.healthy_nodes < self.total_nodes;
-        if lacks {
-            writeln!(out, "Details for failed {what}:")?;
-            for detail in self.unwell() {
-                let Detail { ready, reason, message, .. } = detail;
-                let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
-                writeln!(out, "{}", line(&text))?;
-            }
-        }
-        Ok(lacks)
     }
 
     /// The part in the JSON document.

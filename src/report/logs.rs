@@ -2,10 +2,10 @@
 //! gigabytes.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use super::files::Files;
-use super::run::{Report, Verdict};
 use super::source::Stat;
 use crate::{layout, names};
 use anyhow::Result;
@@ -76,11 +76,13 @@ pub(crate) struct Logs<'a> {
 }
 
 impl<'a> Logs<'a> {
-    /// Selects the logs to show: those of failed plugins first, then those with the most errors.
-    pub(crate) fn read(report: &'a Report<'_>) -> Result<Self> {
-        let Tails { ends, found } = &report.opened.tails;
-        let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
-        let logs = found.iter().map(|(name, size)| Log {
+    /// Selects the logs to show: those of plugins that did not pass first, then those with the most `errors`.
+    pub(crate) fn read(
+        tails: &'a Tails,
+        errors: Option<&BTreeMap<String, u64>>,
+        not_passed: &[&str],
+    ) -> Result<Self> {
+        let logs = tails.found.iter().map(|(name, size)| Log {
             name,
             short: layout::below_pod_logs(name).unwrap_or(name),
             size: *size,
@@ -88,16 +90,14 @@ impl<'a> Logs<'a> {
             tail: String::new(),
         });
         let mut shown: Vec<_> = logs.collect();
-        let bad = report.plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed);
-        let bad: Vec<&str> = bad.map(|plugin| plugin.name).collect();
         shown.sort_by_cached_key(|log| {
-            let of_failed = bad.iter().any(|plugin| names::is_of_plugin(log.name, plugin));
-            (!of_failed, Reverse(log.errors), log.name)
+            let has_passed = !not_passed.iter().any(|plugin| names::is_of_plugin(log.name, plugin));
+            (has_passed, Reverse(log.errors), log.name)
         });
         let (mut left, mut count) = (ALL, 0);
         for log in &mut shown {
             let mut bytes = Vec::new();
-            if let Some(mut tail) = ends.open(log.name) {
+            if let Some(mut tail) = tails.ends.open(log.name) {
                 tail.read_to_end(&mut bytes)?;
             }
             let Some(rest) = left.checked_sub(bytes.len()) else { break };

@@ -1,20 +1,22 @@
 //! Runs as the columns of a comparison: their times, versions, and the outcome of each plugin. Several archives, of
-//! clusters or of days, side by side.
+//! clusters or of days, side by side: as text, as JSON, and as metrics for node exporter's textfile collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
+use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::metrics;
 use super::run::{Report, SCHEMA_VERSION, Verdict};
 use super::terminal::Terminal;
 use super::times::{Span, spoken};
 use super::words;
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
-use base::json::json;
+use base::clock::parse_rfc3339;
+use base::json::{json, list};
+use base::openmetrics::{Metrics, Sample};
 
 /// Factor from which a plugin's longer duration is reported.
 const LONGER: f64 = 1.1;
@@ -22,6 +24,17 @@ const LONGER: f64 = 1.1;
 const MAX_LISTED: usize = 50;
 /// Maximum failed tests to hold.
 const MAX_REMEMBERED: usize = 20_000;
+
+/// Each metric with its help.
+const METRICS: [(&str, &str); 7] = [
+    ("sonobuoy_run_info", "The archive, its verdict, and versions."),
+    ("sonobuoy_run_start_time_seconds", "Start of the run, since 1970."),
+    ("sonobuoy_run_duration_seconds", "Duration of the run."),
+    ("sonobuoy_run_passed", "1 if every plugin passed."),
+    ("sonobuoy_plugin_passed", "1 if the plugin passed."),
+    ("sonobuoy_plugin_duration_seconds", "Duration of the plugin."),
+    ("sonobuoy_tests", "Tests by status."),
+];
 
 /// One archive.
 #[derive(Debug, Default, Serialize)]
@@ -102,14 +115,6 @@ impl Cell {
     }
 }
 
-/// A version that differs between two archives; empty if an archive lacks it.
-#[derive(Serialize)]
-pub(super) struct Version<'c> {
-    pub name: &'c str,
-    pub before: &'c str,
-    pub after: &'c str,
-}
-
 /// Seconds that a plugin took before and after; the whole run has no name.
 #[derive(Serialize)]
 pub(super) struct Took<'c> {
@@ -125,13 +130,15 @@ impl Took<'_> {
     }
 }
 
-/// Versions that differ between two archives.
-pub(super) fn versions<'c>(before: &'c Column, after: &'c Column) -> Vec<Version<'c>> {
+/// Versions that differ between two archives; empty if an archive lacks it.
+pub(super) fn versions(before: &Column, after: &Column) -> Vec<Value> {
     let names: BTreeSet<_> = before.versions.keys().chain(after.versions.keys()).collect();
-    let of = |column: &'c Column, name| column.versions.get(name).map_or("", String::as_str);
-    let pairs =
-        names.into_iter().map(|name| Version { name, before: of(before, name), after: of(after, name) });
-    pairs.filter(|version| version.before != version.after).collect()
+    let pairs = names.into_iter().map(|name| {
+        let [before, after] =
+            [before, after].map(|column| column.versions.get(name).map_or("", String::as_str));
+        (before != after).then(|| json!({"name": name, "before": before, "after": after}))
+    });
+    pairs.flatten().collect()
 }
 
 /// Known durations of the run and of each plugin in both archives.
@@ -229,7 +236,7 @@ impl Many {
             let place = if node.is_empty() { plugin.clone() } else { format!("{plugin} · {node}") };
             json!({"name": name, "where": place, "marks": marks})
         });
-        json!({"runs": runs.collect::<Vec<_>>(), "tests": tests.collect::<Vec<_>>()})
+        json!({"runs": list(runs), "tests": list(tests)})
     }
 
     /// A row for each name that any archive has, with the text in each.
@@ -291,10 +298,10 @@ impl Many {
         });
         let legend = if self.clusters { "" } else { " (x), by number of the archive" };
         [
-            json!({"title": "Without an archive", "lines": missing.collect::<Vec<_>>()}),
-            json!({"title": format!("Causes{legend}"), "lines": causes.collect::<Vec<_>>()}),
-            json!({"title": format!("Failed anywhere{legend}"), "lines": failed.collect::<Vec<_>>()}),
-            json!({"title": "Became worse, and fails since", "lines": worse.collect::<Vec<_>>()}),
+            json!({"title": "Without an archive", "lines": list(missing)}),
+            json!({"title": format!("Causes{legend}"), "lines": list(causes)}),
+            json!({"title": format!("Failed anywhere{legend}"), "lines": list(failed)}),
+            json!({"title": "Became worse, and fails since", "lines": list(worse)}),
         ]
     }
 
@@ -356,20 +363,53 @@ impl Many {
         format!("{all}: {failed} failed, {missing} without an archive")
     }
 
-    /// The worst verdict.
-    pub(super) fn worst(&self) -> Verdict {
-        self.columns.iter().map(|column| column.status).max().unwrap_or_default()
-    }
-
     /// The failed tests of a plugin in an archive.
     pub(super) fn failed(&self, at: usize, plugin: &str) -> Vec<String> {
         let of = self.failed.iter().filter(|(key, statuses)| key.0 == plugin && statuses.contains_key(&at));
         of.map(|(key, _)| test(key)).take(MAX_LISTED).collect()
     }
 
-    /// The document for monitoring systems.
+    /// The document for monitoring systems. Of several archives, each sample has the label `archive`; the archive of a
+    /// single one is only in `run_info`, so that runs of every night continue the same series.
+    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub(crate) fn metrics(&self) -> String {
-        metrics::text(&self.columns)
+        let mut samples: [Vec<Sample>; METRICS.len()] = Default::default();
+        let passed = |status: &str| f64::from(u8::from(status == PASSED));
+        for column in &self.columns {
+            let archive = ("archive", column.archive.clone());
+            let own = if self.columns.len() > 1 { vec![archive.clone()] } else { Vec::new() };
+            let version = |name| column.versions.get(name).cloned().unwrap_or_default();
+            let info = [
+                archive,
+                ("status", column.status.word().to_owned()),
+                ("kubernetes", version("Kubernetes")),
+                ("version", version("Sonobuoy")),
+            ];
+            samples[0].push((info.into(), 1.0));
+            let since = |started: &String| parse_rfc3339(started)?.duration_since(UNIX_EPOCH).ok();
+            let started = column.started.as_ref().and_then(since);
+            samples[1].extend(started.map(|since| (own.clone(), since.as_secs_f64())));
+            samples[2].extend(column.duration.map(|span| (own.clone(), span.seconds())));
+            samples[3].push((own.clone(), passed(column.status.word())));
+            for (plugin, cell) in &column.plugins {
+                let own = [&own[..], &[("plugin", plugin.clone())]].concat();
+                samples[4].push((own.clone(), passed(&cell.status)));
+                samples[5].extend(cell.duration.map(|span| (own.clone(), span.seconds())));
+                let flaky = cell.flaky.unwrap_or_default();
+                let counts = [
+                    ("passed", cell.passed),
+                    ("failed", cell.failed),
+                    ("flaky", flaky),
+                    ("skipped", cell.skipped),
+                ];
+                samples[6].extend(counts.map(|(status, count)| {
+                    ([&own[..], &[("status", status.to_owned())]].concat(), count as f64)
+                }));
+            }
+        }
+        let mut metrics = Metrics::default();
+        METRICS.iter().zip(samples).for_each(|((name, help), samples)| metrics.gauge(name, help, samples));
+        metrics.finish()
     }
 
     /// The JSON document.
@@ -388,7 +428,7 @@ impl Many {
         });
         json!({
             "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed,
-            "causes": causes.collect::<Vec<_>>(), "worse": worse.collect::<Vec<_>>(),
+            "causes": list(causes), "worse": list(worse),
         })
     }
 }

@@ -15,7 +15,6 @@ mod files;
 mod health;
 mod logs;
 mod many;
-mod metrics;
 mod page;
 mod rerun;
 mod run;

@@ -235,7 +235,7 @@ impl<'a> Report<'a> {
         let at = |text: &Option<String>| parse_rfc3339(text.as_deref()?);
         Ok(Self {
             schema_version: SCHEMA_VERSION,
-            archive: opened.source.label(),
+            archive: &opened.source.label,
             version: text(layout::CONFIG, "Version")?,
             run_id: text(layout::CONFIG, "UUID")?,
             resumes: text(layout::CONFIG, "Resumes")?,
@@ -309,20 +309,16 @@ impl<'a> Report<'a> {
             None if !self.plugins.is_empty() => Verdict::Passed,
             worst => worst.unwrap_or(self.status),
         };
-        let reason = |column, one, many| {
-            let bad = counted.iter().filter(|plugin| plugin.verdict() == status);
-            reason(bad.copied(), column, one, many)
-        };
+        let reason =
+            |column| reason(counted.iter().filter(|plugin| plugin.verdict() == status).copied(), column);
         let incomplete = || counted.iter().any(|plugin| plugin.status == UNKNOWN);
         match (status, limit) {
             (_, "never") => None,
-            (Verdict::Failed, _) => Some((FAILED_CODE, reason(FAILED, "failed", "failed"))),
+            (Verdict::Failed, _) => Some((FAILED_CODE, reason(FAILED))),
             (Verdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
-                Some((UNKNOWN_CODE, reason(UNKNOWN, "is unknown", "are unknown")))
+                Some((UNKNOWN_CODE, reason(UNKNOWN)))
             }
-            (Verdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => {
-                Some((FAILED_CODE, reason(FLAKY, "is flaky", "are flaky")))
-            }
+            (Verdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => Some((FAILED_CODE, reason(FLAKY))),
             _ => None,
         }
     }
@@ -334,12 +330,6 @@ impl<'a> Report<'a> {
         plugins
     }
 
-    /// The causes of failures, and of unknown results, each with a title, if there are any.
-    pub(crate) fn causes_by_title(&self) -> impl Iterator<Item = (&'static str, &[Cause])> {
-        let all = [("Why it failed", &*self.causes), ("Undetermined results", &self.unknown_causes)];
-        all.into_iter().filter(|(_, causes)| !causes.is_empty())
-    }
-
     /// The names of all nodes.
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
         self.plugins.iter().flat_map(|plugin| &plugin.nodes).map(|node| node.name.as_str())
@@ -347,15 +337,20 @@ impl<'a> Report<'a> {
 }
 
 /// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
-fn reason<'p>(plugins: impl Iterator<Item = &'p Plugin<'p>>, column: &str, one: &str, many: &str) -> String {
+fn reason<'p>(plugins: impl Iterator<Item = &'p Plugin<'p>>, column: &str) -> String {
     let counted: Vec<_> = plugins.map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
     let tests = counted.iter().map(|(_, tests)| tests).sum();
     let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
     let names = named.map(|(name, _)| *name).joined(", ");
+    let verb = match (column, tests) {
+        (FAILED, _) => "",
+        (_, 1) => "is ",
+        _ => "are ",
+    };
     match tests {
         _ if names.is_empty() => "the archive has no results".into(),
-        0 => format!("the results of {names} {many}"),
-        tests => format!("{} {} in {names}", count(tests, "test"), if tests == 1 { one } else { many }),
+        0 => format!("the results of {names} {verb}{column}"),
+        tests => format!("{} {verb}{column} in {names}", count(tests, "test")),
     }
 }
 
@@ -432,6 +427,9 @@ impl<'a> Plugin<'a> {
         for node in &mut nodes {
             node.duration = Span::around(spans.remove(&*node.name).into_iter().flatten());
         }
+        // Without a majority no node is odd.
+        let usual = majority(nodes.iter().map(|node| node.likeness));
+        let odd = nodes.iter().filter(|node| usual.is_some_and(|usual| usual != node.likeness));
         Self {
             name: cases.plugin,
             status: if status.is_empty() { UNKNOWN.into() } else { status },
@@ -439,7 +437,7 @@ impl<'a> Plugin<'a> {
             counts,
             duration: Span::around(arrivals.iter().filter_map(Arrival::span)),
             arrivals,
-            odd_nodes: odd(&nodes),
+            odd_nodes: odd.map(|node| node.name.clone()).collect(),
             nodes,
             cases: Cases { readable: error.is_none(), ..cases },
             suites,
@@ -457,13 +455,6 @@ impl<'a> Plugin<'a> {
         let passed = self.nodes.iter().filter(|node| node.verdict() == Verdict::Passed).count();
         passed > 0 && passed as u64 * 100 >= percent * self.nodes.len() as u64
     }
-}
-
-/// The nodes unlike the majority; without a majority no node is odd.
-fn odd(nodes: &[Node]) -> Vec<String> {
-    let usual = majority(nodes.iter().map(|node| node.likeness));
-    let odd = nodes.iter().filter(|node| usual.is_some_and(|usual| usual != node.likeness));
-    odd.map(|node| node.name.clone()).collect()
 }
 
 impl Node {

@@ -15,7 +15,7 @@ use super::source::{Next, Source, objects};
 use super::terminal::Terminal;
 use super::tree::parts;
 use crate::layout;
-use base::json::json;
+use base::json::{json, list};
 use base::visible;
 
 /// Fields of `metadata` that differ between two reads of the same object.
@@ -119,13 +119,13 @@ impl Objects {
             let differences = differences.iter().map(|Difference { path, before, after }| {
                 format!("{path}: {} -> {}", shown(before), shown(after))
             });
-            json!({"name": name.to_string(), "differences": differences.collect::<Vec<_>>(), "further": more})
+            json!({"name": name.to_string(), "differences": list(differences), "further": more})
         });
         let names = |names: &[Name]| names.iter().map(Name::to_string).collect::<Vec<_>>();
         let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)];
         let others = others.map(|(title, objects)| json!({"title": title, "names": names(objects)}));
         let values = json!({
-            "changed": changed.collect::<Vec<_>>(), "others": others, "unchanged": self.unchanged,
+            "changed": list(changed), "others": others, "unchanged": self.unchanged,
         });
         terminal.fill(include_str!("snapshot.txt"), &[&values])
     }

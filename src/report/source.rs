@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::de::DeserializeSeed as _;
@@ -52,15 +52,10 @@ pub(crate) fn locate(name: &str) -> Result<String> {
 
 /// An archive or a folder.
 pub(crate) struct Source {
-    place: Origin,
-    /// The label in messages.
-    label: String,
-}
-
-enum Origin {
-    Folder(PathBuf),
-    /// A seekable file.
-    File(File),
+    /// A seekable archive; `None` for a folder.
+    archive: Option<File>,
+    /// The path, also in messages.
+    pub label: String,
 }
 
 /// Metadata of a file.
@@ -93,21 +88,13 @@ impl Source {
     /// Opens the source of a name, as resolved by [`locate`]; `-` is standard input.
     pub(crate) fn open(name: &str) -> Result<Self> {
         if name == "-" {
-            return Ok(Self { place: Origin::File(standard_input()?), label: "standard input".into() });
+            return Ok(Self { archive: Some(standard_input()?), label: "standard input".into() });
         }
         let label = locate(name)?;
         let meta = fs::metadata(&label)
             .map_err(|error| anyhow!("stat {name}: {}{}", reason(&error), near::hint(name, [LATEST])))?;
-        if meta.is_dir() {
-            return Ok(Self { place: Origin::Folder(PathBuf::from(&label)), label });
-        }
-        let file = File::open(&label).map_err(|error| anyhow!("open {label}: {}", reason(&error)))?;
-        Ok(Self { place: Origin::File(file), label })
-    }
-
-    /// The label in messages.
-    pub(crate) fn label(&self) -> &str {
-        &self.label
+        let open = || File::open(&label).map_err(|error| anyhow!("open {label}: {}", reason(&error)));
+        Ok(Self { archive: (!meta.is_dir()).then(open).transpose()?, label })
     }
 
     /// Passes every file to `visit`, in the order of the archive, or sorted for a folder; it selects the files to extract
@@ -124,12 +111,16 @@ impl Source {
             }
             anyhow::Ok(next)
         };
-        let archive = match &self.place {
-            Origin::Folder(path) => {
-                each_in_folder(path, "", &mut take)?;
-                return Ok(files);
+        let Some(archive) = &self.archive else {
+            let folder = Path::new(&self.label);
+            for name in names(folder)? {
+                let Some(mut file) = open_in(folder, &name)? else { continue };
+                let stat = Stat { size: file.metadata()?.len(), modified: None };
+                if let Next::Stop = take(&name, stat, &mut file)? {
+                    break;
+                }
             }
-            Origin::File(archive) => archive,
+            return Ok(files);
         };
         let mut reader = reader(archive)?;
         while let Some(entry) = reader.next_entry().map_err(|error| broken(error.into()))? {
@@ -211,34 +202,20 @@ fn open_in(folder: &Path, name: &str) -> Result<Option<File>> {
     File::open(&real).map(Some).at("cannot read", &path)
 }
 
-/// Returns false once `take` has ended the pass.
-fn each_in_folder(
-    folder: &Path,
-    below: &str,
-    take: &mut impl FnMut(&str, Stat, &mut dyn Read) -> Result<Next>,
-) -> Result<bool> {
-    let path = folder.join(below);
-    let unreadable = || format!("cannot read `{}`", path.display());
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&path).with_context(unreadable)? {
-        let entry = entry.with_context(unreadable)?;
-        names.push((entry.file_name().to_string_lossy().into_owned(), entry.file_type()?));
-    }
-    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    for (name, kind) in names {
-        let name = if below.is_empty() { name } else { format!("{below}/{name}") };
-        if kind.is_dir() {
-            if !each_in_folder(folder, &name, take)? {
-                return Ok(false);
-            }
-        } else if let Some(mut file) = open_in(folder, &name)? {
-            let stat = Stat { size: file.metadata()?.len(), modified: None };
-            if let Next::Stop = take(&name, stat, &mut file)? {
-                return Ok(false);
-            }
+/// The names of the files below a folder, sorted.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let (mut folders, mut files) = (vec![String::new()], Vec::new());
+    while let Some(below) = folders.pop() {
+        let path = folder.join(&below);
+        for entry in fs::read_dir(&path).at("cannot read", &path)? {
+            let entry = entry.at("cannot read", &path)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let name = if below.is_empty() { name } else { format!("{below}/{name}") };
+            if entry.file_type()?.is_dir() { &mut folders } else { &mut files }.push(name);
         }
     }
-    Ok(true)
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// Standard input as a seekable file: itself if it is one, else a copy.

@@ -21,27 +21,28 @@ use base::xml::escape;
 
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
-/// The start of an element, without its last `>`.
-fn open(name: &str, attributes: &[(&str, &str)]) -> String {
+/// The start of an element with the attributes that have a value, without its last `>`.
+fn open(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
     // Line ends in attributes are encoded, so that readers preserve them.
-    let attributes = attributes.iter().map(|(key, value)| format!(" {key}=\"{}\"", escape(value, true)));
-    format!("<{name}{}", attributes.collect::<String>())
+    let attributes = attributes.iter().filter_map(|(key, value)| Some((key, escape((*value)?, true))));
+    format!("<{name}{}", attributes.map(|(key, value)| format!(" {key}=\"{value}\"")).collect::<String>())
 }
 
-/// An element with text, or an empty one.
-fn element(name: &str, attributes: &[(&str, &str)], text: Option<&str>) -> String {
+/// An element of a test.
+fn element(name: &str, kind: Option<&str>, message: Option<&str>, text: Option<&str>) -> String {
+    let open = open(name, &[("type", kind), ("message", message)]);
     match text {
-        Some(text) => format!("{}>{}</{name}>", open(name, attributes), escape(text, false)),
-        None => open(name, attributes) + "/>",
+        Some(text) => format!("{open}>{}</{name}>", escape(text, false)),
+        None => open + "/>",
     }
 }
 
 fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -> String {
     // Without rounding noise.
     let time = ((seconds * 1e6).round() / 1e6).to_string();
-    let attributes = [("name", name), ("classname", class), ("time", &time), ("file", source)];
-    let known = if source.is_empty() { &attributes[..3] } else { &attributes };
-    format!("{}>{inside}</testcase>\n", open("testcase", known))
+    let source = Some(source).filter(|source| !source.is_empty());
+    let known = [("name", Some(name)), ("classname", Some(class)), ("time", Some(&*time)), ("file", source)];
+    format!("{}>{inside}</testcase>\n", open("testcase", &known))
 }
 
 /// Opens a suite, or all suites, which have no `skipped` in schemas; further attributes only if they have a value.
@@ -65,8 +66,7 @@ fn head(
         ("skipped", Some(skipped).filter(|_| element == "testsuite")),
         ("time", time.as_deref()),
     ];
-    let known = known.iter().chain(more).filter_map(|(key, value)| Some((*key, (*value)?)));
-    open(element, &known.collect::<Vec<_>>()) + ">\n"
+    open(element, &[&known, more].concat()) + ">\n"
 }
 
 /// Writes one document.
@@ -76,22 +76,17 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     counts.add(UNKNOWN, broken + u64::from(report.why.is_some()));
     let seconds = report.duration.map(|span| span.seconds());
     write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &counts, seconds, &[]))?;
-    let one = |name: &str, test: &str, inside: &str, out: &mut dyn Write| {
-        let counts = Counts([(UNKNOWN.to_owned(), 1)].into());
-        let head = head("testsuite", name, &counts, None, &[]);
-        writeln!(out, "{head}{}</testsuite>", testcase(test, name, "", 0.0, inside))
-    };
     if let Some(why) = &report.why {
         // CI systems show nothing except tests.
         let told = why.sentences();
         let message = told.first().map(String::as_str).unwrap_or_default();
-        let error = element("error", &[("type", "run"), ("message", message)], Some(&told.join("\n")));
-        one("sonobuoy", "the run brings results", &error, out)?;
+        let error = element("error", Some("run"), Some(message), Some(&told.join("\n")));
+        broken_suite("sonobuoy", "the run brings results", &error, out)?;
     }
     for plugin in &report.plugins {
         match &plugin.error {
             Some(error) => {
-                one(plugin.name, plugin.name, &element("error", &[("message", error)], None), out)?;
+                broken_suite(plugin.name, plugin.name, &element("error", None, Some(error), None), out)?;
             }
             None => write_plugin(report, plugin, out)?,
         }
@@ -99,18 +94,28 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     Ok(writeln!(out, "</testsuites>")?)
 }
 
+/// A suite with one test, which is an error.
+fn broken_suite(name: &str, test: &str, error: &str, out: &mut dyn Write) -> Result<()> {
+    let tests = vec![(UNKNOWN, testcase(test, name, "", 0.0, error))];
+    Ok(out.write_all(suite(&(name.to_owned(), None, tests)).1.as_bytes())?)
+}
+
 /// A suite whose tests are known: its name, its duration, and the status and element of each test.
 type Known = (String, Option<f64>, Vec<(&'static str, String)>);
 
+fn suite((name, seconds, tests): &Known) -> (Counts, String) {
+    let mut counts = Counts::default();
+    tests.iter().for_each(|(status, _)| counts.add(status, 1));
+    let elements: String = tests.iter().map(|(_, element)| &**element).collect();
+    let head = head("testsuite", name, &counts, *seconds, &[]);
+    (counts, format!("{head}{elements}</testsuite>\n"))
+}
+
 fn write_known(name: &str, suites: impl IntoIterator<Item = Known>, out: &mut dyn Write) -> Result<()> {
     let (mut all, mut text) = (Counts::default(), String::new());
-    for (name, seconds, tests) in suites {
-        let mut counts = Counts::default();
-        tests.iter().for_each(|(status, _)| counts.add(status, 1));
+    for (counts, element) in suites.into_iter().map(|known| suite(&known)) {
         all.add_all(&counts);
-        text += &head("testsuite", &name, &counts, seconds, &[]);
-        text.extend(tests.into_iter().map(|(_, element)| element));
-        text += "</testsuite>\n";
+        text += &element;
     }
     Ok(write!(out, "{HEAD}\n{}{text}</testsuites>\n", head("testsuites", name, &all, None, &[]))?)
 }
@@ -132,15 +137,16 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let suites = many.columns.iter().enumerate().map(|(at, column)| {
         let test =
             |name: &str, status, inside: &str| (status, testcase(name, &column.archive, "", 0.0, inside));
-        let missing = column.error.as_ref().map(|error| {
-            test("the run brings results", UNKNOWN, &element("error", &[("message", error)], None))
-        });
+        let missing = column
+            .error
+            .as_ref()
+            .map(|error| test("the run brings results", UNKNOWN, &element("error", None, Some(error), None)));
         let plugins = column.plugins.iter().map(|(name, cell)| match &*cell.status {
             status if status == FAILED || cell.failed > 0 => {
                 let names = many.failed(at, name).join("\n");
-                test(name, FAILED, &element("failure", &[("message", &cell.word())], Some(&names)))
+                test(name, FAILED, &element("failure", None, Some(&cell.word()), Some(&names)))
             }
-            UNKNOWN => test(name, UNKNOWN, &element("error", &[("message", UNKNOWN)], None)),
+            UNKNOWN => test(name, UNKNOWN, &element("error", None, Some(UNKNOWN), None)),
             _ => test(name, PASSED, ""),
         });
         let tests = missing.into_iter().chain(plugins).collect();
@@ -153,14 +159,12 @@ fn changed(change: &Change) -> (&'static str, String) {
     let [before, after] = [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
     let message = &format!("{}: {before} -> {after}", change.kind.words()[1]);
     let (status, inside) = match change.kind {
-        Kind::NewlyFailing => {
-            (FAILED, element("failure", &[("type", FAILED), ("message", message)], Some(&change.why)))
-        }
+        Kind::NewlyFailing => (FAILED, element("failure", Some(FAILED), Some(message), Some(&change.why))),
         kind if kind == Kind::Vanished || after == UNKNOWN => {
-            (UNKNOWN, element("error", &[("type", UNKNOWN), ("message", message)], None))
+            (UNKNOWN, element("error", Some(UNKNOWN), Some(message), None))
         }
-        Kind::StillFailing | Kind::Changed => (SKIPPED, element("skipped", &[("message", message)], None)),
-        _ => (PASSED, element("system-out", &[], Some(message))),
+        Kind::StillFailing | Kind::Changed => (SKIPPED, element("skipped", None, Some(message), None)),
+        _ => (PASSED, element("system-out", None, None, Some(message))),
     };
     (status, testcase(&change.test, &change.plugin, "", 0.0, &inside))
 }
@@ -205,29 +209,29 @@ fn test(case: &Case<'_>) -> String {
     let text = case.reason();
     let mut inside = match status {
         PASSED => String::new(),
-        SKIPPED if told.skipped.is_empty() => element("skipped", &[], None),
-        SKIPPED => element("skipped", &[("message", &told.skipped)], None),
+        SKIPPED => element("skipped", None, Some(&*told.skipped).filter(|reason| !reason.is_empty()), None),
         FAILED | TIMEOUT => {
             let (message, text) = match text.split_at_checked(told.message) {
                 Some((message, rest)) if told.message > 0 => (message, rest.trim_start()),
                 _ => (text.lines().next().unwrap_or_default(), text.as_str()),
             };
-            let failure = element("failure", &[("type", status), ("message", message)], Some(text));
+            let failure = element("failure", Some(status), Some(message), Some(text));
             failure + &attempts(item, "rerunFailure", 1)
         }
         FLAKY => attempts(item, "flakyFailure", 0),
         UNKNOWN => {
             let reason = case.error.unwrap_or("the result is unknown");
-            element("error", &[("type", UNKNOWN), ("message", reason)], Some(&text))
+            element("error", Some(UNKNOWN), Some(reason), Some(&text))
         }
         // Neither good nor bad, which JUnit cannot express.
-        custom => element("skipped", &[("message", &format!("status: {custom}"))], None),
+        custom => element("skipped", None, Some(&format!("status: {custom}")), None),
     };
     if let Some(run) = case.detail(RESUMED) {
-        inside += &element("system-out", &[], Some(&format!("ran in run {run}, which this one continues")));
+        inside +=
+            &element("system-out", None, None, Some(&format!("ran in run {run}, which this one continues")));
     }
     for name in ["system-out", "system-err"] {
-        inside += &case.detail(name).map(|text| element(name, &[], Some(text))).unwrap_or_default();
+        inside += &case.detail(name).map(|text| element(name, None, None, Some(text))).unwrap_or_default();
     }
     testcase(case.name, class, &told.source, case.duration.unwrap_or_default(), &inside)
 }
@@ -239,7 +243,7 @@ fn attempts(item: &Item, name: &str, first: usize) -> String {
     let elements = failed.map(|attempt| {
         let text = |key: &str| attempt[key].as_str().unwrap_or_default();
         let message = text(FAILURE).lines().next().unwrap_or_default();
-        element(name, &[("type", text("status")), ("message", message)], Some(text(FAILURE)))
+        element(name, Some(text("status")), Some(message), Some(text(FAILURE)))
     });
     elements.collect()
 }

@@ -11,23 +11,24 @@ use super::template::fill;
 use base::Joined as _;
 use base::visible;
 
-pub(super) const BOLD: &str = "1";
 pub(super) const DIM: &str = "2";
-pub(super) const RED: &str = "31";
-pub(super) const GREEN: &str = "32";
-pub(super) const YELLOW: &str = "33";
-
 /// Lines that are continued below their indentation.
 const WRAP: &str = "wrap";
-/// Styles of lines in templates.
-const STYLES: [(&str, &str); 6] = [
-    ("[wrap]", WRAP),
-    ("[bold]", BOLD),
-    ("[dim]", DIM),
-    ("[red]", RED),
-    ("[green]", GREEN),
-    ("[yellow]", YELLOW),
+/// Styles of lines in templates; the last ones are also verdicts.
+const STYLES: [(&str, &str); 7] = [
+    ("wrap", WRAP),
+    ("bold", "1"),
+    ("dim", DIM),
+    ("other", "1"),
+    ("failed", "31"),
+    ("passed", "32"),
+    ("unknown", "33"),
 ];
+
+/// The colour of a style.
+pub(super) fn colour(style: &str) -> Option<&'static str> {
+    STYLES.iter().find(|(name, _)| *name == style).map(|(_, colour)| *colour)
+}
 
 /// Print settings.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +45,13 @@ pub(crate) struct Terminal<'o> {
     pub look: Look,
     /// The output.
     pub out: &'o mut dyn Write,
+}
+
+/// Text as for a file.
+pub(super) fn plain(write: impl FnOnce(&mut Terminal<'_>) -> Result<()>) -> Result<String> {
+    let mut out = Vec::new();
+    write(&mut Terminal { look: Look::default(), out: &mut out })?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
 impl Terminal<'_> {
@@ -102,7 +110,8 @@ impl Terminal<'_> {
         let mut text = Vec::new();
         fill(template, values, |text| visible::line(text).into_owned(), &mut text)?;
         for line in String::from_utf8_lossy(&text).lines() {
-            let styled = STYLES.iter().find_map(|(name, colour)| Some((*colour, line.strip_prefix(name)?)));
+            let styled = line.strip_prefix('[').and_then(|line| line.split_once(']'));
+            let styled = styled.and_then(|(style, line)| Some((colour(style)?, line)));
             match styled.unwrap_or(("", line)) {
                 (WRAP, line) => self.wrapped(line)?,
                 (colour, line) => self.painted(colour, line)?,

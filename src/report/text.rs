@@ -1,7 +1,7 @@
 //! The original's modes of showing an archive: report, detailed, dump, readable.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -47,8 +47,7 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
     pub(crate) fn show(self, archive: &Archive, plugins: &[String], out: &mut dyn Write) -> Result<()> {
-        let mut last = Ok(());
-        let (mut missing, mut found) = (None, false);
+        let (mut errors, mut missing, mut found) = (Vec::new(), None, false);
         for (at, plugin) in plugins.iter().enumerate() {
             match self.show_one(archive, plugin, out) {
                 Ok(()) => found |= plugin != health::NAME,
@@ -56,20 +55,19 @@ impl View<'_> {
                     missing = Some(error);
                     continue;
                 }
-                Err(error) => {
-                    if let Err(earlier) = std::mem::replace(&mut last, Err(error)) {
-                        log::error!("{earlier:#}");
-                    }
-                }
+                Err(error) => errors.push(error),
             }
             if at + 1 < plugins.len() && plugin != health::NAME {
                 writeln!(out)?;
             }
         }
-        match missing {
+        let last = errors.pop();
+        errors.iter().for_each(|earlier| log::error!("{earlier:#}"));
+        match (last, missing) {
+            (Some(last), _) => Err(last),
             // The item need not be in every tree.
-            Some(error) if !found && last.is_ok() => Err(error.context(known_nodes(archive)?)),
-            _ => last,
+            (None, Some(missing)) if !found => Err(missing.context(known_nodes(archive)?)),
+            _ => Ok(()),
         }
     }
 
@@ -260,36 +258,23 @@ impl serde_json::ser::Formatter for Go {
 }
 
 /// Copies text with escaped line feeds and tabs restored.
-fn readable(mut input: impl Read, out: &mut dyn Write) -> Result<()> {
-    let mut buffer = vec![0; 64 << 10];
-    let mut backslash = false;
-    loop {
-        let count = match input.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
+fn readable(input: impl Read, out: &mut dyn Write) -> Result<()> {
+    let mut input = BufReader::with_capacity(64 << 10, input);
+    let mut piece = Vec::new();
+    while input.by_ref().take(64 << 10).read_until(b'\\', &mut piece)? > 0 {
+        let next = if piece.ends_with(b"\\") { input.fill_buf()?.first() } else { None };
+        let restored = match next {
+            Some(b'n') => Some(b'\n'),
+            Some(b't') => Some(b'\t'),
+            _ => None,
         };
-        let mut text = Vec::with_capacity(count + 1);
-        for &byte in &buffer[..count] {
-            match (std::mem::take(&mut backslash), byte) {
-                (true, b'n') => text.push(b'\n'),
-                (true, b't') => text.push(b'\t'),
-                (pending, byte) => {
-                    if pending {
-                        text.push(b'\\');
-                    }
-                    backslash = byte == b'\\';
-                    if !backslash {
-                        text.push(byte);
-                    }
-                }
-            }
+        if let Some(restored) = restored {
+            input.consume(1);
+            piece.pop();
+            piece.push(restored);
         }
-        out.write_all(&text)?;
-    }
-    if backslash {
-        out.write_all(b"\\")?;
+        out.write_all(&piece)?;
+        piece.clear();
     }
     Ok(())
 }

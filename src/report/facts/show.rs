@@ -12,7 +12,7 @@ use super::super::words::{count, named, number};
 use super::value_counts::Difference;
 use super::{Baseline, Column, Facts, Odd, Table};
 use base::Joined as _;
-use base::json::json;
+use base::json::{json, list};
 
 impl Facts {
     fn any(&self) -> Result<Vec<&Table>> {
@@ -127,8 +127,8 @@ impl Table {
         let differences = self.all.differences();
         let differences = differences.iter().map(|one| json!({"key": one.key, "values": one.sentence()}));
         json!({
-            "title": self.kind.title, "plugin": self.kind.plugin, "odd": odd.collect::<Vec<_>>(),
-            "spread": spread.collect::<Vec<_>>(), "differences": differences.collect::<Vec<_>>(),
+            "title": self.kind.title, "plugin": self.kind.plugin, "odd": list(odd),
+            "spread": list(spread), "differences": list(differences),
             "volatile": self.all.volatile,
         })
     }
@@ -147,7 +147,7 @@ impl Table {
             (spread.column.key(), json!({"median": spread.median, "highest": highest, "node": node}))
         });
         let (nodes, spread): (BTreeMap<_, _>, BTreeMap<_, _>) = (nodes.collect(), spread.collect());
-        let mut document = json!({"nodes": nodes, "odd": odd.collect::<Vec<_>>(), "spread": spread});
+        let mut document = json!({"nodes": nodes, "odd": list(odd), "spread": spread});
         if whole {
             document["differences"] = json!(self.all.differences());
             document["notCompared"] = json!(self.all.volatile);

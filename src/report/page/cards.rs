@@ -12,7 +12,7 @@ use super::super::times::{keep_slowest, spoken};
 use crate::item::{DURATION, FAILED, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::remedies::{Cause, Causes};
 use base::Joined as _;
-use base::json::json;
+use base::json::{json, list};
 
 /// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests of a plugin.
 const DETAIL: usize = 12 << 10;
@@ -150,7 +150,7 @@ impl Digest {
                     "more": cause.count.saturating_sub(listed as u64),
                 })
             });
-            json!({"id": id, "title": title, "causes": causes.collect::<Vec<_>>()})
+            json!({"id": id, "title": title, "causes": list(causes)})
         });
         sections.collect()
     }

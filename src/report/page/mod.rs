@@ -20,27 +20,23 @@ use super::logs::Logs;
 use super::many::Many;
 use super::run::{Counts, Node, Plugin, Report, Verdict, column};
 use super::template::{anchor, escape, fill};
-use super::terminal::{Look, Terminal};
-use super::times::Span;
+use super::terminal::plain;
+use super::times::{Arrival, Span};
 use super::words::{count, number};
 use crate::item::{FLAKY, OTHER, PASSED, SKIPPED};
 use crate::names;
 use crate::remedies::Why;
 use base::Joined as _;
-use base::json::json;
+use base::json::{json, list};
 use base::visible;
 use cards::Digest;
 pub(crate) use compare::{write_diff, write_many};
 
-/// Maximum custom statuses of a plugin.
-const STATUSES: usize = 200;
-/// Maximum logs in the list of suspicious ones.
-const MAX_LOGS: usize = 50;
 /// Maximum number of nodes in a table; beyond it they are a picture.
 const MAX_TABLE_NODES: usize = 60;
-/// Size of the picture's squares, and squares per row, for few and for many nodes.
+/// Size of the picture's squares, and squares per row.
 const SIDE: usize = 9;
-const ACROSS: [usize; 2] = [50, 100];
+const ACROSS: usize = 100;
 /// Maximum number of nodes of a plugin with a separate bar.
 const NODES: usize = 12;
 /// Maximum letters of a name next to its bar.
@@ -48,18 +44,19 @@ const SHORT: usize = 24;
 const HEIGHT: usize = 18;
 const LEFT: f64 = 200.0;
 const WIDTH: f64 = 1000.0;
-/// Maximum number of nodes in a table; beyond it only odd nodes are in the table, and the others are text, which
-/// browsers render at once.
+/// Maximum number of nodes in a table; beyond it they are text, which browsers render at
+/// once.
 const MAX_FACT_ROWS: usize = 400;
-/// Maximum odd nodes in a table.
-const ODD: usize = 200;
 /// Maximum number of rows that start unfolded.
 const MAX_OPEN_ROWS: usize = 12;
 
 /// Writes the page; `earlier` are the runs of its trend, this one included.
 pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
-    let logs = Logs::read(report)?;
     let plugins = report.by_severity();
+    let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed);
+    let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
+    let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
+    let logs = Logs::read(&report.opened.tails, errors, &not_passed)?;
     let digest = Digest::read(report, &plugins)?;
     let sections = plugins.iter().enumerate().map(|(at, plugin)| section(plugin, digest.list(at)));
     let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
@@ -70,11 +67,11 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
             "started": report.started, "duration": report.duration, "kubernetes": report.kubernetes_version,
             "version": report.version, "archive": file.unwrap_or(report.archive), "run": report.run_id,
             "resumes": report.resumes,
-            "shares": report.counts.shares().map(share).collect::<Vec<_>>(),
-            "why": report.why.iter().flat_map(Why::sentences).collect::<Vec<_>>(),
-            "groups": digest.groups(), "nodes": node_matrix(&plugins), "plugins": sections.collect::<Vec<_>>(),
-            "facts": report.opened.facts.tables.values().map(facts).collect::<Vec<_>>(),
-            "time": time(report, &digest), "health": health(report, &logs), "leftOut": report.left_out,
+            "shares": list(report.counts.shares().map(share)),
+            "why": list(report.why.iter().flat_map(Why::sentences)),
+            "groups": digest.groups(), "nodes": node_matrix(&plugins), "plugins": list(sections),
+            "facts": list(report.opened.facts.tables.values().map(facts)),
+            "time": time(report, &digest), "health": health(report), "leftOut": report.left_out,
             "trend": earlier.map(Many::trend),
             "logs": (!logs.shown.is_empty()).then_some(&logs),
         }),
@@ -96,12 +93,12 @@ fn share((status, count): (&str, u64)) -> Value {
 fn section(plugin: &Plugin<'_>, (blocks, rows): (Vec<Value>, u64)) -> Value {
     let known = plugin.counts.shares().filter(|(status, _)| *status != OTHER).map(share);
     let custom = plugin.counts.0.iter().filter(|(status, _)| column(status) == OTHER);
-    let custom = custom.take(STATUSES).map(|(status, count)| share((status, *count)));
+    let custom = custom.map(|(status, count)| share((status, *count)));
     json!({
         "id": of_plugin(plugin), "name": plugin.name, "class": plugin_class(plugin), "status": plugin.status,
         "duration": plugin.duration, "error": plugin.error, "failed": plugin.counts.of("failed"),
-        "shares": known.chain(custom).collect::<Vec<_>>(),
-        "said": said(plugin), "odd": odd(plugin), "total": plugin.total, "several": plugin.total != 1,
+        "shares": list(known.chain(custom)),
+        "said": said(plugin), "total": plugin.total,
         "blocks": blocks, "unlisted": plugin.total - rows,
     })
 }
@@ -120,21 +117,19 @@ fn colour(verdict: Verdict, counts: &Counts) -> &'static str {
     passed.filter(|_| verdict == Verdict::Passed).unwrap_or(verdict.word())
 }
 
-fn health(report: &Report<'_>, logs: &Logs<'_>) -> Option<Value> {
+fn health(report: &Report<'_>) -> Option<Value> {
     let health = report.health.as_ref()?;
     let parts = [("Nodes", &health.node_health), ("Pods", &health.pod_health)];
     let kinds = health.error_summary.iter().map(|(kind, files)| {
         let files = files.iter().filter(|(file, lines)| **lines > 0 && !names::is_own_log(file));
         let mut files: Vec<_> = files.collect();
         files.sort_by_key(|(_, lines)| std::cmp::Reverse(**lines));
-        let files = files.into_iter().take(MAX_LOGS).map(|(file, lines)| {
-            json!({"file": file, "lines": lines, "shown": logs.shown.iter().any(|log| log.name == file)})
-        });
-        json!({"kind": kind, "files": files.collect::<Vec<_>>()})
+        let files = files.into_iter().map(|(file, lines)| json!({"file": file, "lines": lines}));
+        json!({"kind": kind, "files": list(files)})
     });
     Some(json!({
         "parts": parts.map(|(name, part)| json!({"name": name, "part": part.summary()})),
-        "kinds": kinds.collect::<Vec<_>>(),
+        "kinds": list(kinds),
     }))
 }
 
@@ -160,15 +155,15 @@ fn node_matrix(plugins: &[&Plugin<'_>]) -> Option<Value> {
         });
         // The names of the squares, for the script.
         let names = matrix.keys().copied().joined("\n");
-        return Some(json!({"title": title, "pictures": pictures.collect::<Vec<_>>(), "names": names}));
+        return Some(json!({"title": title, "pictures": list(pictures), "names": names}));
     }
     let columns = plugins.iter().map(|plugin| json!({"id": of_plugin(plugin), "name": plugin.name}));
     let rows = matrix.iter().map(|(name, cells)| {
         let cells =
             cells.iter().map(|node| json!({"class": node.map(node_class), "text": node.map(summary)}));
-        json!({"id": anchor("node", &[name]), "name": name, "cells": cells.collect::<Vec<_>>()})
+        json!({"id": anchor("node", &[name]), "name": name, "cells": list(cells)})
     });
-    let table = json!({"columns": columns.collect::<Vec<_>>(), "rows": rows.collect::<Vec<_>>()});
+    let table = json!({"columns": list(columns), "rows": list(rows)});
     (!matrix.is_empty()).then(|| json!({"title": title, "matrix": table}))
 }
 
@@ -181,7 +176,7 @@ fn summary(node: &Node) -> String {
 
 /// One square per node, at the same position for every plugin, and one path per colour.
 fn picture(plugin: &Plugin<'_>, squares: &[&'static str]) -> Value {
-    let across = (squares.len() / 6).clamp(ACROSS[0], ACROSS[1]).min(squares.len());
+    let across = squares.len().min(ACROSS);
     let mut paths = BTreeMap::<&str, (String, u64)>::new();
     for (place, class) in squares.iter().enumerate() {
         let (x, y, side) = (place % across * SIDE, place / across * SIDE, SIDE - 1);
@@ -199,88 +194,59 @@ fn picture(plugin: &Plugin<'_>, squares: &[&'static str]) -> Value {
     })
 }
 
-/// The nodes that failed, are unknown, or passed with results unlike most.
-fn groups<'p>(plugin: &'p Plugin<'_>) -> [Vec<&'p Node>; 3] {
-    [Verdict::Failed, Verdict::Unknown, Verdict::Passed].map(|verdict| {
-        let odd = |node: &Node| verdict != Verdict::Passed || plugin.odd_nodes.contains(&node.name);
-        plugin.nodes.iter().filter(|node| node.verdict() == verdict && odd(node)).collect()
-    })
-}
-
-/// Sentences about the nodes of a plugin, each with the nodes it is about.
+/// Sentences about the nodes of a plugin that failed, are unknown, or passed with results unlike most, with their names.
 fn said(plugin: &Plugin<'_>) -> Vec<Value> {
     let all = count(plugin.nodes.len(), "node");
-    let words = ["failed", "unknown", "passed, with other results than most"];
-    let told = groups(plugin).into_iter().zip(words).filter(|(nodes, _)| !nodes.is_empty());
-    let told = told.map(|(nodes, word)| {
-        let verb = match (word, nodes.len()) {
-            ("unknown", 1) => "is ",
-            ("unknown", _) => "are ",
-            _ => "",
-        };
-        let names: Vec<_> = nodes.iter().map(|node| &node.name).collect();
-        json!({"text": format!("{} of {all} {verb}{word}", number(nodes.len())), "names": names})
+    let groups = [
+        (Verdict::Failed, ["failed"; 2]),
+        (Verdict::Unknown, ["is unknown", "are unknown"]),
+        (Verdict::Passed, ["passed, with other results than most"; 2]),
+    ];
+    let told = groups.into_iter().filter_map(|(verdict, [one, many])| {
+        let is_odd = |node: &&Node| verdict != Verdict::Passed || plugin.odd_nodes.contains(&node.name);
+        let nodes = plugin.nodes.iter().filter(|node| node.verdict() == verdict).filter(is_odd);
+        let names: Vec<_> = nodes.map(|node| &node.name).collect();
+        let words = if names.len() == 1 { one } else { many };
+        let text = format!("{} of {all} {words}", number(names.len()));
+        (!names.is_empty()).then(|| json!({"text": text, "names": names}))
     });
     told.collect()
 }
 
-/// The odd nodes of a plugin, from bad to good.
-fn odd(plugin: &Plugin<'_>) -> Vec<Value> {
-    let listed = groups(plugin).into_iter().flatten().filter(|_| plugin.nodes.len() > 1);
-    let reports = listed.map(|node| {
-        let shares = node.counts.0.iter().map(|(status, count)| format!("{} {status}", number(*count)));
-        json!({"name": node.name, "class": node_class(node), "status": node.status, "results": shares.joined(", ")})
-    });
-    reports.collect()
-}
-
 /// Durations, if any is known: a timeline of plugins and nodes, and the slowest tests.
 fn time(report: &Report<'_>, digest: &Digest) -> Option<Value> {
-    let bars: Vec<_> = report.plugins.iter().flat_map(bars).collect();
     let longest = digest.slowest.first().map_or(1.0, |(seconds, _)| seconds.max(1e-9));
     let slowest = digest.slowest.iter().map(|(seconds, test)| {
         json!({"seconds": seconds, "test": test, "share": (100.0 * seconds / longest).round()})
     });
     let slowest: Vec<_> = slowest.collect();
-    (!bars.is_empty() || !slowest.is_empty())
-        .then(|| json!({"timeline": timeline(report, &bars), "slowest": slowest}))
+    let timeline = timeline(report);
+    (timeline.is_some() || !slowest.is_empty()).then(|| json!({"timeline": timeline, "slowest": slowest}))
 }
 
-struct Bar<'o> {
-    name: &'o str,
-    label: String,
-    class: &'static str,
-    span: Span,
-}
-
-/// The bar of a plugin, and those of its nodes.
-fn bars<'p>(plugin: &'p Plugin<'_>) -> Vec<Bar<'p>> {
-    let Some(span) = plugin.duration else { return Vec::new() };
-    let label = visible::cut(plugin.name, SHORT).into_owned();
-    let mut bars = vec![Bar { name: plugin.name, label, class: plugin_class(plugin), span }];
-    if (2..=NODES).contains(&plugin.nodes.len()) {
-        bars.extend(plugin.nodes.iter().filter_map(|node| {
-            let mut arrivals = plugin.arrivals.iter().filter(|arrival| arrival.node == node.name);
-            let class = if arrivals.all(|arrival| arrival.failed.is_empty()) { "node" } else { "failed" };
-            let label = format!("\u{a0}\u{a0}{}", visible::cut(&node.name, SHORT));
-            Some(Bar { name: &node.name, label, class, span: node.duration? })
-        }));
+/// A bar for each plugin, and for its nodes if they are few.
+fn timeline(report: &Report<'_>) -> Option<Value> {
+    let mut bars = Vec::new();
+    for plugin in &report.plugins {
+        let Some(span) = plugin.duration else { continue };
+        bars.push((String::new(), plugin.name, plugin_class(plugin), span));
+        for node in plugin.nodes.iter().filter(|_| (2..=NODES).contains(&plugin.nodes.len())) {
+            let failed = |arrival: &Arrival| arrival.node == node.name && !arrival.failed.is_empty();
+            let class = if plugin.arrivals.iter().any(failed) { "failed" } else { "node" };
+            bars.extend(node.duration.map(|span| ("\u{a0}\u{a0}".to_owned(), &*node.name, class, span)));
+        }
     }
-    bars
-}
-
-fn timeline(report: &Report<'_>, bars: &[Bar<'_>]) -> Option<Value> {
     let run = report.duration.filter(|_| !bars.is_empty());
-    let whole = Span::around(bars.iter().map(|bar| bar.span).chain(run))?;
+    let whole = Span::around(bars.iter().map(|(.., span)| *span).chain(run))?;
     let all = whole.seconds();
     let x = |time: SystemTime| LEFT + (WIDTH - LEFT) * Span { from: whole.from, to: time }.seconds() / all;
     let ticks = [0.0, 0.25, 0.5, 0.75]
         .map(|share: f64| json!({"at": LEFT + (WIDTH - LEFT) * share, "seconds": all * share}));
-    let placed = bars.iter().enumerate().map(|(at, bar)| {
-        let (from, to) = (x(bar.span.from), x(bar.span.to));
+    let placed = bars.iter().enumerate().map(|(at, (indent, name, class, span))| {
+        let (from, to) = (x(span.from), x(span.to));
         json!({
-            "y": ((at + 1) * HEIGHT) as f64, "label": bar.label, "class": bar.class, "from": tenth(from),
-            "length": tenth((to - from).max(2.0)), "name": bar.name, "duration": bar.span,
+            "y": ((at + 1) * HEIGHT) as f64, "label": format!("{indent}{}", visible::cut(name, SHORT)),
+            "class": class, "from": tenth(from), "length": tenth((to - from).max(2.0)), "name": name, "duration": span,
         })
     });
     let height = ((bars.len() + 1) * HEIGHT + 6) as f64;
@@ -297,33 +263,15 @@ fn tenth(number: f64) -> f64 {
 
 /// Facts of nodes: rare values in sentences, then a row per node, then all differing facts.
 fn facts(table: &Table) -> Value {
-    let nodes = count(table.rows.len(), "node");
     let is_large = table.rows.len() > MAX_FACT_ROWS;
-    let text = is_large.then(|| {
-        let mut out = Vec::new();
-        // Writing to memory does not fail.
-        let _ = table.write(&mut Terminal { look: Look::default(), out: &mut out });
-        String::from_utf8_lossy(&out).into_owned()
-    });
+    // Writing to memory does not fail.
+    let text = is_large.then(|| plain(|terminal| table.write(terminal)).unwrap_or_default());
+    let rows = table.rows.iter().filter(|_| !is_large);
+    let rows: Vec<_> = rows.map(|(node, row)| json!({"node": node, "cells": row})).collect();
+    let titles: Vec<_> = table.kind.columns.iter().map(|column| title_case(column.title)).collect();
     json!({
         "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "told": table.values(),
-        "several": table.rows.len() > 1, "table": fact_rows(table, is_large, &nodes), "text": text, "nodes": nodes,
+        "several": table.rows.len() > 1, "nodes": count(table.rows.len(), "node"),
+        "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": titles, "rows": rows, "text": text,
     })
-}
-
-fn fact_rows(table: &Table, is_large: bool, nodes: &str) -> Option<Value> {
-    let rows = table.rows.iter().filter(|(_, row)| !is_large || row.iter().any(|cell| cell.odd));
-    let rows = rows.map(|(node, row)| json!({"node": node, "cells": row}));
-    let mut rows: Vec<_> = rows.collect();
-    let summary = match rows.len() {
-        _ if !is_large => format!("All {nodes}"),
-        0 => return None,
-        odd if odd > ODD => format!("{ODD} of {} nodes that stand out", number(odd)),
-        odd => format!("{} that stand out", count(odd, "node")),
-    };
-    rows.truncate(if is_large { ODD } else { usize::MAX });
-    let titles: Vec<_> = table.kind.columns.iter().map(|column| title_case(column.title)).collect();
-    Some(
-        json!({"summary": summary, "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": titles, "rows": rows}),
-    )
 }
