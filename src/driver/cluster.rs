@@ -321,7 +321,7 @@ impl Cluster<'_> {
                     }
                 }
                 let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
-                for (uid, pod) in monitor.silences.look_at(&heard, SystemTime::now()) {
+                if let Some((uid, pod)) = monitor.silences.look_at(&heard, SystemTime::now()) {
                     match worker_log(client, launch, &pod) {
                         Ok(log) => monitor.silences.explain(&uid, &log),
                         Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),

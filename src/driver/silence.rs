@@ -1,9 +1,8 @@
 //! Workers that run but have never contacted the aggregator: selects logs to read, explains the silence, decides when
 //! it is a failure.
 //!
-//! Pure: running workers, contacts, logs and time are arguments. Logs arrive through the API server and the kubelet,
-//! so
-//! a cause is found although the worker itself cannot connect.
+//! Pure: running workers, contacts, logs and time are arguments. Logs arrive through the API server and the kubelet, so
+//! that a cause is found although the worker itself cannot connect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -18,10 +17,9 @@ use client::protocol::ResultId;
 
 /// Time within which a healthy worker contacts the aggregator.
 const USUAL_CONTACT_TIME: Duration = Duration::from_secs(10);
-/// Interval between reads of the same worker's log.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum logs read per check.
-const MAX_LOOKS: usize = 3;
+/// Pause between two logs; it doubles up to [`MAX_PAUSE`], since silent workers often share a cause.
+const FIRST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Workers of one launch without contact.
 pub(super) struct Silences {
@@ -31,6 +29,9 @@ pub(super) struct Silences {
     began: SystemTime,
     /// When a worker last made first contact: others may be queued behind it.
     progress: SystemTime,
+    /// When the next log may be read, and the pause after that.
+    next: SystemTime,
+    pause: Duration,
     workers: BTreeMap<String, Worker>,
 }
 
@@ -53,7 +54,7 @@ pub(super) enum Complaint {
 
 impl Silences {
     pub(super) fn new(limit: Option<Duration>, began: SystemTime) -> Self {
-        Self { limit, began, progress: began, workers: BTreeMap::new() }
+        Self { limit, began, progress: began, next: began, pause: FIRST_PAUSE, workers: BTreeMap::new() }
     }
 
     /// Records a pod's current state.
@@ -78,28 +79,25 @@ impl Silences {
         self.workers.remove(uid);
     }
 
-    /// Drops the workers that made contact; returns the pods, by uid and name, whose logs may explain the silence.
+    /// Drops the workers that made contact; returns the pod, by uid and name, whose log may explain the silence: the one
+    /// that was read least recently.
     pub(super) fn look_at(
         &mut self,
         heard: &dyn Fn(&ResultId) -> bool,
         now: SystemTime,
-    ) -> Vec<(String, String)> {
+    ) -> Option<(String, String)> {
         let before = self.workers.len();
         self.workers.retain(|_, worker| !heard(&worker.id));
         if self.workers.len() < before {
             self.progress = now;
         }
-        let Some(limit) = self.limit else { return Vec::new() };
-        let due = |worker: &Worker| {
-            passed(worker.since, USUAL_CONTACT_TIME.min(limit / 3), now)
-                && worker.looked.is_none_or(|then| passed(then, LOOK_INTERVAL, now))
-        };
-        let workers = self.workers.iter_mut().filter(|(_, worker)| due(worker));
-        let looks = workers.take(MAX_LOOKS).map(|(uid, worker)| {
-            worker.looked = Some(now);
-            (uid.clone(), worker.pod.clone())
-        });
-        looks.collect()
+        let usual = USUAL_CONTACT_TIME.min(self.limit? / 3);
+        let due = self.workers.iter_mut().filter(|(_, worker)| passed(worker.since, usual, now));
+        let (uid, worker) = due.filter(|_| now >= self.next).min_by_key(|(_, worker)| worker.looked)?;
+        worker.looked = Some(now);
+        self.next = now + self.pause;
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
+        Some((uid.clone(), worker.pod.clone()))
     }
 
     /// Records a worker's log.
@@ -118,8 +116,9 @@ impl Silences {
                 .as_ref()
                 .map(|cause| format!("its worker {}", remedies::advised(&remedies::unreached(cause))));
             if passed(worker.since, limit, now) && passed(self.progress, limit / 4, now) {
-                let cause = cause.unwrap_or_else(|| "its worker does not say why in its log".into());
-                let said = format!("nothing was heard from it in {}: {cause}", clock::duration(limit));
+                let unexplained = || worker.looked.map(|_| "its worker does not say why in its log".into());
+                let cause = cause.or_else(unexplained).map(|cause| format!(": {cause}")).unwrap_or_default();
+                let said = format!("nothing was heard from it in {}{cause}", clock::duration(limit));
                 return Some(Complaint::Failure(said));
             }
             cause.map(Complaint::Trouble)
@@ -167,15 +166,15 @@ mod tests {
     fn a_silent_worker_is_trouble_with_its_cause_and_a_failure_in_the_end() {
         let mut silences = silences(&["a"]);
         let nobody = |_: &ResultId| false;
-        assert_eq!(silences.look_at(&nobody, at(14)), []);
-        assert_eq!(silences.look_at(&nobody, at(15)), [("a".to_owned(), "a".to_owned())]);
-        assert_eq!(silences.look_at(&nobody, at(24)), [], "its log was looked at");
+        assert_eq!(silences.look_at(&nobody, at(14)), None);
+        assert_eq!(silences.look_at(&nobody, at(15)), Some(("a".to_owned(), "a".to_owned())));
+        assert_eq!(silences.look_at(&nobody, at(24)), None, "its log was read");
         assert_eq!(silences.complaints(at(24)), []);
         silences.explain("a", REFUSED);
         let told = silences.complaints(at(24));
         let [(_, Complaint::Trouble(said))] = &told[..] else { panic!("{told:?}") };
         assert!(said.contains("`x`: connection refused; ") && said.contains("network policy"), "{said}");
-        assert_eq!(silences.look_at(&nobody, at(25)).len(), 1, "it may say something else by now");
+        assert!(silences.look_at(&nobody, at(25)).is_some(), "the log may have another line by now");
         silences.explain("a", "nothing of interest");
         let told = silences.complaints(at(185));
         let [(failed, Complaint::Failure(said))] = &told[..] else { panic!("{told:?}") };
@@ -188,15 +187,11 @@ mod tests {
         let mut silences = silences(&["a", "b", "c"]);
         silences.see("b", &id("b"), &worker("b", &json!({"waiting": {"reason": "x"}})));
         silences.lose("c");
-        assert_eq!(silences.look_at(&|_| true, at(100)), []);
+        assert_eq!(silences.look_at(&|_| true, at(100)), None);
         assert_eq!(silences.complaints(at(999)), []);
         let mut silent = Silences::new(None, at(0));
         silent.see("a", &id("a"), &running("a", 0));
-        assert_eq!(
-            silent.look_at(&|_| false, at(100)),
-            [],
-            "the original's workers say nothing before their result"
-        );
+        assert_eq!(silent.look_at(&|_| false, at(100)), None, "workers of the original send no heartbeats");
         assert_eq!(silent.complaints(at(9_999)), []);
     }
 
@@ -209,12 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn few_logs_are_looked_at_at_once_and_all_of_them_in_the_end() {
-        let names: Vec<String> = (0..10).map(|number| format!("n{number}")).collect();
-        let mut silences = silences(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let looks: Vec<usize> =
-            (20..25).map(|second| silences.look_at(&|_| false, at(second)).len()).collect();
-        assert_eq!(looks, [3, 3, 3, 1, 0]);
+    fn logs_of_many_silent_workers_are_read_in_turn_and_ever_more_rarely() {
+        let mut silences = silences(&["a", "b", "c"]);
+        let read: Vec<(u64, String)> = (0..170)
+            .filter_map(|second| Some((second, silences.look_at(&|_| false, at(second))?.0)))
+            .collect();
+        let expected = [(15, "a"), (25, "b"), (45, "c"), (85, "a"), (145, "b")];
+        assert_eq!(read, expected.map(|(second, uid)| (second, uid.to_owned())));
     }
 
     #[test]
