@@ -32,10 +32,13 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
 
 /// `; did you mean ...?`, or nothing.
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    match near(word, known).as_slice() {
-        [] => String::new(),
-        found => format!("; did you mean `{}`?", found.join("` or `")),
-    }
+    asked(near(word, known))
+}
+
+/// `; did you mean ...?` with these words, or nothing.
+pub fn asked<T: Into<String>>(words: impl IntoIterator<Item = T>) -> String {
+    let words: Vec<String> = words.into_iter().map(Into::into).collect();
+    if words.is_empty() { String::new() } else { format!("; did you mean `{}`?", words.join("` or `")) }
 }
 
 #[cfg(test)]

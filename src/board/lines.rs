@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Shown, Steps, Task, Times, Trouble, Unit};
 use crate::status::FAILED;
-use base::live::{Line, Size};
-use base::visible;
+use base::live::{self, Line, Size};
+use base::{sys, visible};
 
 /// Longer bars carry no more information.
 const MAX_BAR: usize = 24;
@@ -21,42 +21,11 @@ const MIN_NOTE: usize = 12;
 /// Maximum lines per trouble if the window is high enough.
 const MAX_TROUBLE_LINES: usize = 3;
 
-/// The capabilities of a terminal.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Capabilities {
-    pub(super) colour: bool,
-    pub(super) unicode: bool,
-}
-
 /// The terminal's codes of styles.
 const PLAIN: u8 = 0;
 const GOOD: u8 = 32;
 const BAD: u8 = 31;
 const FAINT: u8 = 2;
-
-/// The board for a window of `size`, less a column and a row to avoid wrapping and scrolling.
-pub(super) fn lines(shown: &Shown<'_>, size: Size, look: Capabilities) -> Vec<Line> {
-    let width = size.columns.saturating_sub(1);
-    let rows = size.rows.saturating_sub(1);
-    if width == 0 || rows == 0 {
-        return Vec::new();
-    }
-    let scene = shown.scene;
-    let terminal = Terminal { width, look };
-    let footer = terminal.footer(&scene.footer);
-    let mut head = format!("{}: {}", visible::line(&scene.title), visible::line(&scene.state));
-    let _ = write!(head, "  {}", time(shown.elapsed));
-    let mut out = vec![terminal.line(vec![(PLAIN, head)])];
-    let left = rows.saturating_sub(1 + footer.len());
-    let (tasks, troubles) = shares(left, scene.tasks.len(), scene.troubles.len());
-    out.extend(terminal.tasks(shown, tasks));
-    out.extend(terminal.troubles(&scene.troubles, troubles));
-    out.extend(footer);
-    // In a window with few rows, the footer matters most.
-    let extra = out.len().saturating_sub(rows);
-    out.drain(..extra);
-    out
-}
 
 /// Splits `left` lines between tasks and troubles: tasks come first, but troubles always get some, plus the
 /// remainder.
@@ -66,19 +35,54 @@ fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
     (tasks, left - tasks)
 }
 
-struct Terminal {
-    width: usize,
-    look: Capabilities,
+/// A terminal: the room for a board, and what it can draw.
+#[derive(Clone, Copy)]
+pub(super) struct Terminal {
+    pub(super) width: usize,
+    pub(super) rows: usize,
+    pub(super) colour: bool,
+    pub(super) unicode: bool,
 }
 
 impl Terminal {
+    /// This terminal; a column and a row of the window remain free, to avoid wrapping and scrolling.
+    pub(super) fn here() -> Self {
+        let Size { columns, rows } = live::size();
+        Self {
+            width: columns.saturating_sub(1),
+            rows: rows.saturating_sub(1),
+            colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            unicode: sys::shows_unicode(),
+        }
+    }
+
+    /// The lines of the board.
+    pub(super) fn lines(&self, shown: &Shown<'_>) -> Vec<Line> {
+        if self.width == 0 || self.rows == 0 {
+            return Vec::new();
+        }
+        let scene = shown.scene;
+        let footer = self.footer(&scene.footer);
+        let (title, state) = (visible::line(&scene.title), visible::line(&scene.state));
+        let head = format!("{title}: {state}  {}", time(shown.elapsed));
+        let mut out = vec![self.line(vec![(PLAIN, head)])];
+        let left = self.rows.saturating_sub(1 + footer.len());
+        let (tasks, troubles) = shares(left, scene.tasks.len(), scene.troubles.len());
+        out.extend(self.tasks(shown, tasks));
+        out.extend(self.troubles(&scene.troubles, troubles));
+        out.extend(footer);
+        // In a window with few rows, the footer matters most.
+        out.drain(..out.len().saturating_sub(self.rows));
+        out
+    }
+
     /// All parts on one line if they fit, else one line per part.
     fn footer(&self, parts: &[String]) -> Vec<Line> {
         let faint = |text: String| self.line(vec![(FAINT, text)]);
         let parts: Vec<_> =
             parts.iter().filter(|part| !part.is_empty()).map(|part| visible::line(part)).collect();
         let whole = parts.join(" · ");
-        let whole = if self.look.unicode { whole } else { whole.replace('·', "|") };
+        let whole = if self.unicode { whole } else { whole.replace('·', "|") };
         match parts.len() {
             0 => Vec::new(),
             _ if columns(&whole) <= self.width => vec![faint(whole)],
@@ -108,7 +112,7 @@ impl Terminal {
         let bar = if room >= MIN_BAR + 2 { (room - 2 - note).min(MAX_BAR) } else { 0 };
         let mut out: Vec<Line> = (cells.iter())
             .map(|cells| {
-                let text = clip(&cells.name, name, self.look.unicode);
+                let text = clip(&cells.name, name, self.unicode);
                 let mut parts = vec![(PLAIN, format!("  {text}{}", blanks(name - columns(&text))))];
                 if bar > 0 {
                     parts.extend(self.bar(cells.bar, bar - 2));
@@ -159,7 +163,7 @@ impl Terminal {
         let bad = part(failed).max(usize::from(failed > 0));
         let good = part(done).saturating_sub(bad);
         let [begin, full, open, end] =
-            if self.look.unicode { ["▕", "█", "░", "▏"] } else { ["[", "#", "-", "]"] };
+            if self.unicode { ["▕", "█", "░", "▏"] } else { ["[", "#", "-", "]"] };
         [
             (GOOD, format!("  {begin}{}", full.repeat(good))),
             (BAD, full.repeat(bad)),
@@ -171,9 +175,9 @@ impl Terminal {
     fn line(&self, parts: Vec<(u8, String)>) -> Line {
         let mut line = Line::default();
         for (style, text) in parts {
-            let text = clip(&text, self.width - line.width, self.look.unicode);
+            let text = clip(&text, self.width - line.width, self.unicode);
             line.width += columns(&text);
-            if style == PLAIN || !self.look.colour || text.is_empty() {
+            if style == PLAIN || !self.colour || text.is_empty() {
                 line.text.push_str(&text);
             } else {
                 let _ = write!(line.text, "\x1b[{style}m{text}\x1b[0m");
@@ -355,17 +359,17 @@ mod tests {
     use super::super::Scene;
     use super::*;
 
-    const ASCII: Capabilities = Capabilities { colour: false, unicode: false };
+    const ASCII: Terminal = Terminal { width: 0, rows: 0, colour: false, unicode: false };
 
     fn task(name: &str, done: u64, total: u64, failed: u64) -> Task {
         Task { name: name.into(), done, total, failed, over: done == total, ..Task::default() }
     }
 
-    fn drawn(scene: &Scene, columns: usize, rows: usize, look: Capabilities) -> Vec<Line> {
+    fn drawn(scene: &Scene, columns: usize, rows: usize, look: Terminal) -> Vec<Line> {
         let took = Some(Duration::from_secs(72));
         let times = scene.tasks.iter().map(|_| Times { took, left: None }).collect();
         let shown = Shown { scene, elapsed: Duration::from_secs(3_723), times };
-        lines(&shown, Size { columns, rows }, look)
+        Terminal { width: columns.saturating_sub(1), rows: rows.saturating_sub(1), ..look }.lines(&shown)
     }
 
     #[track_caller]
@@ -469,7 +473,7 @@ mod tests {
         crowd.troubles[0].cause = "日本語 🦀 wide\nand \u{1b}[2J evil".repeat(9);
         for columns in (1..12).chain((12..220).step_by(13)) {
             for rows in [1, 2, 3, 5, 24, 60] {
-                for look in [ASCII, Capabilities { colour: true, unicode: true }] {
+                for look in [ASCII, Terminal { colour: true, unicode: true, ..ASCII }] {
                     for scene in [&scene(), &crowd] {
                         let lines = drawn(scene, columns, rows, look);
                         assert!(lines.len() < rows.max(1), "{} lines in {rows} rows", lines.len());

@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use crate::status;
 use base::live;
 use base::stop::{Stop, StopOnDrop};
-use base::sys;
 
 mod events;
 mod lines;
@@ -331,7 +330,7 @@ impl Reporter<'_> {
             }
             if changed || seconds != self.seconds {
                 self.seconds = seconds;
-                live::draw(lines::lines(shown, live::size(), lines::Capabilities::here()));
+                live::draw(lines::Terminal::here().lines(shown));
             }
             return Ok(true);
         }
@@ -379,14 +378,6 @@ pub(crate) fn with<T>(
     })?;
     let error = board.lock().error.take();
     error.map_or(Ok(worked), Err)
-}
-
-impl lines::Capabilities {
-    /// The capabilities of this terminal.
-    fn here() -> Self {
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { colour, unicode: sys::shows_unicode() }
-    }
 }
 
 #[cfg(test)]

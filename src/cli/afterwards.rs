@@ -122,12 +122,7 @@ impl<'a> Afterwards<'a> {
     fn prune(&self) -> Result<()> {
         let keep = usize::try_from(self.args.number("keep"))?;
         let Some(folder) = self.retrieve.as_ref().filter(|_| keep > 0) else { return Ok(()) };
-        let entries = fs::read_dir(folder).at("cannot read", folder)?;
-        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut names: Vec<_> = names.filter(|name| layout::run_of_archive(name).is_some()).collect();
-        // Names begin with the start time of the run.
-        names.sort_unstable_by(|a, b| b.cmp(a));
-        for name in names.iter().skip(keep) {
+        for name in report::archives(folder)?.iter().skip(keep) {
             for ending in layout::SEAL.iter().chain(&[""]) {
                 let path = folder.join(format!("{name}{ending}"));
                 if path.exists() {

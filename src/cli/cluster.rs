@@ -9,7 +9,7 @@ use super::flag::Args;
 use crate::image::release;
 use crate::names;
 use crate::remote::state;
-use base::kube::{Client, Config, Method, Options, Request};
+use base::kube::{Client, Config, Options};
 use base::stop::Stop;
 use base::{clock, sys};
 
@@ -65,7 +65,7 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
 
 /// The API server's version, such as `v1.31.2`, including vendor suffixes.
 pub(crate) fn version(client: &Client) -> Result<String> {
-    let answer = client.send(&Request::raw(Method::Get, "/version"))?;
+    let answer = client.version()?;
     let version = answer["gitVersion"].as_str().context("the cluster does not report its version")?;
     Ok(version.to_owned())
 }

@@ -8,6 +8,7 @@
 //! Accepts any words, never fails, and changes nothing. Only for names of namespaces it asks the cluster, briefly.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use clap::{Arg, Command};
 
 use super::flag::Args;
 use super::{output, table, usage};
-use crate::layout;
 use crate::plugin::{Installed, RESERVED, builtin, mode::Mode};
+use crate::report;
 use base::kube::{Client, Config, Options, Resource, Selector};
 use base::stop::Stop;
 use base::sys;
@@ -95,19 +96,12 @@ struct Answer<'w> {
 
 impl Answer<'_> {
     fn offer(&mut self, candidate: &str, about: &str) {
-        let start = self.text.len();
-        self.text.push_str(self.kept);
-        self.text.push_str(candidate);
-        let begun = self.text.get(start..start + self.word.len());
-        if !begun.is_some_and(|begun| begun.eq_ignore_ascii_case(self.word)) {
-            return self.text.truncate(start);
+        let whole = format!("{}{candidate}", self.kept);
+        if whole.get(..self.word.len()).is_some_and(|begun| begun.eq_ignore_ascii_case(self.word)) {
+            self.text.push_str(&whole);
+            let about = about.lines().next().filter(|about| self.described && !about.is_empty());
+            self.text.extend(about.into_iter().flat_map(|about| ["\t", about]).chain(["\n"]));
         }
-        let about = about.lines().next().unwrap_or_default();
-        if self.described && !about.is_empty() {
-            self.text.push('\t');
-            self.text.push_str(about);
-        }
-        self.text.push('\n');
     }
 
     /// Offers names that need no quoting and are safe on a terminal.
@@ -234,11 +228,7 @@ fn values(command: &Command, arg: &Arg, answer: &mut Answer) {
         "namespace" | "dns-namespace" => answer.offer_safe(namespaces().unwrap_or_default(), ""),
         _ if ["ARCHIVE", "BEFORE", "AFTER"].contains(&name) => {
             answer.offer("latest", "the newest archive of this folder");
-            let files = std::fs::read_dir(".").into_iter().flatten().flatten();
-            let files = files.filter_map(|file| file.file_name().into_string().ok());
-            let mut files: Vec<_> = files.filter(|name| layout::run_of_archive(name).is_some()).collect();
-            files.sort_unstable_by(|a, b| b.cmp(a));
-            answer.offer_safe(files, "");
+            answer.offer_safe(report::archives(Path::new(".")).unwrap_or_default(), "");
         }
         _ => {}
     }

@@ -69,57 +69,65 @@ pub(crate) fn command(name: &'static str, about: &'static str) -> Command {
 }
 
 /// A positional argument.
-pub(crate) fn argument(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).value_name(value).help(help)
+pub(crate) fn argument(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name.to_lowercase()).value_name(name).help(help)
+}
+
+/// A flag declared as in a usage line: `-n --name NAME`.
+fn flag(usage: &'static str, help: &'static str) -> Arg {
+    usage.split(' ').fold(Arg::default().help(help), |arg, word| {
+        match (word.strip_prefix("--"), word.strip_prefix('-')) {
+            (Some(name), _) => arg.id(name).long(name),
+            (None, Some(letter)) => arg.short(letter.chars().next()),
+            (None, None) => arg.value_name(word),
+        }
+    })
 }
 
 /// A flag with one word as its value; the last use counts.
-pub(crate) fn text(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    argument(name, value, help).long(name).allow_hyphen_values(true)
+pub(crate) fn text(usage: &'static str, help: &'static str) -> Arg {
+    flag(usage, help).allow_hyphen_values(true)
 }
 
 /// A repeatable flag; each use adds one value, unsplit.
-pub(crate) fn repeated(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    text(name, value, help).action(ArgAction::Append)
+pub(crate) fn repeated(usage: &'static str, help: &'static str) -> Arg {
+    text(usage, help).action(ArgAction::Append)
 }
 
 /// A repeatable flag with comma-separated values; its first use replaces the default.
-pub(crate) fn list(name: &'static str, value: &'static str, help: &'static str) -> Arg {
-    repeated(name, value, help).value_delimiter(',')
+pub(crate) fn list(usage: &'static str, help: &'static str) -> Arg {
+    repeated(usage, help).value_delimiter(',')
 }
 
 /// A flag without a value.
-pub(crate) fn switch(name: &'static str, help: &'static str) -> Arg {
-    Arg::new(name).long(name).help(help).action(ArgAction::SetTrue)
+pub(crate) fn switch(usage: &'static str, help: &'static str) -> Arg {
+    flag(usage, help).action(ArgAction::SetTrue)
 }
 
 /// A flag with a time: a number of units, or a duration such as `1h30m`.
-pub(crate) fn time(name: &'static str, unit: &'static str, help: &'static str) -> Arg {
-    let seconds = if unit == "MINUTES" { 60 } else { 1 };
-    text(name, unit, help).value_parser(move |word: &str| span(word, unit, seconds))
+pub(crate) fn time(usage: &'static str, help: &'static str) -> Arg {
+    let (unit, seconds) = if usage.ends_with("MINUTES") { ("minutes", 60) } else { ("seconds", 1) };
+    text(usage, help).value_parser(move |word: &str| span(word, unit, seconds))
 }
 
 /// A flag with an integer.
-pub(crate) fn number(
-    name: &'static str,
-    value: &'static str,
-    help: &'static str,
-    range: RangeInclusive<i64>,
-) -> Arg {
-    text(name, value, help).value_parser(move |word: &str| {
+pub(crate) fn number(usage: &'static str, help: &'static str, range: RangeInclusive<i64>) -> Arg {
+    text(usage, help).value_parser(move |word: &str| {
         let number = word.parse::<i64>().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
     })
 }
 
 /// A flag with a regular expression.
-pub(crate) fn regex(name: &'static str, help: &'static str) -> Arg {
-    text(name, "REGEX", help).value_parser(|word: &str| pattern::compile(word).map(|_| word.to_owned()))
+pub(crate) fn regex(usage: &'static str, help: &'static str) -> Arg {
+    text(usage, help)
+        .value_name("REGEX")
+        .value_parser(|word: &str| pattern::compile(word).map(|_| word.to_owned()))
 }
 
 /// A flag with a version of Kubernetes, or one of the words.
-pub(crate) fn version(name: &'static str, words: &'static [&'static str], help: &'static str) -> Arg {
-    text(name, "VERSION", help).value_parser(move |word: &str| {
+pub(crate) fn version(usage: &'static str, words: &'static [&'static str], help: &'static str) -> Arg {
+    text(usage, help).value_parser(move |word: &str| {
         if word.is_empty() || words.contains(&word) {
             return Ok(word.to_owned());
         }
@@ -131,11 +139,14 @@ pub(crate) fn version(name: &'static str, words: &'static [&'static str], help: 
 }
 
 /// A flag with one of `values`, accepted in any case and read in the spelling given here.
-pub(crate) fn choice(name: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
+pub(crate) fn choice(usage: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
     let canonical = move |given: String| -> String {
         values.iter().find(|value| value.eq_ignore_ascii_case(&given)).map_or(given, |value| (*value).into())
     };
-    text(name, "WORD", help).ignore_case(true).value_parser(PossibleValuesParser::new(values).map(canonical))
+    text(usage, help)
+        .value_name("WORD")
+        .ignore_case(true)
+        .value_parser(PossibleValuesParser::new(values).map(canonical))
 }
 
 /// A flag whose value needs `=`, with a separate meaning without one.
@@ -163,7 +174,7 @@ fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
     }
     let whole = base::clock::parse_duration(word)
         .and_then(|span| i64::try_from(span.as_millis().div_ceil(u128::from(seconds) * 1_000)).ok());
-    whole.ok_or_else(|| format!("write {}, or a duration such as 90m or 1h30m", unit.to_lowercase()))
+    whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
 }
 
 /// Parses a bool in the spellings of the original's flag library.

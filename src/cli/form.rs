@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::flag::Args;
-use super::{error, output};
+use super::output;
 use crate::report::markdown_text;
 use base::json::json;
 use base::yaml;
@@ -39,24 +39,11 @@ pub(super) fn table<const N: usize>(args: Args, head: [&str; N], rows: &[[String
                 + &markdown(&head.map(|_| "---".to_owned()))
                 + &cells.collect::<String>()
         }
-        _ => {
-            let head = head.map(str::to_uppercase);
-            output::table(&[&[head], rows].concat(), false)
-        }
+        _ => output::table(head, rows, false),
     })
 }
 
 /// A document as JSON or YAML.
 pub(super) fn document(word: &str, value: &Value) -> String {
     if word == "yaml" { yaml::write(value) + "\n" } else { format!("{value:#}\n") }
-}
-
-/// Rejects a form that a command lacks in a certain mode.
-pub(super) fn only(args: Args, mode: &str, words: &[&str]) -> anyhow::Result<()> {
-    match args.text("output") {
-        Some(word) if !words.contains(&word) => {
-            Err(error::usage(format!("-o {word}: with {mode} it must be one of {}", words.join(", "))))
-        }
-        _ => Ok(()),
-    }
 }

@@ -110,8 +110,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             end(obey(args, &path), &path)
         }
         Err(error) => {
-            let mut levels = args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
-            logger::init(levels.next_back().unwrap_or("info"));
+            logger::init("info");
             end(usage::judge(&error, &path).and_then(|()| help(&path)), &path)
         }
     }

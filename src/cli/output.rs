@@ -61,9 +61,12 @@ pub(crate) fn error(text: &str) {
     let _ = live::around(|| io::stderr().write_all(text.as_bytes()));
 }
 
-/// Aligned columns: at the right after three spaces, as scripts of the original expect, else at the left.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]], right: bool) -> String {
-    let rows: Vec<[_; N]> = rows.iter().map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
+/// Aligned columns below their names: at the right after three spaces, as scripts of the original expect, else at the
+/// left.
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right: bool) -> String {
+    let head = head.map(str::to_uppercase);
+    let rows = std::iter::once(&head).chain(rows);
+    let rows: Vec<[_; N]> = rows.map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
     let widths: [usize; N] =
         std::array::from_fn(|column| visible::width(rows.iter().map(|row| &*row[column])));
     let lines = rows.iter().map(|row| {

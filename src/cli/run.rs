@@ -1,7 +1,6 @@
 //! `sonobuoy run`: starts a run in a cluster, and waits for its end with `--wait`.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -20,10 +19,7 @@ use crate::remote::authority::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::Source;
 use base::kube::Client;
-use base::{small, tls};
-
-/// Larger than any manifest that a cluster accepts.
-const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+use base::tls;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -182,10 +178,10 @@ pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
 /// The text of a manifest; `-` is standard input.
 pub(super) fn manifest(file: &str) -> Result<String> {
     let read = match file {
-        "-" => small::read_from(std::io::stdin(), MAX_MANIFEST_BYTES),
-        _ => small::read(Path::new(file), MAX_MANIFEST_BYTES),
+        "-" => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(file),
     };
-    read.and_then(small::text).with_context(|| format!("cannot read `{}`", name(file)))
+    read.with_context(|| format!("cannot read `{}`", name(file)))
 }
 
 fn name(file: &str) -> &str {

@@ -38,6 +38,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// More parts would load a cluster more than the tests do.
 pub(super) const MAX_PARTS: i64 = 20;
 
+/// The flag with the version of Kubernetes, and its old name.
+const VERSION_FLAGS: [&str; 2] = ["kubernetes-version", "kube-conformance-image-version"];
+
 /// The flags that override a setting of the configuration file, with its path there.
 const SETTINGS: &[(&str, &str)] = &[
     ("namespace", "Namespace"),
@@ -118,7 +121,10 @@ impl<'m> RunArgs<'m> {
         );
         let standard = json!(config::Run::standard());
         let file = args.indices_of("config").into_iter().flatten().max();
-        let mut overlays = Vec::new();
+        let mut config = configuration(args)?;
+        if let Some(name) = sys::variable(cluster::NAMESPACE) {
+            config.namespace = name;
+        }
         for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
             let value = match (args.try_get_one::<bool>(id), args.try_get_one::<i64>(id), args.text(id)) {
                 (Ok(Some(on)), ..) => json!(on),
@@ -134,13 +140,7 @@ impl<'m> RunArgs<'m> {
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
                 )));
             }
-            overlays.push((id, path.rsplit('/').fold(value, |value, key| json!({key: value}))));
-        }
-        let mut config = configuration(args)?;
-        if let Some(name) = sys::variable(cluster::NAMESPACE) {
-            config.namespace = name;
-        }
-        for (id, document) in overlays {
+            let document = path.rsplit('/').fold(value, |value, key| json!({key: value}));
             config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
         }
         if args.number("timeout") < 0 {
@@ -153,13 +153,12 @@ impl<'m> RunArgs<'m> {
 
     /// Checks the flags that are not settings, so that an error in one is found by the first command that reads it.
     pub(crate) fn check(&self) -> Result<()> {
-        self.changes()?;
+        self.changes(true)?;
         self.node_selector()?;
         self.selected().map(drop)
     }
 
     /// The complete plan. `only` selects one built-in plugin.
-    #[allow(clippy::too_many_lines, reason = "one value after the other, each needed by the next")]
     pub(crate) fn plan(mut self, only: Option<&str>) -> Result<Plan> {
         let (args, purpose) = (self.args, self.purpose);
         let (creates, local) = (purpose != Purpose::Print, purpose == Purpose::Local);
@@ -178,39 +177,19 @@ impl<'m> RunArgs<'m> {
         if !config.e2e_docker_config_file.is_empty() && config.image_pull_secrets.is_empty() {
             config.image_pull_secrets = PULL_SECRET.into();
         }
-        let (mut env, mut changes) = self.changes()?;
-        let mut found = match (only, &kit) {
-            (Some(name), _) => {
-                let others = self.selected()?;
-                let is_other = |env: &String| others.iter().any(|other| other.definition.name() == env);
-                env.retain(|plugin, _| plugin == name || !is_other(plugin));
-                plugin::find(name, None, &[])?
-            }
-            (_, Some(kit)) if args.all("plugin").next().is_none() && !self.config.skip_plugins => {
-                of_kit(kit)?
-            }
-            _ => self.selected()?,
-        };
-        if let Some(chosen) = self.config.plugins.as_ref().filter(|_| local) {
-            // In a cluster, the aggregator does this.
-            let chosen: Vec<String> = chosen.iter().map(|plugin| plugin.name.clone()).collect();
-            plugin::select(&mut found, &chosen, |found| found.definition.name()).map_err(|name| {
-                anyhow!("plugin `{name}` is selected by `Plugins` of --config but not by `-p`")
-            })?;
-        }
+        let found = self.found(only, kit.as_ref())?;
         let e2e = found.iter().find(|found| found.definition.name() == builtin::E2E);
         let has_ours = e2e.is_some_and(|e2e| e2e.built_in);
+        let (mut env, mut changes) = self.changes(has_ours)?;
+        if only.is_some() {
+            let others = self.selected()?;
+            let is_given = |name: &String| found.iter().any(|found| found.definition.name() == name);
+            env.retain(|name, _| {
+                is_given(name) || !others.iter().any(|other| other.definition.name() == name)
+            });
+        }
         if let Some(registry) = registry.filter(|_| e2e.is_some() && creates) {
             test_images(registry, env.entry(builtin::E2E.into()).or_default(), &mut changes);
-        }
-        if !has_ours {
-            // Only the built-in definition takes its image from the version.
-            changes.retain(|change| match change {
-                Change::Image { image, .. } => {
-                    ![CONFORMANCE, CONFORMANCE_LATEST].map(version_image).contains(image)
-                }
-                _ => true,
-            });
         }
         let harden = args.text("harden") == Some("on");
         let names_image = changes
@@ -256,7 +235,7 @@ impl<'m> RunArgs<'m> {
     /// The average duration of a selected test in the archive of `--estimate-from`.
     pub(crate) fn per_test(&self) -> Result<Option<std::time::Duration>> {
         let Some(archive) = self.args.text("estimate-from") else { return Ok(None) };
-        let (env, _) = self.changes()?;
+        let (env, _) = self.changes(true)?;
         let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
         e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
         let of = |variable| {
@@ -269,6 +248,25 @@ impl<'m> RunArgs<'m> {
                 && !skip.as_ref().is_some_and(|one| one.is_match(name))
         };
         per_test(archive, &chosen).map(Some)
+    }
+
+    /// The plugins of the plan: the built-in `only`, else those of `-p`, else those of a kit, else the default ones.
+    fn found(&self, only: Option<&str>, kit: Option<&Kit>) -> Result<Vec<Found>> {
+        let mut found = match (only, kit) {
+            (Some(name), _) => plugin::find(name, None, &[])?,
+            (_, Some(kit)) if self.args.all("plugin").next().is_none() && !self.config.skip_plugins => {
+                of_kit(kit)?
+            }
+            _ => self.selected()?,
+        };
+        if let Some(chosen) = self.config.plugins.as_ref().filter(|_| self.purpose == Purpose::Local) {
+            // In a cluster, the aggregator does this.
+            let chosen: Vec<String> = chosen.iter().map(|plugin| plugin.name.clone()).collect();
+            plugin::select(&mut found, &chosen, |found| found.definition.name()).map_err(|name| {
+                anyhow!("plugin `{name}` is selected by `Plugins` of --config but not by `-p`")
+            })?;
+        }
+        Ok(found)
     }
 
     /// The plugins of `-p`, or the default ones.
@@ -286,8 +284,8 @@ impl<'m> RunArgs<'m> {
         Ok(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
-    /// The flags that change plugins, in command-line order.
-    fn changes(&self) -> Result<(Env, Vec<Change>)> {
+    /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image from the version.
+    fn changes(&self, has_ours: bool) -> Result<(Env, Vec<Change>)> {
         let ids = self.args.ids().map(clap::Id::as_str).filter(|id| self.args.given(id));
         let given = ids.flat_map(|id| {
             let places = self.args.indices_of(id).into_iter().flatten();
@@ -296,6 +294,7 @@ impl<'m> RunArgs<'m> {
         let mut given: Vec<_> = given.collect();
         given.sort_unstable();
         let mut made = (Env::new(), Vec::new());
+        let given = given.into_iter().filter(|(_, id, _)| has_ours || !VERSION_FLAGS.contains(id));
         given.into_iter().try_for_each(|(_, id, value)| change(id, value, &mut made))?;
         Ok(made)
     }
@@ -548,7 +547,7 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<Change>)) -> Res
         }
         "kubernetes-version" | "kube-conformance-image-version" => {
             let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
-            changes.push(image(builtin::E2E, &version_image(repository)));
+            changes.push(image(builtin::E2E, &format!("{repository}:{}", names::VERSION_PLACEHOLDER)));
         }
         "ssh-key" => changes.push(Change::SshKey { plugin: e2e() }),
         "kube-conformance-image" | "systemd-logs-image" | "sonobuoy-image"
@@ -561,10 +560,6 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<Change>)) -> Res
         _ => {}
     }
     Ok(())
-}
-
-fn version_image(repository: &str) -> String {
-    format!("{repository}:{}", names::VERSION_PLACEHOLDER)
 }
 
 /// The average duration of an e2e test in an archive.
@@ -633,8 +628,7 @@ pub(super) fn tests(path: &str) -> Result<Vec<String>> {
 
 /// The value of the last version flag.
 fn version_flag<'m>(args: Args<'m>) -> &'m str {
-    let given = ["kubernetes-version", "kube-conformance-image-version"].into_iter();
-    let given = given.filter(|id| args.given(id));
+    let given = VERSION_FLAGS.into_iter().filter(|id| args.given(id));
     let last = given.filter_map(|id| Some((args.indices_of(id)?.next_back()?, args.text(id)?))).max();
     last.map_or("auto", |(_, version)| version)
 }

@@ -27,10 +27,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) fn run(args: Args) -> Result<u8> {
     let namespace = &cluster::namespace_of_run(args)?;
     let watched = args.on("watch");
-    if watched {
-        form::only(args, "--watch", shown::WORDS)?;
-    }
     let word = args.text("output").filter(|_| !watched);
+    if let Some(word) = args.text("output").filter(|word| watched && !shown::WORDS.contains(word)) {
+        let words = shown::WORDS.join(", ");
+        return Err(error::usage(format!("-o {word}: with --watch it must be one of {words}")));
+    }
     let form = Form {
         all: args.on("show-all") || args.on("all") || word == Some("wide"),
         json: args.on("json") && !args.on("show-all") || word == Some("json"),

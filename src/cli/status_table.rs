@@ -54,20 +54,19 @@ fn summary(run: &Run) -> String {
         let known = entries.entry(&entry.plugin).or_default();
         *known = (known.0 + count, entry.progress.as_deref());
     }
-    let mut rows = vec![["PLUGIN", "STATUS", "RESULT", "COUNT", "PROGRESS"].map(str::to_owned)];
-    rows.extend(groups.iter().map(|((plugin, status, result), count)| {
+    let rows = groups.iter().map(|((plugin, status, result), count)| {
         // Progress of several nodes does not fit into one cell.
         let shown = entries.get(plugin).and_then(|(count, progress)| progress.filter(|_| *count == 1));
         [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), cell(shown)]
-    }));
-    output::table(&rows, true)
+    });
+    output::table(["plugin", "status", "result", "count", "progress"], &rows.collect::<Vec<_>>(), true)
 }
 
 /// The columns of [`rows`].
 pub(crate) const HEAD: [&str; 5] = ["plugin", "node", "status", "result", "progress"];
 
 fn all(run: &Run) -> String {
-    output::table(&[&[HEAD.map(str::to_uppercase)], &rows(run)[..]].concat(), true)
+    output::table(HEAD, &rows(run), true)
 }
 
 /// One row per plugin and node.

@@ -9,7 +9,7 @@ use clap::{Arg, Command};
 
 use super::table;
 use crate::plugin::builtin;
-use base::near;
+use base::near::{self, asked};
 
 /// Commands of other programs, with the equivalent here.
 const COMMANDS: &[(&str, &str)] = &[
@@ -44,11 +44,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("nodes", "local-nodes"),
     ("format", "output"),
 ];
-
-fn asked<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| format!("`{}`", word.as_ref())).collect();
-    if words.is_empty() { String::new() } else { format!("; did you mean {}?", words.join(" or ")) }
-}
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|inner| !inner.is_hide_set())
@@ -94,16 +89,13 @@ pub(super) fn flag(flag: &str, path: &[String]) -> String {
     }
     let command = command_at(path);
     let longs: Vec<&str> = shown_flags(&command).filter_map(Arg::get_long).collect();
-    let others = || FLAGS.iter().filter(|(_, name)| longs.contains(name));
-    let meant = |found: &str| others().find(|(other, _)| *other == found).map(|(_, name)| *name);
-    let mut found: Vec<&str> = meant(&word).into_iter().collect();
-    if found.is_empty() {
-        found = near::near(&word, longs.iter().copied());
-    }
-    if found.is_empty() {
-        found = near::near(&word, others().map(|(other, _)| *other)).into_iter().filter_map(meant).collect();
-    }
-    asked(found.into_iter().map(|name| format!("--{name}")))
+    let others: Vec<_> = FLAGS.iter().filter(|(_, name)| longs.contains(name)).collect();
+    let known = longs.iter().chain(others.iter().map(|(other, _)| other)).copied();
+    let meant = near::near(&word, known).into_iter().map(|found| {
+        let other = others.iter().find(|(other, _)| *other == found);
+        format!("--{}", other.map_or(found, |(_, name)| name))
+    });
+    asked(meant)
 }
 
 /// The same letter in the case that the command has.

@@ -118,14 +118,14 @@ fn table() -> Command {
             delete(),
             generate(),
             command("modes", "List the modes of the e2e plugin")
-                .args([switch("verbose", "Do not truncate long lines"), form()]),
+                .args([switch("--verbose", "Do not truncate long lines"), form()]),
             e2e(),
             plugin(),
             images(),
             command("query", "Take a snapshot of the cluster")
                 .args([
-                    text("config", "FILE", "Run configuration (JSON) that selects what to record"),
-                    text("output", "DIR", "Folder to write into [default: a new one here]").short('o'),
+                    text("--config FILE", "Run configuration (JSON) that selects what to record"),
+                    text("-o --output DIR", "Folder to write into [default: a new one here]"),
                 ])
                 .args(redaction())
                 .args(cluster()),
@@ -135,22 +135,22 @@ fn table() -> Command {
                     .aliases(["pods", "po"])
                     .args([
                         namespace(),
-                        text("plugin", "NAME", "Only this plugin's pods").short('p'),
+                        text("-p --plugin NAME", "Only this plugin's pods"),
                         form(),
                     ])
                     .args(cluster()),
             ),
             completion(),
             command("schema", "Print the JSON Schema of plugin definitions or configuration files, for editors")
-                .arg(argument("name", "NAME", "Whose schema").required(true).value_parser(["plugin", "config"])),
+                .arg(argument("NAME", "Whose schema").required(true).value_parser(["plugin", "config"])),
             command("version", "Print the version of this program")
                 .args([
-                    switch("short", "Print only the version"),
-                    choice("output", &form::WORDS[..2], "Form of the output").short('o'),
+                    switch("--short", "Print only the version"),
+                    choice("-o --output", &form::WORDS[..2], "Form of the output"),
                 ])
                 .args(cluster()),
             command("help", "Print the help of a command")
-                .arg(argument("command", "COMMAND", "Words of the command, such as `gen plugin`").num_args(0..)),
+                .arg(argument("COMMAND", "Words of the command, such as `gen plugin`").num_args(0..)),
         ])
         .subcommands(internal().map(|command| command.hide(true)))
 }
@@ -162,8 +162,8 @@ fn internal() -> [Command; 4] {
             // The name in manifests of old versions.
             .alias("master")
             .args([
-                switch("no-exit", "Keep running when the run is over, so that results can be fetched"),
-                switch("echo", "Only answer checks of the connection"),
+                switch("--no-exit", "Keep running when the run is over, so that results can be fetched"),
+                switch("--echo", "Only answer checks of the connection"),
             ])
             .args(cluster()),
         command("worker", "Send a plugin's results to the aggregator (beside a plugin)")
@@ -175,14 +175,14 @@ fn internal() -> [Command; 4] {
                     .arg(sleep("Keep running this long after sending; negative means forever")),
             ),
         command("splat", "Write the finished archives in a folder to stdout").args([
-            argument("dir", "DIR", "Folder with archives").required(true),
-            number("offset", "BYTES", "Skip this many bytes", 0..=i64::MAX).default_value("0"),
-            switch("partial", "Pack what has arrived so far of an unfinished run"),
-            switch("seals", "Write the seals of the archives instead"),
-            switch("status", "Write the latest status that was too large for the pod's annotation"),
+            argument("DIR", "Folder with archives").required(true),
+            number("--offset BYTES", "Skip this many bytes", 0..=i64::MAX).default_value("0"),
+            switch("--partial", "Pack what has arrived so far of an unfinished run"),
+            switch("--seals", "Write the seals of the archives instead"),
+            switch("--status", "Write the latest status that was too large for the pod's annotation"),
         ]),
         command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
-            .arg(argument("dir", "DIR", "Unpacked archive").required(true)),
+            .arg(argument("DIR", "Unpacked archive").required(true)),
     ]
 }
 
@@ -191,23 +191,22 @@ fn global() -> impl Iterator<Item = Arg> {
     let about = "Accepted for old scripts, ignored";
     // Manifests and images of the original pass these to the aggregator and the workers.
     let ignored = [
-        text("v", "VALUE", about).short('v'),
-        text("log_dir", "VALUE", about),
-        text("log_file", "VALUE", about),
-        text("log_file_max_size", "VALUE", about),
-        text("stderrthreshold", "VALUE", about),
-        text("vmodule", "VALUE", about),
-        text("log_backtrace_at", "VALUE", about),
-        switch("logtostderr", about),
-        switch("alsologtostderr", about),
-        switch("add_dir_header", about),
-        switch("one_output", about),
-        switch("skip_headers", about),
-        switch("skip_log_headers", about),
-        switch("debug", "The same as --level=debug").short('d'),
+        text("-v --v VALUE", about),
+        text("--log_dir VALUE", about),
+        text("--log_file VALUE", about),
+        text("--log_file_max_size VALUE", about),
+        text("--stderrthreshold VALUE", about),
+        text("--vmodule VALUE", about),
+        text("--log_backtrace_at VALUE", about),
+        switch("--logtostderr", about),
+        switch("--alsologtostderr", about),
+        switch("--add_dir_header", about),
+        switch("--one_output", about),
+        switch("--skip_headers", about),
+        switch("--skip_log_headers", about),
+        switch("-d --debug", "The same as --level=debug"),
     ];
-    let level = argument("level", "LEVEL", "Log level")
-        .long("level")
+    let level = text("--level LEVEL", "Log level")
         .ignore_case(true)
         .value_parser(PossibleValuesParser::new(base::logger::LEVELS))
         .default_value("info")
@@ -217,8 +216,8 @@ fn global() -> impl Iterator<Item = Arg> {
 
 fn run() -> Command {
     let local = [
-        switch("local", "Run the plugins' commands on this machine, without a cluster"),
-        number("local-nodes", "N", "With --local: how many nodes a DaemonSet plugin sees", 1..=1_000)
+        switch("--local", "Run the plugins' commands on this machine, without a cluster"),
+        number("--local-nodes N", "With --local: how many nodes a DaemonSet plugin sees", 1..=1_000)
             .default_value("1"),
     ];
     command("run", "Run plugins, in a cluster or on this machine")
@@ -228,7 +227,7 @@ fn run() -> Command {
         .arg(
             bare(
                 choice(
-                    "dry-run",
+                    "--dry-run",
                     &["none", "client", "server"],
                     "Create nothing: print the objects, or have the server validate each; client without a value",
                 ),
@@ -241,26 +240,25 @@ fn run() -> Command {
             [
                 bare(
                     text(
-                        "load",
-                        "ARCHIVE",
+                        "--load ARCHIVE",
                         "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
                     ),
                     load::DEFAULT,
                 ),
-                text("load-with", "IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
+                text("--load-with IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
             ]
             .map(|arg| arg.help_heading("Images")),
         )
-        .arg(switch("doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"))
+        .arg(switch("--doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"))
         .args(local.map(|arg| arg.help_heading("On this machine")))
         .after_help(examples(&[("Try a plugin on this machine", "sonobuoy run --local -p disk.yaml --local-nodes 3"), ("One conformance test, to see whether it works", "sonobuoy run --wait --mode quick"), ("Everything a pipeline needs", "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown"), ("Events for another program", "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json")]))
 }
 
 fn doctor() -> Command {
     let examined = [
-        list("nodes", "N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
+        list("--nodes N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
             .default_value(doctor::SAMPLE),
-        choice("format", doctor::FORMATS, "What to print: a line for each cause, or everything")
+        choice("--format", doctor::FORMATS, "What to print: a line for each cause, or everything")
             .default_value("text"),
     ];
     command("doctor", "Check whether a cluster is ready for a run")
@@ -286,7 +284,7 @@ fn wait() -> Command {
         arg.hide(!is_used)
     });
     let recover =
-        switch("recover", "Start the aggregator again if its pod or node is lost; needs --results-pvc");
+        switch("--recover", "Start the aggregator again if its pod or node is lost; needs --results-pvc");
     command("wait", "Wait for a run to end").args(shared).arg(recover).after_help(examples(&[
         ("Wait for a run that was started elsewhere", "sonobuoy wait --wait=2h --retrieve ."),
         ("Continue a run whose aggregator was lost with its node", "sonobuoy wait --recover"),
@@ -310,32 +308,27 @@ fn generate() -> Command {
         .subcommand(
             command("cli", "Write a Markdown page for each command")
                 .hide(true)
-                .arg(argument("dir", "DIR", "Folder to write them into").required(true)),
+                .arg(argument("DIR", "Folder to write them into").required(true)),
         )
         .subcommand(new_plugin())
 }
 
 fn new_plugin() -> Command {
     let config_map =
-        || repeated("configmap", "FILE", "File that the plugin finds in its configuration folder");
+        || repeated("--configmap FILE", "File that the plugin finds in its configuration folder");
     let own = [
-        text("name", "NAME", "Name of the plugin").short('n').required_unless_present("example"),
-        text("image", "IMAGE", "Image of its container").short('i').required_unless_present("example"),
-        choice("type", &["Job", "DaemonSet"], "Once for the cluster, or on every node")
-            .short('t')
+        text("-n --name NAME", "Name of the plugin").required_unless_present("example"),
+        text("-i --image IMAGE", "Image of its container").required_unless_present("example"),
+        choice("-t --type", &["Job", "DaemonSet"], "Once for the cluster, or on every node")
             .default_value("Job"),
-        text("format", "WORD", "Format of its results: raw, junit, gojson, manual")
-            .short('f')
-            .default_value("raw"),
-        repeated("cmd", "WORD", "Command of the container, one word at a time")
-            .short('c')
-            .default_value("./run.sh"),
-        repeated("arg", "WORD", "Argument of the command, one word at a time").short('a'),
-        repeated("env", "NAME=VALUE", "Environment variable; without = it is removed").short('e'),
-        list("node-selector", "KEY=VALUE", "Label of the nodes it runs on"),
+        text("-f --format WORD", "Format of its results: raw, junit, gojson, manual").default_value("raw"),
+        repeated("-c --cmd WORD", "Command of the container, one word at a time").default_value("./run.sh"),
+        repeated("-a --arg WORD", "Argument of the command, one word at a time"),
+        repeated("-e --env NAME=VALUE", "Environment variable; without = it is removed"),
+        list("--node-selector KEY=VALUE", "Label of the nodes it runs on"),
         config_map(),
-        text("description", "TEXT", "What it does").short('D'),
-        text("url", "URL", "Where its definition comes from").short('u'),
+        text("-D --description TEXT", "What it does"),
+        text("-u --url URL", "Where its definition comes from"),
         show_default_pod_spec(),
     ];
     let about = "Example in this language, ready for `run --local`";
@@ -344,7 +337,7 @@ fn new_plugin() -> Command {
     command("plugin", "Print a new plugin definition")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
-        .arg(choice("example", builtin::LANGUAGES, about).conflicts_with_all(others))
+        .arg(choice("--example", builtin::LANGUAGES, about).conflicts_with_all(others))
         .args(own)
         .subcommand(
             command("e2e", "Print the definition of the built-in e2e plugin")
@@ -365,28 +358,26 @@ fn new_plugin() -> Command {
 }
 
 fn show_default_pod_spec() -> Arg {
-    switch("show-default-podspec", "Include the default pod specs in plugin definitions")
+    switch("--show-default-podspec", "Include the default pod specs in plugin definitions")
 }
 
 /// The flags of `run` and `wait` about the end of the run.
 fn afterwards() -> [Arg; 11] {
     [
-        text("retrieve", "DIR", "Fetch the archive into this folder"),
-        number("keep", "N", "With --retrieve: keep only the newest archives there", 1..=i64::from(u32::MAX)),
+        text("--retrieve DIR", "Fetch the archive into this folder"),
+        number("--keep N", "With --retrieve: keep only the newest archives there", 1..=i64::from(u32::MAX)),
         text(
-            "upload",
-            "URL",
+            "--upload URL",
             "Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve from here; a URL that ends with / is a folder; SSL_CERT_FILE names the store's authority in either case",
         ),
-        text("junit", "FILE", "Write all results as one JUnit file"),
-        text("html", "FILE", "Write the report as one HTML page"),
+        text("--junit FILE", "Write all results as one JUnit file"),
+        text("--html FILE", "Write the report as one HTML page"),
         text(
-            "certify",
-            "DIR",
+            "--certify DIR",
             "Check a certified conformance run, and write its submission into this folder",
         ),
-        text("product", "FILE", "With --certify: description of the product (YAML)"),
-        switch("delete", "Remove the run from the cluster"),
+        text("--product FILE", "With --certify: description of the product (YAML)"),
+        switch("--delete", "Remove the run from the cluster"),
         fail_on(),
         min_success(),
         annotations(),
@@ -428,11 +419,11 @@ fn shared(creates: bool) -> Vec<Arg> {
 fn chosen_nodes() -> [Arg; 5] {
     let any = 1..=i64::from(u32::MAX);
     let flags = [
-        text("nodes", "NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
-        number("sample", "N", "At most this many nodes, chosen at random", any.clone()),
-        number("per-zone", "N", "At most this many nodes of each zone, chosen at random", any),
-        choice("joined", &["take", "ignore"], "What to do with nodes that join during the run"),
-        text("max-parallel", "N|N%", "At most this many nodes at once, or this share of them"),
+        text("--nodes NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
+        number("--sample N", "At most this many nodes, chosen at random", any.clone()),
+        number("--per-zone N", "At most this many nodes of each zone, chosen at random", any),
+        choice("--joined", &["take", "ignore"], "What to do with nodes that join during the run"),
+        text("--max-parallel N|N%", "At most this many nodes at once, or this share of them"),
     ];
     flags.map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
 }
@@ -440,18 +431,16 @@ fn chosen_nodes() -> [Arg; 5] {
 fn plugins() -> [Arg; 5] {
     [
         repeated(
-            "plugin",
-            "PLUGIN",
+            "-p --plugin PLUGIN",
             "Plugin to run: file, folder, URL, installed or built-in name; @NAME renames it [default: e2e, systemd-logs]",
-        )
-        .short('p'),
+        ),
         plugin_env(),
         choice(
-            "plugin-permissions",
+            "--plugin-permissions",
             &["any", "declared"],
             "Whether to run plugins that declare no permissions, with all rights of the run [default: any]",
         ),
-        repeated("plugin-image", "PLUGIN:IMAGE", "Image of a plugin"),
+        repeated("--plugin-image PLUGIN:IMAGE", "Image of a plugin"),
         show_default_pod_spec(),
     ]
 }
@@ -461,66 +450,63 @@ fn e2e_tests() -> [Arg; 14] {
     let [repo, repo_config] = repositories();
     [
         choice(
-            "mode",
+            "-m --mode",
             mode::NAMES,
             "Which tests run; see `sonobuoy modes` [default: non-disruptive-conformance]",
         )
-        .short('m')
         .value_name("MODE")
         .conflicts_with_all(["e2e-focus", "e2e-skip"]),
-        regex("e2e-focus", "Only tests that match [default: \\[Conformance\\]]"),
-        regex("e2e-skip", "Leave out tests that match [default: \\[Disruptive\\]|NoExecuteTaintManager]"),
-        text("e2e-parallel", "VALUE", "Whether tests run in parallel").hide(true),
-        text("rerun-failed", "ARCHIVE", "Only the tests that failed in this archive")
+        regex("--e2e-focus REGEX", "Only tests that match [default: \\[Conformance\\]]"),
+        regex(
+            "--e2e-skip REGEX",
+            "Leave out tests that match [default: \\[Disruptive\\]|NoExecuteTaintManager]",
+        ),
+        text("--e2e-parallel VALUE", "Whether tests run in parallel").hide(true),
+        text("--rerun-failed ARCHIVE", "Only the tests that failed in this archive")
             .conflicts_with_all(selection),
         text(
-            "resume",
-            "ARCHIVE",
+            "--resume ARCHIVE",
             "Run the tests that an interrupted run has not run; with several clusters: run those without an archive in this folder",
         ),
         number(
-            "split",
-            "N",
+            "--split N",
             "Run the tests as N plugins in parallel, with one result",
             2..=super::run_args::MAX_PARTS,
         ),
         text(
-            "tests",
-            "FILE",
+            "--tests FILE",
             "With --split: names of all tests, one per line, or a kit [default: ask the conformance image]",
         ),
         number(
-            "retry-failed",
-            "N",
+            "--retry-failed N",
             "Run failed tests again, up to N times in the same run; those that pass then are flaky",
             0..=MAX_ATTEMPTS,
         ),
         repo,
         repo_config,
         text(
-            "e2e-docker-config-file",
-            "FILE",
+            "--e2e-docker-config-file FILE",
             "Registry credentials that the tests use, for Kubernetes 1.27 and later",
         ),
-        text("ssh-key", "FILE", "Private key for tests that log in to nodes"),
-        text("ssh-user", "NAME", "User for tests that log in to nodes"),
+        text("--ssh-key FILE", "Private key for tests that log in to nodes"),
+        text("--ssh-user NAME", "User for tests that log in to nodes"),
     ]
 }
 
 fn run_images() -> [Arg; 10] {
     [
         kubernetes_version(),
-        version("kube-conformance-image-version", VERSIONS, "Old name of --kubernetes-version").hide(true),
-        text("kube-conformance-image", "IMAGE", "Image of the e2e plugin"),
-        text("systemd-logs-image", "IMAGE", "Image of the systemd-logs plugin"),
-        text("sonobuoy-image", "IMAGE", "Image of aggregator and workers"),
-        text("registry", "REGISTRY", "Registry with every image of every plugin and of the e2e tests"),
-        text("kit", "FILE", "Kit that was loaded or pushed: use its plugins, version and images"),
-        text("image-pull-policy", "POLICY", "Pull policy of Sonobuoy's image and of the built-in plugins"),
-        switch("force-image-pull-policy", "Use that policy for all plugins"),
+        version("--kube-conformance-image-version VERSION", VERSIONS, "Old name of --kubernetes-version")
+            .hide(true),
+        text("--kube-conformance-image IMAGE", "Image of the e2e plugin"),
+        text("--systemd-logs-image IMAGE", "Image of the systemd-logs plugin"),
+        text("--sonobuoy-image IMAGE", "Image of aggregator and workers"),
+        text("--registry REGISTRY", "Registry with every image of every plugin and of the e2e tests"),
+        text("--kit FILE", "Kit that was loaded or pushed: use its plugins, version and images"),
+        text("--image-pull-policy POLICY", "Pull policy of Sonobuoy's image and of the built-in plugins"),
+        switch("--force-image-pull-policy", "Use that policy for all plugins"),
         text(
-            "image-pull-secret",
-            "NAME",
+            "--image-pull-secret NAME",
             "Secret of the run's namespace with the credentials of a private registry",
         ),
     ]
@@ -530,37 +516,36 @@ fn the_run(creates: bool) -> [Arg; 18] {
     let [redact, no_redact] = redaction().map(|arg| arg.conflicts_with("file"));
     let (rbac_default, harden) = if creates { ("Detect", "on") } else { ("Enable", "off") };
     [
-        text("config", "FILE", "Run configuration (JSON); comes before the flags that override it"),
-        text("file", "FILE", "Use this manifest instead of making one; - is stdin").short('f'),
-        text("namespace", "NAME", "Namespace of the run").short('n'),
-        time("timeout", "SECONDS", "Time limit of the run (seconds, or a duration such as 90m); 0 for none"),
+        text("--config FILE", "Run configuration (JSON); comes before the flags that override it"),
+        text("-f --file FILE", "Use this manifest instead of making one; - is stdin"),
+        text("-n --namespace NAME", "Namespace of the run"),
+        time("--timeout SECONDS", "Time limit of the run (seconds, or a duration such as 90m); 0 for none"),
         rbac(rbac_default, "Whether to create RBAC objects; Detect asks the cluster"),
         text(
-            "aggregator-permissions",
-            "WORD",
+            "--aggregator-permissions WORD",
             "What the run may do: clusterAdmin, clusterRead or namespaceAdmin",
         ),
-        repeated("aggregator-node-selector", "KEY:VALUE", "Label of the node the aggregator runs on"),
-        text("security-context-mode", "WORD", "User that the aggregator runs as: nonroot or none"),
-        text("service-account-name", "NAME", "Service account of the run"),
-        switch("existing-service-account", "Use a service account that already exists"),
-        text("namespace-psa-enforce-level", "LEVEL", "Pod Security level of the namespace"),
+        repeated("--aggregator-node-selector KEY:VALUE", "Label of the node the aggregator runs on"),
+        text("--security-context-mode WORD", "User that the aggregator runs as: nonroot or none"),
+        text("--service-account-name NAME", "Service account of the run"),
+        switch("--existing-service-account", "Use a service account that already exists"),
+        text("--namespace-psa-enforce-level LEVEL", "Pod Security level of the namespace"),
         choice(
-            "identity",
+            "--identity",
             &Identity::WORDS,
             "How workers authenticate: with one certificate per worker, or one per plugin [default: auto]",
         ),
         choice(
-            "harden",
+            "--harden",
             &["on", "off"],
             "Make the aggregator's pod survive restarts, limit its resources and privileges, and give each plugin a separate account; off creates the original's objects",
         )
         .default_value(harden),
         redact,
         no_redact,
-        text("results-pvc", "NAME", "Volume claim for the results, so that they survive the loss of a node"),
+        text("--results-pvc NAME", "Volume claim for the results, so that they survive the loss of a node"),
         choice(
-            "status-service",
+            "--status-service",
             &["none", "ClusterIP", "NodePort", "LoadBalancer"],
             "Service that publishes the status of the run",
         )
@@ -573,35 +558,33 @@ fn preflight() -> [Arg; 3] {
     [
         bare(
             list(
-                "skip-preflight",
-                "CHECK,...",
+                "--skip-preflight CHECK,...",
                 "Checks to skip: dnscheck, versioncheck, existingnamespace; all without a value",
             ),
             "true",
         )
         .action(ArgAction::Append),
-        text("dns-namespace", "NAME", "Namespace of the DNS pods").default_value("kube-system"),
-        list("dns-pod-labels", "LABEL,...", "Labels of the DNS pods")
+        text("--dns-namespace NAME", "Namespace of the DNS pods").default_value("kube-system"),
+        list("--dns-pod-labels LABEL,...", "Labels of the DNS pods")
             .default_values(["k8s-app=kube-dns", "k8s-app=coredns"]),
     ]
 }
 
 fn namespace() -> Arg {
-    text("namespace", "NAME", "Namespace of the run [default: $SONOBUOY_NAMESPACE or sonobuoy]").short('n')
+    text("-n --namespace NAME", "Namespace of the run [default: $SONOBUOY_NAMESPACE or sonobuoy]")
 }
 
 /// Access to the cluster.
 fn cluster() -> [Arg; 5] {
     [
         text(
-            "kubeconfig",
-            "FILE",
+            "--kubeconfig FILE",
             "Kubeconfig instead of $KUBECONFIG, ~/.kube/config or the pod's service account",
         ),
-        text("context", "NAME", "Context of the kubeconfig to use"),
-        text("as", "USER", "User to impersonate"),
-        repeated("as-group", "GROUP", "Group to impersonate"),
-        text("request-timeout", "DURATION", "Time limit of one request, such as 30s; 0 for none"),
+        text("--context NAME", "Context of the kubeconfig to use"),
+        text("--as USER", "User to impersonate"),
+        repeated("--as-group GROUP", "Group to impersonate"),
+        text("--request-timeout DURATION", "Time limit of one request, such as 30s; 0 for none"),
     ]
     .map(|arg| arg.help_heading("Cluster"))
 }
@@ -609,36 +592,32 @@ fn cluster() -> [Arg; 5] {
 /// A choice of several clusters.
 fn clusters() -> [Arg; 3] {
     [
-        list("contexts", "NAME,...|all", "Do this in the clusters of these contexts, with a folder for each"),
-        repeated(
-            "kubeconfigs",
-            "FILE",
-            "Do this in the clusters of these kubeconfigs, or of all in a folder",
-        )
-        .num_args(1..)
-        .allow_hyphen_values(false)
-        .conflicts_with("contexts"),
-        number("parallel", "N", "With several clusters: at most so many at once", 1..=1_000)
+        list("--contexts NAME,...|all", "Do this in the clusters of these contexts, with a folder for each"),
+        repeated("--kubeconfigs FILE", "Do this in the clusters of these kubeconfigs, or of all in a folder")
+            .num_args(1..)
+            .allow_hyphen_values(false)
+            .conflicts_with("contexts"),
+        number("--parallel N", "With several clusters: at most so many at once", 1..=1_000)
             .default_value("8"),
     ]
     .map(|arg| arg.help_heading("Several clusters"))
 }
 
 fn rbac(default: &'static str, help: &'static str) -> Arg {
-    choice("rbac", &["Enable", "Disable", "Detect"], help).default_value(default)
+    choice("--rbac", &["Enable", "Disable", "Detect"], help).default_value(default)
 }
 
 fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     [
-        bare(time("wait", "MINUTES", wait), meaning).default_value("0").hide_default_value(true),
-        choice("wait-output", &["Silent", "Spinner", "Progress"], "What to print while waiting")
+        bare(time("--wait MINUTES", wait), meaning).default_value("0").hide_default_value(true),
+        choice("--wait-output", &["Silent", "Spinner", "Progress"], "What to print while waiting")
             .default_value("Progress"),
     ]
 }
 
 fn output() -> Arg {
     choice(
-        "output",
+        "--output",
         shown::WORDS,
         "How to show progress: a line for each change, a board drawn in place, or events in JSON [default: board on a terminal]",
     )
@@ -646,30 +625,30 @@ fn output() -> Arg {
 
 /// The form of a table.
 fn form() -> Arg {
-    choice("output", form::WORDS, "Form of the output").short('o')
+    choice("-o --output", form::WORDS, "Form of the output")
 }
 
 fn estimate() -> Arg {
     let help = "Archive of an earlier run, from which the board estimates the remaining time of the tests";
-    text("estimate-from", "ARCHIVE", help)
+    text("--estimate-from ARCHIVE", help)
 }
 
 fn redaction() -> [Arg; 2] {
     [
-        text("redact", "FILE", "Rules (YAML) for further redaction of the snapshot")
+        text("--redact FILE", "Rules (YAML) for further redaction of the snapshot")
             .conflicts_with("no-redact"),
-        switch("no-redact", "Do not hide secrets in the snapshot"),
+        switch("--no-redact", "Do not hide secrets in the snapshot"),
     ]
 }
 
 fn color() -> Arg {
-    choice("color", &["auto", "always", "never"], "Whether the text report has colours").default_value("auto")
+    choice("--color", &["auto", "always", "never"], "Whether the text report has colours")
+        .default_value("auto")
 }
 
 fn min_success() -> Arg {
     text(
-        "min-success",
-        "PERCENT",
+        "--min-success PERCENT",
         "Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in 95%, has passed",
     )
     .value_parser(|word: &str| {
@@ -680,7 +659,7 @@ fn min_success() -> Arg {
 
 fn fail_on() -> Arg {
     choice(
-        "fail-on",
+        "--fail-on",
         &["failed", "unknown", "incomplete", "flaky", "never"],
         "Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse",
     )
@@ -689,7 +668,7 @@ fn fail_on() -> Arg {
 
 fn annotations() -> Arg {
     choice(
-        "annotations",
+        "--annotations",
         &["auto", "github", "off"],
         "Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; auto does in GitHub Actions",
     )
@@ -698,49 +677,46 @@ fn annotations() -> Arg {
 
 fn credentials() -> Arg {
     text(
-        "credentials",
-        "FILE",
+        "--credentials FILE",
         "File with the credentials of the run's status service; - is stdout for `run`, else stdin [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]",
     )
 }
 
 fn kubernetes_version() -> Arg {
     version(
-        "kubernetes-version",
+        "--kubernetes-version VERSION",
         VERSIONS,
         "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
     )
 }
 
 fn plugin_env() -> Arg {
-    repeated("plugin-env", "PLUGIN.NAME=VALUE", "Environment variable of a plugin; an empty value removes it")
+    repeated("--plugin-env PLUGIN.NAME=VALUE", "Environment variable of a plugin; an empty value removes it")
 }
 
 fn repositories() -> [Arg; 2] {
     [
-        text("e2e-repo", "REGISTRY", "Registry with the images of the e2e tests")
+        text("--e2e-repo REGISTRY", "Registry with the images of the e2e tests")
             .conflicts_with("e2e-repo-config"),
-        text("e2e-repo-config", "FILE", "File that names registries for the images of the e2e tests"),
+        text("--e2e-repo-config FILE", "File that names registries for the images of the e2e tests"),
     ]
 }
 
 fn e2e() -> Command {
     command("e2e", "List the e2e tests of a Kubernetes version")
         .args([
-            regex("focus", "Only tests that match").short('f'),
-            regex("skip", "Leave out tests that match").short('s'),
+            regex("-f --focus REGEX", "Only tests that match"),
+            regex("-s --skip REGEX", "Leave out tests that match"),
             text(
-                "input",
-                "SOURCE",
+                "-i --input SOURCE",
                 "Where the list comes from: online, image (executes the program of the conformance image, isolated), - (stdin) or a file",
             )
-            .short('i')
             .default_value("online"),
-            text("mode", "WORD", "What to print: tests, tags or tagCounts").short('m').default_value("tests"),
-            version("version", &["auto"], "Kubernetes version [default: that of the cluster]"),
-            text("kube-conformance-image", "IMAGE", "With --input=image: the conformance image"),
+            text("-m --mode WORD", "What to print: tests, tags or tagCounts").default_value("tests"),
+            version("--version VERSION", &["auto"], "Kubernetes version [default: that of the cluster]"),
+            text("--kube-conformance-image IMAGE", "With --input=image: the conformance image"),
             unconfined(),
-            text("url", "URL", "With --input=online: where the lists are, as VERSION.gz each"),
+            text("--url URL", "With --input=online: where the lists are, as VERSION.gz each"),
         ])
         .args(cluster())
 }
@@ -748,22 +724,21 @@ fn e2e() -> Command {
 /// The flag that disables the isolation of a trusted image.
 fn unconfined() -> Arg {
     switch(
-        "unconfined",
+        "--unconfined",
         "Execute the conformance image's program with your rights where it cannot be isolated",
     )
 }
 
 fn plugin() -> Command {
-    let installed =
-        || argument("name", "NAME", "Name that `plugin list` prints after \"Run as\"").required(true);
+    let installed = || argument("NAME", "Name that `plugin list` prints after \"Run as\"").required(true);
     command("plugin", "Manage installed plugins")
         .alias("plugins")
         .subcommand_required(true)
         .subcommand(command("list", "List the installed plugins").arg(form()))
         .subcommand(command("show", "Print an installed plugin").arg(installed()))
         .subcommand(command("install", "Install a plugin from a file or URL").args([
-            argument("save-as", "SAVE-AS", "Name to install it under").required(true),
-            argument("source", "SOURCE", "File or URL of its definition").required(true),
+            argument("SAVE-AS", "Name to install it under").required(true),
+            argument("SOURCE", "File or URL of its definition").required(true),
         ]))
         .subcommand(command("uninstall", "Remove an installed plugin").arg(installed()))
 }
@@ -772,19 +747,18 @@ fn status() -> Command {
     command("status", "Show the status of a run")
         .args([
             namespace(),
-            switch("show-all", "Show one line for each plugin and node"),
-            switch("json", "Print the status document as JSON"),
+            switch("--show-all", "Show one line for each plugin and node"),
+            switch("--json", "Print the status document as JSON"),
             switch(
-                "all",
+                "--all",
                 "Show every node; with --json, also of a run whose status exceeds the size of an annotation",
             ),
-            switch("watch", "Keep showing changes until the run is over").short('w'),
+            switch("-w --watch", "Keep showing changes until the run is over"),
             choice(
-                "output",
+                "-o --output",
                 &["json", "yaml", "wide", "name", "markdown", "plain", "board"],
                 "Form of the status; with --watch, how to show progress: plain, board or json",
-            )
-            .short('o'),
+            ),
             estimate(),
             credentials(),
         ])
@@ -799,14 +773,14 @@ fn status() -> Command {
 fn retrieve() -> Command {
     command("retrieve", "Fetch the archive of a run; prints its file name")
         .args([
-            argument("dir", "DIR", "Folder to write into").default_value("."),
+            argument("DIR", "Folder to write into").default_value("."),
             namespace(),
-            switch("extract", "Unpack the archive and remove it").short('x'),
-            text("filename", "NAME", "File name instead of the archive's own").short('f'),
-            text("retrieve-path", "DIR", "Where the aggregator keeps its archives")
+            switch("-x --extract", "Unpack the archive and remove it"),
+            text("-f --filename NAME", "File name instead of the archive's own"),
+            text("--retrieve-path DIR", "Where the aggregator keeps its archives")
                 .default_value(names::RUNS_DIR),
-            switch("partial", "Fetch what has arrived so far from an unfinished run"),
-            switch("force", "Replace files that exist"),
+            switch("--partial", "Fetch what has arrived so far from an unfinished run"),
+            switch("--force", "Replace files that exist"),
             credentials(),
         ])
         .args(cluster())
@@ -819,26 +793,23 @@ fn retrieve() -> Command {
 
 fn verify() -> Command {
     command("verify", "Check the seal of an archive; needs no cluster").args([
-        argument("archive", "ARCHIVE", "Archive with its seal beside it").required(true),
+        argument("ARCHIVE", "Archive with its seal beside it").required(true),
         text(
-            "authority",
-            "FILE",
+            "--authority FILE",
             "Certificate of the run's authority (PEM) [default: the one that `run` has kept]",
         ),
-        switch("digest-only", "Check only size and digest, without the signature"),
+        switch("--digest-only", "Check only size and digest, without the signature"),
     ])
 }
 
 fn certify() -> Command {
     command("certify", "Check a conformance run and write its submission for certification; needs no cluster")
         .args([
-            argument("archive", "ARCHIVE", "Archive of the run, or its unpacked folder").required(true),
-            text("product", "FILE", "Description of the product (YAML), as the submission's PRODUCT.yaml"),
-            text("output", "DIR", "New folder to write the submission into; without it, only checks")
-                .short('o'),
+            argument("ARCHIVE", "Archive of the run, or its unpacked folder").required(true),
+            text("--product FILE", "Description of the product (YAML), as the submission's PRODUCT.yaml"),
+            text("-o --output DIR", "New folder to write the submission into; without it, only checks"),
             text(
-                "tests",
-                "FILE",
+                "--tests FILE",
                 "Names of tests, one per line: those with [Conformance] must be in the archive",
             ),
         ])
@@ -849,33 +820,31 @@ fn certify() -> Command {
 }
 
 fn results() -> Command {
-    let format = |values, help| choice("format", values, help).default_value("text").short('o');
+    let format = |values, help| choice("-o --format", values, help).default_value("text");
     command("results", "Report on an archive")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
         .args([
             argument(
-                "archive",
                 "ARCHIVE",
                 "Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several give a table",
             )
             .num_args(1..)
             .required_unless_present_any(["from-cluster", "live"]),
-            switch("from-cluster", "Fetch the archive of the run in the cluster, and report on it")
+            switch("--from-cluster", "Fetch the archive of the run in the cluster, and report on it")
                 .conflicts_with("archive"),
-            switch("live", "Report on the results that an unfinished run in the cluster has so far")
+            switch("--live", "Report on the results that an unfinished run in the cluster has so far")
                 .conflicts_with_all(["archive", "from-cluster"]),
-            text("namespace", "NAME", "With --from-cluster and --live: namespace of the run"),
+            text("--namespace NAME", "With --from-cluster and --live: namespace of the run"),
             credentials(),
-            text("plugin", "NAME", "Only this plugin; `sonobuoy` is the health of the cluster").short('p'),
-            text("mode", "WORD", "How much to print: summary (the default on a terminal), report, detailed, dump or readable")
-                .short('m')
+            text("-p --plugin NAME", "Only this plugin; `sonobuoy` is the health of the cluster"),
+            text("-m --mode WORD", "How much to print: summary (the default on a terminal), report, detailed, dump or readable")
                 .default_value("report"),
-            text("node", "NAME", "Only this item of the tree, such as a node").short('n'),
-            switch("skip-prefix", "With --mode=detailed: no file names before lines").short('s'),
+            text("-n --node NAME", "Only this item of the tree, such as a node"),
+            switch("-s --skip-prefix", "With --mode=detailed: no file names before lines"),
             bare(
                 choice(
-                    "facts",
+                    "--facts",
                     &["nodes", "all"],
                     "What nodes are made of, reach and log, a row for each; with `all`, every fact that differs",
                 ),
@@ -892,13 +861,13 @@ fn results() -> Command {
         ])
         .args(cluster())
         .subcommand(command("diff", "What changed between two archives").args([
-            argument("before", "BEFORE", "The earlier archive, as for `results`").required(true),
-            argument("after", "AFTER", "The later archive").required(true),
-            text("plugin", "NAME", "Only this plugin").short('p'),
+            argument("BEFORE", "The earlier archive, as for `results`").required(true),
+            argument("AFTER", "The later archive").required(true),
+            text("-p --plugin NAME", "Only this plugin"),
             format(&FORMATS, "What to print: text, json, junit, or an html page"),
             color(),
             choice(
-                "fail-on",
+                "--fail-on",
                 &["failed", "unknown", "incomplete", "vanished", "flaky", "never"],
                 "Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when something became this bad or worse",
             )
@@ -911,12 +880,12 @@ fn logs() -> Command {
     command("logs", "Print the logs of a run's pods")
         .args([
             namespace(),
-            switch("follow", "Keep printing new lines").short('f'),
-            text("plugin", "NAME", "Only this plugin's pods; `sonobuoy` is the aggregator").short('p'),
-            text("container", "NAME", "Only containers of this name").short('c'),
-            number("tail", "LINES", "Only this many lines from the end of each log", 0..=i64::MAX),
-            time("since", "SECONDS", "Only lines newer than this (seconds, or a duration such as 10m)"),
-            switch("timestamps", "Print the time of each line"),
+            switch("-f --follow", "Keep printing new lines"),
+            text("-p --plugin NAME", "Only this plugin's pods; `sonobuoy` is the aggregator"),
+            text("-c --container NAME", "Only containers of this name"),
+            number("--tail LINES", "Only this many lines from the end of each log", 0..=i64::MAX),
+            time("--since SECONDS", "Only lines newer than this (seconds, or a duration such as 10m)"),
+            switch("--timestamps", "Print the time of each line"),
         ])
         .args(cluster())
         .after_help(examples(&[("Follow what a plugin prints", "sonobuoy logs -p disk --follow")]))
@@ -927,8 +896,8 @@ fn delete() -> Command {
         .args([
             namespace(),
             rbac("Detect", "Whether to remove RBAC objects; Detect asks the cluster"),
-            switch("all", "Also remove what e2e tests and other runs left behind"),
-            switch("dry-run", "Show what would be deleted"),
+            switch("--all", "Also remove what e2e tests and other runs left behind"),
+            switch("--dry-run", "Show what would be deleted"),
         ])
         .args(waiting("Wait until everything is gone, at most this long (minutes, or a duration such as 90s); an hour without a value", "60"))
         .args(cluster())
@@ -940,22 +909,20 @@ fn images() -> Command {
     let one = |name, about| {
         command(name, about).args(cluster()).args([
             kubernetes_version(),
-            list("plugin", "NAME,...", "Plugins whose images to use: built-in names or files")
-                .short('p')
+            list("-p --plugin NAME,...", "Plugins whose images to use: built-in names or files")
                 .default_values(["e2e", "systemd-logs"]),
             text(
-                "images-from",
-                "FILE",
+                "--images-from FILE",
                 "List of the tests' images, or archive with the conformance image, instead of asking its registry",
             ),
             unconfined(),
-            switch("dry-run", "Print what would be done, and do nothing"),
+            switch("--dry-run", "Print what would be done, and do nothing"),
         ])
     };
-    let platform = |help| text("platform", "OS/ARCH,...", help);
-    let plain_http = || switch("plain-http", "Use HTTP instead of HTTPS for registries");
+    let platform = |help| text("--platform OS/ARCH,...", help);
+    let plain_http = || switch("--plain-http", "Use HTTP instead of HTTPS for registries");
     let transfer = || [platform("Platforms of the images, or `all` [default: this machine's]"), plain_http()];
-    let custom_registry = |help| text("custom-registry", "REGISTRY", help);
+    let custom_registry = |help| text("--custom-registry REGISTRY", help);
     let everything = "Registry that should have all images";
     command("images", "The container images that plugins need")
         .after_help(format!(
@@ -982,22 +949,19 @@ fn images() -> Command {
                 .args(repositories())
                 .args([
                     custom_registry("Registry to push to; images keep the last part of their name"),
-                    argument("kit", "KIT", "Kit whose images to push").conflicts_with_all([
+                    argument("KIT", "Kit whose images to push").conflicts_with_all([
                         "archive",
                         "e2e-repo",
                         "e2e-repo-config",
                     ]),
                     text(
-                        "archive",
-                        "FILE",
+                        "--archive FILE",
                         "Push the images in this archive instead of those in their registries",
                     ),
                     text(
-                        "output",
-                        "FILE",
+                        "-o --output FILE",
                         "With a kit: file to write for --e2e-repo-config [default: registries.yaml]",
-                    )
-                    .short('o'),
+                    ),
                 ])
                 .args(transfer()),
         )
@@ -1005,19 +969,15 @@ fn images() -> Command {
             one("download", "Save the images in one file")
                 .visible_alias("bundle")
                 .args(repositories())
-                .arg(
-                    text("output", "FILE", "File to write [default: kubernetes_e2e_images_VERSION.tar]")
-                        .short('o'),
-                )
+                .arg(text("-o --output FILE", "File to write [default: kubernetes_e2e_images_VERSION.tar]"))
                 .args(transfer()),
         )
         .subcommand(
             one("kit", "Save everything that a version's conformance tests need in one file")
                 .args([
-                    text("output", "FILE", "File to write [default: kit-VERSION.tar]").short('o'),
+                    text("-o --output FILE", "File to write [default: kit-VERSION.tar]"),
                     text(
-                        "sonobuoy-image",
-                        "FILE",
+                        "--sonobuoy-image FILE",
                         "Archive of Sonobuoy's image [default: sonobuoy-image.tar next to this program]",
                     ),
                 ])
@@ -1029,9 +989,9 @@ fn images() -> Command {
                 .args(repositories())
                 .args([
                     custom_registry(everything),
-                    text("archive", "FILE", "Look into this archive instead of registries"),
-                    text("config", "FILE", "Run configuration (JSON), for its namespace and pull secret"),
-                    switch("on-nodes", "Have a node of each architecture pull them"),
+                    text("--archive FILE", "Look into this archive instead of registries"),
+                    text("--config FILE", "Run configuration (JSON), for its namespace and pull secret"),
+                    switch("--on-nodes", "Have a node of each architecture pull them"),
                     platform("Platforms to check, or `all` [default: those of the nodes]"),
                     plain_http(),
                 ]),
@@ -1044,28 +1004,28 @@ fn images() -> Command {
 }
 
 fn sleep(help: &'static str) -> Arg {
-    time("sleep", "SECONDS", help).default_value("0")
+    time("--sleep SECONDS", help).default_value("0")
 }
 
 fn gather() -> Command {
-    let output = || text("output", "DIR", "Folder to write into [default: $RESULTS_DIR]").short('o');
+    let output = || text("-o --output DIR", "Folder to write into [default: $RESULTS_DIR]");
     let sleep = || sleep("Keep running this long after the result is written; negative means forever");
     let source = |name, about| {
         command(name, about).args([
-            text("chroot", "DIR", "Where the node's file system is mounted [default: $CHROOT_DIR or /]"),
+            text("--chroot DIR", "Where the node's file system is mounted [default: $CHROOT_DIR or /]"),
             output(),
             sleep(),
         ])
     };
     let format = |whole: &'static [&'static str]| {
-        choice("format", whole, "What to print: everything, or a table of the most important facts")
+        choice("--format", whole, "What to print: everything, or a table of the most important facts")
             .default_value(whole[0])
     };
     let selection = || {
         [
-            text("since", "WHEN", "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]"),
-            list("unit", "UNIT,...", "Only these units").short('u'),
-            text("priority", "LEVEL", "Only this priority and above"),
+            text("--since WHEN", "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]"),
+            list("-u --unit UNIT,...", "Only these units"),
+            text("--priority LEVEL", "Only this priority and above"),
         ]
     };
     command("gather", "Collect facts and logs of this node")
@@ -1073,7 +1033,7 @@ fn gather() -> Command {
         .subcommand(source("host-facts", "Hardware, kernel, mounts, network, limits as JSON").args([
             format(&["json", "table", "csv"]),
             switch(
-                "run-facts",
+                "--run-facts",
                 "Also run programs in `facts.d`, with the rights of this process [default: $RUN_FACTS]",
             ),
         ]))
@@ -1081,9 +1041,9 @@ fn gather() -> Command {
             source("systemd-logs", "The journal; on nodes without one, /var/log and dmesg")
                 .args(selection())
                 .args([
-                    text("max-size", "SIZE", "Maximum size of the log, such as 500M"),
-                    switch("gzip", "Compress the log; the result is then a folder"),
-                    switch("summary", "Add a summary of the log; the result is then a folder"),
+                    text("--max-size SIZE", "Maximum size of the log, such as 500M"),
+                    switch("--gzip", "Compress the log; the result is then a folder"),
+                    switch("--summary", "Add a summary of the log; the result is then a folder"),
                 ]),
         )
         .subcommand(
@@ -1101,7 +1061,7 @@ fn gather() -> Command {
         .subcommand(
             command("echo", "The same as a termination message, in pods that `doctor` starts")
                 .hide(true)
-                .arg(text("to", "FILE", "File to write instead of the termination message")),
+                .arg(text("--to FILE", "File to write instead of the termination message")),
         )
         .subcommand(
             // Starts the node's own programs with the node's libraries.
@@ -1119,10 +1079,10 @@ fn completion() -> Command {
     command("completion", "Print a script that completes command lines in a shell")
         .arg_required_else_help(true)
         .args([
-            argument("shell", "SHELL", "Shell that completes with it")
+            argument("SHELL", "Shell that completes with it")
                 .value_parser(["bash", "zsh", "fish", "powershell"])
                 .required(true),
-            switch("no-descriptions", "Leave out the descriptions"),
+            switch("--no-descriptions", "Leave out the descriptions"),
         ])
         .after_help(INTO_SHELLS)
 }

@@ -13,7 +13,7 @@ use crate::doctor::{self, Nodes, Pulled};
 use crate::image::verify::{self, Availability};
 use crate::remedies;
 use base::at::At as _;
-use base::oci::{self, Platform, Store};
+use base::oci::{self, ImageInfo, Platform, Store};
 
 /// Large images take minutes.
 const PULL_TIMEOUT: Duration = Duration::from_secs(600);
@@ -34,32 +34,27 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let kube = cluster::client(args).map(|kube| kube.under(&stop));
     let nodes = kube.and_then(|kube| Ok((Nodes::read(&kube)?, kube)));
     let architectures = architectures(args, nodes.as_ref().map(|(nodes, _)| nodes))?;
-    let head = |last: [&str; 2]| ["IMAGE", "STATUS", last[0], last[1]].map(str::to_owned);
     let mut rows = Vec::new();
     let mut trouble: BTreeMap<String, String> = BTreeMap::new();
-    if args.on("on-nodes") {
+    let head = if args.on("on-nodes") {
         let (nodes, kube) = nodes.context("`--on-nodes` needs the cluster")?;
         let credentials = doctor::credentials(&kube, &run);
         let pulled = doctor::pull(&kube, &nodes, &images, &run, credentials.as_ref(), PULL_TIMEOUT)?;
         for ((architecture, node), found) in pulled {
             for (image, pulled) in found {
-                let word = match pulled {
-                    Pulled::Here => "pulled",
-                    Pulled::Failed(why) => {
-                        trouble.insert(image.clone(), why);
-                        "failed"
-                    }
+                let (word, why) = match pulled {
+                    Pulled::Here => ("pulled", None),
+                    Pulled::Failed(why) => ("failed", Some(why)),
                     Pulled::Waiting => {
-                        let why = format!("not pulled within {} min", PULL_TIMEOUT.as_secs() / 60);
-                        trouble.insert(image.clone(), why);
-                        "waiting"
+                        ("waiting", Some(format!("not pulled within {} min", PULL_TIMEOUT.as_secs() / 60)))
                     }
                 };
+                trouble.extend(why.map(|why| (image.clone(), why)));
                 rows.push([image, word.to_owned(), format!("linux/{architecture}"), node.clone()]);
             }
         }
         rows.sort();
-        rows.insert(0, head(["PLATFORM", "NODE"]));
+        ["image", "status", "platform", "node"]
     } else {
         let credentials = nodes.as_ref().ok().and_then(|(_, kube)| doctor::credentials(kube, &run));
         let found = match args.text("archive") {
@@ -67,18 +62,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
             None => in_registries(args, &images, credentials)?,
         };
         for (image, found) in found {
-            let (word, platforms, digest) = shown(&found);
             let why = found.trouble(&image, &architectures);
-            let word = if why.is_some() && word == "found" { "wrong platform" } else { word };
-            if let Availability::Unknown(why) = &found {
-                trouble.insert(image.clone(), why.clone());
-            }
+            let (word, why, info) = match found {
+                Availability::Here(info) if why.is_some() => ("wrong platform", why, info),
+                Availability::Here(info) => ("found", None, info),
+                Availability::Missing => ("missing", why, ImageInfo::default()),
+                Availability::Refused(_) => ("refused", why, ImageInfo::default()),
+                Availability::Unknown(why) => ("unknown", Some(why), ImageInfo::default()),
+            };
             trouble.extend(why.map(|why| (image.clone(), why)));
-            rows.push([image, word.to_owned(), platforms, digest]);
+            rows.push([image, word.to_owned(), info.platforms.join(","), info.digest]);
         }
-        rows.insert(0, head(["PLATFORMS", "DIGEST"]));
-    }
-    output::print(&output::table(&rows, false))?;
+        ["image", "status", "platforms", "digest"]
+    };
+    output::print(&output::table(head, &rows, false))?;
     judge(&trouble)
 }
 
@@ -129,16 +126,6 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availabilit
         .into_iter()
         .filter(|(image, found)| *found != Availability::Missing || !remedies::is_local_image(image))
         .collect())
-}
-
-fn shown(found: &Availability) -> (&'static str, String, String) {
-    let nothing = |word| (word, String::new(), String::new());
-    match found {
-        Availability::Here(look) => ("found", look.platforms.join(","), look.digest.clone()),
-        Availability::Missing => nothing("missing"),
-        Availability::Refused(_) => nothing("refused"),
-        Availability::Unknown(_) => nothing("unknown"),
-    }
 }
 
 /// Reports the problem of each image, and a remedy.

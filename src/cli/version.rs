@@ -52,12 +52,5 @@ fn platform() -> String {
         "macos" => "darwin",
         other => other,
     };
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        "powerpc64" => "ppc64le",
-        other => other,
-    };
-    format!("{system}/{architecture}")
+    format!("{system}/{}", base::oci::architecture())
 }

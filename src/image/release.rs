@@ -1,5 +1,7 @@
 //! Kubernetes versions as in image tags and test lists: `v1.31.2`, `v1.32.0-rc.1`.
 
+use base::Joined as _;
+
 /// The release behind a server's `version`: vendors' additions are dropped; alpha, beta and rc are kept.
 pub(crate) fn of_server(version: &str) -> Option<String> {
     let (numbers, rest) = numbers(version.strip_prefix('v').unwrap_or(version))?;
@@ -28,19 +30,13 @@ pub(crate) fn parse(version: &str) -> Result<String, String> {
 
 /// Three numbers at the start of `text`, and the rest.
 fn numbers(text: &str) -> Option<(String, &str)> {
-    let end = text.find(['-', '+']).unwrap_or(text.len());
-    let (head, rest) = text.split_at(end);
-    let mut parts: Vec<&str> = head.split('.').collect();
-    let plain = parts.iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-    if !plain || parts.len() > 3 {
+    let (head, rest) = text.split_at(text.find(['-', '+']).unwrap_or(text.len()));
+    let mut parts = head.split('.').map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+    if parts.len() > 3 {
         return None;
     }
-    for part in &mut parts {
-        let zeros = part.bytes().take(part.len() - 1).take_while(|byte| *byte == b'0').count();
-        *part = &part[zeros..];
-    }
-    parts.resize(3, "0");
-    Some((parts.join("."), rest))
+    parts.resize(3, 0);
+    Some((parts.iter().map(u64::to_string).joined("."), rest))
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_
 pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};
 pub(crate) use run::{Report, write_json};
 pub(crate) use snapshot::Objects;
-pub(crate) use source::{Next, Source, locate};
+pub(crate) use source::{Next, Source, archives, locate};
 pub(crate) use suites::{
     write as write_junit, write_diff as write_diff_junit, write_many as write_many_junit,
 };

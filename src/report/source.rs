@@ -40,14 +40,20 @@ pub(crate) fn locate(name: &str) -> Result<String> {
     if name == "-" || !folder.is_dir() || is_unpacked() {
         return Ok(name.to_owned());
     }
-    let entries = fs::read_dir(folder).at("cannot read", folder)?;
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    // Names begin with the start time of the run.
-    let newest = names.filter(|name| layout::run_of_archive(name).is_some()).max();
-    let newest = newest.with_context(|| {
+    let newest = archives(folder)?.into_iter().next().with_context(|| {
         format!("no `*_sonobuoy_*.tar.gz` in `{}`; `sonobuoy retrieve` fetches one", folder.display())
     })?;
     Ok(if folder == Path::new(".") { newest } else { folder.join(newest).display().to_string() })
+}
+
+/// The names of the archives in a folder, newest first.
+pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(folder).at("cannot read", folder)?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| layout::run_of_archive(name).is_some()).collect();
+    // Names begin with the start time of the run.
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(names)
 }
 
 /// An archive or a folder.

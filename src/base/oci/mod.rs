@@ -13,7 +13,7 @@ mod store;
 pub use archive::{Beside, read as read_archive, write as write_archive};
 pub use reference::Reference;
 pub use registry::{Client, ImageInfo, is_unreached};
-pub use store::{Platform, Store, Stored};
+pub use store::{Platform, Store, Stored, architecture};
 
 use serde_json::Value;
 

@@ -61,12 +61,16 @@ impl Platform {
 
     /// This machine's platform.
     pub fn here() -> Self {
-        let arch = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        Self::Of(vec![("linux".into(), arch.into())])
+        Self::Of(vec![("linux".into(), architecture().into())])
+    }
+}
+
+/// This machine's architecture, as images name it.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
     }
 }
 

@@ -2,22 +2,19 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use super::super::flag::Args;
-use super::{Call, Cluster};
+use super::{Cluster, Fleet};
 use crate::driver::process::{Talk, ending, start, tail};
 use base::at::At as _;
 use base::logger;
 use base::stop::Stop;
 
-/// Maximum bytes of output to read.
-const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// Flags of the whole, which no process gets as they are.
 const OF_ALL: &[&str] = &[
     "contexts",
@@ -33,13 +30,8 @@ const OF_ALL: &[&str] = &[
 ];
 
 /// The command line for a cluster.
-pub(super) fn words(
-    args: Args,
-    command: &str,
-    cluster: &Cluster,
-    folder: &Path,
-    call: &Call<'_>,
-) -> Vec<OsString> {
+pub(super) fn words(fleet: &Fleet<'_>, command: &str, cluster: &Cluster, folder: &Path) -> Vec<OsString> {
+    let args = fleet.args;
     let flag = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| {
         let mut word = OsString::from(format!("--{name}="));
         word.push(value);
@@ -55,10 +47,10 @@ pub(super) fn words(
     let mut words = vec![command.into()];
     words.extend(given.into_iter().map(|(_, word)| word));
     words.push(flag(cluster.flag.0, &cluster.flag.1));
-    if call.has_events || command == "status" {
+    if fleet.has_events || command == "status" {
         words.push(flag("output", &"json"));
     }
-    if call.reports {
+    if fleet.reports {
         words.push(flag("retrieve", &folder));
     } else if command == "retrieve" {
         words.extend(["--".into(), folder.into()]);
@@ -85,7 +77,7 @@ pub(super) fn run(
         let group = Arc::clone(&group);
         stop.on_stop(move || group.terminate())
     };
-    let mut output = BufReader::new(child.stdout.take().context("no output")?.take(MAX_OUTPUT_BYTES));
+    let mut output = BufReader::new(child.stdout.take().context("no output")?);
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line).context("cannot read its output")? > 0 {
         hear(&String::from_utf8_lossy(&line));

@@ -40,127 +40,57 @@ pub(super) fn are_chosen(args: Args) -> bool {
 
 /// Runs a command in each cluster; returns the worst exit code: an error, else a failed transfer, else bad results.
 pub(super) fn run(args: Args, command: &str) -> Result<u8> {
-    let call = Call::new(args, command)?;
+    check(args)?;
+    let is_run = ["run", "wait"].contains(&command);
+    let asked = |flags: &[&str]| is_run && flags.iter().any(|flag| args.given(flag));
+    let reports = asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
+    let waits = command == "wait" || reports || asked(&["wait", "delete"]);
+    let is_dry = args.text("dry-run").is_some_and(|word| word != "none");
+    let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
+    let reports = reports && !is_dry;
+    // The folder with those of the clusters, if they are kept.
+    let kept = ["resume", "retrieve", "dir"].into_iter().filter(|flag| *flag != "resume" || reports);
+    let kept = kept.filter_map(|flag| args.text(flag)).map(Path::new).next();
     let clusters = select::clusters(args)?;
     let files = afterwards::Outputs::open(args)?;
-    let passing = match call.root() {
+    let passing = match kept {
         Some(_) => None,
         None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
     };
-    let root = passing.as_deref().or(call.root()).unwrap_or(Path::new("."));
+    let root = passing.as_deref().or(kept).unwrap_or(Path::new("."));
     let stop = Stop::new();
     shown::stop_on_interrupt(&stop)?;
-    let title = format!("{command} in {} clusters", clusters.len());
     let outcomes =
         clusters.iter().map(|cluster| Outcome { name: cluster.name.clone(), ..Outcome::default() });
     let outcomes = Mutex::new(outcomes.collect());
-    let fleet = Fleet { call, root, title, clusters: &clusters, stop: &stop, outcomes };
-    let plain = if call.has_events { Plain::Stdout } else { Plain::Log };
-    let is_quiet = ["retrieve", "status"].contains(&command) && !call.has_events;
+    let fleet =
+        Fleet { args, command, has_events, reports, root, clusters: &clusters, stop: &stop, outcomes };
+    let plain = if has_events { Plain::Stdout } else { Plain::Log };
+    let is_quiet = ["retrieve", "status"].contains(&command) && !has_events;
     let how = if is_quiet { shown::or_quiet(args) } else { shown::or_plain(args) };
     shown::with(how, plain, |board| fleet.work(board))?;
-    let outcomes = fleet.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let outcomes = fleet.lock();
     for outcome in outcomes.iter().filter(|outcome| is_quiet && !outcome.error.is_empty()) {
         log::error!("{}: {}", outcome.name, outcome.error);
     }
     if stop.stopped() {
         let is_open = |outcome: &&Outcome| outcome.code.is_none_or(|code| code == shown::INTERRUPTED);
         let left = outcomes.iter().filter(is_open).count();
-        let again = match call.root() {
-            Some(root) if call.reports => format!("; `--resume {}` continues", root.display()),
+        let again = match kept {
+            Some(root) if reports => format!("; `--resume {}` continues", root.display()),
             _ => String::new(),
         };
         let text = format!("interrupted: {left} of {} clusters are not done{again}", clusters.len());
         return Err(error::interrupted(text));
     }
-    let bad = if call.reports {
+    let bad = if reports {
         results::of_clusters(args, &files, &outcomes)?
     } else {
-        call.show(&outcomes)?;
+        fleet.show(&outcomes)?;
         0
     };
     let codes = outcomes.iter().filter_map(|outcome| outcome.code).chain([bad]);
     Ok(codes.filter(|code| *code > 0).min().unwrap_or_default())
-}
-
-/// The meaning of the flags for each cluster.
-#[derive(Clone, Copy)]
-struct Call<'a> {
-    args: Args<'a>,
-    command: &'a str,
-    /// Whether processes report events.
-    has_events: bool,
-    /// Whether there is a merged report.
-    reports: bool,
-}
-
-impl<'a> Call<'a> {
-    fn new(args: Args<'a>, command: &'a str) -> Result<Self> {
-        let conflict = |flag: &str| Err(error::usage(format!("{flag} cannot be used with several clusters")));
-        for flag in ["kubeconfig", "context"].into_iter().filter(|flag| args.given(flag)) {
-            if flag == "context" || args.given("kubeconfigs") {
-                return conflict(&format!("--{flag}"));
-            }
-        }
-        for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
-            if args.text(flag) == Some(value) {
-                return conflict(&format!("--{flag} {value}"));
-            }
-        }
-        if let Some(flag) = ["local", "certify"].into_iter().find(|flag| args.given(flag)) {
-            return conflict(&format!("--{flag}"));
-        }
-        let is_run = ["run", "wait"].contains(&command);
-        let asked = |flags: &[&str]| is_run && flags.iter().any(|flag| args.given(flag));
-        let reports = asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
-        let waits = command == "wait" || reports || asked(&["wait", "delete"]);
-        let is_dry = args.text("dry-run").is_some_and(|word| word != "none");
-        let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
-        Ok(Self { args, command, has_events, reports: reports && !is_dry })
-    }
-
-    /// The folder with those of the clusters, if they are kept.
-    fn root(&self) -> Option<&'a Path> {
-        let flags = ["resume", "retrieve", "dir"].into_iter();
-        flags
-            .filter(|flag| *flag != "resume" || self.reports)
-            .find_map(|flag| self.args.text(flag))
-            .map(Path::new)
-    }
-
-    fn is_json(&self) -> bool {
-        self.args.on("json") || ["output", "format"].iter().any(|flag| self.args.text(flag) == Some("json"))
-    }
-
-    /// Prints what each process has printed.
-    fn show(&self, outcomes: &[Outcome]) -> Result<()> {
-        if self.has_events {
-            return Ok(());
-        }
-        let word = self.args.text("output").filter(|_| self.command == "status");
-        if self.is_json() || word == Some("yaml") {
-            let document = outcomes.iter().map(|outcome| {
-                let printed = json::from_slice(outcome.printed.as_bytes()).unwrap_or_default();
-                json!({"cluster": outcome.name, "exit": outcome.code, "error": outcome.error, "document": printed})
-            });
-            return output::print(&form::document(word.unwrap_or("json"), &Value::Array(document.collect())));
-        }
-        if self.command == "status" {
-            let rows: Vec<_> = outcomes.iter().map(Outcome::row).collect();
-            let head = ["cluster", "status", "results", "failed", "message"];
-            let table = form::table(self.args, head, &rows);
-            let plain = || output::table(&[&[head.map(str::to_uppercase)], &rows[..]].concat(), false);
-            return output::print(&table.unwrap_or_else(plain));
-        }
-        for outcome in outcomes.iter().filter(|outcome| !outcome.printed.trim().is_empty()) {
-            // Scripts read the names of files.
-            if self.command != "retrieve" {
-                output::print(&format!("{}:\n", outcome.name))?;
-            }
-            output::data(&outcome.printed)?;
-        }
-        Ok(())
-    }
 }
 
 /// What has become of a cluster.
@@ -213,19 +143,73 @@ impl Outcome {
 
 /// The work in all clusters.
 struct Fleet<'a> {
-    call: Call<'a>,
+    args: Args<'a>,
+    command: &'a str,
+    /// Whether processes report events.
+    has_events: bool,
+    /// Whether there is a merged report.
+    reports: bool,
     root: &'a Path,
-    title: String,
     clusters: &'a [Cluster],
     stop: &'a Stop,
     /// In the order of the clusters.
     outcomes: Mutex<Vec<Outcome>>,
 }
 
+/// Rejects flags that have no meaning for several clusters.
+fn check(args: Args) -> Result<()> {
+    let conflict = |flag: &str| Err(error::usage(format!("{flag} cannot be used with several clusters")));
+    if args.given("kubeconfig") && args.given("kubeconfigs") {
+        return conflict("--kubeconfig");
+    }
+    for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
+        if args.text(flag) == Some(value) {
+            return conflict(&format!("--{flag} {value}"));
+        }
+    }
+    match ["context", "local", "certify"].into_iter().find(|flag| args.given(flag)) {
+        Some(flag) => conflict(&format!("--{flag}")),
+        None => Ok(()),
+    }
+}
+
 impl Fleet<'_> {
+    fn is_json(&self) -> bool {
+        self.args.on("json") || ["output", "format"].iter().any(|flag| self.args.text(flag) == Some("json"))
+    }
+
+    /// Prints what each process has printed.
+    fn show(&self, outcomes: &[Outcome]) -> Result<()> {
+        if self.has_events {
+            return Ok(());
+        }
+        let word = self.args.text("output").filter(|_| self.command == "status");
+        if self.is_json() || word == Some("yaml") {
+            let document = outcomes.iter().map(|outcome| {
+                let printed = json::from_slice(outcome.printed.as_bytes()).unwrap_or_default();
+                json!({"cluster": outcome.name, "exit": outcome.code, "error": outcome.error, "document": printed})
+            });
+            return output::print(&form::document(word.unwrap_or("json"), &Value::Array(document.collect())));
+        }
+        if self.command == "status" {
+            let rows: Vec<_> = outcomes.iter().map(Outcome::row).collect();
+            let head = ["cluster", "status", "results", "failed", "message"];
+            let table = form::table(self.args, head, &rows);
+            return output::print(&table.unwrap_or_else(|| output::table(head, &rows, false)));
+        }
+        for outcome in outcomes.iter().filter(|outcome| !outcome.printed.trim().is_empty()) {
+            // Scripts read the names of files.
+            if self.command != "retrieve" {
+                output::print(&format!("{}:\n", outcome.name))?;
+            }
+            output::data(&outcome.printed)?;
+        }
+        Ok(())
+    }
+
     fn work(&self, board: &Board) -> Result<()> {
         let next = AtomicUsize::new(0);
-        let parallel = usize::try_from(self.call.args.number("parallel"))?.min(self.clusters.len());
+        let parallel = usize::try_from(self.args.number("parallel"))?.min(self.clusters.len());
         let each = || -> Result<()> {
             while !self.stop.stopped() {
                 let at = next.fetch_add(1, Ordering::Relaxed);
@@ -260,7 +244,7 @@ impl Fleet<'_> {
         let folder = self.root.join(&cluster.folder);
         let ended = caught(|| {
             self.process(cluster, &folder, &mut |line| {
-                closed = update(&mut |outcome| outcome.hear(line, self.call.has_events));
+                closed = update(&mut |outcome| outcome.hear(line, self.has_events));
             })
         });
         closed?;
@@ -278,17 +262,17 @@ impl Fleet<'_> {
     fn process(&self, cluster: &Cluster, folder: &Path, hear: &mut dyn FnMut(&str)) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
-        let resumes = self.call.reports && self.call.args.text("resume").is_some();
+        let resumes = self.reports && self.args.text("resume").is_some();
         if resumes && let Ok(archive) = crate::report::locate(&folder.display().to_string()) {
             hear(&crate::board::archive_event(&archive));
             return Ok((0, String::new()));
         }
         // The run may have gone on without a command that watches it.
-        let command = if resumes && mark.exists() { "wait" } else { self.call.command };
-        let words = child::words(self.call.args, command, cluster, folder, &self.call);
+        let command = if resumes && mark.exists() { "wait" } else { self.command };
+        let words = child::words(self, command, cluster, folder);
         let mut begun = false;
         let ended = child::run(&words, &folder.join(LOG), self.stop, &mut |line| {
-            if self.call.reports && !std::mem::replace(&mut begun, true) {
+            if self.reports && !std::mem::replace(&mut begun, true) {
                 // Without the mark, the run is only not found again.
                 let _ = fs::write(&mark, "");
             }
@@ -315,9 +299,9 @@ impl Fleet<'_> {
         let waiting = self.clusters.len() - begun().count();
         let state = if over == self.clusters.len() { "over" } else { "at work" };
         Scene {
-            title: self.title.clone(),
+            title: format!("{} in {} clusters", self.command, self.clusters.len()),
             state: state.into(),
-            tasks: begun().map(|outcome| outcome.task(self.call.has_events)).collect(),
+            tasks: begun().map(|outcome| outcome.task(self.has_events)).collect(),
             troubles: troubles.collect(),
             footer: vec![
                 format!("{over} of {} done, {waiting} waiting", self.clusters.len()),
