@@ -104,6 +104,12 @@ pub(crate) const SELECTOR: &str = "component=sonobuoy";
 /// Selects aggregator pods; the second is for manifests from before v0.18.
 pub(crate) const AGGREGATOR_SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
 
+/// Whether a text is a DNS label as Kubernetes requires it: at most 63 of `a-z`, `0-9` and `-`, which is not at the ends.
+pub(crate) fn is_label(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(fits) && !text.starts_with('-') && !text.ends_with('-')
+}
+
 /// Selects the pods of one plugin or of all.
 pub(crate) fn plugin_selector(plugin: Option<&str>) -> String {
     match plugin {

@@ -110,7 +110,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             end(obey(args, &path), &path)
         }
         Err(error) => {
-            logger::init("info");
+            let mut levels = args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
+            logger::init(levels.next_back().unwrap_or("info"));
             end(usage::judge(&error, &path).and_then(|()| help(&path)), &path)
         }
     }

@@ -121,10 +121,7 @@ impl<'m> RunArgs<'m> {
         );
         let standard = json!(config::Run::standard());
         let file = args.indices_of("config").into_iter().flatten().max();
-        let mut config = configuration(args)?;
-        if let Some(name) = sys::variable(cluster::NAMESPACE) {
-            config.namespace = name;
-        }
+        let mut overlays = Vec::new();
         for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
             let value = match (args.try_get_one::<bool>(id), args.try_get_one::<i64>(id), args.text(id)) {
                 (Ok(Some(on)), ..) => json!(on),
@@ -140,7 +137,13 @@ impl<'m> RunArgs<'m> {
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
                 )));
             }
-            let document = path.rsplit('/').fold(value, |value, key| json!({key: value}));
+            overlays.push((id, path.rsplit('/').fold(value, |value, key| json!({key: value}))));
+        }
+        let mut config = configuration(args)?;
+        if let Some(name) = sys::variable(cluster::NAMESPACE) {
+            config.namespace = name;
+        }
+        for (id, document) in overlays {
             config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
         }
         if args.number("timeout") < 0 {
@@ -407,12 +410,7 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
         }
         log::warn!("--{id} `{value}` is not one of {words}{hint}");
     }
-    let name = run.namespace.as_bytes();
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    let is_label = (1..=63).contains(&name.len())
-        && name.iter().all(inner)
-        && ![name.first(), name.last()].contains(&Some(&b'-'));
-    if creates && !is_label {
+    if creates && !names::is_label(&run.namespace) {
         return Err(error::usage(format!(
             "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
             run.namespace

@@ -82,6 +82,13 @@ impl Check {
         Self { name, skipped: Some(why.into()), ..Self::default() }
     }
 
+    /// A check that makes a run fail for one cause.
+    pub(crate) fn failed(name: &'static str, cause: impl Into<String>) -> Self {
+        let mut check = Self::new(name);
+        check.fail(cause, None);
+        check
+    }
+
     /// Adds a finding that makes a run fail.
     pub(crate) fn fail(&mut self, cause: impl Into<String>, remedy: Option<&str>) {
         self.add(Severity::Fails, cause, remedy);
@@ -208,7 +215,7 @@ pub(crate) fn verdict(checks: &[Check]) -> String {
     }
 }
 
-/// Formats checks in one of [`FORMATS`].
+/// Formats checks for programs, in one of [`FORMATS`].
 pub(crate) fn show(checks: &[Check], format: &str) -> String {
     match format {
         "json" => {
@@ -220,8 +227,7 @@ pub(crate) fn show(checks: &[Check], format: &str) -> String {
             let document = json!({"fit": is_ready(checks), "checks": with_status.collect::<Vec<_>>()});
             format!("{document:#}\n")
         }
-        "junit" => junit(checks),
-        _ => checks.iter().map(Check::lines).collect::<String>() + &verdict(checks),
+        _ => junit(checks),
     }
 }
 
@@ -322,7 +328,7 @@ mod tests {
     #[test]
     fn people_get_a_line_for_each_cause() {
         assert_eq!(
-            show(&diagnosis(), "text"),
+            diagnosis().iter().map(Check::lines).collect::<String>() + &verdict(&diagnosis()),
             "ok    server     v1.33.4\n\
              FAIL  nodes      1 of 2 nodes: not <ready> (a); look\n\
              skip  echo       no node\n\

@@ -136,19 +136,13 @@ pub(crate) fn examine(
     take(server)?;
     // Don't retry: report failures.
     let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1).patience(RETRY_TIMEOUT).hopeless(&[500]);
-    let (nodes, seen) = match Nodes::read(client) {
-        Ok(nodes) => {
-            let seen = nodes.check(subject);
-            (nodes, seen)
-        }
-        Err(error) if error.is_forbidden() => (Nodes::default(), Check::skipped("nodes", error.to_string())),
-        Err(error) => {
-            let mut seen = Check::new("nodes");
-            seen.fail(error.to_string(), None);
-            (Nodes::default(), seen)
-        }
-    };
-    take(seen)?;
+    let nodes = Nodes::read(client);
+    take(match &nodes {
+        Ok(nodes) => nodes.check(subject),
+        Err(error) if error.is_forbidden() => Check::skipped("nodes", error.to_string()),
+        Err(error) => Check::failed("nodes", error.to_string()),
+    })?;
+    let nodes = nodes.unwrap_or_default();
     take(rights::preflight(client, preflight))?;
     let place = place(client, subject, preflight);
     let placed = nodes.take_aggregator(subject);

@@ -27,8 +27,8 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Trial
     let trial = match tried {
         Ok(trial) => trial,
         Err(error) => {
-            objects.fail(format!("{error:#}"), None);
-            return [Check::skipped("rights", "the objects of the run are not known"), objects];
+            let rights = Check::skipped("rights", "the objects of the run are not known");
+            return [rights, Check::failed("objects", format!("{error:#}"))];
         }
     };
     let create =

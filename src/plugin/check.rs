@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Result, bail};
 
 use super::{Definition, Driver, RESERVED, RESULT_FORMATS, is_junit};
+use crate::names::is_label;
 use base::yaml;
 
 /// Maximum length of a label value, which contains the plugin's name.
@@ -92,22 +93,16 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     if name == RESERVED {
         bail!("`{RESERVED}` is reserved; choose another `plugin-name`");
     }
-    let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label = |part: &str| {
-        part.starts_with(alphanumeric)
-            && part.ends_with(alphanumeric)
-            && part.chars().all(|c| alphanumeric(c) || c == '-')
-    };
-    if !name.split('.').all(label) {
-        bail!(
-            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, starting and \
-             ending with a letter or digit"
-        );
-    }
     if name.len() > MAX_LABEL {
         bail!(
             "plugin name `{name}` has {} characters, but a Kubernetes label allows only {MAX_LABEL}",
             name.len()
+        );
+    }
+    if !name.split('.').all(is_label) {
+        bail!(
+            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, starting and \
+             ending with a letter or digit"
         );
     }
     Ok(())
