@@ -43,7 +43,6 @@ const USUAL_VALUES: &[(&str, &str, &[&str])] = &[
     ("input", "", &["online", "offline", "-"]),
     ("kubernetes-version", "", &["auto", "ignore", "latest"]),
     ("mode", "e2e", &["tests", "tags", "tagCounts"]),
-    ("mode", "results", &["summary", "report", "detailed", "dump", "readable"]),
     ("namespace-psa-enforce-level", "", &["privileged", "baseline", "restricted"]),
     ("platform", "", &["all", "linux/amd64", "linux/arm64"]),
     ("priority", "", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),

@@ -59,8 +59,8 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
         input => input,
     };
     match input {
-        "-" => Source::Stdin.whole("standard input", url),
-        "online" => Source::Online(url.unwrap_or(ONLINE)).whole(&version(args)?, url),
+        "-" => Source::Stdin(url).whole("standard input"),
+        "online" => Source::Online(url.unwrap_or(ONLINE)).whole(&version(args)?),
         "image" => {
             let image = match args.text("kube-conformance-image") {
                 Some(image) => image.to_owned(),
@@ -76,7 +76,7 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
         }
         file => match Kit::read(Path::new(file))? {
             Some(kit) => Ok(kit.tests),
-            None => Source::File(Path::new(file)).whole(file, url),
+            None => Source::File(Path::new(file)).whole(file),
         },
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use super::afterwards::{Outputs, ending, limit, look, verdict};
 use super::annotate::{self, annotate};
 use super::clusters::Outcome;
-use super::error::{self, invalid};
+use super::error;
 use super::flag::Args;
 use super::retrieve::{fetch, unpack};
 use super::{cluster, output, post_process, shown, status};
@@ -33,7 +33,12 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     {
         return Err(error::usage(format!("archive `{word}` does not exist; did you mean `results diff`?")));
     }
-    let mode = args.text("mode").map_or(Ok(Mode::Report), mode)?;
+    let mode = match args.text("mode") {
+        Some("detailed") => Mode::Detailed,
+        Some("dump") => Mode::Dump,
+        Some("readable") => Mode::Readable,
+        _ => Mode::Report,
+    };
     let fetched = (args.on("from-cluster") || args.on("live")).then(|| from_cluster(args)).transpose()?;
     let archives: Vec<&str> =
         args.all("archive").chain(fetched.iter().map(|(_, path)| path.as_str())).collect();
@@ -230,24 +235,6 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
     }
     out.flush()?;
     Ok(worst)
-}
-
-/// Values of `--mode` with the mode shown; the first means another report.
-const MODES: [(&str, Mode); 5] = [
-    ("summary", Mode::Report),
-    ("report", Mode::Report),
-    ("detailed", Mode::Detailed),
-    ("dump", Mode::Dump),
-    ("readable", Mode::Readable),
-];
-
-/// The mode of a word.
-fn mode(word: &str) -> Result<Mode> {
-    let known = MODES.iter().find(|(name, _)| *name == word).map(|(_, mode)| *mode);
-    known.ok_or_else(|| {
-        let names = MODES.map(|(name, _)| name);
-        invalid("mode", word, &format!("it must be one of {}{}", names.join(", "), near::hint(word, names)))
-    })
 }
 
 /// `sonobuoy results diff`.

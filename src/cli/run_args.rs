@@ -616,7 +616,7 @@ pub(super) fn tests(path: &str) -> Result<Vec<String>> {
     let file = Path::new(path);
     let lines = match Kit::read(file)? {
         Some(kit) => kit.tests,
-        None => Source::File(file).whole(path, None)?,
+        None => Source::File(file).whole(path)?,
     };
     let names = lines.iter().map(|line| listed(line).unwrap_or(line).trim().to_owned());
     let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();

@@ -838,8 +838,12 @@ fn results() -> Command {
             text("--namespace NAME", "With --from-cluster and --live: namespace of the run"),
             credentials(),
             text("-p --plugin NAME", "Only this plugin; `sonobuoy` is the health of the cluster"),
-            text("-m --mode WORD", "How much to print: summary (the default on a terminal), report, detailed, dump or readable")
-                .default_value("report"),
+            choice(
+                "-m --mode",
+                &["summary", "report", "detailed", "dump", "readable"],
+                "How much to print; on a terminal, the default is summary",
+            )
+            .default_value("report"),
             text("-n --node NAME", "Only this item of the tree, such as a node"),
             switch("-s --skip-prefix", "With --mode=detailed: no file names before lines"),
             bare(

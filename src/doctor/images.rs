@@ -30,7 +30,10 @@ pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes,
         Ok(registries) => registries,
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
-    let images = images(subject);
+    let own = &subject.run.worker_image;
+    let of_plugins = subject.plugins.iter().cloned().flat_map(images_of);
+    let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own.clone() } else { image });
+    let images: BTreeSet<_> = of_plugins.chain([own.clone()]).filter(|image| !image.is_empty()).collect();
     let of = ("images", images.len());
     let (local, remote): (Vec<_>, Vec<_>) = images.iter().partition(|image| remedies::is_local_image(image));
     let absent = local.iter().filter(|image| nodes.lack(image));
@@ -70,13 +73,6 @@ pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes,
         check.seen += &format!(", {unknown} not known here ({})", silent.join(", "));
     }
     check
-}
-
-fn images(subject: &Subject<'_>) -> BTreeSet<String> {
-    let own = &subject.run.worker_image;
-    let of_plugins = subject.plugins.iter().cloned().flat_map(images_of);
-    let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own.clone() } else { image });
-    of_plugins.chain([own.clone()]).filter(|image| !image.is_empty()).collect()
 }
 
 /// Uses the pull secret that the run creates or finds.

@@ -41,14 +41,15 @@ pub(crate) fn listed(line: &str) -> Option<&str> {
 
 /// Source of lists.
 pub(crate) enum Source<'a> {
-    Stdin,
+    /// Standard input, and where the lists are that it refers to.
+    Stdin(Option<&'a str>),
     File(&'a Path),
     Online(&'a str),
 }
 
 impl Source<'_> {
     /// The complete list, sorted, with all its references resolved.
-    pub(crate) fn whole(&self, name: &str, url: Option<&str>) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn whole(&self, name: &str) -> anyhow::Result<Vec<String>> {
         let mut changes = Vec::new();
         let mut text = self.read(name)?;
         let mut seen = 0;
@@ -61,11 +62,11 @@ impl Source<'_> {
             // The reference becomes part of a path, so it must be a version.
             let other =
                 release::parse(&other).map_err(|why| anyhow!("the list {name} refers to another: {why}"))?;
-            let base = match (self, url) {
-                (Source::Stdin, None) => {
+            let base = match self {
+                Source::Stdin(None) => {
                     bail!("the list refers to the list of {other}; say where lists are with `--url`")
                 }
-                (Source::Stdin, Some(url)) => Source::Online(url).read(&other)?,
+                Source::Stdin(Some(url)) => Source::Online(url).read(&other)?,
                 _ => self.read(&other)?,
             };
             changes.push(std::mem::replace(&mut text, base));
@@ -91,7 +92,7 @@ impl Source<'_> {
 
     fn read(&self, name: &str) -> anyhow::Result<String> {
         let (place, bytes) = match self {
-            Source::Stdin => {
+            Source::Stdin(_) => {
                 let bytes = small::read_from(std::io::stdin().lock(), MAX_LIST_BYTES);
                 ("standard input".to_owned(), bytes.context("failed to read standard input")?)
             }

@@ -130,6 +130,12 @@ impl Outcome {
         task
     }
 
+    fn hear(&mut self, line: &str, has_events: bool) {
+        if !has_events || !self.scene.adopt(line) {
+            self.printed.push_str(line);
+        }
+    }
+
     /// The row of `status`.
     fn row(&self) -> [String; 5] {
         let run = Run::parse(&self.printed).ok().filter(|_| !self.printed.is_empty());
@@ -313,13 +319,5 @@ impl Fleet<'_> {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Outcome>> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Outcome {
-    fn hear(&mut self, line: &str, has_events: bool) {
-        if !has_events || !self.scene.adopt(line) {
-            self.printed.push_str(line);
-        }
     }
 }
