@@ -26,7 +26,8 @@ use base::sys;
 
 /// The timeout of a bare `--wait` in minutes: a day.
 pub(crate) const DAY: i64 = 1_440;
-/// Silence after which a heartbeat is printed.
+/// Silence after which a heartbeat is printed: on a terminal, as the original does at each poll; and in a log file.
+const TERMINAL_INTERVAL: Duration = Duration::from_secs(20);
 const NEWS_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Runs the command.
@@ -212,8 +213,13 @@ impl<'a> Follower<'a> {
         if self.stuck.is_some_and(|until| Instant::now() >= until) {
             bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
         }
-        if self.wait.prints && self.board.is_none() && self.news.elapsed() >= NEWS_INTERVAL {
+        let is_terminal = std::io::stdout().is_terminal();
+        let interval = if is_terminal { TERMINAL_INTERVAL } else { NEWS_INTERVAL };
+        if self.wait.prints && self.board.is_none() && self.news.elapsed() >= interval {
             self.news = Instant::now();
+            if is_terminal {
+                return output::print("...\n");
+            }
             let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
             output::line(format!("{} ... {} after {since}", time(), self.latest.summary()))?;
         }

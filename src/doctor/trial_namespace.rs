@@ -2,7 +2,7 @@
 //!
 //! Ensures the cleanup on every path, errors and stops included. Starts a thread that ends a watch.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -14,6 +14,9 @@ use base::stop::Stop;
 
 /// Time limit of a request during cleanup.
 const CLEARING_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a namespace to disappear; Kubernetes empties it 5 seconds after the deletion.
+const GONE_TIMEOUT: Duration = Duration::from_secs(10);
+const GONE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A namespace for trial objects.
 pub(super) struct TrialNamespace {
@@ -119,6 +122,16 @@ impl TrialNamespace {
         Ok(())
     }
 
+    fn is_gone(&self) -> bool {
+        if self.own {
+            let found = self.client.get(&Resource::NAMESPACES, "", &self.namespace);
+            return found.is_err_and(|error| error.is_not_found());
+        }
+        // Without permission to list, there is nothing to wait for.
+        let pods = self.client.list(&Resource::PODS, &self.namespace, &self.selector());
+        pods.map_or(true, |pods| pods.is_empty())
+    }
+
     /// Replacement for the run's namespace, if this one is temporary.
     pub(super) fn stand_in<'a>(&'a self, account: &'a str) -> Option<StandIn<'a>> {
         self.own.then_some(StandIn { namespace: &self.namespace, account })
@@ -126,7 +139,7 @@ impl TrialNamespace {
 }
 
 impl Drop for TrialNamespace {
-    /// Deletes everything.
+    /// Deletes everything, and waits a little until it is gone.
     fn drop(&mut self) {
         if self.refused {
             return;
@@ -143,10 +156,20 @@ impl Drop for TrialNamespace {
                 (format!("account `{account}` in namespace `{namespace}`"), removed),
             ]
         };
+        let mut failed = false;
         for (what, outcome) in outcomes {
             if let Some(error) = outcome.err().filter(|error| !error.is_not_found()) {
                 log::error!("{what} cannot be removed, remove it by hand: {error}");
+                failed = true;
             }
+        }
+        let end = Instant::now() + GONE_TIMEOUT;
+        while !failed && !self.is_gone() {
+            if Instant::now() > end {
+                log::warn!("namespace `{namespace}`: what was made there is still being removed");
+                break;
+            }
+            client.stop().wait(GONE_INTERVAL);
         }
     }
 }
