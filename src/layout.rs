@@ -93,6 +93,11 @@ pub(crate) fn plugin(name: &str) -> String {
     format!("{PLUGINS}/{name}")
 }
 
+/// The definition of a plugin, in archives since 2021.
+pub(crate) fn definition(plugin: &str) -> String {
+    format!("{PLUGINS}/{plugin}/{}", DEFINITIONS[0])
+}
+
 /// The name of a plugin's repeated attempt with this number, which is also that of its folder.
 pub(crate) fn attempt(plugin: &str, number: u32) -> String {
     format!("{plugin}-retry-{number}")

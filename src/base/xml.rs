@@ -105,7 +105,7 @@ impl<R: BufRead> Lexer<R> {
             return Ok(Token::Close);
         }
         if self.in_cdata {
-            self.cdata()?;
+            self.piece()?;
             return Ok(Token::Text);
         }
         loop {
@@ -119,7 +119,7 @@ impl<R: BufRead> Lexer<R> {
                     }
                 }
                 Some(_) => {
-                    self.text_piece()?;
+                    self.piece()?;
                     return Ok(Token::Text);
                 }
             }
@@ -218,50 +218,36 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    /// A CDATA section, or a piece of it.
-    fn cdata(&mut self) -> Result<(), Error> {
+    /// Text up to the next tag, a CDATA section up to its end, or a piece of either.
+    fn piece(&mut self) -> Result<(), Error> {
         self.raw.clear();
-        self.in_cdata = true;
-        while self.raw.len() < PIECE_BYTES || matches!(self.raw.last(), Some(b']' | b'>')) {
-            if self.peek()?.is_none() {
-                return Err(self.error("unexpected EOF in CDATA section"));
+        let (in_cdata, mut brackets) = (self.in_cdata, 0);
+        while self.raw.len() < PIECE_BYTES || in_cdata && matches!(self.raw.last(), Some(b']' | b'>')) {
+            match self.peek()? {
+                None if in_cdata => return Err(self.error("unexpected EOF in CDATA section")),
+                None => break,
+                Some(b'<') if !in_cdata => break,
+                Some(b'&') if !in_cdata => {
+                    self.skip(1);
+                    self.reference()?;
+                    brackets = 0;
+                    continue;
+                }
+                Some(b'>') if !in_cdata && brackets >= 2 => {
+                    return Err(self.error("unescaped ]]> not in CDATA section"));
+                }
+                Some(_) => {}
             }
             let byte = self.bump()?;
             self.push(byte)?;
-            if byte == b'>' && self.raw.ends_with(b"]]>") {
+            brackets = if byte == b']' { brackets + 1 } else { 0 };
+            if in_cdata && self.raw.ends_with(b"]]>") {
                 self.raw.truncate(self.raw.len() - 3);
                 self.in_cdata = false;
                 break;
             }
             if byte != b']' {
                 self.plain()?;
-            }
-        }
-        self.end_piece()
-    }
-
-    /// Text up to the next tag, or a piece of it.
-    fn text_piece(&mut self) -> Result<(), Error> {
-        self.raw.clear();
-        let mut brackets = 0;
-        while self.raw.len() < PIECE_BYTES {
-            match self.peek()? {
-                None | Some(b'<') => break,
-                Some(b'&') => {
-                    self.skip(1);
-                    self.reference()?;
-                    brackets = 0;
-                }
-                Some(b'>') if brackets >= 2 => return Err(self.error("unescaped ]]> not in CDATA section")),
-                Some(byte) => {
-                    brackets = if byte == b']' { brackets + 1 } else { 0 };
-                    self.line += u64::from(byte == b'\n');
-                    self.skip(1);
-                    self.push(byte)?;
-                    if brackets == 0 {
-                        self.plain()?;
-                    }
-                }
             }
         }
         self.end_piece()
@@ -495,7 +481,8 @@ impl<R: BufRead> Lexer<R> {
                 for byte in *b"CDATA[" {
                     self.expect(byte, "invalid <![ sequence")?;
                 }
-                self.cdata().map(|()| Some(Token::Text))
+                self.in_cdata = true;
+                self.piece().map(|()| Some(Token::Text))
             }
             _ => self.skip_declaration().map(|()| None),
         }

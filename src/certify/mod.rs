@@ -112,7 +112,7 @@ impl Candidate {
             self.find(layout::CONFIG, what);
         }
         for name in self.files.folders(layout::PLUGINS) {
-            let path = format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]);
+            let path = layout::definition(&name);
             if self.json(&path)?["Definition"]["sonobuoy-config"]["part-of"] != E2E {
                 continue;
             }
@@ -222,7 +222,7 @@ impl Candidate {
             self.find(layout::SERVER_VERSION, "does not state the cluster's version");
             return Ok(());
         }
-        let path = format!("{}/{}", layout::plugin(E2E), layout::DEFINITIONS[0]);
+        let path = layout::definition(E2E);
         let definition = self.json(&path)?;
         let image = definition["Definition"]["spec"]["image"].as_str().unwrap_or_default();
         let tag = Reference::parse(image).ok().and_then(|image| minor(&image.tag?));

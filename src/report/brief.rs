@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::run::{Report, Verdict};
 use super::template::fill;
 use super::terminal::{DIM, Terminal, colour};
-use super::times::{keep_slowest, spoken};
+use super::times::spoken;
 use super::words::{count, number};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::{Cause, Why};
@@ -64,14 +64,12 @@ pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result
     let mut slowest = Vec::new();
     for plugin in &report.plugins {
         plugin.cases.each(|case| {
-            let test = || json!({"plugin": case.plugin, "name": case.name, "node": case.node});
-            keep_slowest(&mut slowest, SLOWEST, case.duration, test);
+            case.keep_if_slow(&mut slowest, SLOWEST, None);
             Ok(())
         })?;
     }
-    let slowest = slowest.iter().map(|(seconds, test)| json!({"seconds": seconds, "test": test}));
     let own = json!({
-        "sign": sign, "archive": report.archive.rsplit('/').next(), "slowest": list(slowest),
+        "sign": sign, "archive": report.archive.rsplit('/').next(), "slowest": slowest,
     });
     fill(include_str!("brief.md"), &[&values(report), &own], safe, out)
 }

@@ -91,6 +91,18 @@ impl<'a> Case<'a> {
         lines.joined("\n")
     }
 
+    /// Adds the test to a list of the `max` slowest, the slowest first.
+    pub(crate) fn keep_if_slow(&self, slowest: &mut Vec<Value>, max: usize, id: Option<&str>) {
+        let Some(seconds) = self.duration else { return };
+        let at = slowest.partition_point(|other| other["seconds"].as_f64() >= Some(seconds));
+        if at < max {
+            let Self { name, plugin, node, .. } = *self;
+            let test = json!({"seconds": seconds, "id": id, "name": name, "plugin": plugin, "node": node});
+            slowest.insert(at, test);
+            slowest.truncate(max);
+        }
+    }
+
     /// Passes the case to `take` as a failure.
     pub(crate) fn failure<T>(&self, take: impl FnOnce(&Failure<'_>) -> T) -> T {
         let Self { plugin, node, name, .. } = *self;

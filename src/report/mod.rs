@@ -3,8 +3,8 @@
 //! `archive` reads a `source` once into `files`, as deep as a view needs; `run` counts the trees of its plugins into one
 //! `Report`, and `case` passes on their cases. Views are functions of a report: `suites` (JUnit), `brief` (text and
 //! Markdown) and `page`, which fill a `template`, `many` (several runs) and `diff`; `text` shows trees as the original
-//! does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the other files. Does not know how
-//! the files arrived; all data that grows with the input is streamed or bounded.
+//! does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the other files; the last two step
+//! through JSON by `tree`. Does not know how the files arrived; all data that grows with the input is streamed or bounded.
 
 mod archive;
 mod brief;

@@ -115,7 +115,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
     })?;
     let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeMap::new(), true);
     for name in files.folders(layout::PLUGINS) {
-        let definition = format!("{}/{}", layout::plugin(&name), layout::DEFINITIONS[0]);
+        let definition = layout::definition(&name);
         let definition: Value = files.json(&definition)?.unwrap_or_default();
         let whole = definition.pointer("/Definition/sonobuoy-config/part-of").and_then(Value::as_str);
         if whole.unwrap_or(&name) != plugin || layout::is_attempt(&name, plugin) {

@@ -120,21 +120,6 @@ fn log_times(files: &Files) -> Vec<String> {
     log.lines().find_map(time).into_iter().chain(log.lines().rev().find_map(time)).collect()
 }
 
-/// Adds an entry to a list of the `max` slowest, in descending order.
-pub(crate) fn keep_slowest<T>(
-    list: &mut Vec<(f64, T)>,
-    max: usize,
-    seconds: Option<f64>,
-    entry: impl FnOnce() -> T,
-) {
-    let Some(seconds) = seconds else { return };
-    let at = list.partition_point(|(other, _)| *other >= seconds);
-    if at < max {
-        list.insert(at, (seconds, entry()));
-        list.truncate(max);
-    }
-}
-
 /// A timestamp to the minute, in UTC; empty for any other text.
 pub(crate) fn minute(moment: &str) -> String {
     let utc = parse_rfc3339(moment).map(rfc3339).unwrap_or_default();

@@ -87,6 +87,11 @@ impl Column {
         cell
     }
 
+    /// Whether its values should be the same on all nodes.
+    pub(super) fn is_common(&self) -> bool {
+        matches!(self.baseline, Baseline::Majority)
+    }
+
     /// Formats a number of this cell.
     pub(super) fn text(&self, number: f64) -> String {
         match (self.unit, self.baseline) {

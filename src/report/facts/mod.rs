@@ -134,34 +134,35 @@ impl Facts {
 
     /// The value of most nodes for each fact that should be the same on all, by its title.
     pub(crate) fn common(&self) -> BTreeMap<String, String> {
-        let columns = self.tables.values().flat_map(|table| {
-            table.kind.columns.iter().enumerate().map(move |(at, column)| (&table.rows, at, column))
-        });
-        let same = columns.filter(|(.., column)| matches!(column.baseline, Baseline::Majority));
-        let values = same.filter_map(|(rows, at, column)| {
-            let usual = majority(rows.values().map(|row| row[at].text.clone()))?;
-            Some((column.title.to_lowercase(), usual))
-        });
-        values.filter(|(_, text)| !text.is_empty()).collect()
+        let mut common = BTreeMap::new();
+        for table in self.tables.values() {
+            for (at, column) in table.kind.columns.iter().enumerate().filter(|(_, column)| column.is_common())
+            {
+                let usual = majority(table.rows.values().map(|row| row[at].text.clone()));
+                let usual = usual.filter(|text| !text.is_empty());
+                common.extend(usual.map(|usual| (column.title.to_lowercase(), usual)));
+            }
+        }
+        common
     }
 
     /// The changes, node by node: `n1: kernel 5.4.0 -> 6.1.0`.
     pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
-        let both = self.tables.iter().filter_map(|(kind, table)| Some((table, after.tables.get(kind)?)));
-        let rows = both.flat_map(|(was, is)| {
-            was.rows.iter().filter_map(|(node, row)| Some((node, was.kind.columns, row, is.rows.get(node)?)))
-        });
-        let cells = rows.flat_map(|(node, columns, was, is)| {
-            let cells = columns.iter().zip(was.iter().zip(is));
-            cells.map(move |(column, (was, is))| (node, column, &*was.text, &*is.text))
-        });
-        let changed =
-            cells.filter(|(_, column, was, is)| matches!(column.baseline, Baseline::Majority) && was != is);
-        let changes = changed.map(|(node, column, was, is)| {
-            let [was, is] = [was, is].map(|text| if text.is_empty() { column.none } else { text });
-            format!("{node}: {} {was} -> {is}", column.title.to_lowercase())
-        });
-        changes.collect()
+        let mut changes = Vec::new();
+        for (kind, before) in &self.tables {
+            let Some(after) = after.tables.get(kind) else { continue };
+            for (node, row) in &before.rows {
+                let cells = row.iter().zip(after.rows.get(node).into_iter().flatten());
+                for (column, (was, is)) in before.kind.columns.iter().zip(cells) {
+                    if column.is_common() && was.text != is.text {
+                        let [was, is] =
+                            [was, is].map(|cell| if cell.text.is_empty() { column.none } else { &cell.text });
+                        changes.push(format!("{node}: {} {was} -> {is}", column.title.to_lowercase()));
+                    }
+                }
+            }
+        }
+        changes
     }
 }
 

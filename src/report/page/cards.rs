@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::case::Case;
 use super::super::run::{Plugin, Report, column};
 use super::super::template::{anchor, digest, escape, fill, letters};
-use super::super::times::{keep_slowest, spoken};
+use super::super::times::spoken;
 use crate::item::{DURATION, FAILED, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::remedies::{Cause, Causes};
 use base::Joined as _;
@@ -50,8 +50,8 @@ struct List {
 pub(super) struct Digest {
     /// Failures, and unknown results.
     groups: [Group; 2],
-    /// The slowest tests with their durations in seconds.
-    pub slowest: Vec<(f64, Value)>,
+    /// The slowest tests.
+    pub slowest: Vec<Value>,
     /// By plugin, in the given order.
     lists: Vec<List>,
 }
@@ -104,12 +104,7 @@ impl Digest {
                         of_cause.push(card(case, id.as_deref(), plugins.len() > 1, &mut room));
                     }
                 }
-                keep_slowest(
-                    &mut digest.slowest,
-                    SLOWEST,
-                    case.duration,
-                    || json!({"id": id, "name": case.name, "plugin": case.plugin, "node": case.node}),
-                );
+                case.keep_if_slow(&mut digest.slowest, SLOWEST, id.as_deref());
                 if is_listed || is_chip {
                     let details = if is_card { Vec::new() } else { details(case, &mut room_of_rows) };
                     list.add(case, id, is_card, details, plugin.total > MANY_ROWS)?;

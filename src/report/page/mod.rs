@@ -215,13 +215,14 @@ fn said(plugin: &Plugin<'_>) -> Vec<Value> {
 
 /// Durations, if any is known: a timeline of plugins and nodes, and the slowest tests.
 fn time(report: &Report<'_>, digest: &Digest) -> Option<Value> {
-    let longest = digest.slowest.first().map_or(1.0, |(seconds, _)| seconds.max(1e-9));
-    let slowest = digest.slowest.iter().map(|(seconds, test)| {
-        json!({"seconds": seconds, "test": test, "share": (100.0 * seconds / longest).round()})
-    });
-    let slowest: Vec<_> = slowest.collect();
+    let seconds = |test: &Value| test["seconds"].as_f64().unwrap_or_default();
+    let longest = digest.slowest.first().map_or(1.0, |test| seconds(test).max(1e-9));
+    let share = |test: &Value| (100.0 * seconds(test) / longest).round();
+    let slowest = digest.slowest.iter().map(|test| json!({"test": test, "share": share(test)}));
+    let slowest = list(slowest);
     let timeline = timeline(report);
-    (timeline.is_some() || !slowest.is_empty()).then(|| json!({"timeline": timeline, "slowest": slowest}))
+    (timeline.is_some() || !digest.slowest.is_empty())
+        .then(|| json!({"timeline": timeline, "slowest": slowest}))
 }
 
 /// A bar for each plugin, and for its nodes if they are few.
