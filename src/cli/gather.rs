@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::flag::Args;
 use super::{output, shown};
-use crate::gather::journal::{self, LogQuery, Since};
+use crate::gather::journal::{self, LogQuery};
 use crate::gather::logs::{self, LogFormat};
 use crate::gather::{self, Node, Outbox, reach};
 use crate::layout;
@@ -114,7 +114,7 @@ fn echo(args: Args) -> Result<u8> {
 fn wanted(args: Args) -> LogQuery {
     let since = args.text_or("since", "LOG_MINUTES");
     LogQuery {
-        since: since.map_or(Since::Minutes(60), |text| Since::read(&text)),
+        since: since.unwrap_or_else(|| "60".into()),
         units: args.all("unit").map(str::to_owned).collect(),
         priority: args.text("priority").map(str::to_owned),
     }

@@ -38,14 +38,13 @@ impl Trial {
     ) -> Result<Self> {
         let kinds = resolve(known, objects, home)?;
         let kinds = kinds.iter().map(|object| (object.resource.clone(), object.namespace.clone())).collect();
-        let Some(other) = stand_in else {
-            return Ok(Self { kinds, refused: refusals(client, &resolve(known, objects, home)?, home) });
-        };
-        let moved: Vec<Value> = objects.iter().map(|object| moved(object, home, other)).collect();
-        let mut refused = refusals(client, &resolve(known, &moved, other.namespace)?, other.namespace);
+        let place = stand_in.map_or(home, |other| other.namespace);
+        let moved = |object: &Value| stand_in.map_or(object.clone(), |other| moved(object, home, other));
+        let moved: Vec<Value> = objects.iter().map(moved).collect();
+        let mut refused = refusals(client, &resolve(known, &moved, place)?, place);
         for refused in &mut refused {
             let texts = [Some(&mut refused.why), refused.remedy.as_mut()];
-            texts.into_iter().flatten().for_each(|text| *text = text.replace(other.namespace, home));
+            texts.into_iter().flatten().for_each(|text| *text = text.replace(place, home));
         }
         Ok(Self { kinds, refused })
     }

@@ -41,12 +41,9 @@ pub(super) struct Container {
 /// The containers of a definition: init containers, which run in order, and containers that run together, the
 /// plugin's last, as in a pod.
 pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) {
-    let of_pod = |key: &str| {
-        let list = definition.pod_spec.as_ref().and_then(|pod| pod[key].as_array());
-        list.map(Vec::as_slice).unwrap_or_default()
-    };
-    let together = of_pod("containers").iter().chain([&definition.spec]).collect();
-    (of_pod("initContainers").iter().collect(), together)
+    let pod = definition.pod_spec.as_ref().unwrap_or(&Value::Null);
+    let together = pod["containers"].items().chain([&definition.spec]).collect();
+    (pod["initContainers"].items().collect(), together)
 }
 
 /// Volumes of a definition that are directories of the node, by name; this machine is the node.
@@ -94,7 +91,8 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
             continue;
         }
         let path = container.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
-        if find(program, path, container.dir.as_deref()).is_none() {
+        let folder = container.dir.as_deref().unwrap_or(Path::new(""));
+        if sys::find_program(program.as_ref(), path.map(str::as_ref), folder).is_none() {
             bail!(
                 "plugin `{plugin}`: the command `{program}` of container `{}` is not on this machine; `--local` starts commands of this machine, not images, so install it, or run the plugin in a cluster",
                 container.name
@@ -215,11 +213,6 @@ fn expand(text: &str, env: &[(String, String)]) -> String {
         }
     }
     out + rest
-}
-
-/// Finds a program as `execvp` does.
-fn find(program: &str, path: Option<&str>, dir: Option<&Path>) -> Option<PathBuf> {
-    sys::find_program(program.as_ref(), path.map(str::as_ref), dir.unwrap_or(Path::new("")))
 }
 
 #[cfg(test)]

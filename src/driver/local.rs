@@ -6,16 +6,15 @@
 
 use base::at::At as _;
 use base::sys::Open as _;
-use std::cell::Cell;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::container::{self, Container, Facts};
@@ -102,9 +101,7 @@ impl Driver for Local {
     fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()> {
         let dir = self.pods.join(plugin.definition.name());
         match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).at("cannot remove", &dir)
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot remove", &dir),
             _ => Ok(()),
         }
     }
@@ -124,20 +121,14 @@ impl Local {
         let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
         let (sender, receiver) = sync_channel(starts + 2);
         thread::scope(|scope| {
-            let watch = |at: At, mut child: Child| {
-                let sender = sender.clone();
-                let wait = move || drop(sender.send(Event::Ended(at, child.wait())));
-                thread::Builder::new().name("process".into()).spawn_scoped(scope, wait).map(drop)
-            };
             let asked = sender.clone();
             let _asked = stop.on_stop(move || drop(asked.try_send(Event::Stop)));
-            let events = Events { receiver, alive: Cell::new(0) };
-            let mut groups = Groups { all: Vec::new(), lifeline: None };
-            let result = pod.live(&first, &together, &mut groups, &watch, &events, findings);
-            if let Err(error) = &result {
+            let mut processes =
+                Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
+            if let Err(error) = pod.live(&first, &together, &mut processes, findings) {
                 let _ = findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
             }
-            events.end(groups);
+            processes.end();
             Ok(())
         })
     }
@@ -154,67 +145,61 @@ enum At {
 }
 
 enum Event {
-    Ended(At, std::io::Result<ExitStatus>),
+    Ended(At, io::Result<ExitStatus>),
     Stop,
 }
 
-/// Events of a pod, and the number of its running processes.
-struct Events {
+/// Processes of a pod, each in a group. The first holds the lifeline: the worker, or a keeper.
+struct Processes<'scope, 'env> {
+    scope: &'scope thread::Scope<'scope, 'env>,
+    sender: SyncSender<Event>,
     receiver: Receiver<Event>,
-    alive: Cell<usize>,
-}
-
-impl Events {
-    fn next(&self) -> anyhow::Result<Event> {
-        let event = self.receiver.recv().context("nothing runs any more")?;
-        if matches!(event, Event::Ended(..)) {
-            self.alive.update(|alive| alive - 1);
-        }
-        Ok(event)
-    }
-
-    /// The next event except the keeper's end.
-    fn next_but_keeper(&self) -> anyhow::Result<Event> {
-        loop {
-            match self.next()? {
-                Event::Ended(At::Keeper, _) => {}
-                event => return Ok(event),
-            }
-        }
-    }
-
-    /// Ends all processes and their children.
-    fn end(self, groups: Groups) {
-        groups.all.iter().for_each(Group::terminate);
-        let deadline = Instant::now() + GRACE;
-        let mut alive = self.alive.get();
-        while alive > 0 {
-            match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Event::Ended(..)) => alive -= 1,
-                Ok(Event::Stop) => {}
-                Err(_) => break,
-            }
-        }
-        // Dropping a group kills its remaining processes.
-        drop(groups);
-    }
-}
-
-/// Process groups of a pod; the first holds the lifeline: the worker, or a keeper.
-struct Groups {
-    all: Vec<Group>,
+    groups: Vec<Group>,
     /// Standard input of the lifeline's holder. Receives the number of each group; kills all groups if closed early.
     lifeline: Option<ChildStdin>,
+    /// Running processes.
+    alive: usize,
 }
 
-impl Groups {
-    fn add(&mut self, group: Group, child: &mut Child) {
+impl Processes<'_, '_> {
+    fn add(&mut self, at: At, (group, mut child): (Group, Child)) -> anyhow::Result<()> {
         match &mut self.lifeline {
             // A holder that has ended needs no update.
             Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
             None => self.lifeline = child.stdin.take(),
         }
-        self.all.push(group);
+        self.groups.push(group);
+        let sender = self.sender.clone();
+        let wait = move || drop(sender.send(Event::Ended(at, child.wait())));
+        let waiting = thread::Builder::new().name("process".into()).spawn_scoped(self.scope, wait);
+        waiting.context("cannot start a thread that waits for a process")?;
+        self.alive += 1;
+        Ok(())
+    }
+
+    /// The next event except the keeper's end.
+    fn next(&mut self) -> anyhow::Result<Event> {
+        loop {
+            let event = self.receiver.recv()?;
+            self.alive -= usize::from(matches!(event, Event::Ended(..)));
+            if !matches!(event, Event::Ended(At::Keeper, _)) {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Ends all processes and their children.
+    fn end(mut self) {
+        self.groups.iter().for_each(Group::terminate);
+        let deadline = Instant::now() + GRACE;
+        while self.alive > 0 {
+            match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Event::Ended(..)) => self.alive -= 1,
+                Ok(Event::Stop) => {}
+                Err(_) => break,
+            }
+        }
+        // Dropping a group kills its remaining processes.
     }
 }
 
@@ -271,131 +256,118 @@ impl<'a> Pod<'a> {
         &self,
         first: &[&Value],
         together: &[&Value],
-        groups: &mut Groups,
-        watch: &dyn Fn(At, Child) -> std::io::Result<()>,
-        events: &Events,
+        processes: &mut Processes<'_, '_>,
         findings: &SyncSender<Finding>,
     ) -> anyhow::Result<()> {
-        let mut keep = |at, (group, mut child): (Group, Child)| {
-            groups.add(group, &mut child);
-            watch(at, child).context("cannot start a thread that waits for a process")?;
-            events.alive.update(|alive| alive + 1);
-            anyhow::Ok(())
-        };
-        let plugin = self.plugin.definition.name();
-        let volumes = container::host_volumes(self.plugin.definition);
+        let definition = self.plugin.definition;
+        let volumes = container::host_volumes(definition);
         let facts =
             Facts { node: self.node, pod: &self.name, namespace: &self.local.namespace, volumes: &volumes };
-
-        // The worker inherits variables of the plugin, so they are resolved before its port is known.
-        let has_worker = self.plugin.definition.config.has_worker();
-        let given = if has_worker {
-            let own = container::resolve(
-                plugin,
-                &self.plugin.definition.spec,
-                &facts,
-                &self.shared_variables(Some(0)),
-            )?;
-            let (group, mut child) = self.start_worker(&own)?;
-            let number = group.id();
-            let _asked = self.stop.on_stop(move || sys::kill_group(number));
-            let port = child.stdout.take().and_then(|stdout| {
-                let mut line = String::new();
-                BufReader::new(stdout).read_line(&mut line).ok()?;
-                line.trim().parse::<u16>().ok()
-            });
-            keep(At::Worker, (group, child))?;
-            if port.is_none() {
-                bail!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER)));
-            }
-            self.shared_variables(port)
+        let resolve =
+            |value: &Value, given: &[_]| container::resolve(definition.name(), value, &facts, given);
+        let given = if definition.config.has_worker() {
+            // The worker inherits variables of the plugin, so they are resolved before its port is known.
+            let own = resolve(&definition.spec, &self.shared_variables(Some(0)))?;
+            self.shared_variables(Some(self.start_worker(&own, processes)?))
         } else {
-            keep(At::Keeper, self.start_keeper()?)?;
+            processes.add(At::Keeper, self.start_keeper()?)?;
             self.shared_variables(None)
         };
-
-        let max_failures = self.plugin.definition.max_failures();
         for value in first {
-            let container = container::resolve(plugin, value, &facts, &given)?;
-            for failures in 0..=max_failures {
-                keep(At::First, self.start(&container)?)?;
-                match events.next_but_keeper()? {
-                    Event::Stop => return Ok(()),
-                    Event::Ended(At::First, status) => {
-                        let status = status?;
-                        if status.success() {
-                            break;
-                        }
-                        if failures == max_failures {
-                            let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
-                            return Ok(());
-                        }
-                    }
-                    Event::Ended(_, status) => bail!("{}", self.worker_failure(status?)),
-                }
+            if !self.run_first(&resolve(value, &given)?, processes, findings)? {
+                return Ok(());
             }
         }
-
         let mut containers = Vec::new();
         for (index, value) in together.iter().enumerate() {
-            let container = container::resolve(plugin, value, &facts, &given)?;
-            keep(At::Together(index), self.start(&container)?)?;
-            containers.push((container, 0));
+            let container = resolve(value, &given)?;
+            processes.add(At::Together(index), self.start(&container)?)?;
+            containers.push(container);
         }
-        let mut open = containers.len();
-        let mut all_well = true;
+        self.watch(&containers, processes, findings)
+    }
+
+    /// Runs an init container to its end; returns whether it succeeded.
+    fn run_first(
+        &self,
+        container: &Container,
+        processes: &mut Processes<'_, '_>,
+        findings: &SyncSender<Finding>,
+    ) -> anyhow::Result<bool> {
+        let mut failures = 0;
         loop {
-            match events.next_but_keeper()? {
+            processes.add(At::First, self.start(container)?)?;
+            let status = match processes.next()? {
+                Event::Stop => return Ok(false),
+                Event::Ended(At::First, status) => status?,
+                Event::Ended(_, status) => bail!("{}", self.ended("the worker", WORKER_CONTAINER, status?)),
+            };
+            if status.success() {
+                return Ok(true);
+            }
+            if failures == self.plugin.definition.max_failures() {
+                let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
+                return Ok(false);
+            }
+            failures += 1;
+        }
+    }
+
+    fn watch(
+        &self,
+        containers: &[Container],
+        processes: &mut Processes<'_, '_>,
+        findings: &SyncSender<Finding>,
+    ) -> anyhow::Result<()> {
+        let mut failures = vec![0; containers.len()];
+        let (mut open, mut all_well) = (containers.len(), true);
+        loop {
+            let (index, status) = match processes.next()? {
                 Event::Stop => return Ok(()),
-                Event::Ended(At::Worker, status) => {
+                Event::Ended(At::Together(index), status) => (index, status?),
+                Event::Ended(_, status) => {
                     let status = status?;
                     if !status.success() {
-                        let failure = Failure::new(self.id.clone(), self.worker_failure(status));
-                        let _ = findings.send(Finding::Failure(failure));
+                        let ended = self.ended("the worker", WORKER_CONTAINER, status);
+                        let _ = findings.send(Finding::Failure(Failure::new(self.id.clone(), ended)));
                     }
+                    continue;
                 }
-                Event::Ended(At::First | At::Keeper, _) => {}
-                Event::Ended(At::Together(index), status) => {
-                    let status = status?;
-                    let last = index + 1 == containers.len();
-                    let (container, failures) = &mut containers[index];
-                    if !status.success() && *failures < max_failures {
-                        *failures += 1;
-                        log::info!(
-                            "container `{}` of `{}` {} and is started again",
-                            container.name,
-                            self.id,
-                            process::ending(status)
-                        );
-                        keep(At::Together(index), self.start(container)?)?;
-                        continue;
-                    }
-                    open -= 1;
-                    all_well &= status.success();
-                    let counts = last || open == 0;
-                    if open == 0 && all_well && !has_worker {
-                        // A result that was sent before the failure wins over it.
-                        let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
-                    } else if open == 0 && all_well {
-                        let marker = self.marker();
-                        fs::write(&marker, "").at("cannot write", &marker)?;
-                    } else if !all_well && counts && !self.results().join(DONE_FILE).exists() {
-                        let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
-                    }
-                }
+            };
+            let container = &containers[index];
+            if !status.success() && failures[index] < self.plugin.definition.max_failures() {
+                failures[index] += 1;
+                let ending = process::ending(status);
+                log::info!("container `{}` of `{}` {ending} and is started again", container.name, self.id);
+                processes.add(At::Together(index), self.start(container)?)?;
+                continue;
+            }
+            open -= 1;
+            all_well &= status.success();
+            let is_over = open == 0 && all_well;
+            if is_over && self.plugin.definition.config.has_worker() {
+                let marker = self.marker();
+                fs::write(&marker, "").at("cannot write", &marker)?;
+                continue;
+            }
+            // The plugin's own container is the last; a result that was sent before the failure wins over it.
+            let counts = open == 0 || index + 1 == containers.len();
+            if is_over || !all_well && counts && !self.results().join(DONE_FILE).exists() {
+                let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
             }
         }
     }
 
-    fn start_worker(&self, plugin: &Container) -> anyhow::Result<(Group, Child)> {
+    /// Starts the worker; returns the port that it announces.
+    fn start_worker(&self, plugin: &Container, processes: &mut Processes<'_, '_>) -> anyhow::Result<u16> {
         let mut command = Command::new(&self.local.program);
         let role = self.plugin.definition.config.driver.worker_role();
         let results = self.results();
         command
             .args(["worker", role, "--level=info"])
             .env_clear()
-            .envs(self.local.worker_env.iter().map(|(name, value)| (name, value)))
-            .envs(plugin.env.iter().map(|(name, value)| (name, value)))
+            .envs(self.local.worker_env.clone())
+            .envs(plugin.env.clone())
             .env(var::NODE_NAME, self.node)
             .env(env::OLD_RESULTS_DIR, &results)
             .env(env::RESULTS_DIR, &results)
@@ -417,8 +389,18 @@ impl<'a> Pod<'a> {
             command.env(env::RESULTS_ANYWHERE, "true");
         }
         let program = self.local.program.display();
-        process::start(&mut command, &self.log(WORKER_CONTAINER), Talk::WithUs)
-            .with_context(|| format!("cannot start the worker `{program}`"))
+        let (group, mut child) = process::start(&mut command, &self.log(WORKER_CONTAINER), Talk::WithUs)
+            .with_context(|| format!("cannot start the worker `{program}`"))?;
+        let number = group.id();
+        let _asked = self.stop.on_stop(move || sys::kill_group(number));
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            // A worker that fails to start prints nothing.
+            let _ = BufReader::new(stdout).read_line(&mut line);
+        }
+        processes.add(At::Worker, (group, child))?;
+        let port = line.trim().parse();
+        port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER))))
     }
 
     /// Starts a keeper for a plugin without a worker.
@@ -438,7 +420,7 @@ impl<'a> Pod<'a> {
             bail!("container `{}` has no command", container.name);
         };
         let mut command = Command::new(program);
-        command.args(args).env_clear().envs(container.env.iter().map(|(name, value)| (name, value)));
+        command.args(args).env_clear().envs(container.env.clone());
         if let Some(dir) = &container.dir {
             command.current_dir(dir);
         }
@@ -474,28 +456,18 @@ impl<'a> Pod<'a> {
     }
 
     fn failure(&self, container: &str, status: ExitStatus) -> Failure {
-        let (ending, said) = (process::ending(status), self.last_output(container));
-        let mut failure = Failure::new(
-            self.id.clone(),
-            format!("container `{container}` {ending} and left no result; {said}"),
-        );
-        if let Some(code) = status.code() {
-            failure.report.insert("exit-code".into(), code.into());
-        }
+        let what = format!("container `{container}`");
+        let mut failure = Failure::new(self.id.clone(), self.ended(&what, container, status));
+        failure.report.extend(status.code().map(|code| ("exit-code".into(), code.into())));
         failure
     }
 
-    fn worker_failure(&self, status: ExitStatus) -> String {
-        format!(
-            "the worker {} and left no result; {}",
-            process::ending(status),
-            self.last_output(WORKER_CONTAINER)
-        )
-    }
-
-    fn last_output(&self, container: &str) -> String {
+    fn ended(&self, what: &str, container: &str, status: ExitStatus) -> String {
+        let ending = process::ending(status);
         let tail = process::tail(&self.log(container));
-        if tail.is_empty() { "it printed nothing".into() } else { format!("its last output:\n{tail}") }
+        let said =
+            if tail.is_empty() { "it printed nothing".into() } else { format!("its last output:\n{tail}") };
+        format!("{what} {ending} and left no result; {said}")
     }
 
     fn results(&self) -> PathBuf {

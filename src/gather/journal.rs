@@ -45,48 +45,28 @@ pub(crate) const INSIDE: &str = "inside";
 /// Which part of the log to read.
 #[derive(Clone, Debug)]
 pub(crate) struct LogQuery {
-    /// Start of the range.
-    pub since: Since,
+    /// Start of the range: minutes before now, or a time in `journalctl`'s notation, such as a date, `yesterday`, `-2h`.
+    pub since: String,
     /// Only these units; all units if empty.
     pub units: Vec<String>,
     /// Only this priority and above, in `journalctl`'s notation.
     pub priority: Option<String>,
 }
 
-/// A point in the past.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Since {
-    /// Minutes before now.
-    Minutes(u64),
-    /// A time in `journalctl`'s notation: a date, `yesterday`, `-2h`.
-    Words(String),
+/// A point in the past in `journalctl`'s notation; a number is minutes.
+fn words(since: &str) -> String {
+    if since.parse::<u64>().is_ok() { format!("{since} minutes ago") } else { since.to_owned() }
 }
 
-impl Since {
-    /// Parses a number as minutes; passes any other text to `journalctl`.
-    pub(crate) fn read(text: &str) -> Self {
-        text.parse().map_or_else(|_| Self::Words(text.to_owned()), Self::Minutes)
-    }
-
-    fn words(&self) -> String {
-        match self {
-            Self::Minutes(minutes) => format!("{minutes} minutes ago"),
-            Self::Words(words) => words.clone(),
-        }
-    }
-
-    /// The point in time, or an approximation if only `journalctl` can parse it.
-    fn moment(&self) -> SystemTime {
-        let ago = |span| SystemTime::now().checked_sub(span);
-        let moment = match self {
-            Self::Minutes(minutes) => ago(Duration::from_secs(minutes.saturating_mul(60))),
-            Self::Words(words) => match words.strip_prefix('-') {
-                Some(span) => clock::parse_duration(span).and_then(ago),
-                None => clock::parse_rfc3339(&words.replacen(' ', "T", 1)),
-            },
-        };
-        moment.unwrap_or(UNIX_EPOCH)
-    }
+/// The same point in time, or an approximation if only `journalctl` can parse it.
+fn moment(since: &str) -> SystemTime {
+    let minutes = since.parse::<u64>().map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+    let ago = minutes.ok().or_else(|| clock::parse_duration(since.strip_prefix('-')?));
+    let moment = match ago {
+        Some(ago) => SystemTime::now().checked_sub(ago),
+        None => clock::parse_rfc3339(&since.replacen(' ', "T", 1)),
+    };
+    moment.unwrap_or(UNIX_EPOCH)
 }
 
 /// Source of the lines.
@@ -143,7 +123,7 @@ pub(crate) fn read(
 fn journalctl(node: &Node, wanted: &LogQuery) -> Result<(Child, File)> {
     let program = PROGRAMS.iter().find(|path| node.exists(path)).context("the node has no `journalctl`")?;
     let mut command = command(node, program);
-    command.args(["-o", "json", "-a", "--no-pager", "--since", &wanted.since.words()]);
+    command.args(["-o", "json", "-a", "--no-pager", "--since", &words(&wanted.since)]);
     for unit in &wanted.units {
         command.arg(format!("--unit={unit}"));
     }
@@ -223,7 +203,7 @@ fn files(
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
 ) -> Result<()> {
     let mut entry = |fields: serde_json::Value| -> Result<bool> { take(format!("{fields}\n").as_bytes()) };
-    let since = wanted.since.moment();
+    let since = moment(&wanted.since);
     let logs: Vec<String> =
         node.list("/var/log").into_iter().filter(|name| is_log(node, name, since)).collect();
     let ring = if node.live() { ring(node) } else { None };
@@ -322,7 +302,7 @@ mod tests {
     use super::*;
 
     fn wanted(since: &str) -> LogQuery {
-        LogQuery { since: Since::read(since), units: Vec::new(), priority: None }
+        LogQuery { since: since.to_owned(), units: Vec::new(), priority: None }
     }
 
     fn lines(node: &Node, wanted: &LogQuery) -> Result<Vec<serde_json::Value>> {
@@ -364,13 +344,10 @@ mod tests {
 
     #[test]
     fn points_in_the_past() {
-        assert_eq!(Since::read("90").words(), "90 minutes ago");
-        assert_eq!(Since::read("yesterday").words(), "yesterday");
-        assert_eq!(
-            Since::read("2026-11-21 02:00:00Z").moment(),
-            UNIX_EPOCH + Duration::from_secs(1_795_226_400)
-        );
-        assert!(Since::read("-2h").moment() > Since::read("180").moment());
+        assert_eq!(words("90"), "90 minutes ago");
+        assert_eq!(words("yesterday"), "yesterday");
+        assert_eq!(moment("2026-11-21 02:00:00Z"), UNIX_EPOCH + Duration::from_secs(1_795_226_400));
+        assert!(moment("-2h") > moment("180"));
     }
 
     #[test]

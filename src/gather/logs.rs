@@ -175,7 +175,6 @@ pub(crate) fn size(text: &str) -> Option<u64> {
 mod tests {
     use std::io::Read;
 
-    use super::super::journal::Since;
     use super::super::node::tests::Scratch;
     use std::fs::File;
     use std::path::PathBuf;
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     fn wanted() -> LogQuery {
-        LogQuery { since: Since::Minutes(60), units: Vec::new(), priority: None }
+        LogQuery { since: "60".into(), units: Vec::new(), priority: None }
     }
 
     fn logs() -> (Scratch, Scratch, Outbox, Node) {

@@ -122,14 +122,13 @@ impl Endpoints {
         let port = self.relay?;
         let started = Instant::now();
         loop {
-            let error = match ask_worker(port, limit) {
+            match ask_worker(port, limit) {
                 Ok(skew) => return Some(skew),
-                Err(error) => error,
-            };
-            let starts = error.root_cause().is::<io::Error>();
-            if !starts || started.elapsed() > WORKER_STARTS {
-                log::debug!("no clock from the worker: {error:#}");
-                return None;
+                Err(error) if error.root_cause().is::<io::Error>() && started.elapsed() < WORKER_STARTS => {}
+                Err(error) => {
+                    log::debug!("no clock from the worker: {error:#}");
+                    return None;
+                }
             }
             Stop::new().wait(RETRY_INTERVAL);
         }
@@ -181,23 +180,26 @@ fn proof() -> Option<(Trust, Identity)> {
 
 /// Outcome of a leg, and what it learned about the clock.
 type Leg = (Item, Option<Result<Skew>>);
-type Probe = fn(&Endpoints) -> Leg;
+type Probe = fn(&Endpoints, Item) -> Result<Leg>;
 
 /// Tries all legs concurrently, so that blocked ones cost a single timeout.
 pub(crate) fn network(around: &Endpoints) -> Item {
     let legs: [(&str, Probe); 3] = [("dns", dns_leg), ("api", api_leg), ("aggregator", aggregator)];
     let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
         let threads = legs.map(|(name, leg)| {
-            let thread = thread::Builder::new().name(name.into());
-            (leg, thread.spawn_scoped(scope, move || leg(around)))
+            let leg = move || {
+                let outcome = leg(around, passed(name));
+                outcome.unwrap_or_else(|error| (failed(passed(name), format!("{error:#}")), None))
+            };
+            (leg, thread::Builder::new().name(name.into()).spawn_scoped(scope, leg))
         });
         threads.map(|(leg, thread)| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            Err(_) => leg(around),
+            Err(_) => leg(),
         })
     });
     let clock = match skew.or_else(|| around.ask_relay(STEP_TIMEOUT).map(Ok)).or(api_skew) {
-        None => skipped("clock", "neither the aggregator nor an API server tells the time here"),
+        None => skipped(passed("clock"), "neither the aggregator nor an API server tells the time here"),
         Some(Err(error)) => failed(passed("clock"), format!("{error:#}")),
         Some(Ok(skew)) => clock_leg(&skew),
     };
@@ -210,8 +212,8 @@ fn passed(name: &str) -> Item {
     Item::new(name, item::PASSED)
 }
 
-fn skipped(name: &str, why: &str) -> Item {
-    Item::new(name, item::SKIPPED).with("reason", why)
+fn skipped(leg: Item, why: &str) -> Item {
+    Item { status: item::SKIPPED.into(), ..leg }.with("reason", why)
 }
 
 /// A leg that failed, with a remedy if the cause is known.
@@ -226,52 +228,51 @@ fn timed(leg: Item, Timings { connect, handshake }: Timings) -> Item {
     leg.with("connect_ms", millis(connect)).with("handshake_ms", millis(handshake))
 }
 
-fn api_leg(around: &Endpoints) -> Leg {
+fn api_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
     let Some((host, port)) = &around.api else {
-        return (skipped("api", "no API server is known here"), None);
+        return Ok((skipped(leg, "no API server is known here"), None));
     };
-    let answer = match retry(|| around.ask_api("/version", STEP_TIMEOUT)) {
-        Ok(answer) => answer,
-        Err(error) => return (failed(passed("api"), format!("{error:#}")), None),
-    };
-    let leg = timed(passed("api"), answer.timings).with("address", format!("{host}:{port}"));
-    let leg = leg.with("code", answer.status);
+    let answer = retry(|| around.ask_api("/version", STEP_TIMEOUT))?;
+    let leg =
+        timed(leg, answer.timings).with("address", format!("{host}:{port}")).with("code", answer.status);
     // A refusal also proves that the server is reachable.
     let leg = match answer.status {
         200..=299 | 401 | 403 => leg,
         status => failed(leg, format!("the API server answers {status} to `/version`")),
     };
-    (leg, Some(Skew::of_answer(&answer, "API server")))
+    Ok((leg, Some(Skew::of_answer(&answer, "API server"))))
 }
 
-fn dns_leg(around: &Endpoints) -> Leg {
+fn dns_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
     let lines = around.resolver.lines();
     let servers: Vec<IpAddr> =
         lines.filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok()).collect();
-    if servers.is_empty() {
-        return (failed(passed("dns"), "`/etc/resolv.conf` names no name server".into()), None);
-    }
+    ensure!(!servers.is_empty(), "`/etc/resolv.conf` names no name server");
     let name = service_name(&around.resolver);
-    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    let (mut answers, mut failure) = (Vec::new(), None);
     for server in servers {
         match retry(|| dns::ask(server, &name, STEP_TIMEOUT)) {
             Ok(reply) => {
                 // Outside a cluster the name does not exist, but the response proves that the server is reachable.
                 if around.api.is_some() && reply.addresses.is_empty() {
-                    errors.push(format!("name server {server} does not know `{name}` (code {})", reply.code));
+                    let why = format!("name server {server} does not know `{name}` (code {})", reply.code);
+                    failure.get_or_insert(why);
                 }
-                answers
-                    .push(json!({ "server": server, "latency_ms": millis(reply.took), "code": reply.code }));
+                answers.push(json!({
+                    "server": server, "latency_ms": millis(reply.took), "code": reply.code,
+                }));
             }
-            Err(error) => errors.push(format!("{error:#}")),
+            Err(error) => drop(failure.get_or_insert_with(|| format!("{error:#}"))),
         }
     }
-    let leg = passed("dns").with("name", name).with("servers", answers);
-    let leg = match errors.into_iter().next() {
-        Some(error) => failed(leg, error),
-        None => leg,
-    };
-    (leg, None)
+    let leg = leg.with("name", name).with("servers", answers);
+    Ok((
+        match failure {
+            Some(error) => failed(leg, error),
+            None => leg,
+        },
+        None,
+    ))
 }
 
 /// The API server's name in the cluster; its domain is one of the search domains.
@@ -281,14 +282,14 @@ fn service_name(resolver: &str) -> String {
     format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
 }
 
-fn aggregator(around: &Endpoints) -> Leg {
+fn aggregator(around: &Endpoints, leg: Item) -> Result<Leg> {
     let (host, port) = match around.find_aggregator() {
         Ok(address) => address,
-        Err(error) => return (skipped("aggregator", &format!("{error:#}")), None),
+        Err(error) => return Ok((skipped(leg, &format!("{error:#}")), None)),
     };
-    let leg = passed("aggregator").with("address", format!("{host}:{port}"));
-    speak(around, &host, port, leg.clone())
-        .unwrap_or_else(|error| (failed(leg, remedies::unreached(&format!("{error:#}"))), None))
+    let leg = leg.with("address", format!("{host}:{port}"));
+    Ok(speak(around, &host, port, leg.clone())
+        .unwrap_or_else(|error| (failed(leg, remedies::unreached(&format!("{error:#}"))), None)))
 }
 
 /// Connects to the aggregator as a worker does: a small request, whose response carries the time, then enough data in both
@@ -308,7 +309,7 @@ fn speak(around: &Endpoints, host: &str, port: u16, leg: Item) -> Result<Leg> {
         .with("round_trip_ms", millis(came.duration_since(sent).unwrap_or_default()));
     let mtu = retry(|| dial()?.echo(ECHO_BYTES))
         .with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
-    let leg = mtu.map_or(leg.clone(), |mtu| leg.with("path_mtu", mtu));
+    let leg = if let Some(mtu) = mtu { leg.with("path_mtu", mtu) } else { leg };
     Ok((leg, Some(Skew::of_answer(&answer, "aggregator"))))
 }
 
@@ -325,13 +326,14 @@ fn clock_leg(skew: &Skew) -> Item {
 }
 
 fn retry<T>(mut step: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut outcome = step();
     for _ in 1..TRIES {
-        if let Ok(done) = step() {
-            return Ok(done);
+        if outcome.is_err() {
+            Stop::new().wait(RETRY_INTERVAL);
+            outcome = step();
         }
-        Stop::new().wait(RETRY_INTERVAL);
     }
-    step()
+    outcome
 }
 
 fn millis(span: Duration) -> f64 {
@@ -423,7 +425,7 @@ mod tests {
             resolver: String::new(),
             ..Endpoints::read()
         };
-        let (leg, _) = aggregator(&around);
+        let (leg, _) = aggregator(&around, passed("aggregator")).unwrap();
         assert_eq!(leg.status, item::FAILED);
         assert!(leg.details["error"].as_str().unwrap().contains("no connection to 127.0.0.1"));
     }

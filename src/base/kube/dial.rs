@@ -65,7 +65,7 @@ impl Dialer {
         let limit = Some(left.min(HANDSHAKE_TIMEOUT));
         tcp.set_read_timeout(limit)?;
         tcp.set_write_timeout(limit)?;
-        let mut io: Box<dyn Io> = Box::new(SharedSocket(tcp.clone()));
+        let mut io: Box<dyn Io> = Box::new(tcp.try_clone()?);
         if let Some(proxy) = &self.proxy {
             io = self.pass(io, proxy).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
         }
@@ -173,25 +173,6 @@ impl fmt::Debug for Stream {
 impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Dialer({}:{})", self.host, self.port)
-    }
-}
-
-/// The socket, shared with the hook that shuts it down.
-struct SharedSocket(Arc<TcpStream>);
-
-impl Read for SharedSocket {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        (&*self.0).read(buffer)
-    }
-}
-
-impl Write for SharedSocket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (&*self.0).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
