@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
@@ -57,27 +57,11 @@ impl Serialize for Parallel {
 
 impl<'de> Deserialize<'de> for Parallel {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        struct CountOrShare;
-        impl Visitor<'_> for CountOrShare {
-            type Value = Parallel;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of nodes, or a share such as 10%")
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Parallel, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Parallel, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Parallel, E> {
-                Parallel::parse(text).map_err(E::custom)
-            }
-        }
-        value.deserialize_any(CountOrShare)
+        let text = match Value::deserialize(value)? {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        Self::parse(&text).map_err(Error::custom)
     }
 }
 
@@ -141,10 +125,6 @@ pub(crate) enum Joined {
     Ignore,
 }
 
-fn name(node: &Value) -> &str {
-    node.name()
-}
-
 /// The zone of a node; empty if unknown.
 pub(crate) fn zone(node: &Value) -> &str {
     node["metadata"]["labels"][ZONE].text()
@@ -173,7 +153,7 @@ impl Choice {
                 is_equal == value.map_or(label.is_some(), |value| label == Some(value.trim()))
             })
         } else {
-            parts().any(|part| part == name(node))
+            parts().any(|part| part == node.name())
         };
         (!takes).then(|| format!("it is not among `{only}`"))
     }
@@ -190,18 +170,16 @@ impl Choice {
         seed: &str,
     ) -> (Vec<&'n Value>, BTreeMap<String, String>) {
         let mut excluded = BTreeMap::new();
-        let mut chosen: Vec<&Value> = nodes
-            .filter(|node| match self.excludes(node) {
-                Some(why) => {
-                    excluded.insert(name(node).to_owned(), why);
-                    false
-                }
-                None => true,
-            })
-            .collect();
+        let mut chosen = Vec::new();
+        for node in nodes {
+            match self.excludes(node) {
+                Some(why) => drop(excluded.insert(node.name().to_owned(), why)),
+                None => chosen.push(node),
+            }
+        }
         let lot = |node: &&Value| {
             let mut hasher = DefaultHasher::new();
-            (seed, name(node)).hash(&mut hasher);
+            (seed, node.name()).hash(&mut hasher);
             hasher.finish()
         };
         if self.sample > 0 || self.per_zone > 0 {
@@ -220,13 +198,13 @@ impl Choice {
                 taken += 1;
                 return true;
             };
-            excluded.insert(name(node).to_owned(), why);
+            excluded.insert(node.name().to_owned(), why);
             false
         });
         if self.sample > taken {
             log::warn!("--sample {}: only {taken} nodes are available", self.sample);
         }
-        chosen.sort_by_key(|node| name(node));
+        chosen.sort_by_key(|node| node.name());
         (chosen, excluded)
     }
 }
@@ -248,7 +226,7 @@ mod tests {
         let nodes = nodes();
         let (chosen, excluded) = choice.choose(nodes.iter(), "seed");
         assert_eq!(chosen.len() + excluded.len(), nodes.len(), "each node is chosen, or has a reason");
-        chosen.into_iter().map(|node| name(node).to_owned()).collect()
+        chosen.into_iter().map(|node| node.name().to_owned()).collect()
     }
 
     #[test]

@@ -56,7 +56,10 @@ fn is_left(args: Args) -> bool {
 fn host_facts(args: Args) -> Result<()> {
     let facts = Node::open(&chroot(args));
     let programs = args.on("run-facts") || variable("RUN_FACTS").as_deref() == Some("true");
-    let facts = facts.map(|node| gather::host_facts(&node.with_programs(programs)));
+    let facts = facts.map(|mut node| {
+        node.programs = programs;
+        gather::host_facts(&node)
+    });
     let document = facts.as_ref().map_or_else(|error| gather::no_facts(&format!("{error:#}")), Value::clone);
     let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
     deliver(args, outbox(args)?, name, layout::HOST_FACTS, &format!("{document:#}\n"))?;

@@ -190,17 +190,15 @@ impl Work<'_> {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
         };
-        if !coming.is_empty() {
-            for object in objects.iter().filter(|object| first(object)) {
-                self.one(object)?;
-            }
-            let rest = objects.iter().filter(|object| later(object) && !first(object));
-            let refused: Vec<Refused> = rest.filter_map(|object| self.refusal(object, objects)).collect();
-            stop_at(&refused)?;
+        for object in objects.iter().filter(|object| first(object)) {
+            self.one(object)?;
         }
+        let rest = objects.iter().filter(|object| later(object) && !first(object));
+        let refused: Vec<Refused> = rest.filter_map(|object| self.refusal(object, objects)).collect();
+        stop_at(&refused)?;
         // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
-        for object in objects.iter().filter(|object| coming.is_empty() || !first(object)) {
+        for object in objects.iter().filter(|object| !first(object)) {
             match self.try_one(object) {
                 Err(error) if error.is_not_found() && binds_one_of(object, objects) => postponed.push(object),
                 outcome => self.report(object, outcome)?,
@@ -277,7 +275,9 @@ impl Work<'_> {
 
     /// Refusal of a creation, if the server rejects it.
     fn refusal(&self, object: &Object<'_>, all: &[Object<'_>]) -> Option<Refused> {
-        let attempt = |value: &Value| self.client.try_create(&object.resource, &object.namespace, value);
+        let attempt = |value: &Value| {
+            self.client.send(&Request::create(&object.resource, &object.namespace, value).dry_run())
+        };
         let mut outcome = attempt(object.value);
         if let Some(without) = lends_account(object, all)
             && matches!(&outcome, Err(Error::Api(refusal)) if refusal.message.contains("service account"))
@@ -305,11 +305,10 @@ impl Work<'_> {
         let Object { resource, namespace, .. } = object;
         match self.client.allowed("create", resource, namespace) {
             Ok(false) => Some(Refused {
-                object: None,
                 why: format!("your account may not create {} in namespace `{namespace}`", resource.plural),
-                request: None,
                 lacks_right: Some(resource.plural.to_string()),
                 remedy: Some("ask for that right, or see `--aggregator-permissions`".into()),
+                ..Refused::default()
             }),
             Ok(true) => None,
             Err(error) => {
@@ -337,9 +336,8 @@ impl Work<'_> {
         let say = |claim| Refused {
             object: Some(object.described()),
             why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
-            request: None,
-            lacks_right: None,
             remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
+            ..Refused::default()
         };
         absent.map(say).collect()
     }
@@ -379,18 +377,11 @@ impl Work<'_> {
 
     fn report(&mut self, object: &Object<'_>, outcome: Result<bool, Error>) -> Result<()> {
         let (name, namespace, resource) = (object.name, &*object.namespace, &*object.resource.plural);
-        match outcome {
-            Ok(true) => {
-                log::log!(logger::detail(), name = name, namespace = namespace, resource = resource; "create request issued");
-                self.made.push(object.described());
-                Ok(())
-            }
-            Ok(false) => {
-                log::log!(logger::detail(), name = name, namespace = namespace, resource = resource; "object already exists");
-                Ok(())
-            }
-            Err(error) => bail!("{}", object.refused(&error)),
-        }
+        let is_new = outcome.map_err(|error| anyhow!("{}", object.refused(&error)))?;
+        let words = if is_new { "create request issued" } else { "object already exists" };
+        log::log!(logger::detail(), name = name, namespace = namespace, resource = resource; "{words}");
+        self.made.extend(is_new.then(|| object.described()));
+        Ok(())
     }
 }
 
@@ -422,7 +413,7 @@ impl Object<'_> {
 }
 
 /// Why an object cannot be created.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Refused {
     /// Kind and name, if the refusal is about one object.
     pub object: Option<String>,

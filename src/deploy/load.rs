@@ -15,6 +15,7 @@ use crate::names;
 use base::json::json;
 use base::kube::{Client, Object as _, Resource, Selector};
 use base::stop::Stop;
+use base::visible;
 
 /// Bytes of the archive per ConfigMap, which holds at most one MiB.
 const PART_BYTES: usize = 700 << 10;
@@ -152,21 +153,16 @@ fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
     let until = Instant::now() + TIMEOUT;
     loop {
         let pods = client.list(&Resource::PODS, namespace, &Selector::all())?;
-        let phase = |wanted: &'static str| pods.iter().filter(move |pod| pod["status"]["phase"] == wanted);
-        if phase("Succeeded").count() == count {
+        let is = |pod: &Value, phase: &str| pod["status"]["phase"] == phase;
+        let number = |phase: &str| pods.iter().filter(|pod| is(pod, phase)).count();
+        let loaded = number("Succeeded");
+        if loaded == count {
             return Ok(());
         }
         let over = Instant::now() > until;
-        let failed: Vec<_> =
-            pods.iter().filter(|pod| pod["status"]["phase"] == "Failed" || over).map(told).collect();
-        if over
-            || phase("Failed").next().is_some() && phase("Pending").chain(phase("Running")).next().is_none()
-        {
-            bail!(
-                "the image was loaded into {} of {count} nodes; {}",
-                phase("Succeeded").count(),
-                failed.join("; ")
-            );
+        if over || number("Failed") > 0 && number("Pending") + number("Running") == 0 {
+            let failed: Vec<_> = pods.iter().filter(|pod| over || is(pod, "Failed")).map(told).collect();
+            bail!("the image was loaded into {loaded} of {count} nodes; {}", failed.join("; "));
         }
         if client.stop().wait(INTERVAL) {
             bail!("loading the image was interrupted");
@@ -177,9 +173,8 @@ fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
 /// The node of a pod, and why it has not succeeded.
 fn told(pod: &Value) -> String {
     let state = &pod["status"]["containerStatuses"][0]["state"];
-    let text =
-        |value: &Value| value.as_str().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
-    let said = text(&state["terminated"]["message"]).or_else(|| text(&state["waiting"]["message"]));
-    let said = said.or_else(|| text(&pod["status"]["message"])).unwrap_or_else(|| "no reason given".into());
-    format!("node `{}`: {}", pod["spec"]["nodeName"].text(), base::visible::line(&said))
+    let said = [&state["terminated"]["message"], &state["waiting"]["message"], &pod["status"]["message"]];
+    let mut said = said.into_iter().map(|said| said.text().trim()).filter(|said| !said.is_empty());
+    let said = visible::line(said.next().unwrap_or("no reason given"));
+    format!("node `{}`: {said}", pod["spec"]["nodeName"].text())
 }

@@ -3,6 +3,8 @@
 //! Makes all checks and reports all failures. A missing permission to look is not a failure, since the run may still
 //! succeed. [`super::apply()`] tries the objects themselves.
 
+use serde_json::Value;
+
 use super::apply::held_up;
 use base::kube::{Client, Error, Object as _, Resource, Selector};
 
@@ -44,13 +46,12 @@ impl Preflight<'_> {
                 _ => self.free(client),
             };
             match outcome {
-                Ok(()) => {}
-                Err(Failed::Check(why)) => failures.push(format!("{check}: {why}")),
-                Err(Failed::Asking(error)) if error.is_forbidden() => {
+                Ok(why) => failures.extend(why.map(|why| format!("{check}: {why}"))),
+                Err(error) if error.is_forbidden() => {
                     log::debug!("{check}: {error}");
                     skipped.push(check);
                 }
-                Err(Failed::Asking(error)) => failures.push(format!("{check}: {error}")),
+                Err(error) => failures.push(format!("{check}: {error}")),
             }
         }
         if !skipped.is_empty() {
@@ -59,37 +60,30 @@ impl Preflight<'_> {
         failures
     }
 
-    fn dns(&self, client: &Client) -> Result<(), Failed> {
-        let labels: Vec<&String> = self.dns_labels.iter().filter(|label| !label.is_empty()).collect();
-        for label in &labels {
-            if !client
-                .list(&Resource::PODS, self.dns_namespace, &Selector::labels(label.as_str()))?
-                .is_empty()
-            {
-                return Ok(());
-            }
-        }
+    fn dns(&self, client: &Client) -> Result<Option<String>, Error> {
+        let labels: Vec<_> = self.dns_labels.iter().map(String::as_str).filter(|l| !l.is_empty()).collect();
         if labels.is_empty() {
             log::info!("no labels of DNS pods are given; dnscheck is skipped");
-            return Ok(());
+            return Ok(None);
         }
-        let labels = labels.iter().map(|label| label.as_str()).collect::<Vec<_>>().join("` or `");
-        Err(Failed::Check(format!(
-            "no pod in namespace `{}` has the label `{labels}`; say where DNS is with --dns-namespace and \
+        for label in &labels {
+            if !client.list(&Resource::PODS, self.dns_namespace, &Selector::labels(*label))?.is_empty() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(format!(
+            "no pod in namespace `{}` has the label `{}`; say where DNS is with --dns-namespace and \
              --dns-pod-labels, or skip the check with --skip-preflight=dnscheck",
-            self.dns_namespace
+            self.dns_namespace,
+            labels.join("` or `")
         )))
     }
 
-    fn free(&self, client: &Client) -> Result<(), Failed> {
+    fn free(&self, client: &Client) -> Result<Option<String>, Error> {
         let namespace = self.namespace;
-        let found = match client.get(&Resource::NAMESPACES, "", namespace) {
-            Ok(found) => Some(found),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error.into()),
-        };
-        let why = match found {
-            None if self.makes_namespace && self.pull_secret.is_none() => return Ok(()),
+        let found = found(client.get(&Resource::NAMESPACES, "", namespace))?;
+        Ok(Some(match found {
+            None if self.makes_namespace && self.pull_secret.is_none() => return Ok(None),
             None => format!(
                 "there is no namespace `{namespace}`, and a run with these {} does not create it: create it \
                  with `kubectl create namespace {namespace}`",
@@ -107,50 +101,45 @@ impl Preflight<'_> {
                 "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy delete -n {namespace} \
                  --wait`, use another with `-n`, or use this one with --skip-preflight=existingnamespace"
             ),
-        };
-        Err(Failed::Check(why))
+        }))
     }
 
-    fn pull_secret(&self, client: &Client) -> Result<(), Failed> {
-        let Some(name) = self.pull_secret else { return Ok(()) };
-        match client.get(&Resource::SECRETS, self.namespace, name) {
-            Err(error) if error.is_not_found() => Err(Failed::Check(format!(
+    fn pull_secret(&self, client: &Client) -> Result<Option<String>, Error> {
+        let Some(name) = self.pull_secret else { return Ok(None) };
+        let secret = found(client.get(&Resource::SECRETS, self.namespace, name))?;
+        Ok(secret.is_none().then(|| {
+            format!(
                 "there is no secret `{name}` in namespace `{0}`: create it with `kubectl create secret docker-registry \
                  {name} -n {0}`",
                 self.namespace
-            ))),
-            found => Ok(found.map(drop)?),
-        }
+            )
+        }))
     }
 }
 
-enum Failed {
-    Check(String),
-    Asking(Error),
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Asking(error)
+fn found(asked: Result<Value, Error>) -> Result<Option<Value>, Error> {
+    match asked {
+        Err(error) if error.is_not_found() => Ok(None),
+        asked => asked.map(Some),
     }
 }
 
-fn version(client: &Client) -> Result<(), Failed> {
+fn version(client: &Client) -> Result<Option<String>, Error> {
     let answer = client.version()?;
     let text = answer["gitVersion"].text();
-    let Some(version) = numbers(text) else {
-        return Err(Failed::Check(format!("the server reports `{text}`, which is not a version")));
-    };
     let [major, minor, patch] = OLDEST;
-    if version < OLDEST {
-        return Err(Failed::Check(format!(
-            "the server is {text}, and a run needs v{major}.{minor}.{patch} or newer"
-        )));
-    }
-    if version > NEWEST {
-        log::warn!("the server is {text}, which is newer than any that was tested");
-    }
-    Ok(())
+    Ok(match numbers(text) {
+        None => Some(format!("the server reports `{text}`, which is not a version")),
+        Some(version) if version < OLDEST => {
+            Some(format!("the server is {text}, and a run needs v{major}.{minor}.{patch} or newer"))
+        }
+        Some(version) => {
+            if version > NEWEST {
+                log::warn!("the server is {text}, which is newer than any that was tested");
+            }
+            None
+        }
+    })
 }
 
 /// The three numbers of `v1.2.3-vendor+more`.

@@ -329,17 +329,14 @@ impl Cluster<'_> {
                 }
                 monitor.hold(self.receiving, SystemTime::now());
                 let mut why = None;
-                for mut finding in monitor.check(SystemTime::now()) {
-                    complete_report(client, launch, &mut finding);
-                    if monitor.lacks_pod(&finding) {
-                        let why = why.get_or_insert_with(|| no_pod(client, launch));
-                        finding.add(why);
+                let mut found = monitor.check(SystemTime::now());
+                for finding in &mut found {
+                    complete_report(client, launch, finding);
+                    if monitor.lacks_pod(finding) {
+                        finding.add(why.get_or_insert_with(|| no_pod(client, launch)));
                     }
-                    if let (Finding::Expect(id), Some(waves)) = (&finding, &mut waves) {
+                    if let (Finding::Expect(id), Some(waves)) = (finding, &mut waves) {
                         waves.join(id.node.clone());
-                    }
-                    if findings.send(finding).is_err() {
-                        return;
                     }
                 }
                 if let Some(waves) = &mut waves
@@ -347,11 +344,12 @@ impl Cluster<'_> {
                     && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
                 {
                     changed = Some(Instant::now());
-                    for failure in self.advance(launch, waves, &mut monitor, stop) {
-                        if findings.send(Finding::Failure(failure)).is_err() {
-                            return;
-                        }
-                    }
+                    found.extend(
+                        self.advance(launch, waves, &mut monitor, stop).into_iter().map(Finding::Failure),
+                    );
+                }
+                if found.into_iter().any(|finding| findings.send(finding).is_err()) {
+                    return;
                 }
             }
             // A watch that is blocked on a full queue must notice that the reader is gone.

@@ -3,7 +3,7 @@
 //! Decides whether a pod belongs to this run. Shared by the drivers, which fill it, and by the check of tokens.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
 
@@ -11,6 +11,7 @@ use base::kube::Object as _;
 
 use super::pod::Launch;
 use crate::names::LABEL_SESSION;
+use base::lock;
 
 /// A pod of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ pub(crate) fn is_own(owner: &Value, object_name: &str, aggregator_uid: &str) -> 
 impl Roster {
     /// The pod with this uid.
     pub(crate) fn seat(&self, uid: &str) -> Option<Seat> {
-        self.lock().get(uid).cloned()
+        lock(&self.0).get(uid).cloned()
     }
 
     /// Whether the address belongs to another pod than `uid` or to another node, and not to this pod.
@@ -80,26 +81,21 @@ impl Roster {
         };
         !has(&own.addresses)
             && !has(&own.host_addresses)
-            && self.lock().iter().any(|(other, seat)| other != uid && elsewhere(seat))
+            && lock(&self.0).iter().any(|(other, seat)| other != uid && elsewhere(seat))
     }
 
     pub(super) fn enter(&self, launch: &Launch<'_>, pod: &Value) {
         if is_own(&pod["metadata"]["ownerReferences"], &launch.object_name(), launch.owner.1)
             && let Some((uid, seat)) = Seat::of(pod)
         {
-            self.lock().insert(uid, seat);
+            lock(&self.0).insert(uid, seat);
         }
     }
 
     pub(super) fn leave(&self, pod: &Value) {
         if let Some(uid) = pod["metadata"]["uid"].as_str() {
-            self.lock().remove(uid);
+            lock(&self.0).remove(uid);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seat>> {
-        // Each change is one insertion or removal.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -79,104 +79,116 @@ fn worse(left: Verdict, right: Verdict) -> Verdict {
 fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     let status = &pod["status"];
     let failed = if is_lost(status) { Verdict::Lost } else { Verdict::Failed };
+    let (first, together) = (status["initContainerStatuses"].items(), status["containerStatuses"].items());
     let mut out = Vec::new();
-    for condition in status["conditions"].items() {
-        if condition["reason"] == "Unschedulable" {
-            let since = time(&condition["lastTransitionTime"])
-                .or_else(|| time(&pod["metadata"]["creationTimestamp"]));
-            let reason = format!("Can't schedule pod: {}", condition["message"].text());
-            out.push(after(since, grace.unschedulable, reason));
-        }
-    }
-    let started = time(&status["startTime"]);
-    let containers = ["initContainerStatuses", "containerStatuses"];
-    for (kind, container) in containers.iter().flat_map(|key| status[key].items().map(move |c| (*key, c))) {
-        let name = container["name"].text();
-        let restarts = container["restartCount"].as_u64().unwrap_or_default();
-        // A pod with a restart policy tolerates more restarts.
-        let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
-        if restarts > if on_failure { grace.restarts.max(MAX_FAILURES.into()) } else { grace.restarts } {
-            let last = terminated(&container["lastState"]["terminated"]).unwrap_or_default();
-            out.push(Verdict::Failed(format!(
-                "Container {name} has restarted unexpectedly {restarts} times{last}"
-            )));
-        }
-        let waiting = &container["state"]["waiting"];
-        let said = || detail(&waiting["reason"], &waiting["message"]);
-        match waiting["reason"].text() {
-            "ImagePullBackOff" | "ErrImagePull" => {
-                let image = container["image"].text();
-                out.push(match remedies::missing_image(image, &said()) {
-                    Some(remedy) => {
-                        let reason = format!(
-                            "Failed to pull image `{image}` for container {name}; {remedy}{}",
-                            said()
-                        );
-                        after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
-                    }
-                    None => {
-                        let reason = format!("Failed to pull image for container {name}{}", said());
-                        after(started, grace.image_pull, reason)
-                    }
-                });
-            }
-            "ErrImageNeverPull" | "InvalidImageName" => {
-                out.push(Verdict::Failed(format!("Image of container {name} cannot be used{}", said())));
-            }
-            "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-                let reason = format!("Container {name} cannot be created{}", said());
-                out.push(after(started, grace.creation, reason));
-            }
-            "CrashLoopBackOff" => {
-                let state = &container["lastState"]["terminated"];
-                let last = terminated(state).unwrap_or_default();
-                if is_for_another_machine(state) {
-                    out.push(Verdict::Failed(format!("Container {name} cannot be started{last}")));
-                }
-                // The restart limit above decides; until then this is only displayed.
-                out.push(Verdict::Trouble(format!("Container {name} keeps ending{last}"), far_future()));
-            }
-            _ => {}
-        }
-        let ended = &container["state"]["terminated"];
-        if kind == "containerStatuses"
-            && let Some(how) = terminated(ended)
-        {
-            let unwell = ended["exitCode"].as_i64().unwrap_or_default() != 0;
-            let reason = format!("Container {name} is in a terminated state{how}");
-            // A pod that is never restarted cannot send anything without its worker.
-            let never_again = pod["spec"]["restartPolicy"] == "Never";
-            let hopeless = never_again && (name == worker && unwell || has_none_that_began(status, worker));
-            let grace = match never_again && name != worker && unwell && all_ended(status, worker) {
-                true => grace.terminated.min(FAILED_GRACE),
-                false => grace.terminated,
-            };
-            let verdict = after(time(&ended["finishedAt"]), grace, reason);
-            out.push(match verdict {
-                Verdict::Trouble(reason, _) if hopeless => failed(reason),
-                // A plugin's container may end when done; the worker then sends its results.
-                Verdict::Trouble(reason, fatal) if !unwell => Verdict::Quiet(reason, fatal),
-                other => other,
-            });
-        }
-    }
     if status["phase"] == "Failed" {
-        let mut reason = "Pod failed".to_owned();
-        reason += &detail(&status["reason"], &status["message"]);
-        for container in containers.iter().flat_map(|key| status[key].items()) {
+        // First, since it says most: evicted, killed with its node, or every container ended.
+        let mut reason = format!("Pod failed{}", detail(status));
+        for container in first.clone().chain(together.clone()) {
             let ended = &container["state"]["terminated"];
-            if ended["exitCode"].as_i64().unwrap_or_default() != 0 {
-                reason += &format!(
-                    "; container {}{}",
-                    container["name"].text(),
-                    terminated(ended).unwrap_or_default()
-                );
+            if is_unwell(ended) {
+                reason += &format!("; container {}{}", container["name"].text(), how(ended));
             }
         }
-        // First, since it says most: evicted, killed with its node, or every container ended.
-        out.insert(0, failed(reason));
+        out.push(failed(reason));
+    }
+    for condition in status["conditions"].items().filter(|condition| condition["reason"] == "Unschedulable") {
+        let since =
+            time(&condition["lastTransitionTime"]).or_else(|| time(&pod["metadata"]["creationTimestamp"]));
+        let reason = format!("Can't schedule pod: {}", condition["message"].text());
+        out.push(after(since, grace.unschedulable, reason));
+    }
+    for container in first {
+        out.extend(restarting(pod, container, grace));
+        out.extend(waiting(pod, container, grace));
+    }
+    for container in together {
+        out.extend(restarting(pod, container, grace));
+        out.extend(waiting(pod, container, grace));
+        if container["state"]["terminated"].is_object() {
+            out.push(ended(pod, container, worker, grace, failed));
+        }
     }
     out
+}
+
+fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<Verdict> {
+    let restarts = container["restartCount"].as_u64().unwrap_or_default();
+    // A pod with a restart policy tolerates more restarts.
+    let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
+    let limit = if on_failure { grace.restarts.max(MAX_FAILURES.into()) } else { grace.restarts };
+    let (name, last) = (container["name"].text(), how(&container["lastState"]["terminated"]));
+    let reason = || format!("Container {name} has restarted unexpectedly {restarts} times{last}");
+    (restarts > limit).then(|| Verdict::Failed(reason()))
+}
+
+fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<Verdict> {
+    let started = time(&pod["status"]["startTime"]);
+    let (name, image) = (container["name"].text(), container["image"].text());
+    let waiting = &container["state"]["waiting"];
+    let said = detail(waiting);
+    Some(match waiting["reason"].text() {
+        "ImagePullBackOff" | "ErrImagePull" => match remedies::missing_image(image, &said) {
+            Some(remedy) => {
+                let reason = format!("Failed to pull image `{image}` for container {name}; {remedy}{said}");
+                after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
+            }
+            None => {
+                after(started, grace.image_pull, format!("Failed to pull image for container {name}{said}"))
+            }
+        },
+        "ErrImageNeverPull" | "InvalidImageName" => {
+            Verdict::Failed(format!("Image of container {name} cannot be used{said}"))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            after(started, grace.creation, format!("Container {name} cannot be created{said}"))
+        }
+        "CrashLoopBackOff" => {
+            let last = &container["lastState"]["terminated"];
+            if is_for_another_machine(last) {
+                return Some(Verdict::Failed(format!("Container {name} cannot be started{}", how(last))));
+            }
+            // The limit of restarts decides; until then this is only displayed.
+            Verdict::Trouble(format!("Container {name} keeps ending{}", how(last)), far_future())
+        }
+        _ => return None,
+    })
+}
+
+/// Judges a container that has ended.
+fn ended(
+    pod: &Value,
+    container: &Value,
+    worker: &str,
+    grace: &Grace,
+    failed: fn(String) -> Verdict,
+) -> Verdict {
+    let state = &container["state"]["terminated"];
+    let (name, unwell) = (container["name"].text(), is_unwell(state));
+    let reason = format!("Container {name} is in a terminated state{}", how(state));
+    let own = pod["status"]["containerStatuses"].items().filter(|container| container["name"] != worker);
+    let mut own = own.map(|container| &container["state"]["terminated"]);
+    // A pod that is never restarted cannot send anything without its worker.
+    let never_again = pod["spec"]["restartPolicy"] == "Never";
+    // If no container of the plugin has ever started, the worker has nothing to wait for.
+    let never_began =
+        |state: &Value| NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state);
+    let hopeless = name == worker && unwell || own.clone().next().is_some() && own.clone().all(never_began);
+    // If all have ended, the result exists or never will.
+    let grace = match never_again && name != worker && unwell && own.all(Value::is_object) {
+        true => grace.terminated.min(FAILED_GRACE),
+        false => grace.terminated,
+    };
+    match after(time(&state["finishedAt"]), grace, reason) {
+        Verdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
+        // A plugin's container may end when done; the worker then sends its results.
+        Verdict::Trouble(reason, fatal) if !unwell => Verdict::Quiet(reason, fatal),
+        other => other,
+    }
+}
+
+fn is_unwell(ended: &Value) -> bool {
+    ended["exitCode"].as_i64().unwrap_or_default() != 0
 }
 
 /// Why the control plane ends a pod: drained, preempted, tainted.
@@ -196,23 +208,6 @@ fn is_lost(status: &Value) -> bool {
         || ended.any(|reason| LOST_CONTAINERS.contains(&reason))
 }
 
-/// Whether all containers of the plugin have ended, so that its result exists or never will.
-fn all_ended(status: &Value, worker: &str) -> bool {
-    let mut own = status["containerStatuses"].items().filter(|container| container["name"] != worker);
-    own.all(|container| container["state"]["terminated"].is_object())
-}
-
-/// Whether no container of the plugin has ever started, so that the worker has nothing to wait for.
-fn has_none_that_began(status: &Value, worker: &str) -> bool {
-    let mut own =
-        status["containerStatuses"].items().filter(|container| container["name"] != worker).peekable();
-    let never_began = |container: &Value| {
-        let state = &container["state"]["terminated"];
-        NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state)
-    };
-    own.peek().is_some() && own.all(never_began)
-}
-
 /// Whether a container ended because its program is built for another architecture, judging by its last output.
 fn is_for_another_machine(state: &Value) -> bool {
     state["message"].text().contains("exec format error")
@@ -228,20 +223,19 @@ fn far_future() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(200 * 365 * 86_400)
 }
 
-/// ` (exit code 1, reason "Error", message "...")` of a terminated state.
-fn terminated(state: &Value) -> Option<String> {
-    state.is_object().then(|| {
-        let code = state["exitCode"].as_i64().unwrap_or_default();
-        let mut out = format!(" (exit code {code}");
-        for (key, said) in
-            [("reason", state["reason"].text().trim()), ("message", end(state["message"].text()))]
-        {
-            if !said.is_empty() {
-                out += &format!(", {key} {said:?}");
-            }
+/// ` (exit code 1, reason "Error", message "...")` of a terminated state; empty for any other.
+fn how(state: &Value) -> String {
+    if !state.is_object() {
+        return String::new();
+    }
+    let mut out = format!(" (exit code {}", state["exitCode"].as_i64().unwrap_or_default());
+    for (key, said) in [("reason", state["reason"].text().trim()), ("message", end(state["message"].text()))]
+    {
+        if !said.is_empty() {
+            out += &format!(", {key} {said:?}");
         }
-        out + ")"
-    })
+    }
+    out + ")"
 }
 
 /// The last lines of a container's termination message, which may be all of its log that Kubernetes keeps.
@@ -255,13 +249,9 @@ fn end(said: &str) -> &str {
 }
 
 /// `: reason: message`, omitting empty parts.
-fn detail(reason: &Value, message: &Value) -> String {
-    [reason, message]
-        .into_iter()
-        .map(Object::text)
-        .filter(|part| !part.is_empty())
-        .map(|part| format!(": {part}"))
-        .collect()
+fn detail(state: &Value) -> String {
+    let parts = ["reason", "message"].map(|key| state[key].text()).into_iter();
+    parts.filter(|part| !part.is_empty()).map(|part| format!(": {part}")).collect()
 }
 
 fn time(value: &Value) -> Option<SystemTime> {

@@ -137,12 +137,12 @@ fn journalctl(node: &Node, wanted: &LogQuery) -> Result<(Child, File)> {
 
 /// Prepares a command that runs a program of the node with an empty environment.
 pub(super) fn command(node: &Node, program: &str) -> Command {
-    let mut command = if node.root() == Path::new("/") {
+    let mut command = if node.root == Path::new("/") {
         Command::new(program)
     } else {
         // The node's program needs the node's libraries, so the command first changes its root to the node.
         let mut command = Command::new("/proc/self/exe");
-        command.args(["gather", INSIDE]).arg(node.root()).arg(program);
+        command.args(["gather", INSIDE]).arg(&node.root).arg(program);
         command
     };
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
@@ -206,7 +206,7 @@ fn files(
     let since = moment(&wanted.since);
     let logs: Vec<String> =
         node.list("/var/log").into_iter().filter(|name| is_log(node, name, since)).collect();
-    let ring = if node.live() { ring(node) } else { None };
+    let ring = if node.live { ring(node) } else { None };
     ensure!(
         !logs.is_empty() || ring.is_some(),
         "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"

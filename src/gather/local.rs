@@ -66,10 +66,10 @@ fn fact(
 ) -> Result<Value, String> {
     // Text may have the executable bit, too.
     let is_program = text.starts_with("#!") || text.starts_with("\u{7f}ELF");
-    if !(is_program || node.runs_programs() && sys::is_runnable(file)) {
+    if !(is_program || node.programs && sys::is_runnable(file)) {
         return Ok(read(path, text));
     }
-    if !node.runs_programs() {
+    if !node.programs {
         return Err("it is a program, and is run only with `--run-facts`".into());
     }
     let mut command = program()?;

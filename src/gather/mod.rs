@@ -95,7 +95,7 @@ pub(crate) fn host_facts(node: &Node) -> Value {
             unread.insert(folder.into(), "it is empty: mount the node's own".into());
         }
     }
-    if node.live() {
+    if node.live {
         let around = reach::Endpoints::read();
         let skew = around.skew(ANSWER).map(|skew| {
             let reach::Skew { offset, doubt, against } = skew?;

@@ -68,7 +68,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
     // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
     // node's may belong to another namespace, such as that of the host around the node.
-    let ours = if node.live() { Node::open(Path::new("/")).ok() } else { None };
+    let ours = if node.live { Node::open(Path::new("/")).ok() } else { None };
     let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
     let addresses = match &ours {
         Some(_) => addresses().map_err(|error| error.to_string()),

@@ -23,9 +23,12 @@ const MAX_LINKS: usize = 40;
 
 /// A node's file system, at `/` or below the folder where a container has it mounted.
 pub(crate) struct Node {
-    root: PathBuf,
-    live: bool,
-    programs: bool,
+    /// Its `/`, as seen by this process.
+    pub root: PathBuf,
+    /// Whether it is the system of this process, so that system calls describe it, too.
+    pub live: bool,
+    /// Whether executable facts are enabled.
+    pub programs: bool,
     unread: RefCell<BTreeMap<String, String>>,
 }
 
@@ -49,26 +52,6 @@ impl Node {
         let boot = |root: &Path| fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok();
         let live = root == Path::new("/") || boot(&root).is_some_and(|id| boot(Path::new("/")) == Some(id));
         Ok(Self { root, live, programs: false, unread: RefCell::default() })
-    }
-
-    /// The same node, with executable facts enabled or disabled.
-    pub(crate) fn with_programs(self, programs: bool) -> Self {
-        Self { programs, ..self }
-    }
-
-    /// Whether executable facts are enabled.
-    pub(crate) fn runs_programs(&self) -> bool {
-        self.programs
-    }
-
-    /// Whether the node is the system of this process, so that system calls describe it, too.
-    pub(crate) fn live(&self) -> bool {
-        self.live
-    }
-
-    /// The node's `/`, as seen by this process.
-    pub(crate) fn root(&self) -> &Path {
-        &self.root
     }
 
     /// The trimmed text of a file; `None` if it does not exist. Records a file that exists but cannot be read.
@@ -253,7 +236,7 @@ pub(crate) mod tests {
         }
         assert!(node.unread().contains_key("/etc/loop"));
         assert!(!node.unread().contains_key("/etc/outside"), "absent is not unreadable");
-        assert!(!node.live());
+        assert!(!node.live);
     }
 
     #[test]

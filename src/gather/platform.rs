@@ -39,7 +39,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     // A node below a folder is not a chroot.
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let first = place("/proc/1/root/.");
-    facts.set("is_chroot", node.root().parent().is_none() && first.is_some() && place("/") != first);
+    facts.set("is_chroot", node.root.parent().is_none() && first.is_some() && place("/") != first);
     if let Some(first) = node.text("/proc/1/comm") {
         let manager = SERVICE_MANAGERS.iter().find(|(names, path, _)| {
             names.contains(&first.as_str()) && (path.is_empty() || node.exists(path))
@@ -79,7 +79,7 @@ fn full_name(name: &str, hosts: &str) -> String {
 }
 
 fn machine(node: &Node, facts: &mut Facts) {
-    let running = || node.live().then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
+    let running = || node.live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
     let Some(machine) = node.some("/proc/sys/kernel/arch").or_else(running) else { return };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
     let bits = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
@@ -122,7 +122,7 @@ fn command_line(line: &str, all: bool) -> Value {
 
 fn loadavg(node: &Node, facts: &mut Facts) {
     // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
-    let loads = if node.live() {
+    let loads = if node.live {
         let loads = rustix::system::sysinfo().loads;
         loads.map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0).to_vec()
     } else {

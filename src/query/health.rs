@@ -15,20 +15,20 @@ static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|
 
 impl Health {
     /// Counts an object before it is written.
-    pub(super) fn see(&mut self, resource: &Resource, object: &Value) {
+    pub(super) fn see<'o>(&mut self, resource: &Resource, object: &'o Value) {
         let (status, metadata) = (&object["status"], &object["metadata"]);
-        let text = |value: &Value| value.text().to_owned();
         let mut conditions = status["conditions"].items();
-        let detail = |healthy, [ready, reason, message]: [String; 3]| {
-            let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
+        let detail = |healthy, [ready, reason, message]: [&str; 3]| {
+            let (name, namespace) = (object.name().into(), metadata["namespace"].text().into());
+            let [ready, reason, message] = [ready, reason, message].map(str::to_owned);
             vec![Detail { name, healthy, ready, reason, message, namespace }]
         };
-        let of = |condition: &Value| ["status", "reason", "message"].map(|key| text(&condition[key]));
-        let ready = ["Ready".into(), String::new(), String::new()];
+        let of = |condition: &'o Value| ["status", "reason", "message"].map(|key| condition[key].text());
+        let ready = ["Ready", "", ""];
         match (&*resource.group, &*resource.plural) {
             ("", "nodes") => {
                 let found = conditions.find(|condition| condition["type"] == "Ready").map_or(ready, of);
-                self.node_health.add(detail(&*found[0] == "True", found));
+                self.node_health.add(detail(found[0] == "True", found));
             }
             ("", "pods") => {
                 let healthy = status["phase"] == "Running" || status["phase"] == "Succeeded";
@@ -37,7 +37,7 @@ impl Health {
                     Some(first) => of(first),
                     None => {
                         let reason = if status["reason"].is_null() { "phase" } else { "reason" };
-                        ["False".into(), text(&status[reason]), text(&status["message"])]
+                        ["False", status[reason].text(), status["message"].text()]
                     }
                 };
                 self.pod_health.add(detail(healthy, found));

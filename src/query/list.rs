@@ -5,7 +5,7 @@
 //! costs reopening files, not memory.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl Listing {
         let listed = query.client.each(&self.resource, namespace, &self.selector, &mut take);
         let version = listed.as_ref().map(|meta| meta.version.clone()).unwrap_or_default();
         // The first part of an interrupted list is worth keeping; the error says that it is incomplete.
-        files.finish(&version).map_err(Fault::Disk)?;
+        files.finish(&version)?;
         listed?;
         Ok(answer)
     }
@@ -132,8 +132,7 @@ impl Files<'_> {
             Some((current, writer)) if current == path => writer,
             other => {
                 close(other)?;
-                let folder = path.parent().unwrap_or(self.folder);
-                fs::create_dir_all(folder).at("cannot create", folder)?;
+                super::create_parent(&path)?;
                 let mut options = OpenOptions::new();
                 let file = options.create(true).write(true).truncate(is_new).append(!is_new).open(&path);
                 BufWriter::new(file.at("cannot write", &path)?)

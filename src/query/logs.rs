@@ -4,8 +4,8 @@
 //! containers are included. Lines that look like errors are counted on the way.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write as _};
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
@@ -16,6 +16,7 @@ use super::hosts::ANSWER_TIMEOUT;
 use super::kubelets::{Kubelets, UNREACHABLE};
 use super::{Answer, FailedQuery, Fault, Query, Task, What, component, plan, selector};
 use crate::{config, layout, names};
+use base::at::At as _;
 use base::clock;
 use base::kube::{self, Client, Object as _, Request, Resource, Selector};
 use base::pattern;
@@ -140,39 +141,39 @@ impl Pods {
 
     fn take(&mut self, pod: &Value, config: &config::Run) {
         let limits = &config.limits.pod_logs;
-        let text = |value: &Value| value.text().to_owned();
-        let (pod_spec, status) = (&pod["spec"], &pod["status"]);
+        let (spec, status) = (&pod["spec"], &pod["status"]);
         // The kubelet has removed everything belonging to an evicted pod.
         let evicted = status["phase"] == "Failed" && status["reason"] == "Evicted";
-        let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
-        if evicted || !self.seen.insert((namespace.clone(), name.clone())) {
+        let (namespace, name) = (pod["metadata"]["namespace"].text(), pod.name());
+        if evicted || !self.seen.insert((namespace.to_owned(), name.to_owned())) {
             return;
         }
         let ours =
             namespace == config.namespace && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
         let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
-        for kind in ["initContainers", "containers", "ephemeralContainers"] {
-            for container in pod_spec[kind].items() {
-                let container = text(&container["name"]);
-                let mut known = states.iter().flat_map(|key| status[key].items());
-                let state = known.find(|state| state["name"] == container.as_str());
-                // A container that was never restarted has no earlier log; one that never ran has none at all.
-                let restarted =
-                    state.is_some_and(|state| state["restartCount"].as_u64().unwrap_or_default() > 0);
-                let waiting = state.map_or(&Value::Null, |state| &state["state"]["waiting"]);
-                // The cluster's view is seconds old: a quick plugin may have finished in the meantime.
-                let starting = ours
-                    && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
-                let ran = state
-                    .map_or(status["phase"] != "Pending", |_| waiting.is_null() || restarted || starting);
-                if !ran || (limits.previous && !restarted) {
-                    continue;
-                }
-                let request = request(&namespace, &name, &container, limits);
-                let (node, shown) = (text(&pod_spec["nodeName"]), format!("{name}/{container}"));
-                let what = What::Log(Log { pod: name.clone(), container, request, starting });
-                self.tasks.push(Task { name: shown, node, ..Task::new("PodLogs", &namespace, what) });
+        let kinds = ["initContainers", "containers", "ephemeralContainers"];
+        for container in kinds.iter().flat_map(|kind| spec[kind].items()).map(|container| &container["name"])
+        {
+            let mut known = states.iter().flat_map(|key| status[key].items());
+            let state = known.find(|state| state["name"] == *container).unwrap_or(&Value::Null);
+            // A container that was never restarted has no earlier log; one that never ran has none at all.
+            let restarted = state["restartCount"].as_u64().unwrap_or_default() > 0;
+            let waiting = &state["state"]["waiting"];
+            // The cluster's view is seconds old: a quick plugin may have finished in the meantime.
+            let starting =
+                ours && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
+            let ran = match state {
+                Value::Null => status["phase"] != "Pending",
+                _ => waiting.is_null() || restarted || starting,
+            };
+            if !ran || (limits.previous && !restarted) {
+                continue;
             }
+            let container = container.text().to_owned();
+            let request = request(namespace, name, &container, limits);
+            let (node, shown) = (spec["nodeName"].text().to_owned(), format!("{name}/{container}"));
+            let what = What::Log(Log { pod: name.to_owned(), container, request, starting });
+            self.tasks.push(Task { name: shown, node, ..Task::new("PodLogs", namespace, what) });
         }
     }
 }
@@ -224,11 +225,8 @@ impl Log {
             [&task.namespace, &self.pod, &self.container].map(|name| component(name));
         let place = layout::pod_log(&namespace, &pod, &container);
         let path = query.folder.join(&place);
-        let writing = |error: io::Error| {
-            Fault::Disk(anyhow::Error::new(error).context(format!("cannot write `{}`", path.display())))
-        };
-        fs::create_dir_all(path.parent().unwrap_or(query.folder)).map_err(writing)?;
-        let mut file = BufWriter::new(File::create(&path).map_err(writing)?);
+        super::create_parent(&path)?;
+        let mut file = BufWriter::new(File::create(&path).at("cannot write", &path)?);
         let mut answer = Answer::default();
         let mut filter = query.redactor.map(super::Redactor::lines);
         // The server should enforce the limit; one that does not must not fill the disk.
@@ -249,7 +247,7 @@ impl Log {
                     Some(clean) if clean != text => file.write_all(clean.as_bytes()),
                     _ => file.write_all(&line),
                 }
-                .map_err(writing)?;
+                .at("cannot write", &path)?;
             }
             match read {
                 Ok(0) if limit.is_none() && stream.limit() == 0 => {
@@ -268,7 +266,7 @@ impl Log {
                 Err(error) => break Some(format!("the log was cut off: {error}")),
             }
         };
-        file.flush().map_err(writing)?;
+        file.flush().at("cannot write", &path)?;
         // The first part is worth keeping.
         let trouble = |error: String| FailedQuery::new("PodLogs", &task.namespace, &task.name, error);
         answer.troubles.extend(broken.map(trouble));

@@ -311,6 +311,12 @@ impl From<kube::Error> for Fault {
     }
 }
 
+impl From<anyhow::Error> for Fault {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
 /// Records written to `meta` at the end.
 #[derive(Default)]
 struct Records {
@@ -378,14 +384,14 @@ fn component(name: &str) -> String {
 }
 
 /// Writes a small file and creates its parent folders.
-fn keep(path: &Path, content: &[u8]) -> Result<(), Fault> {
-    let write = || {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        fs::write(path, content)
-    };
-    write().at("cannot write", path).map_err(Fault::Disk)
+fn keep(path: &Path, content: &[u8]) -> Result<()> {
+    create_parent(path)?;
+    fs::write(path, content).at("cannot write", path)
+}
+
+fn create_parent(path: &Path) -> Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).at("cannot create", folder)
 }
 
 #[cfg(test)]

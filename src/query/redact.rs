@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use anyhow::anyhow;
 use regex::{Captures, Match, Regex};
@@ -17,7 +17,7 @@ use crate::config::Redaction;
 use base::Joined as _;
 use base::json::json;
 use base::kube::Resource;
-use base::{pattern, yaml};
+use base::{lock, pattern, yaml};
 
 const HIDDEN: &str = "***HIDDEN***";
 /// Names of variables with secrets, unless the name only points to one, such as `TOKEN_FILE`.
@@ -121,15 +121,11 @@ impl Redactor {
 
     /// Applications of each rule.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.counts).clone()
     }
 
     fn count(&self, rule: &str) {
-        self.lock().get_mut(rule).into_iter().for_each(|count| *count += 1);
+        lock(&self.counts).get_mut(rule).into_iter().for_each(|count| *count += 1);
     }
 
     /// Filters the lines of one log.

@@ -194,11 +194,6 @@ impl Client {
         self.send(&Request::create(resource, namespace, object))
     }
 
-    /// Dry-runs a creation on the server, including admission.
-    pub fn try_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
-        self.send(&Request::create(resource, namespace, object).dry_run())
-    }
-
     /// Removes an object.
     pub fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Error> {
         self.send(&Request::delete(resource, namespace, name))

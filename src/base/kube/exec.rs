@@ -181,7 +181,8 @@ impl Client {
 impl Socket<'_> {
     /// The next frame; `None` if none is complete after one read, or after a silence, which sends a ping.
     fn frame(&mut self) -> Result<Option<Frame>, Error> {
-        if let Some(frame) = self.frames.next().map_err(|why| self.wrong(why))? {
+        let frame = self.frames.next();
+        if let Some(frame) = frame.map_err(|why| Error::sent(&self.what, format!("WebSocket: {why}")))? {
             return Ok(Some(frame));
         }
         match self.stream.read(&mut self.buffer) {
@@ -194,7 +195,7 @@ impl Socket<'_> {
             Err(why) if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => {}
             Err(why) => return Err(self.failed(&why)),
         }
-        self.frames.next().map_err(|why| self.wrong(why))
+        Ok(None)
     }
 
     /// Sends a control frame, whose payload has at most 125 bytes.
@@ -208,10 +209,6 @@ impl Socket<'_> {
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.stream.write_all(bytes).and_then(|()| self.stream.flush()).map_err(|why| self.failed(&why))
-    }
-
-    fn wrong(&self, why: &str) -> Error {
-        Error::sent(&self.what, format!("WebSocket: {why}"))
     }
 
     fn failed(&self, why: &io::Error) -> Error {

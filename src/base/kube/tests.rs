@@ -30,7 +30,7 @@ fn objects_are_made_read_changed_and_removed() {
     let api = ApiServer::start();
     let client = client(&api);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}});
-    let made = client.try_create(&Resource::CONFIG_MAPS, "default", &map).unwrap();
+    let made = client.send(&Request::create(&Resource::CONFIG_MAPS, "default", &map).dry_run()).unwrap();
     assert_eq!(made["data"]["a"], "1");
     assert!(api.get("/api/v1/namespaces/default/configmaps/c").is_none(), "a dry run stores nothing");
     client.create(&Resource::CONFIG_MAPS, "default", &map).unwrap();
