@@ -253,14 +253,14 @@ impl Work<'_> {
             let made = objects
                 .iter()
                 .any(|object| object.resource == Resource::NAMESPACES && object.name == namespace);
-            match self.client.get(&Resource::NAMESPACES, "", namespace) {
-                Ok(found) if !found["metadata"]["deletionTimestamp"].is_null() => bail!(
+            match self.client.find(&Resource::NAMESPACES, "", namespace) {
+                Ok(Some(found)) if !found["metadata"]["deletionTimestamp"].is_null() => bail!(
                     "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, \
                      then try again",
                     held_up(&found)
                 ),
-                Err(error) if error.is_not_found() && made => drop(absent.insert(namespace)),
-                Err(error) if error.is_not_found() => bail!(
+                Ok(None) if made => drop(absent.insert(namespace)),
+                Ok(None) => bail!(
                     "there is no namespace `{namespace}`, and this manifest does not create it: create it with `kubectl \
                      create namespace {namespace}`"
                 ),
@@ -330,8 +330,8 @@ impl Work<'_> {
                     && other.name == *claim
                     && other.namespace == *namespace
             };
-            let found = || self.client.get(&Resource::VOLUME_CLAIMS, namespace, claim);
-            !all.iter().any(comes) && found().is_err_and(|error| error.is_not_found())
+            !all.iter().any(comes)
+                && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
         });
         let say = |claim| Refused {
             object: Some(object.described()),

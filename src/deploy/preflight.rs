@@ -3,8 +3,6 @@
 //! Makes all checks and reports all failures. A missing permission to look is not a failure, since the run may still
 //! succeed. [`super::apply()`] tries the objects themselves.
 
-use serde_json::Value;
-
 use super::apply::held_up;
 use base::kube::{Client, Error, Object as _, Resource, Selector};
 
@@ -81,7 +79,7 @@ impl Preflight<'_> {
 
     fn free(&self, client: &Client) -> Result<Option<String>, Error> {
         let namespace = self.namespace;
-        let found = found(client.get(&Resource::NAMESPACES, "", namespace))?;
+        let found = client.find(&Resource::NAMESPACES, "", namespace)?;
         Ok(Some(match found {
             None if self.makes_namespace && self.pull_secret.is_none() => return Ok(None),
             None => format!(
@@ -106,7 +104,7 @@ impl Preflight<'_> {
 
     fn pull_secret(&self, client: &Client) -> Result<Option<String>, Error> {
         let Some(name) = self.pull_secret else { return Ok(None) };
-        let secret = found(client.get(&Resource::SECRETS, self.namespace, name))?;
+        let secret = client.find(&Resource::SECRETS, self.namespace, name)?;
         Ok(secret.is_none().then(|| {
             format!(
                 "there is no secret `{name}` in namespace `{0}`: create it with `kubectl create secret docker-registry \
@@ -114,13 +112,6 @@ impl Preflight<'_> {
                 self.namespace
             )
         }))
-    }
-}
-
-fn found(asked: Result<Value, Error>) -> Result<Option<Value>, Error> {
-    match asked {
-        Err(error) if error.is_not_found() => Ok(None),
-        asked => asked.map(Some),
     }
 }
 

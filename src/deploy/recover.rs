@@ -75,8 +75,8 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
         conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
     };
     let fitting: Vec<_> = nodes.iter().filter(|node| refusal(&spec, node).is_none()).collect();
-    let names: Vec<_> = fitting.iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
-    let places = if names.is_empty() { "nodes that are gone".to_owned() } else { names.join(", ") };
+    let names = fitting.iter().map(|node| node.name()).collect::<Vec<_>>().join(", ");
+    let places = if names.is_empty() { "nodes that are gone" } else { &names };
     ensure!(
         fitting.iter().any(is_ready),
         "the volume of the claim `{name}` can only be mounted on {places}, which is not ready: the run can be continued once it is; \

@@ -295,20 +295,19 @@ impl Run {
     fn read(client: &Client, namespace: &str) -> Result<Self, Error> {
         let mut run =
             Self { relation: Namespace::Absent, namespaced: false, plugins: Vec::new(), ssh_key: false };
-        let home = match client.get(&Resource::NAMESPACES, "", namespace) {
-            Ok(home) => home,
-            Err(error) if error.is_not_found() => return Ok(run),
+        let home = match client.find(&Resource::NAMESPACES, "", namespace) {
+            Ok(None) => return Ok(run),
             // An account that may not read a namespace did not create it.
             Err(error) if error.is_forbidden() => Value::Null,
-            Err(error) => return Err(error),
+            home => home?.unwrap_or_default(),
         };
         if !home["metadata"]["deletionTimestamp"].is_null() {
             run.relation = Namespace::Going;
             return Ok(run);
         }
-        let map = |name: &str| match client.get(&Resource::CONFIG_MAPS, namespace, name) {
-            Err(error) if error.is_not_found() || error.is_forbidden() => Ok(Value::Null),
-            other => other,
+        let map = |name: &str| match client.find(&Resource::CONFIG_MAPS, namespace, name) {
+            Err(error) if error.is_forbidden() => Ok(Value::Null),
+            other => other.map(Option::unwrap_or_default),
         };
         let (settings, plugins) = (map(names::CONFIG_MAP)?, map(names::PLUGINS_MAP)?);
         let text = settings["data"][names::CONFIG_KEY].text();

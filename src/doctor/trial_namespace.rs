@@ -152,13 +152,13 @@ impl Drop for TrialNamespace {
             let what = format!("pods with the label `{DOCTOR}={}` in namespace `{namespace}`", self.id);
             let removed = client.delete(&Resource::SERVICE_ACCOUNTS, namespace, &account);
             vec![
-                (what, client.send(&pods)),
+                (what, client.send(&pods).map(drop)),
                 (format!("account `{account}` in namespace `{namespace}`"), removed),
             ]
         };
         let mut failed = false;
         for (what, outcome) in outcomes {
-            if let Some(error) = outcome.err().filter(|error| !error.is_not_found()) {
+            if let Err(error) = outcome {
                 log::error!("{what} cannot be removed, remove it by hand: {error}");
                 failed = true;
             }

@@ -92,10 +92,7 @@ impl Driver for Cluster<'_> {
         if !matches!(plugin.proof, Proof::Certificate(_)) {
             return Ok(());
         }
-        match self.client.delete(&Resource::SECRETS, &self.config.namespace, &launch.secret_name()) {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(()),
-        }
+        Ok(self.client.delete(&Resource::SECRETS, &self.config.namespace, &launch.secret_name())?)
     }
 }
 
@@ -219,9 +216,8 @@ impl Cluster<'_> {
     /// Deletes a pod now, or leaves it for the end of the run.
     fn delete_pod(&self, name: &str) {
         let client = self.client.once(LOG_TIMEOUT);
-        match client.delete(&Resource::PODS, &self.config.namespace, name) {
-            Err(error) if !error.is_not_found() => log::debug!("`{name}` is deleted later: {error}"),
-            _ => {}
+        if let Err(error) = client.delete(&Resource::PODS, &self.config.namespace, name) {
+            log::debug!("`{name}` is deleted later: {error}");
         }
     }
 
@@ -250,12 +246,11 @@ impl Cluster<'_> {
 
     /// Whether the object with the name of `object` is owned by another pod, or was deleted meanwhile.
     fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
-        match self.client.get(resource, &self.config.namespace, object.name()) {
-            Ok(found) => {
-                !["", &*self.owner.1].contains(&found["metadata"]["ownerReferences"][0]["uid"].text())
-            }
-            Err(error) => error.is_not_found(),
-        }
+        let found = self.client.find(resource, &self.config.namespace, object.name());
+        found.is_ok_and(|found| {
+            let owner = found.as_ref().map(|found| found["metadata"]["ownerReferences"][0]["uid"].text());
+            owner.is_none_or(|owner| !["", &*self.owner.1].contains(&owner))
+        })
     }
 
     /// Reports findings about a plugin until `stop`.
@@ -320,33 +315,20 @@ impl Cluster<'_> {
                         stop.wait(CHECK_INTERVAL);
                     }
                 }
-                let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
-                if let Some((uid, pod)) = monitor.silences.look_at(&heard, SystemTime::now()) {
-                    match worker_log(client, launch, &pod) {
-                        Ok(log) => monitor.silences.explain(&uid, &log),
-                        Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
+                let mut found = self.judge(client, launch, &mut monitor);
+                if let Some(waves) = &mut waves {
+                    for finding in &found {
+                        if let Finding::Expect(id) = finding {
+                            waves.join(id.node.clone());
+                        }
                     }
-                }
-                monitor.hold(self.receiving, SystemTime::now());
-                let mut why = None;
-                let mut found = monitor.check(SystemTime::now());
-                for finding in &mut found {
-                    complete_report(client, launch, finding);
-                    if monitor.lacks_pod(finding) {
-                        finding.add(why.get_or_insert_with(|| no_pod(client, launch)));
+                    if monitor.is_listed()
+                        && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
+                    {
+                        changed = Some(Instant::now());
+                        let failures = self.advance(launch, waves, &mut monitor, stop);
+                        found.extend(failures.into_iter().map(Finding::Failure));
                     }
-                    if let (Finding::Expect(id), Some(waves)) = (finding, &mut waves) {
-                        waves.join(id.node.clone());
-                    }
-                }
-                if let Some(waves) = &mut waves
-                    && monitor.is_listed()
-                    && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
-                {
-                    changed = Some(Instant::now());
-                    found.extend(
-                        self.advance(launch, waves, &mut monitor, stop).into_iter().map(Finding::Failure),
-                    );
                 }
                 if found.into_iter().any(|finding| findings.send(finding).is_err()) {
                     return;
@@ -355,6 +337,27 @@ impl Cluster<'_> {
             // A watch that is blocked on a full queue must notice that the reader is gone.
             drop(seen);
         });
+    }
+
+    /// Judges all events so far, and explains the findings.
+    fn judge(&self, client: &kube::Client, launch: &Launch<'_>, monitor: &mut Monitor) -> Vec<Finding> {
+        let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
+        if let Some((uid, pod)) = monitor.silences.look_at(&heard, SystemTime::now()) {
+            match worker_log(client, launch, &pod) {
+                Ok(log) => monitor.silences.explain(&uid, &log),
+                Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
+            }
+        }
+        monitor.hold(self.receiving, SystemTime::now());
+        let mut why = None;
+        let mut found = monitor.check(SystemTime::now());
+        for finding in &mut found {
+            complete_report(client, launch, finding);
+            if monitor.lacks_pod(finding) {
+                finding.add(why.get_or_insert_with(|| no_pod(client, launch)));
+            }
+        }
+        found
     }
 }
 

@@ -237,7 +237,7 @@ impl Monitor {
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
         let mut out = std::mem::take(&mut self.pending);
         let mut troubles = BTreeMap::new();
-        let (mut failures, mut lost, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut failures, mut lost) = (Vec::new(), Vec::new());
         let mut present = BTreeSet::new();
         // A pod that has no node yet belongs to no result.
         for pod in self.pods.values_mut().filter(|pod| !pod.id.node.is_empty()) {
@@ -261,6 +261,45 @@ impl Monitor {
                 }
             }
         }
+        lost.extend(self.down_nodes(now, &mut troubles));
+        for (id, complaint) in self.silences.complaints(now) {
+            match complaint {
+                Complaint::Failure(reason) => failures.push((Failure::new(id, reason), None)),
+                Complaint::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
+            }
+        }
+        failures.extend(self.missing_pods(&present, now, &mut troubles));
+        for (id, lost, object) in lost {
+            self.lose(id, lost, object, &mut out);
+        }
+        for (failure, object) in failures {
+            self.fail(failure, object, &mut out);
+        }
+        if let Some(lost) = self.lost.last() {
+            let id = ResultId::global(&self.plugin);
+            troubles.entry(id).or_insert_with(|| format!("{lost}; it is started again"));
+        }
+        troubles.retain(|id, _| !self.settled.contains(id));
+        for (id, reason) in &troubles {
+            if self.troubles.get(id) != Some(reason) {
+                out.push(Finding::Trouble(id.clone(), Some(reason.clone())));
+            }
+        }
+        for id in self.troubles.keys().filter(|id| !troubles.contains_key(*id) && !self.settled.contains(*id))
+        {
+            out.push(Finding::Trouble(id.clone(), None));
+        }
+        self.troubles = troubles;
+        out
+    }
+
+    /// Nodes that are not ready: lost after the grace period, trouble before.
+    fn down_nodes(
+        &self,
+        now: SystemTime,
+        troubles: &mut BTreeMap<ResultId, String>,
+    ) -> Vec<(ResultId, Lost, Option<Value>)> {
+        let mut lost = Vec::new();
         let limit = self.grace.node_not_ready;
         for (name, node) in &self.nodes {
             let Some((since, reason)) = &node.down else { continue };
@@ -279,60 +318,42 @@ impl Monitor {
                 troubles.insert(id, format!("node `{name}` is not ready since {since}: {reason}"));
             }
         }
-        for (id, complaint) in self.silences.complaints(now) {
-            match complaint {
-                Complaint::Failure(reason) => failures.push((Failure::new(id, reason), None)),
-                Complaint::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
+        lost
+    }
+
+    /// Nodes without the pod that they should have.
+    fn missing_pods(
+        &self,
+        present: &BTreeSet<String>,
+        now: SystemTime,
+        troubles: &mut BTreeMap<ResultId, String>,
+    ) -> Vec<(Failure, Option<Value>)> {
+        let mut failures = Vec::new();
+        if self.spec.is_none() {
+            return failures;
+        }
+        let is_down = |name: &String| self.nodes.get(name).is_some_and(|node| node.down.is_some());
+        let missing = self.expected.iter().filter(|name| !present.contains(*name) && !is_down(name));
+        for name in missing {
+            let id = ResultId::on_node(&self.plugin, name);
+            let refusal = self.nodes.get(name).and_then(|node| node.refusal.as_deref());
+            if let Some(refusal) = refusal {
+                failures.push((Failure::skipped(id, refusal), None));
+            } else if self.waves.is_some() {
+                // Its turn comes.
+            } else if self.listed && passed(self.progress, self.grace.no_pod, now) {
+                let waited = self.grace.no_pod.as_secs();
+                let reason = format!(
+                    "No pod was scheduled on node {name} within {waited} s of the last one that was. \
+                     Check tolerations for plugin {}, and the events of its DaemonSet",
+                    self.plugin
+                );
+                failures.push((Failure::new(id, reason), None));
+            } else if passed(self.progress, self.grace.no_pod / 4, now) {
+                troubles.insert(id, "no pod on the node yet".into());
             }
         }
-        if self.spec.is_some() {
-            let is_down = |name: &String| self.nodes.get(name).is_some_and(|node| node.down.is_some());
-            let missing = self.expected.iter().filter(|name| !present.contains(*name) && !is_down(name));
-            for name in missing {
-                let id = ResultId::on_node(&self.plugin, name);
-                let refusal = self.nodes.get(name).and_then(|node| node.refusal.as_deref());
-                if let Some(refusal) = refusal {
-                    skipped.push(Failure::skipped(id, refusal));
-                } else if self.waves.is_some() {
-                    // Its turn comes.
-                } else if self.listed && passed(self.progress, self.grace.no_pod, now) {
-                    let waited = self.grace.no_pod.as_secs();
-                    let reason = format!(
-                        "No pod was scheduled on node {name} within {waited} s of the last one that was. \
-                         Check tolerations for plugin {}, and the events of its DaemonSet",
-                        self.plugin
-                    );
-                    failures.push((Failure::new(id, reason), None));
-                } else if passed(self.progress, self.grace.no_pod / 4, now) {
-                    troubles.insert(id, "no pod on the node yet".into());
-                }
-            }
-        }
-        for (id, lost, object) in lost {
-            self.lose(id, lost, object, &mut out);
-        }
-        for (failure, object) in failures {
-            self.fail(failure, object, &mut out);
-        }
-        if let Some(lost) = self.lost.last() {
-            let id = ResultId::global(&self.plugin);
-            troubles.entry(id).or_insert_with(|| format!("{lost}; it is started again"));
-        }
-        for failure in skipped {
-            self.fail(failure, None, &mut out);
-        }
-        troubles.retain(|id, _| !self.settled.contains(id));
-        for (id, reason) in &troubles {
-            if self.troubles.get(id) != Some(reason) {
-                out.push(Finding::Trouble(id.clone(), Some(reason.clone())));
-            }
-        }
-        for id in self.troubles.keys().filter(|id| !troubles.contains_key(*id) && !self.settled.contains(*id))
-        {
-            out.push(Finding::Trouble(id.clone(), None));
-        }
-        self.troubles = troubles;
-        out
+        failures
     }
 
     fn see_pod(&mut self, pod: Value, now: SystemTime) {

@@ -112,7 +112,7 @@ mod tests {
             Seat::of(&json!({"metadata": meta, "spec": {"nodeName": node}, "status": status})).unwrap()
         };
         let roster = Roster::default();
-        roster.lock().extend([
+        lock(&roster.0).extend([
             seat("beside", "a", json!({"podIPs": [{"ip": "10.0.0.1"}], "hostIP": "1.1.1.1"})),
             seat("in-host-network", "a", json!({"podIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.1"}]})),
             seat("away", "b", json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"})),

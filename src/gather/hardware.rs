@@ -136,16 +136,16 @@ impl Processors {
         let mut sockets: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         let mut socket = "";
         for (key, value) in pairs(text, ':') {
-            match key {
-                "physical id" => socket = value,
-                "siblings" | "cpu cores" => {}
-                _ => continue,
+            if key == "physical id" {
+                socket = value;
             }
-            let (cores, threads) = sockets.entry(socket).or_insert((1, 1));
-            match key {
-                "siblings" => *threads = value.parse().unwrap_or(1),
-                "cpu cores" => *cores = value.parse().unwrap_or(1),
-                _ => {}
+            if ["physical id", "cpu cores", "siblings"].contains(&key) {
+                let (cores, threads) = sockets.entry(socket).or_insert((1, 1));
+                match key {
+                    "cpu cores" => *cores = value.parse().unwrap_or(1),
+                    "siblings" => *threads = value.parse().unwrap_or(1),
+                    _ => {}
+                }
             }
         }
         let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
@@ -155,7 +155,7 @@ impl Processors {
             (0, _) => listed("processor"),
             (known, _) => known as u64,
         };
-        let (cores, threads) = sockets.values().next().copied().unwrap_or((1, 1));
+        let (cores, threads) = sockets.into_values().next().unwrap_or((1, 1));
         let cores = cores.max(1);
         Self { names, listed: listed("processor"), sockets: count, cores, threads: threads / cores }
     }

@@ -69,21 +69,17 @@ fn moment(since: &str) -> SystemTime {
     moment.unwrap_or(UNIX_EPOCH)
 }
 
-/// Source of the lines.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Origin {
-    /// The systemd journal.
-    Journal,
-    /// Files in /var/log and the kernel's ring buffer, without a journal.
-    Files,
-}
+/// Sources of lines.
+const JOURNAL: &str = "journal";
+const FILES: &str = "/var/log and the kernel's messages, since there is no journal";
 
 /// Passes every chunk of the log to `take`: JSON objects, each followed by a newline. Stops when `take` returns false.
+/// Returns the source of the lines.
 pub(crate) fn read(
     node: &Node,
     wanted: &LogQuery,
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
-) -> Result<Origin> {
+) -> Result<&'static str> {
     let why = match journalctl(node, wanted) {
         Ok((mut child, mut messages)) => {
             let drained = drain(&mut child, take);
@@ -93,7 +89,7 @@ pub(crate) fn read(
             let status = child.wait().context("cannot tell how `journalctl` ended")?;
             let (is_whole, last) = drained?;
             if !is_whole {
-                return Ok(Origin::Journal);
+                return Ok(JOURNAL);
             }
             let mut stderr = Vec::new();
             messages.rewind().and_then(|()| messages.take(MAX_STDERR_BYTES).read_to_end(&mut stderr))?;
@@ -108,7 +104,7 @@ pub(crate) fn read(
             }
             // A journal without any matching entry still exists.
             if last.is_some() || status.success() && stderr.is_empty() && has_journal(node) {
-                return Ok(Origin::Journal);
+                return Ok(JOURNAL);
             }
             format!("`journalctl` printed nothing ({end})")
         }
@@ -116,7 +112,7 @@ pub(crate) fn read(
     };
     log::warn!("there is no journal ({why}); /var/log and the kernel's messages are used instead");
     files(node, wanted, &why, take)?;
-    Ok(Origin::Files)
+    Ok(FILES)
 }
 
 /// Starts the program; its stderr is a file in memory.
@@ -311,7 +307,7 @@ mod tests {
             text.extend_from_slice(chunk);
             Ok(true)
         })?;
-        assert_eq!(origin, Origin::Files);
+        assert_eq!(origin, FILES);
         Ok(text
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())

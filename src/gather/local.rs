@@ -28,51 +28,49 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn gather(node: &Node, facts: &mut Facts) {
-    let mut local = Map::new();
     let end = Instant::now() + PROGRAMS_TIMEOUT;
-    let mut add = |path: &str, found: Result<Value, String>| match found {
-        Ok(value) => drop(local.insert(path.rsplit('/').next().unwrap_or(path).replace(ENDING, ""), value)),
-        Err(why) => node.note(path, why),
-    };
-    for name in node.list(FOLDER).iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES) {
+    let names = node.list(FOLDER).into_iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES);
+    let of_node = names.map(|name| {
         let path = format!("{FOLDER}/{name}");
-        let file = node.resolve(&path, true).unwrap_or_default();
-        let program = || match [FOLDER, &path].iter().find_map(|path| open_to_others(node, path)) {
-            Some(why) => Err(why),
-            None => Ok(journal::command(node, &path)),
-        };
-        add(&path, fact(node, end, &path, &file, &node.text(&path).unwrap_or_default(), program));
-    }
+        let text = node.text(&path).unwrap_or_default();
+        (path, text, true)
+    });
     let own = sys::variable(env::CONFIG_DIR);
-    for (path, text) in own.iter().flat_map(|folder| files(Path::new(folder))) {
-        let program = || {
-            let mut command = Command::new(&path);
-            command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-            Ok(command)
-        };
-        add(&path, fact(node, end, &path, Path::new(&path), &text, program));
+    let own = own.iter().flat_map(|folder| files(Path::new(folder)));
+    let mut local = Map::new();
+    for (path, text, of_node) in of_node.chain(own.map(|(path, text)| (path, text, false))) {
+        match fact(node, end, &path, &text, of_node) {
+            Ok(value) => {
+                local.insert(path.rsplit('/').next().unwrap_or(&path).replace(ENDING, ""), value);
+            }
+            Err(why) => node.note(&path, why),
+        }
     }
     facts.set("local", local);
 }
 
-/// The fact in a file, or in the output of a program if these are enabled; else the reason for its absence.
-fn fact(
-    node: &Node,
-    end: Instant,
-    path: &str,
-    file: &Path,
-    text: &str,
-    program: impl Fn() -> Result<Command, String>,
-) -> Result<Value, String> {
+/// The fact in a file of the node or of this container, or in the output of a program if these are enabled; else the reason
+/// for its absence.
+fn fact(node: &Node, end: Instant, path: &str, text: &str, of_node: bool) -> Result<Value, String> {
+    let file = if of_node { node.resolve(path, true).unwrap_or_default() } else { path.into() };
     // Text may have the executable bit, too.
     let is_program = text.starts_with("#!") || text.starts_with("\u{7f}ELF");
-    if !(is_program || node.programs && sys::is_runnable(file)) {
+    if !(is_program || node.programs && sys::is_runnable(&file)) {
         return Ok(read(path, text));
     }
     if !node.programs {
         return Err("it is a program, and is run only with `--run-facts`".into());
     }
-    let mut command = program()?;
+    let mut command = if of_node {
+        if let Some(why) = [FOLDER, path].iter().find_map(|path| open_to_others(node, path)) {
+            return Err(why);
+        }
+        journal::command(node, path)
+    } else {
+        let mut command = Command::new(path);
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command
+    };
     let left = end.saturating_duration_since(Instant::now()).min(PROGRAM_TIMEOUT);
     if left.is_zero() {
         return Err(format!("the {} s for all programs were used up", PROGRAMS_TIMEOUT.as_secs()));

@@ -13,7 +13,7 @@ use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::journal::{self, LogQuery, Origin};
+use super::journal::{self, LogQuery};
 use super::summary::{self, Summary};
 use super::{Node, Outbox};
 use crate::item::Item;
@@ -53,17 +53,18 @@ pub(crate) fn keep(node: Result<Node>, wanted: &LogQuery, form: &LogFormat, outb
     let name = if form.gzip { "systemd_logs.gz" } else { NAME };
     let log = if in_folder { folder.join(name) } else { outbox.path(name) };
     let kept = node.and_then(|node| write(&node, wanted, form, &log));
-    let summary = match &kept {
-        Ok(item) => item.clone(),
-        Err(error) => Some(summary::no_log(&format!("{error:#}"))),
+    let (summary, error) = match &kept {
+        Ok(summary) => (summary.clone(), None),
+        Err(error) => {
+            let error = format!("{error:#}");
+            (Some(summary::no_log(&error)).filter(|_| form.summary), Some(error))
+        }
     };
-    if let (Err(error), false) = (&kept, form.summary) {
-        let line = journal::note_entry(3, &format!("{error:#}"));
+    if let Some(summary) = &summary {
+        outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(summary)?.as_bytes())?;
+    } else if let Some(error) = error {
         let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
-        outbox.put(&place, format!("{line}\n").as_bytes())?;
-    }
-    if let Some(item) = summary.filter(|_| form.summary) {
-        outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(&item)?.as_bytes())?;
+        outbox.put(&place, format!("{}\n", journal::note_entry(3, &error)).as_bytes())?;
     }
     outbox.done(if in_folder { &folder } else { &log })?;
     kept.map(drop)
@@ -155,11 +156,7 @@ fn write(node: &Node, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Resul
     Ok(summary.map(|summary| summary.item(details)))
 }
 
-fn details(origin: Origin) -> BTreeMap<String, serde_json::Value> {
-    let origin = match origin {
-        Origin::Journal => "journal",
-        Origin::Files => "/var/log and the kernel's messages, since there is no journal",
-    };
+fn details(origin: &str) -> BTreeMap<String, serde_json::Value> {
     BTreeMap::from([("origin".to_owned(), json!(origin))])
 }
 

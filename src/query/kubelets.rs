@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::FailedQuery;
+use super::{FailedQuery, Fault};
 use base::clock;
 use base::kube::Error;
 use base::lock;
@@ -104,9 +104,10 @@ impl Kubelets {
         })
     }
 
-    /// Counts queries that were never sent.
-    pub(super) fn leave_out(&self, node: &str) {
+    /// Counts a query that was never sent.
+    pub(super) fn leave_out(&self, node: &str) -> Fault {
         self.change(node, |kubelet| kubelet.left_out += 1);
+        Fault::LeftOut
     }
 
     /// Skipped queries, node by node.

@@ -196,7 +196,7 @@ impl Query<'_> {
         let next = AtomicUsize::new(0);
         let total = tasks.len();
         let (sender, done) = mpsc::sync_channel(WORKERS);
-        let mut outcomes: Vec<_> = tasks.iter().map(|_| None).collect();
+        let mut outcomes = BTreeMap::new();
         let work = |sender: &mpsc::SyncSender<_>| {
             while !stop.stopped() {
                 let index = next.fetch_add(1, Ordering::Relaxed);
@@ -239,16 +239,14 @@ impl Query<'_> {
                     Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
                 };
                 count += 1;
-                outcomes[index] = Some((time, outcome));
+                outcomes.insert(index, (time, outcome));
             }
         })?;
-        for (task, outcome) in tasks.into_iter().zip(outcomes) {
+        for (index, task) in tasks.into_iter().enumerate() {
             // Tasks that were not performed were skipped for lack of time.
-            let (time, outcome) = outcome.unwrap_or_else(|| {
-                if !task.node.is_empty() {
-                    kubelets.leave_out(&task.node);
-                }
-                (Duration::ZERO, Err(if task.node.is_empty() { overdue() } else { Fault::LeftOut }))
+            let (time, outcome) = outcomes.remove(&index).unwrap_or_else(|| {
+                let is_of_node = !task.node.is_empty();
+                (Duration::ZERO, Err(if is_of_node { kubelets.leave_out(&task.node) } else { overdue() }))
             });
             records.add(task, time, outcome);
         }

@@ -194,9 +194,20 @@ impl Client {
         self.send(&Request::create(resource, namespace, object))
     }
 
-    /// Removes an object.
-    pub fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Error> {
-        self.send(&Request::delete(resource, namespace, name))
+    /// Reads one object, if it exists.
+    pub fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
+        match self.get(resource, namespace, name) {
+            Err(error) if error.is_not_found() => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Removes an object, if it exists.
+    pub fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Error> {
+        match self.send(&Request::delete(resource, namespace, name)) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Merges `patch` into an object.

@@ -29,12 +29,7 @@ impl Connector<()> for Opener {
             .dial(left.unwrap_or(Duration::MAX))
             .map_err(|error| ureq::Error::Other(Box::new(NotConnected(error))))?;
         let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
-        Ok(Some(Connection {
-            stream,
-            buffers: LazyBuffers::new(input, output),
-            limits: [None; 2],
-            broken: false,
-        }))
+        Ok(Some(Connection { stream, buffers: LazyBuffers::new(input, output), broken: false }))
     }
 }
 
@@ -72,26 +67,10 @@ impl Resolver for NoResolver {
 pub(super) struct Connection {
     stream: Stream,
     buffers: LazyBuffers,
-    /// The socket's current read and write timeouts.
-    limits: [Option<Option<Duration>>; 2],
     broken: bool,
 }
 
 impl Connection {
-    fn limit(&mut self, write: bool, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        let wanted = timeout.not_zero().map(|limit| *limit);
-        let known = &mut self.limits[usize::from(write)];
-        if *known != Some(wanted) {
-            if write {
-                self.stream.write_limit(wanted)?;
-            } else {
-                self.stream.read_limit(wanted)?;
-            }
-            *known = Some(wanted);
-        }
-        Ok(())
-    }
-
     fn failed(&mut self, error: io::Error, timeout: NextTimeout) -> ureq::Error {
         self.broken = true;
         match error.kind() {
@@ -108,14 +87,14 @@ impl Transport for Connection {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         let timeout = timeout.for_write();
-        self.limit(true, timeout)?;
+        self.stream.write_limit(timeout.not_zero().map(|limit| *limit))?;
         let sent = self.stream.write_all(&self.buffers.output()[..amount]).and_then(|()| self.stream.flush());
         sent.map_err(|error| self.failed(error, timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         let timeout = timeout.for_read();
-        self.limit(false, timeout)?;
+        self.stream.read_limit(timeout.not_zero().map(|limit| *limit))?;
         let amount = loop {
             match self.stream.read(self.buffers.input_append_buf()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
