@@ -385,14 +385,11 @@ impl<R: BufRead> Lexer<R> {
         if name.is_empty() || name.iter().filter(|byte| **byte == b':').count() > 1 {
             return Err(self.error(missing));
         }
-        match String::from_utf8(name) {
-            Ok(name) if !name.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') => Ok(name),
-            Ok(name) => Err(self.error(format!("invalid XML name: {name}"))),
-            Err(error) => {
-                let name = String::from_utf8_lossy(error.as_bytes()).into_owned();
-                Err(self.error(format!("invalid XML name: {name}")))
-            }
+        let text = String::from_utf8_lossy(&name);
+        if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') || text.as_bytes() != name {
+            return Err(self.error(format!("invalid XML name: {text}")));
         }
+        Ok(text.into_owned())
     }
 
     fn blanks(&mut self) -> Result<(), Error> {

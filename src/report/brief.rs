@@ -16,7 +16,7 @@ use super::words::{count, number};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::{Cause, Why};
 use base::json::{json, list};
-use base::visible;
+use base::{visible, xml};
 
 /// Maximum causes, and slowest tests.
 const CAUSES: usize = 20;
@@ -163,14 +163,11 @@ fn shell(word: &str) -> String {
 /// Text on one line, without markup.
 pub(crate) fn safe(text: &str) -> String {
     let mut safe = String::new();
-    for c in visible::line(text).chars() {
-        match c {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '@' => safe.extend(['\\', c]),
-            c => safe.push(c),
+    for c in xml::escape(&visible::line(text), false).chars() {
+        if "\\`*_[]|#~@".contains(c) {
+            safe.push('\\');
         }
+        safe.push(c);
     }
     safe
 }

@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -131,7 +131,7 @@ impl<'a> Cases<'a> {
             return Ok(());
         }
         let mut above = Vec::<Item>::new();
-        select(self.open()?, self.node, &mut |step| {
+        let found = select(self.open()?, self.node, &mut |step| {
             let item = match step {
                 Step::Item(item) => item,
                 Step::Enter(item) => {
@@ -165,7 +165,9 @@ impl<'a> Cases<'a> {
                 node_item,
                 told,
             })
-        })
+        })?;
+        ensure!(found, missing(self.node));
+        Ok(())
     }
 
     /// Opens the tree.
@@ -194,20 +196,13 @@ impl Serialize for Cases<'_> {
     }
 }
 
-/// An item requested by name that is not in a tree.
-#[derive(Debug)]
-pub(super) struct NoSuchItem(String);
-
-impl std::fmt::Display for NoSuchItem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node named {:?} not found", self.0)
-    }
+/// The error for a tree without the selected item.
+pub(super) fn missing(name: Option<&str>) -> String {
+    format!("node named {:?} not found", name.unwrap_or_default())
 }
 
-impl std::error::Error for NoSuchItem {}
-
-/// Passes on the first item `name` of a tree and its descendants, or everything; fails if the item is missing.
-pub(super) fn select(tree: impl Read, name: Option<&str>, visit: &mut Visit<'_>) -> Result<()> {
+/// Passes on the first item `name` of a tree and its descendants, or everything; returns whether there is such an item.
+pub(super) fn select(tree: impl Read, name: Option<&str>, visit: &mut Visit<'_>) -> Result<bool> {
     let name = name.filter(|name| !name.is_empty());
     let (mut depth, mut done) = (0_u32, false);
     read(tree, Writer::Aggregator, &mut |step| {
@@ -223,8 +218,5 @@ pub(super) fn select(tree: impl Read, name: Option<&str>, visit: &mut Visit<'_>)
         }
         visit(step)
     })?;
-    match name {
-        Some(name) if !done => Err(NoSuchItem(name.to_owned()).into()),
-        _ => Ok(()),
-    }
+    Ok(done || name.is_none())
 }

@@ -2,8 +2,8 @@
 //!
 //! A test is the same in both if plugin, node and name match; of several with one name the first is compared with the
 //! first, the second with the second. Files and suites may have other names. Results of a plugin or node in only one
-//! archive are one change. The first archive is held as one number per test, so that runs of any size can be
-//! compared.
+//! archive are one change. The first archive is held as a digest, a status and a duration per test, so that
+//! large runs can be compared.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -113,8 +113,8 @@ pub(crate) struct Diff {
     room: usize,
 }
 
-/// By plugin, the nodes in its results, one without a name for a plugin that runs once; and whether any test of it failed, or `None`
-/// if it delivered only an error.
+/// By plugin, the nodes in its results, one without a name for a plugin that runs once, each with whether any of its
+/// tests failed; `None` if the node delivered only an error.
 type Delivered<'r> = BTreeMap<&'r str, BTreeMap<&'r str, Option<bool>>>;
 
 fn delivered<'r>(report: &'r Report<'_>) -> Delivered<'r> {

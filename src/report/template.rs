@@ -16,7 +16,7 @@ use super::times::{minute, spoken};
 use super::words::{named, number, size};
 use crate::item::plain;
 use base::Joined as _;
-use base::visible;
+use base::{visible, xml};
 
 /// Maximum readable letters of an anchor.
 const READABLE: usize = 40;
@@ -105,19 +105,7 @@ fn filter(value: &Value, filter: &str) -> Value {
 /// Escapes text for any place in the page, including attributes; control characters, which HTML refuses, and those
 /// that reverse the order of letters become visible escapes.
 pub(super) fn escape(text: &str) -> String {
-    let text = visible::text(text);
-    let mut out = String::with_capacity(text.len() + text.len() / 16);
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
+    xml::escape(&visible::text(text), false).replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 /// A sentence with words between backticks as code.

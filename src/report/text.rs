@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::archive::Archive;
-use super::case::{NoSuchItem, select};
+use super::case::{missing, select};
 use super::files::{Content, Files};
 use super::health;
 use super::run::Report;
@@ -47,49 +47,51 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
     pub(crate) fn show(self, archive: &Archive, plugins: &[String], out: &mut dyn Write) -> Result<()> {
-        let (mut errors, mut missing, mut found) = (Vec::new(), None, false);
+        let (mut errors, mut found) = (Vec::new(), false);
         for (at, plugin) in plugins.iter().enumerate() {
             match self.show_one(archive, plugin, out) {
-                Ok(()) => found |= plugin != health::NAME,
-                Err(error) if error.is::<NoSuchItem>() => {
-                    missing = Some(error);
-                    continue;
-                }
+                // The item need not be in every tree.
+                Ok(false) => continue,
+                Ok(true) => found |= plugin != health::NAME || plugins.len() == 1,
                 Err(error) => errors.push(error),
             }
             if at + 1 < plugins.len() && plugin != health::NAME {
                 writeln!(out)?;
             }
         }
-        let last = errors.pop();
-        errors.iter().for_each(|earlier| log::error!("{earlier:#}"));
-        match (last, missing) {
-            (Some(last), _) => Err(last),
-            // The item need not be in every tree.
-            (None, Some(missing)) if !found => Err(missing.context(known_nodes(archive)?)),
+        if let Some(last) = errors.pop() {
+            errors.iter().for_each(|earlier| log::error!("{earlier:#}"));
+            return Err(last);
+        }
+        match self.node {
+            Some(_) if !found => bail!("{}: {}", known_nodes(archive)?, missing(self.node)),
             _ => Ok(()),
         }
     }
 
-    fn show_one(self, archive: &Archive, plugin: &str, out: &mut dyn Write) -> Result<()> {
+    /// Shows a plugin; returns whether it has the selected item.
+    fn show_one(self, archive: &Archive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
         let files = &archive.files;
         if plugin == health::NAME {
-            return self.show_health(files, out);
+            return self.show_health(files, out).map(|()| true);
         }
         let name = layout::tree(plugin);
         let open = || files.open(&name).ok_or_else(|| absent(&name));
         match self.mode {
             Mode::Report => {
                 let mut summary = Summary::default();
-                select(open()?, self.node, &mut |step| {
+                let found = select(open()?, self.node, &mut |step| {
                     summary.take(step);
                     Ok(())
                 })?;
-                summary.write(out)
+                if found {
+                    summary.write(out)?;
+                }
+                Ok(found)
             }
             Mode::Detailed => self.detailed(archive, plugin, &open, out),
-            Mode::Dump => Ok(io::copy(&mut open()?, out).map(drop)?),
-            Mode::Readable => readable(open()?, out),
+            Mode::Dump => Ok(io::copy(&mut open()?, out).map(|_| true)?),
+            Mode::Readable => readable(open()?, out).map(|()| true),
         }
     }
 
@@ -100,7 +102,7 @@ impl View<'_> {
         plugin: &str,
         open: &dyn Fn() -> Result<Content<'f>>,
         out: &mut dyn Write,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut path = Vec::<String>::new();
         // Most trees name no files, and their archives are not read again.
         let mut files = None;
