@@ -12,10 +12,11 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::SCHEMA_VERSION;
 use super::archive::Archive;
 use super::case::{Case, Cases};
 use super::many::{self, Column, Took};
-use super::run::{FAILED_CODE, Report, SCHEMA_VERSION, UNKNOWN_CODE};
+use super::run::{FAILED_CODE, Report, UNKNOWN_CODE};
 use super::snapshot::Objects;
 use super::template::anchor;
 use super::terminal::Terminal;

@@ -8,7 +8,8 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::run::{Report, SCHEMA_VERSION, Verdict};
+use super::SCHEMA_VERSION;
+use super::run::{Report, Verdict};
 use super::terminal::Terminal;
 use super::times::{Span, spoken};
 use super::words;

@@ -29,6 +29,10 @@ mod times;
 mod tree;
 mod words;
 
+/// The version of all JSON documents, raised when a key is renamed or removed or changes its meaning; new keys do not
+/// raise it.
+const SCHEMA_VERSION: u32 = 1;
+
 pub(crate) use archive::{Archive, Depth};
 pub(crate) use brief::{safe as markdown_text, write_markdown};
 pub(crate) use diff::Diff;

@@ -1,5 +1,5 @@
 //! What an archive says about its run, in numbers per plugin and per node: the JSON document, and the source of the
-//! other views. `docs/results.md` describes the schema, which changes only together with [`SCHEMA_VERSION`].
+//! other views. `docs/results.md` describes the schema, which changes only together with [`super::SCHEMA_VERSION`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,6 +9,7 @@ use anyhow::Result;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::SCHEMA_VERSION;
 use super::archive::Archive;
 use super::case::{Case, Cases};
 use super::health;
@@ -20,9 +21,6 @@ use crate::layout;
 use crate::remedies::{Cause, Causes, Why};
 use base::Joined as _;
 use base::clock::parse_rfc3339;
-
-/// Raised when a key is renamed or removed or changes its meaning; new keys do not raise it.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The exit code of `--fail-on` if something failed.
 pub(crate) const FAILED_CODE: u8 = 3;

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
-use super::super::run::SCHEMA_VERSION;
+use super::super::SCHEMA_VERSION;
 use super::super::terminal::Terminal;
 use super::super::words::{count, named, number};
 use super::value_counts::Difference;
