@@ -223,7 +223,13 @@ pub fn message(log: &str) -> String {
     let Some(quoted) = message.strip_prefix('"') else { return message.to_owned() };
     let (mut text, mut letters) = (String::new(), quoted.chars());
     while let Some(letter) = letters.next().filter(|letter| *letter != '"') {
-        text.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+        match letter {
+            '\\' => match letters.next() {
+                Some(quoted @ ('"' | '\\')) => text.push(quoted),
+                other => text.extend(['\\'].into_iter().chain(other)),
+            },
+            letter => text.push(letter),
+        }
     }
     text
 }
