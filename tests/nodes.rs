@@ -451,6 +451,15 @@ fn chosen_nodes_run_the_plugin_and_every_other_has_a_reason() {
     let excluded: Value = serde_json::from_str(&cluster.archive().text("meta/nodes.json")).unwrap();
     let expected = json!({"b": "taint `k:NoSchedule` is not tolerated", "c": "it is not among `a,b`"});
     assert_eq!(excluded["p"], expected);
+    let results = Sonobuoy::new("results --format html").arg(cluster.folder.join("runs"));
+    let page = results.run_any().stdout;
+    for line in [
+        "Did not run on 2 of its nodes",
+        "<b>b</b> taint <code>k:NoSchedule</code>",
+        "<b>c</b> it is not among",
+    ] {
+        assert!(page.contains(line), "{line}");
+    }
 }
 
 #[test]

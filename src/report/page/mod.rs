@@ -58,7 +58,9 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
     let logs = Logs::read(&report.opened.tails, errors, &not_passed)?;
     let digest = Digest::read(report, &plugins)?;
-    let sections = plugins.iter().enumerate().map(|(at, plugin)| section(plugin, digest.list(at)));
+    let excluded = |plugin: &Plugin<'_>| report.excluded.get(plugin.name).into_iter().flatten();
+    let sections = plugins.iter().enumerate();
+    let sections = sections.map(|(at, plugin)| section(plugin, digest.list(at), excluded(plugin)));
     let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
     frame(
         &json!({
@@ -90,7 +92,11 @@ fn share((status, count): (&str, u64)) -> Value {
     json!({"class": column(status), "status": status, "count": count})
 }
 
-fn section(plugin: &Plugin<'_>, (blocks, rows): (Vec<Value>, u64)) -> Value {
+fn section<'a>(
+    plugin: &Plugin<'_>,
+    (blocks, rows): (Vec<Value>, u64),
+    excluded: impl Iterator<Item = (&'a String, &'a String)>,
+) -> Value {
     let known = plugin.counts.shares().filter(|(status, _)| *status != OTHER).map(share);
     let custom = plugin.counts.0.iter().filter(|(status, _)| column(status) == OTHER);
     let custom = custom.map(|(status, count)| share((status, *count)));
@@ -99,6 +105,7 @@ fn section(plugin: &Plugin<'_>, (blocks, rows): (Vec<Value>, u64)) -> Value {
         "duration": plugin.duration, "error": plugin.error, "failed": plugin.counts.of("failed"),
         "shares": list(known.chain(custom)),
         "said": said(plugin), "total": plugin.total,
+        "excluded": list(excluded.map(|(node, reason)| json!({"node": node, "reason": reason}))),
         "blocks": blocks, "unlisted": plugin.total - rows,
     })
 }
