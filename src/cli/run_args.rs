@@ -660,7 +660,7 @@ pub(crate) fn rbac(args: Args) -> Result<bool> {
         return Ok(args.text("rbac") != Some("Disable"));
     }
     let groups = cluster::client(args)
-        .and_then(|client| Ok(client.send(&Request::raw(Method::Get, "/apis"))?))
+        .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))
         .context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")?;
     let mut groups = groups["groups"].as_array().into_iter().flatten();
     Ok(groups.any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))

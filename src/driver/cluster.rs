@@ -315,23 +315,24 @@ impl Cluster<'_> {
                         stop.wait(CHECK_INTERVAL);
                     }
                 }
-                let mut found = self.judge(client, launch, &mut monitor);
-                if let Some(waves) = &mut waves {
-                    for finding in &found {
-                        if let Finding::Expect(id) = finding {
-                            waves.join(id.node.clone());
-                        }
+                for finding in self.judge(client, launch, &mut monitor) {
+                    if let (Finding::Expect(id), Some(waves)) = (&finding, &mut waves) {
+                        waves.join(id.node.clone());
                     }
-                    if monitor.is_listed()
-                        && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
-                    {
-                        changed = Some(Instant::now());
-                        let failures = self.advance(launch, waves, &mut monitor, stop);
-                        found.extend(failures.into_iter().map(Finding::Failure));
+                    if findings.send(finding).is_err() {
+                        return;
                     }
                 }
-                if found.into_iter().any(|finding| findings.send(finding).is_err()) {
-                    return;
+                // Losses are sent before the next pods are created, so that a restarted aggregator knows them.
+                if let Some(waves) = &mut waves
+                    && monitor.is_listed()
+                    && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
+                {
+                    changed = Some(Instant::now());
+                    let failures = self.advance(launch, waves, &mut monitor, stop).into_iter();
+                    if failures.map(Finding::Failure).any(|finding| findings.send(finding).is_err()) {
+                        return;
+                    }
                 }
             }
             // A watch that is blocked on a full queue must notice that the reader is gone.

@@ -244,7 +244,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| status_service.serve(&stop).unwrap());
             let own = client(&authority, &authority, port);
-            let get = |path: &str| kube::Request::raw(Method::Get, path);
+            let get = |path: &str| kube::Request::raw(Method::GET, path);
             let text = |request: &kube::Request| own.text(request, 100).map_err(|error| error.code());
             assert_eq!(own.send(&get("/status")).unwrap()["status"], "running");
             let metrics = own.text(&get("/metrics"), 10_000).unwrap();
@@ -264,7 +264,7 @@ mod tests {
                 std::fs::read_to_string(unpacked.join("plugins/p/results/global/r.txt")).unwrap(),
                 "so far"
             );
-            assert_eq!(text(&kube::Request::raw(Method::Delete, "/status")), Err(Some(405)));
+            assert_eq!(text(&kube::Request::raw(Method::DELETE, "/status")), Err(Some(405)));
             let archive =
                 status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };
             let complete = status::Run { status: status::COMPLETE.into(), archive, ..status::Run::default() };

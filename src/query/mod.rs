@@ -257,7 +257,7 @@ impl Query<'_> {
         if !kubelets.may_ask(&task.node) {
             return Err(Fault::LeftOut);
         }
-        let get = |path: &str| self.client.send(&kube::Request::raw(kube::Method::Get, path));
+        let get = |path: &str| self.client.send(&kube::Request::raw(kube::Method::GET, path));
         let (file, document) = match &task.what {
             What::List(listing) => return listing.fetch(self, &task.namespace),
             What::Host => return hosts::fetch(self, kubelets, &task.node),

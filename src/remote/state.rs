@@ -366,7 +366,7 @@ impl Source {
 
     /// The status that the service reports.
     pub(super) fn status(&self) -> Result<status::Run> {
-        let run = match self.client.send(&Request::raw(Method::Get, "/status")) {
+        let run = match self.client.send(&Request::raw(Method::GET, "/status")) {
             // As text, since the error of an unreachable API server is explained by its kubeconfig.
             Err(error) if error.is_unreached() => {
                 bail!("{error}; check the address in the credentials file, VPN, proxy and firewall")
@@ -392,7 +392,7 @@ impl Source {
         ending: &str,
         range: Option<(u64, &str)>,
     ) -> Result<impl Read + use<>, Error> {
-        let mut request = Request::raw(Method::Get, format!("/results{ending}")).header("accept", "*/*");
+        let mut request = Request::raw(Method::GET, format!("/results{ending}")).header("accept", "*/*");
         if let Some((start, sha256)) = range {
             let tag = format!("\"{sha256}\"");
             request = request.header("range", format!("bytes={start}-")).header("if-range", tag);

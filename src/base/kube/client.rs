@@ -18,7 +18,7 @@ use super::kubeconfig::Config;
 use super::limiter::Limiter;
 use super::request::{Method, Request, Resource};
 use super::tls;
-use super::transport::{NoResolver, NotConnected, Opener};
+use super::transport::{NoResolver, Opener};
 use crate::clock;
 use crate::json;
 use crate::lock;
@@ -241,7 +241,7 @@ impl Client {
     /// date.
     pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
         let sent = SystemTime::now();
-        let request = Request::raw(Method::Get, "/version");
+        let request = Request::raw(Method::GET, "/version");
         let answer = self.exchange(&request, self.whole, Some(SILENCE_TIMEOUT))?;
         let received = SystemTime::now();
         let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
@@ -250,7 +250,7 @@ impl Client {
 
     /// The server's certificate and the client's own, as far as they exist.
     pub fn certificates(&self) -> Result<[Option<CertificateDer<'static>>; 2], Error> {
-        let (stream, _) = self.connect(&Request::raw(Method::Get, "/version"))?;
+        let (stream, _) = self.connect(&Request::raw(Method::GET, "/version"))?;
         Ok([stream.certificate, self.shared.config.identity.certificate()])
     }
 
@@ -261,7 +261,7 @@ impl Client {
         let stream = self
             .dialer
             .dial(self.whole.unwrap_or(Duration::MAX))
-            .map_err(|why| self.explain(request, &ureq::Error::Other(Box::new(NotConnected(why)))))?;
+            .map_err(|why| self.explain(request, &ureq::Error::Other(Box::new(why))))?;
         Ok((stream, headers))
     }
 
@@ -401,10 +401,10 @@ impl Client {
         let unconnected = match error {
             ureq::Error::Io(why) => return transport(&what, why),
             ureq::Error::Timeout(which) => return Error::sent(&what, waited(*which)),
-            ureq::Error::Other(inner) => inner.downcast_ref::<NotConnected>(),
+            ureq::Error::Other(inner) => inner.downcast_ref::<io::Error>(),
             _ => None,
         };
-        match unconnected.map(|NotConnected(why)| transport(&what, why)) {
+        match unconnected.map(|why| transport(&what, why)) {
             Some(Error::Transport { what, why, stage: Stage::Sent }) => {
                 Error::Transport { what, why, stage: Stage::Unsent }
             }

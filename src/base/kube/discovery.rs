@@ -66,7 +66,7 @@ impl Client {
     pub fn discover(&self) -> Result<Discovery, Error> {
         let mut found = Discovery::default();
         for root in ["/api", "/apis"] {
-            let answer = self.send(&Request::raw(Method::Get, root).header("accept", ACCEPT))?;
+            let answer = self.send(&Request::raw(Method::GET, root).header("accept", ACCEPT))?;
             match answer["kind"].as_str() {
                 Some("APIGroupDiscoveryList") => found.read_aggregated(&answer),
                 Some("APIVersions") => {
@@ -92,7 +92,7 @@ impl Client {
 
     /// The server's version: `gitVersion`, `major`, `minor`, ….
     pub fn version(&self) -> Result<Value, Error> {
-        self.send(&Request::raw(Method::Get, "/version"))
+        self.send(&Request::raw(Method::GET, "/version"))
     }
 
     /// Whether the client may use `verb` on a kind; an empty namespace means in all of them.
@@ -112,7 +112,7 @@ impl Client {
 
     fn read_plain(&self, found: &mut Discovery, group: &str, version: &str, preferred: bool) {
         let root = if group.is_empty() { "/api".into() } else { format!("/apis/{}", segment(group)) };
-        match self.send(&Request::raw(Method::Get, format!("{root}/{}", segment(version)))) {
+        match self.send(&Request::raw(Method::GET, format!("{root}/{}", segment(version)))) {
             Ok(answer) => {
                 // A slash means a subresource.
                 let entries = answer["resources"].items();

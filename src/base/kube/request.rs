@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::Value;
+pub use ureq::http::Method;
 
 use crate::json::json;
 use crate::percent_encoded;
@@ -111,31 +112,6 @@ impl Object for Value {
     }
 }
 
-/// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Method {
-    /// Reads.
-    Get,
-    /// Creates.
-    Post,
-    /// Changes a part.
-    Patch,
-    /// Removes.
-    Delete,
-}
-
-impl Method {
-    /// As in the request line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Patch => "PATCH",
-            Self::Delete => "DELETE",
-        }
-    }
-}
-
 /// Which objects of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
@@ -190,12 +166,12 @@ impl Request {
 
     /// Reads one object.
     pub fn get(resource: &Resource, namespace: &str, name: &str) -> Self {
-        Self::raw(Method::Get, format!("{}/{}", resource.path(namespace), segment(name)))
+        Self::raw(Method::GET, format!("{}/{}", resource.path(namespace), segment(name)))
     }
 
     /// Lists a collection; an empty namespace means all of them.
     pub fn list(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
-        Self::raw(Method::Get, resource.path(namespace)).select(selector)
+        Self::raw(Method::GET, resource.path(namespace)).select(selector)
     }
 
     /// Watches a collection from a resource version onwards; the server ends it after `seconds`.
@@ -215,24 +191,24 @@ impl Request {
 
     /// Creates an object.
     pub fn create(resource: &Resource, namespace: &str, object: &Value) -> Self {
-        Self::raw(Method::Post, resource.path(namespace)).json("application/json", object)
+        Self::raw(Method::POST, resource.path(namespace)).json("application/json", object)
     }
 
     /// Removes an object; what it owns is removed in the background.
     pub fn delete(resource: &Resource, namespace: &str, name: &str) -> Self {
-        Self { method: Method::Delete, ..Self::get(resource, namespace, name) }
+        Self { method: Method::DELETE, ..Self::get(resource, namespace, name) }
             .json("application/json", &delete_options())
     }
 
     /// Removes all selected objects.
     pub fn delete_collection(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
-        Self { method: Method::Delete, ..Self::list(resource, namespace, selector) }
+        Self { method: Method::DELETE, ..Self::list(resource, namespace, selector) }
             .json("application/json", &delete_options())
     }
 
     /// Merges `patch` into an object (RFC 7386).
     pub fn merge_patch(resource: &Resource, namespace: &str, name: &str, patch: &Value) -> Self {
-        Self { method: Method::Patch, ..Self::get(resource, namespace, name) }
+        Self { method: Method::PATCH, ..Self::get(resource, namespace, name) }
             .json("application/merge-patch+json", patch)
     }
 
@@ -257,7 +233,7 @@ impl Request {
 
     /// The server checks everything, admission included, and stores nothing.
     pub fn dry_run(self) -> Self {
-        if self.method == Method::Delete {
+        if self.method == Method::DELETE {
             // A deletion has its options in its body, and then the server ignores the query.
             let mut options = delete_options();
             options["dryRun"] = json!(["All"]);
@@ -268,7 +244,7 @@ impl Request {
 
     /// Whether sending it twice has the same effect as once.
     pub fn idempotent(&self) -> bool {
-        self.method != Method::Post || self.query.iter().any(|(name, _)| name == "dryRun")
+        self.method != Method::POST || self.query.iter().any(|(name, _)| name == "dryRun")
     }
 
     /// Path and query, as in the request line.

@@ -27,23 +27,12 @@ impl Connector<()> for Opener {
         let stream = self
             .0
             .dial(left.unwrap_or(Duration::MAX))
-            .map_err(|error| ureq::Error::Other(Box::new(NotConnected(error))))?;
+            // `Io` would mean that the request may have been sent.
+            .map_err(|error| ureq::Error::Other(Box::new(error)))?;
         let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
         Ok(Some(Connection { stream, buffers: LazyBuffers::new(input, output), broken: false }))
     }
 }
-
-/// A failure before the first byte of a request was sent.
-#[derive(Debug)]
-pub(super) struct NotConnected(pub io::Error);
-
-impl std::fmt::Display for NotConnected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for NotConnected {}
 
 /// ureq resolves before it connects; here resolving is part of connecting, or is left to the proxy.
 #[derive(Debug)]
