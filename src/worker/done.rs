@@ -179,9 +179,9 @@ impl ResultsDir<'_> {
         };
         match read() {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            read => Some(read.map_err(|error| {
-                format!("the done file `{}` cannot be read: {error}", path.display())
-            })),
+            read => Some(
+                read.map_err(|error| format!("the done file `{}` cannot be read: {error}", path.display())),
+            ),
         }
     }
 
