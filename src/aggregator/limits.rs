@@ -26,6 +26,7 @@ use crate::config;
 use base::archive;
 use base::http::{self, Response};
 use base::quota::Quota;
+use base::visible;
 use client::protocol::FINAL_HEADER;
 
 /// Maximum bytes of one text of a progress update.
@@ -201,8 +202,7 @@ pub(super) fn cut(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.into();
     }
-    let at = (0..=max).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    [&text[..at], "…"].concat()
+    [visible::head(text, max), "…"].concat()
 }
 
 #[cfg(test)]

@@ -42,8 +42,6 @@ use client::protocol::{Failure, Finding, ResultId};
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of publications of the ages of heartbeats alone.
 const REFRESH: Duration = Duration::from_secs(30);
-/// Maximum attempts to publish the last status.
-const LAST_ATTEMPTS: u32 = 5;
 
 /// The settings of an aggregator.
 #[derive(Clone, Debug)]
@@ -282,13 +280,8 @@ impl Aggregator {
             }
             changed.stop();
         }
-        for attempt in 1..=LAST_ATTEMPTS {
-            let Err(error) = send(&self.status()) else { return };
+        if let Err(error) = send(&self.status()) {
             log::warn!("the last status could not be published: {error:#}");
-            if attempt < LAST_ATTEMPTS {
-                // Not interrupted by the stop that has ended the run: the number of attempts is bounded.
-                Stop::new().wait(self.settings.publish_every);
-            }
         }
     }
 

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use super::SigningRequest;
 use super::der;
 use super::identity::{self, Identity};
+use super::seal::public_key;
 use base::tls::pem;
 use base::{hex, sha256};
 use client::protocol::ResultId;
@@ -60,12 +61,14 @@ impl Authority {
             PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).context("cannot read the authority's key")?;
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ECDSA_P256_SHA256)
             .context("cannot use the authority's key")?;
+        ensure!(
+            public_key(text)? == key.public_key_raw(),
+            "the authority's certificate and key do not match"
+        );
         let issuer = Issuer::new(authority_params(&key), key);
         let not_after =
             not_after(&certificate).context("cannot find the end of the authority's certificate")?;
-        let authority = Self { certificate, issuer, not_after };
-        authority.prove().context("the authority's certificate and key do not match")?;
-        Ok(authority)
+        Ok(Self { certificate, issuer, not_after })
     }
 
     /// Certificate and private key, for a file that only its owner can read.
@@ -87,9 +90,8 @@ impl Authority {
     /// port.
     pub fn server(&self, host: &str) -> anyhow::Result<Identity> {
         let name = host_of(host)?;
-        let mut params = self.params(&common_name(&format!("aggregator at {host}")))?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.subject_alt_names = vec![name];
+        let usage = ExtendedKeyUsagePurpose::ServerAuth;
+        let params = self.params(&format!("aggregator at {host}"), usage, vec![name])?;
         self.sign(&params).with_context(|| format!("cannot create the server's certificate for `{host}`"))
     }
 
@@ -98,15 +100,13 @@ impl Authority {
         if plugin.is_empty() {
             bail!("a plugin without a name cannot have a certificate");
         }
-        let mut params = self.params(&common_name(&format!("plugin {plugin}")))?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let uri = format!("{}{}", identity::PLUGIN_URI, base::percent_encoded(plugin));
-        params.subject_alt_names =
-            vec![SanType::URI(uri.try_into().context("cannot write the plugin's URI")?)];
+        let mut names = vec![SanType::URI(uri.try_into().context("cannot write the plugin's URI")?)];
         if is_dns_name(plugin) {
             let name = plugin.try_into().context("cannot write the plugin's DNS name")?;
-            params.subject_alt_names.insert(0, SanType::DnsName(name));
+            names.insert(0, SanType::DnsName(name));
         }
+        let params = self.params(&format!("plugin {plugin}"), ExtendedKeyUsagePurpose::ClientAuth, names)?;
         self.sign(&params).with_context(|| format!("cannot create the certificate of plugin `{plugin}`"))
     }
 
@@ -118,19 +118,25 @@ impl Authority {
         request: &SigningRequest,
         valid: Duration,
     ) -> anyhow::Result<String> {
-        let mut params = self.params(&common_name(&format!("plugin {} on {}", id.plugin, id.node)))?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let uri = identity::result_uri(id).try_into().context("cannot write the URI")?;
-        params.subject_alt_names = vec![SanType::URI(uri)];
+        let names = vec![SanType::URI(identity::result_uri(id).try_into().context("cannot write the URI")?)];
+        let usage = ExtendedKeyUsagePurpose::ClientAuth;
+        let mut params = self.params(&format!("plugin {} on {}", id.plugin, id.node), usage, names)?;
         set_validity(&mut params, self.not_after.min(since_1970() + valid));
         let certificate = params.signed_by(request, &self.issuer).context("cannot sign the certificate")?;
         Ok(pem("CERTIFICATE", certificate.der()))
     }
 
-    fn params(&self, name: &str) -> anyhow::Result<CertificateParams> {
+    fn params(
+        &self,
+        name: &str,
+        usage: ExtendedKeyUsagePurpose,
+        names: Vec<SanType>,
+    ) -> anyhow::Result<CertificateParams> {
         let mut params = CertificateParams::default();
         params.serial_number = Some(serial()?);
-        params.distinguished_name = subject(name);
+        params.distinguished_name = subject(&common_name(name));
+        params.extended_key_usages = vec![usage];
+        params.subject_alt_names = names;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -146,26 +152,6 @@ impl Authority {
             cert_pem: pem("CERTIFICATE", certificate.der()),
             key_pem: pem("EC PRIVATE KEY", &sec1),
         })
-    }
-
-    /// Signs a message and verifies it with the certificate.
-    fn prove(&self) -> anyhow::Result<()> {
-        let proof = self.client("proof")?;
-        let leaf = CertificateDer::from_pem_slice(proof.cert_pem.as_bytes())?;
-        let anchor = webpki::anchor_from_trusted_cert(&self.certificate)?;
-        let now = rustls::pki_types::UnixTime::since_unix_epoch(since_1970());
-        let usage = webpki::KeyUsage::client_auth();
-        let algorithms = [webpki::ring::ECDSA_P256_SHA256];
-        webpki::EndEntityCert::try_from(&leaf)?.verify_for_usage(
-            &algorithms,
-            &[anchor],
-            &[],
-            now,
-            usage,
-            None,
-            None,
-        )?;
-        Ok(())
     }
 }
 

@@ -94,7 +94,7 @@ impl Seal {
 }
 
 /// The point of the key in the first certificate of a PEM text.
-fn public_key(certificate: &str) -> anyhow::Result<Vec<u8>> {
+pub(super) fn public_key(certificate: &str) -> anyhow::Result<Vec<u8>> {
     let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
     let anchor = webpki::anchor_from_trusted_cert(&certificate)?;
     let mut info = anchor.subject_public_key_info.as_ref();

@@ -3,7 +3,7 @@
 //! Owns waiting and deadlines. Threads call [`Stop::wait`] instead of sleeping, so that a stop takes effect at once. Knows
 //! nothing about signals: `cli` maps those to [`Stop::stop`]. Starts a thread only for a time limit.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::lock;
@@ -65,7 +65,7 @@ impl Stop {
                 Self(child).end(reason.clone());
             }
         });
-        child.lock().parent = Some(hook);
+        lock(&child.0.state).parent = Some(hook);
         child
     }
 
@@ -96,12 +96,12 @@ impl Stop {
 
     /// Whether a stop was requested.
     pub fn stopped(&self) -> bool {
-        self.lock().stopped
+        lock(&self.0.state).stopped
     }
 
     /// The reason, if one was given.
     pub fn reason(&self) -> Option<String> {
-        self.lock().reason.clone()
+        lock(&self.0.state).reason.clone()
     }
 
     /// Waits for `limit`; true as soon as a stop is requested, false when the time is up.
@@ -117,7 +117,7 @@ impl Stop {
 
     /// Waits until `end`; true as soon as a stop is requested, false when the time is up.
     pub fn wait_until(&self, end: Instant) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         loop {
             if state.stopped {
                 return true;
@@ -132,7 +132,7 @@ impl Stop {
 
     /// Waits until a stop is requested.
     pub fn wait_forever(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         while !state.stopped {
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -146,7 +146,7 @@ impl Stop {
 
     fn hook(&self, action: impl Fn(&Option<String>) + Send + Sync + 'static) -> Hook {
         let action: Arc<Action> = Arc::new(action);
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         if state.stopped {
             let reason = state.reason.clone();
             drop(state);
@@ -160,7 +160,7 @@ impl Stop {
 
     fn end(&self, reason: Option<String>) {
         let hooks = {
-            let mut state = self.lock();
+            let mut state = lock(&self.0.state);
             if state.stopped {
                 return;
             }
@@ -172,11 +172,6 @@ impl Stop {
         for action in hooks.iter().filter_map(std::sync::Weak::upgrade) {
             action(&reason);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock is held leaves no partial update.
-        lock(&self.0.state)
     }
 }
 

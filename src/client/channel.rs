@@ -3,7 +3,7 @@
 //!
 //! Shared by all threads of a plugin. Only one requests a certificate at a time; the others wait only without a valid one.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use ureq::Agent;
@@ -16,6 +16,7 @@ use super::request::Key;
 use super::retry::{self, Failed, RetryAdvice};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
+use base::lock;
 
 /// Timeout of a certificate request; the aggregator consults the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -80,7 +81,7 @@ impl Channel {
     /// Drops a rejected certificate; false if no other can be requested.
     pub(super) fn forget(&self) -> bool {
         let Self::Requested(requested) = self else { return false };
-        requested.held().agent = None;
+        lock(&requested.held).agent = None;
         true
     }
 
@@ -90,7 +91,7 @@ impl Channel {
             Self::Given(agent) => agent.clone().shutdown(),
             Self::Requested(requested) => {
                 requested.guest.clone().shutdown();
-                let mut held = requested.held();
+                let mut held = lock(&requested.held);
                 held.closed = true;
                 held.agent.take().into_iter().for_each(Agent::shutdown);
             }
@@ -99,30 +100,26 @@ impl Channel {
 }
 
 impl Requested {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn agent(&self) -> Result<Agent, Failed> {
-        if let Some(agent) = self.held().fresh() {
+        if let Some(agent) = lock(&self.held).fresh() {
             return Ok(agent);
         }
         let _requesting = match self.requesting.try_lock() {
             Ok(guard) => guard,
             Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                if let Some(agent) = self.held().agent.clone() {
+                if let Some(agent) = lock(&self.held).agent.clone() {
                     return Ok(agent);
                 }
-                self.requesting.lock().unwrap_or_else(PoisonError::into_inner)
+                lock(&self.requesting)
             }
         };
         // Another thread may have obtained one in the meantime.
-        if let Some(agent) = self.held().fresh() {
+        if let Some(agent) = lock(&self.held).fresh() {
             return Ok(agent);
         }
         let answer = self.request();
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         match answer {
             Ok((agent, renew)) if !held.closed => {
                 log::debug!("the aggregator signed a certificate; renewal in {renew:?}");

@@ -149,11 +149,6 @@ impl Client {
         self.submit(&mut Source::file(path)?, false, UNWATCHED)
     }
 
-    /// Submits a file that is already open, named after the last component of `path`.
-    pub fn submit_open(&self, path: &Path, file: std::fs::File) -> Result<Submitted, Error> {
-        self.submit_opened(path, Opened::File(file), UNWATCHED)
-    }
-
     /// Submits a folder: packs and streams it; the aggregator unpacks it.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
         let folder = Folder::open(path).map_err(|source| Error::file(path, source))?;

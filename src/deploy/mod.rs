@@ -33,7 +33,7 @@ pub(crate) use remove::Removal;
 pub(crate) use trial::{StandIn, Trial};
 
 /// Inputs of a run's objects.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Plan {
     /// Settings of the run.
     pub run: config::Run,

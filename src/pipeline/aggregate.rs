@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Cluster, Outcome, StatusService};
+use super::{Cluster, StatusService};
 use crate::{config, names, plugin};
 use base::kube::Client;
 use base::stop::Stop;
@@ -23,8 +23,7 @@ pub(crate) fn aggregate(
     let folders = config.plugin_search_path.clone().unwrap_or_default();
     let selected: Option<Vec<String>> =
         config.plugins.as_ref().map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
-    let found = plugin::search(&folders, selected.as_deref())?;
-    let mut definitions = found.definitions;
+    let mut definitions = plugin::search(&folders, selected.as_deref())?;
     if variable("SONOBUOY_DISABLE_RECONCILIATION").as_deref() != Some("true") {
         for definition in &mut definitions {
             definition.reconcile(&config.results_dir);
@@ -63,11 +62,10 @@ pub(crate) fn aggregate(
 
 /// Runs everything, and stays afterwards if requested; returns whether all went well.
 fn see_through(run: Cluster<'_>, no_exit: bool, stop: &Stop) -> bool {
-    let outcome = run.run(stop);
-    let clean = matches!(outcome, Ok(Outcome::Ended(0) | Outcome::Before));
-    if let Err(error) = &outcome {
+    let clean = run.run(stop).unwrap_or_else(|error| {
         log::error!("{error:#}");
-    }
+        false
+    });
     if stop.stopped() {
         return false;
     }

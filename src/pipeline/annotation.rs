@@ -3,14 +3,14 @@
 //! Two stages: long texts and lists are shortened; then the entries of a plugin are merged into one entry with a count for
 //! each status and result, except for the first failed and unfinished ones. No plugin displaces another. Pure.
 
-use std::collections::btree_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::item;
 use crate::status::{self, Entry, Run};
+use base::visible::cut;
 use client::protocol::Progress;
 
 /// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of annotations in
@@ -21,8 +21,8 @@ const ANNOTATION_BYTES: usize = 200 << 10;
 const MANY: &str = "*";
 /// Maximum length of a text and of a list once a document has to be shortened.
 const MAX_ITEMS: usize = 100;
-/// Maximum number of entries of one plugin and one rank that are not merged.
-const MAX_KEPT: usize = 200;
+/// Maximum numbers of entries of one plugin, status and result that are not merged: the first number that fits.
+const MAX_KEPT: [usize; 4] = [200, 50, 10, 0];
 
 /// `run` in at most [`ANNOTATION_BYTES`] of JSON, marked as truncated if anything was lost.
 pub(crate) fn shorten(mut run: Run) -> Run {
@@ -35,60 +35,23 @@ pub(crate) fn shorten(mut run: Run) -> Run {
         return run;
     }
     let mut entries = run.plugins.take().unwrap_or_default();
-    let mut room = ANNOTATION_BYTES.saturating_sub(size(&run));
-    let mut merged = merge(&entries, &BTreeSet::new());
-    if size(&merged) > room {
-        // Hundreds of plugins, or of results that only one node has.
-        for entry in &mut entries {
-            (entry.result_counts, entry.message) = (None, None);
-            entry.result_status.clear();
-        }
-        merged = merge(&entries, &BTreeSet::new());
-    }
-    match room.checked_sub(size(&merged)) {
-        Some(left) => merged = merge(&entries, &kept(&entries, left)),
-        None => {
-            let fitting = merged.iter().take_while(|entry| fits(entry, &mut room)).count();
-            merged.truncate(fitting);
+    for max in MAX_KEPT {
+        run.plugins = Some(merge(&entries, max));
+        if size(&run) <= ANNOTATION_BYTES {
+            return run;
         }
     }
-    run.plugins = Some(merged);
+    // Hundreds of plugins, or of results that only one node has.
+    for entry in &mut entries {
+        (entry.result_counts, entry.message) = (None, None);
+        entry.result_status.clear();
+    }
+    let mut merged = merge(&entries, 0);
+    while size(&run) > ANNOTATION_BYTES && !merged.is_empty() {
+        run.plugins = Some(merged.clone());
+        merged.truncate(merged.len() / 2);
+    }
     run
-}
-
-/// The positions of entries that are not merged, within `room` bytes: what failed comes first.
-fn kept(entries: &[Entry], mut room: usize) -> BTreeSet<usize> {
-    let mut seen: BTreeMap<(u8, &str), usize> = BTreeMap::new();
-    let mut candidates = Vec::new();
-    for (at, entry) in entries.iter().enumerate() {
-        let Some(rank) = rank(entry) else { continue };
-        let number = seen.entry((rank, &entry.plugin)).or_default();
-        *number += 1;
-        if *number <= MAX_KEPT {
-            candidates.push((rank, *number, at));
-        }
-    }
-    // The first of each plugin, then the second of each.
-    candidates.sort_unstable();
-    candidates.iter().map(|(_, _, at)| *at).take_while(|at| fits(&entries[*at], &mut room)).collect()
-}
-
-/// Whether an entry, with a comma, fits into the rest of `room`, which it reduces.
-fn fits(entry: &Entry, room: &mut usize) -> bool {
-    let left = room.checked_sub(size(entry) + 1);
-    *room = left.unwrap_or(0);
-    left.is_some()
-}
-
-/// The importance of an entry, most important first; `None` for a success, of which a count says enough.
-fn rank(entry: &Entry) -> Option<u8> {
-    match (&*entry.status, &entry.message) {
-        (status::FAILED, _) => Some(0),
-        (status::RUNNING, Some(_)) => Some(1),
-        (status::COMPLETE, _) if entry.result_status == "failed" => Some(2),
-        (status::COMPLETE, _) => None,
-        _ => Some(3),
-    }
 }
 
 /// The length of the JSON of `document`.
@@ -110,24 +73,25 @@ fn size(document: &impl Serialize) -> usize {
 
 /// Shortens every text and every list.
 fn shorten_texts(run: &mut Run) {
-    run.error = run.error.take().map(|error| cut(&error, ANNOTATION_BYTES / 8));
+    run.error = run.error.take().map(|error| cut(&error, ANNOTATION_BYTES / 8).into());
     for entry in run.plugins.iter_mut().flatten() {
-        entry.plugin = cut(&entry.plugin, MAX_ITEMS);
+        entry.plugin = cut(&entry.plugin, MAX_ITEMS).into();
         // The message says as much.
         entry.lost = None;
-        entry.message = entry.message.take().map(|message| cut(&message, 2 * MAX_ITEMS));
-        entry.result_status = cut(&entry.result_status, MAX_ITEMS);
+        entry.message = entry.message.take().map(|message| cut(&message, 2 * MAX_ITEMS).into());
+        entry.result_status = cut(&entry.result_status, MAX_ITEMS).into();
         entry.result_counts = entry.result_counts.take().map(few);
         entry.progress = entry.progress.take().map(|progress| {
-            let names =
-                |names: &[String]| names.iter().take(MAX_ITEMS).map(|name| cut(name, MAX_ITEMS)).collect();
+            let names = |names: &[String]| {
+                names.iter().take(MAX_ITEMS).map(|name| cut(name, MAX_ITEMS).into()).collect()
+            };
             // Shared with others: only the rest is copied.
             let Progress { name, node, timestamp, msg, total, completed, errors, failures, .. } = &*progress;
             Arc::new(Progress {
                 name: name.clone(),
                 node: node.clone(),
                 timestamp: timestamp.clone(),
-                msg: cut(msg, MAX_ITEMS),
+                msg: cut(msg, MAX_ITEMS).into(),
                 total: *total,
                 completed: *completed,
                 errors: names(errors),
@@ -142,42 +106,36 @@ fn shorten_texts(run: &mut Run) {
 fn few(counts: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut few = BTreeMap::new();
     for (at, (status, count)) in counts.into_iter().enumerate() {
-        let status = if at < MAX_ITEMS { cut(&status, MAX_ITEMS) } else { item::OTHER.into() };
+        let status = if at < MAX_ITEMS { cut(&status, MAX_ITEMS).into() } else { item::OTHER.into() };
         *few.entry(status).or_default() += count;
     }
     few
 }
 
-fn cut(text: &str, max: usize) -> String {
-    match text.char_indices().nth(max) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
-}
-
-/// Merges the entries of each plugin, except at the positions `kept`, into one for each pair of status and
-/// result, at the position of the first.
-fn merge(entries: &[Entry], kept: &BTreeSet<usize>) -> Vec<Entry> {
-    let mut places: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
+/// Merges the entries of each plugin into one for each pair of status and result, at the position of the first, except
+/// for at most `max` failed or unfinished ones.
+fn merge(entries: &[Entry], max: usize) -> Vec<Entry> {
+    let mut groups: BTreeMap<_, (usize, Option<usize>)> = BTreeMap::new();
     let mut merged: Vec<Entry> = Vec::new();
-    for (at, entry) in entries.iter().enumerate() {
-        if kept.contains(&at) {
+    for entry in entries {
+        let (seen, place) = groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default();
+        *seen += 1;
+        // A count says enough of a success.
+        let is_success = entry.status == status::COMPLETE && entry.result_status != "failed";
+        if !is_success && *seen <= max {
             merged.push(entry.clone());
-            continue;
-        }
-        match places.entry((&entry.plugin, &entry.status, &entry.result_status)) {
-            Occupied(place) => join(&mut merged[*place.get()], entry),
-            Vacant(place) => {
-                place.insert(merged.len());
-                merged.push(Entry {
-                    node: MANY.into(),
-                    count: Some(1),
-                    progress: None,
-                    last_heartbeat: None,
-                    identity: None,
-                    ..entry.clone()
-                });
-            }
+        } else if let Some(at) = *place {
+            join(&mut merged[at], entry);
+        } else {
+            *place = Some(merged.len());
+            merged.push(Entry {
+                node: MANY.into(),
+                count: Some(1),
+                progress: None,
+                last_heartbeat: None,
+                identity: None,
+                ..entry.clone()
+            });
         }
     }
     merged

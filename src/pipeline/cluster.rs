@@ -68,18 +68,9 @@ pub(crate) struct Cluster<'a> {
     pub upload: Option<String>,
 }
 
-/// The outcome of a run.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// The run is complete, with this many errors on the way.
-    Ended(usize),
-    /// The archive existed already.
-    Before,
-}
-
 impl Cluster<'_> {
-    /// Runs everything. Returns `Err` only without an archive.
-    pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<Outcome> {
+    /// Runs everything; returns whether all went well, and `Err` only without an archive.
+    pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<bool> {
         let pod = self.own_pod();
         let rights = Rights { stop, settled: Instant::now() + RIGHTS_SETTLE };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
@@ -87,7 +78,7 @@ impl Cluster<'_> {
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             log::info!("the run is complete; its archive is in `{}`", self.folder.display());
             self.recall(&self.publisher(pod.as_ref()), stop);
-            return Ok(Outcome::Before);
+            return Ok(true);
         }
         let identity = self.identity(uid, &rights);
         match self.interrupted(&identity)? {
@@ -113,7 +104,7 @@ impl Cluster<'_> {
 
         let publisher = self.publisher(pod.as_ref());
         // An API server that does not answer must not delay the run.
-        let first = self.client.clone().patience(Duration::ZERO).within(FIRST_STATUS_TIMEOUT);
+        let first = self.client.once(FIRST_STATUS_TIMEOUT);
         if let Err(error) =
             (StatusPublisher { client: &first, ..publisher.clone() }).publish(&status::Run::default())
         {
@@ -142,7 +133,7 @@ impl Cluster<'_> {
         (identity, rights): (&str, &Rights<'_>),
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<bool> {
         let started = SystemTime::now();
         let mut errors = 0;
         let (expected, failures) = self.expected(run_dir, rights)?;
@@ -173,15 +164,14 @@ impl Cluster<'_> {
         if by_node {
             let all = self.definitions.iter().chain(&again);
             let launched = all.map(|definition| self.launched(definition)).collect();
-            let (client, namespace) = (&self.client, &self.config.namespace);
-            aggregator = aggregator.certifies(Box::new(review::Cluster::new(
-                client,
-                namespace,
-                audience.clone(),
-                &owner.1,
-                roster.clone(),
+            aggregator = aggregator.certifies(Box::new(review::Cluster {
+                client: self.client.once(review::REVIEW_TIMEOUT),
+                namespace: self.config.namespace.clone(),
+                audience: audience.clone(),
+                owner: owner.1.clone(),
+                roster: roster.clone(),
                 launched,
-            )));
+            }));
         }
         let aggregator = Arc::new(aggregator);
         if let Some(status_service) = self.status_service {
@@ -257,7 +247,7 @@ impl Cluster<'_> {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }
         errors += self.upload(&archive, aggregator.status(), publisher, stop);
-        Ok(Outcome::Ended(errors))
+        Ok(errors == 0)
     }
 
     /// Uploads the archive, if a store is configured, and publishes the outcome; returns the number of errors.

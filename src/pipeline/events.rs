@@ -6,7 +6,7 @@
 //! has the same information. Starts no thread.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::board::{sentence, troubles};
@@ -14,7 +14,7 @@ use crate::names::{self, SONOBUOY};
 use crate::status::{self, Run};
 use base::json::json;
 use base::kube::{Client, Resource};
-use base::{clock, hex, sha256};
+use base::{clock, hex, lock, sha256};
 
 /// Maximum events of a container.
 const MAX_EVENTS: usize = 20;
@@ -37,7 +37,7 @@ pub(super) struct Events<'a> {
 impl<'a> Events<'a> {
     pub(super) fn new(client: &Client, namespace: &'a str, pod: (String, String)) -> Self {
         // An API server that does not answer must not delay the run.
-        let client = client.clone().patience(Duration::ZERO).within(TIMEOUT);
+        let client = client.once(TIMEOUT);
         Self { client, namespace, pod, created: Mutex::default() }
     }
 
@@ -74,7 +74,7 @@ impl<'a> Events<'a> {
         let (pod, uid) = &self.pod;
         let name = format!("{pod}.{}", hex(&sha256(format!("{uid} {reason} {key}")).as_ref()[..8]));
         {
-            let mut created = self.created.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut created = lock(&self.created);
             if created.len() >= MAX_EVENTS || !created.insert(name.clone()) {
                 return;
             }

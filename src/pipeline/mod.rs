@@ -25,7 +25,7 @@ mod why;
 
 pub(crate) use aggregate::aggregate;
 pub(crate) use annotation::shorten;
-use cluster::{Cluster, Outcome};
+use cluster::Cluster;
 pub(crate) use local::Local;
 pub(crate) use partial::pack_partial;
 use status_service::StatusService;

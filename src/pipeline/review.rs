@@ -21,7 +21,7 @@ use base::kube::{self, Resource};
 use client::protocol::ResultId;
 
 /// Short, since the worker waits and retries.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// The prefix of accounts in user names.
 const ACCOUNT: &str = "system:serviceaccount:";
 const EXTRA: &str = "authentication.kubernetes.io/";
@@ -40,12 +40,14 @@ pub(super) struct Launched {
 
 /// Has tokens reviewed by the API server.
 pub(super) struct Cluster {
-    client: kube::Client,
-    namespace: String,
-    audience: String,
-    owner: String,
-    roster: Roster,
-    launched: Vec<Launched>,
+    /// Waits and retries little, since the worker does.
+    pub(super) client: kube::Client,
+    pub(super) namespace: String,
+    pub(super) audience: String,
+    /// UID of the aggregator's pod.
+    pub(super) owner: String,
+    pub(super) roster: Roster,
+    pub(super) launched: Vec<Launched>,
 }
 
 /// The audience of the tokens of a run's pods.
@@ -54,18 +56,6 @@ pub(super) fn audience(uuid: &str) -> String {
 }
 
 impl Cluster {
-    pub(super) fn new(
-        client: &kube::Client,
-        namespace: &str,
-        audience: String,
-        owner: &str,
-        roster: Roster,
-        launched: Vec<Launched>,
-    ) -> Self {
-        let client = client.clone().patience(Duration::ZERO).within(REVIEW_TIMEOUT);
-        Self { client, namespace: namespace.into(), audience, owner: owner.into(), roster, launched }
-    }
-
     /// Pod that holds a token, from the watches, else from the server.
     fn seat(&self, claims: &Claims) -> Result<Seat, ReviewError> {
         if let Some(seat) = self.roster.seat(&claims.uid).filter(|seat| !seat.node.is_empty()) {

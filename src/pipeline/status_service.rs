@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io::Seek as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use serde_json::Value;
@@ -24,6 +24,7 @@ use base::at::At as _;
 use base::http::{Request, Response, Server};
 use base::json::json;
 use base::kube::{self, Resource};
+use base::lock;
 use base::openmetrics;
 use base::stop::Stop;
 use base::temp;
@@ -55,7 +56,7 @@ impl StatusService {
 
     /// Sets the source of the status.
     pub(crate) fn show(&self, source: impl Fn() -> status::Run + Send + Sync + 'static) {
-        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(source);
+        *lock(&self.source) = Arc::new(source);
     }
 
     /// Serves until `stop`.
@@ -76,7 +77,7 @@ impl StatusService {
         if !["GET", "HEAD"].contains(&&*request.method) {
             return Response::empty(405).header("allow", "GET, HEAD");
         }
-        let source = self.source.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let source = lock(&self.source).clone();
         let status = source();
         if request.path == "/status" {
             return Response::json(200, &document(&status)).header("cache-control", "no-store");

@@ -14,15 +14,8 @@ pub(crate) struct Mode {
     pub focus: &'static str,
     /// `E2E_PARALLEL`.
     pub parallel: bool,
-    skip: Skip,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Skip {
-    Nothing,
-    Pattern(&'static str),
-    /// One pattern per line.
-    Lines(&'static str),
+    /// Patterns of tests to skip, one per line.
+    skip: &'static str,
 }
 
 /// Mode required for certification.
@@ -40,7 +33,7 @@ pub(crate) const MODES: &[Mode] = &[
         description: "Certified conformance mode runs the entire conformance suite, even disruptive tests. This is \
             typically run in a dev environment to earn the CNCF Certified Kubernetes status.",
         focus: CONFORMANCE,
-        skip: Skip::Nothing,
+        skip: "",
         parallel: false,
     },
     Mode {
@@ -48,7 +41,7 @@ pub(crate) const MODES: &[Mode] = &[
         description: "An unofficial mode of running the e2e tests which removes some of the longest running tests so \
             that your tests can complete in the fastest time possible while maximizing coverage.",
         focus: CONFORMANCE,
-        skip: Skip::Lines(include_str!("conformance-lite.txt")),
+        skip: include_str!("conformance-lite.txt"),
         parallel: true,
     },
     Mode {
@@ -57,7 +50,7 @@ pub(crate) const MODES: &[Mode] = &[
             disrupt other cluster operations (e.g. tests that may cause nodes to be restarted or impact cluster \
             permissions).",
         focus: CONFORMANCE,
-        skip: Skip::Pattern(r"\[Disruptive\]|NoExecuteTaintManager"),
+        skip: r"\[Disruptive\]|NoExecuteTaintManager",
         parallel: false,
     },
     Mode {
@@ -65,7 +58,7 @@ pub(crate) const MODES: &[Mode] = &[
         description: "Quick mode runs a single test to create and destroy a pod. Fastest way to check basic cluster \
             operation.",
         focus: "Pods should be submitted and removed",
-        skip: Skip::Nothing,
+        skip: "",
         parallel: false,
     },
 ];
@@ -78,11 +71,7 @@ impl Mode {
 
     /// `E2E_SKIP`; if empty, the variable must be unset.
     pub(crate) fn skip(&self) -> String {
-        match self.skip {
-            Skip::Nothing => String::new(),
-            Skip::Pattern(pattern) => pattern.into(),
-            Skip::Lines(lines) => lines.lines().collect::<Vec<_>>().join("|"),
-        }
+        self.skip.lines().collect::<Vec<_>>().join("|")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use super::{Definition, Loaded, file};
 use base::sys;
@@ -11,54 +11,41 @@ use base::sys;
 /// The user's folder in the original's default search path, and the documented one: both are searched.
 const HOME_FOLDERS: [&str; 2] = ["~/sonobuoy/plugins.d", "~/.sonobuoy/plugins.d"];
 
-/// The result of a search.
-pub(crate) struct Search {
-    /// Definitions to run, by name.
-    pub definitions: Vec<Definition>,
-    /// Notes, and problems with files that were not selected; for the log.
-    pub remarks: Vec<String>,
-}
-
-/// Loads the definitions in `folders`; `selected` names those to run, `None` means all.
+/// Loads the definitions in `folders`, sorted by name; `selected` names those to run, `None` means all.
 ///
-/// An unreadable file fails the run only if it may contain a selected plugin: once all of them are found elsewhere,
-/// it becomes a remark.
-pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<Search> {
-    let mut loaded: Vec<Loaded> = Vec::new();
-    let mut broken = Vec::new();
+/// An unreadable file fails the run only if it may contain a selected plugin: once all of them are found elsewhere, it
+/// is only logged, as are notes.
+pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<Vec<Definition>> {
+    let (mut definitions, mut broken) = (Vec::new(), Vec::new());
     for path in files(folders) {
         match file::load_found(&path) {
-            Ok(all) => loaded.extend(all),
+            Ok(all) => definitions.extend(all.into_iter().map(|loaded| {
+                loaded.notes.iter().for_each(|note| log::info!("{note}"));
+                loaded.definition
+            })),
             Err(error) => broken.push(format!("{error:#}")),
         }
     }
-    let remarks = loaded.iter_mut().flat_map(|loaded| std::mem::take(&mut loaded.notes)).collect();
-    let mut definitions: Vec<Definition> = loaded.into_iter().map(|loaded| loaded.definition).collect();
     definitions.sort_by(|a, b| a.name().cmp(b.name()));
-    let mut search = Search { definitions, remarks };
     match selected {
-        None => {
-            if let Some(error) = broken.pop() {
-                bail!("{error}");
-            }
-        }
+        None => ensure!(broken.is_empty(), "{}", broken.join("; ")),
         Some(names) => {
-            if let Err(name) = select(&mut search.definitions, names, Definition::name) {
+            if let Err(name) = select(&mut definitions, names, Definition::name) {
                 let reasons =
                     if broken.is_empty() { String::new() } else { format!(" ({})", broken.join("; ")) };
                 bail!("plugin `{name}` is selected but not defined in {}{reasons}", folders.join(", "));
             }
-            search.remarks.extend(broken.into_iter().map(|error| format!("{error}; it is not selected")));
+            broken.iter().for_each(|error| log::warn!("{error}; it is not selected"));
         }
     }
-    if let Some(pair) = search.definitions.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
+    if let Some(pair) = definitions.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
         bail!(
             "two definitions in {} are called `{}`; rename or remove one",
             folders.join(", "),
             pair[0].name()
         );
     }
-    Ok(search)
+    Ok(definitions)
 }
 
 /// Keeps the selected plugins; `Err` contains a selected name that is missing.
@@ -138,8 +125,8 @@ mod tests {
         format!("sonobuoy-config: {{driver: Job, plugin-name: {name}}}\nspec: {{image: i}}\n")
     }
 
-    fn names(search: &Search) -> Vec<&str> {
-        search.definitions.iter().map(Definition::name).collect()
+    fn names(found: &[Definition]) -> Vec<&str> {
+        found.iter().map(Definition::name).collect()
     }
 
     #[test]
@@ -185,9 +172,9 @@ mod tests {
 
         std::fs::write(root.join("broken.yaml"), "a: b: c").unwrap();
         let found = search(&folders, Some(&chosen(&["a"]))).unwrap();
-        assert_eq!((names(&found), found.remarks.len()), (vec!["a"], 1));
-        assert!(found.remarks[0].contains("broken.yaml`, line 1, column 5"), "{}", found.remarks[0]);
-        assert!(search(&folders, None).is_err(), "all shall run, and one cannot");
+        assert_eq!(names(&found), ["a"]);
+        let error = search(&folders, None).err().unwrap().to_string();
+        assert!(error.contains("broken.yaml`, line 1, column 5"), "all shall run, and one cannot: {error}");
         assert!(search(&folders, Some(&chosen(&["c"]))).err().unwrap().to_string().contains("broken.yaml"));
 
         std::fs::write(root.join("broken.yaml"), plugin("a")).unwrap();

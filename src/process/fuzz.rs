@@ -14,7 +14,7 @@ pub fn file(format: &str, bytes: &[u8]) {
         "gojson" => "json",
         _ => "yaml",
     };
-    let dir = base::temp::Folder::in_memory().expect("a folder");
+    let dir = base::temp::Folder::new().expect("a folder");
     let results = dir.join(RESULTS).join("global");
     fs::create_dir_all(&results).expect("a folder");
     fs::write(results.join(format!("a.{suffix}")), bytes).expect("a file");

@@ -81,7 +81,7 @@ impl Authorities {
     /// Stores the certificate of a run that was just started: its aggregator publishes it at startup. The wait is
     /// short, since later calls look for it again.
     pub(crate) fn learn_soon(&self, client: &Client, namespace: &str) {
-        let client = client.clone().patience(Duration::ZERO).within(LEARN_TIMEOUT);
+        let client = client.once(LEARN_TIMEOUT);
         let began = Instant::now();
         while !self.learn(&client, namespace) {
             let waited = began.elapsed();
@@ -110,7 +110,7 @@ impl Authorities {
 
 /// Run and certificate published in the namespace. Older aggregators publish none.
 fn shown(client: &Client, namespace: &str) -> Option<(String, String)> {
-    let client = client.clone().patience(Duration::ZERO).within(LEARN_TIMEOUT);
+    let client = client.once(LEARN_TIMEOUT);
     let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP);
     let map = map.inspect_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
     let text = |key: &str| map["data"][key].as_str().map(str::to_owned);

@@ -10,7 +10,7 @@ use std::io::{BufReader, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::authority::Authorities;
 use super::partial::{PartialFile, joined};
@@ -420,20 +420,11 @@ impl Retrieval<'_> {
 
     /// Seals of the archives in the container, by name; none if it does not support them.
     fn seals(&self, client: &kube::Client, pod: &str) -> BTreeMap<String, Seal> {
-        let (mut packed, mut seals) = (Vec::new(), BTreeMap::new());
-        let mut sink = |piece: &[u8]| {
-            packed.extend_from_slice(piece);
-            if packed.len() > MAX_SEALS_BYTES { Err("more than a seal".to_owned()) } else { Ok(()) }
-        };
-        let read = match self.splat(client, pod, &["--seals"], &mut sink) {
-            Ok(exit) if exit.success() => read_seals(&packed, &mut seals),
-            Ok(exit) => Err(anyhow!("{}", exit.stderr.trim())),
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = read {
-            log::debug!("the aggregator provides no seal: {error:#}");
-        }
+        let packed = output(client, self.namespace, pod, &[self.from, "--seals"], MAX_SEALS_BYTES);
+        let seals = packed.and_then(|packed| read_seals(&packed));
         seals
+            .inspect_err(|error| log::debug!("the aggregator provides no seal: {error:#}"))
+            .unwrap_or_default()
     }
 
     /// The file for the results of an unfinished run. They change continuously, so an interruption is final.
@@ -468,16 +459,22 @@ impl Retrieval<'_> {
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
     let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
     let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
-    let mut text = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        text.extend_from_slice(piece);
-        if text.len() > MAX_STATUS_BYTES { Err("more than a status".to_owned()) } else { Ok(()) }
-    };
-    let command = ["/sonobuoy", "splat", RUNS_DIR, "--status"];
-    let exit =
-        client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), &mut sink)?;
-    anyhow::ensure!(exit.success(), "{}", logger::message(exit.stderr.trim()));
+    let text = output(client, namespace, pod, &[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
     Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
+}
+
+/// At most `max` bytes that the aggregator's command for sending prints.
+fn output(client: &kube::Client, namespace: &str, pod: &str, words: &[&str], max: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut sink = |piece: &[u8]| {
+        bytes.extend_from_slice(piece);
+        if bytes.len() > max { Err(format!("more than {max} bytes")) } else { Ok(()) }
+    };
+    let command = [&["/sonobuoy", "splat"], words].concat();
+    let container = (namespace, pod, AGGREGATOR_CONTAINER);
+    let exit = client.exec(container, &command, Some(SILENCE_TIMEOUT), &mut sink)?;
+    ensure!(exit.success(), "{}", logger::message(exit.stderr.trim()));
+    Ok(bytes)
 }
 
 fn not_run(why: &str) -> String {
@@ -521,7 +518,8 @@ fn archive_name(sent: &str) -> Option<&str> {
 }
 
 /// Reads the seals that an aggregator sends.
-fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Result<()> {
+fn read_seals(packed: &[u8]) -> Result<BTreeMap<String, Seal>> {
+    let mut seals = BTreeMap::new();
     let limits = Limits { file: MAX_STATEMENT_BYTES.max(MAX_SIGNATURE_BYTES), ..LIMITS };
     let mut reader = Reader::new(Gunzip::new(packed), limits);
     while let Some(entry) = reader.next_entry()? {
@@ -533,7 +531,7 @@ fn read_seals(packed: &[u8], seals: &mut BTreeMap<String, Seal>) -> anyhow::Resu
             *if part == 0 { &mut seal.statement } else { &mut seal.signature } = content;
         }
     }
-    Ok(())
+    Ok(seals)
 }
 
 /// `x.tgz`, `x-01.tgz`, `x-02.tgz`, …; the extension starts at the last dot, as scripts expect.

@@ -53,12 +53,6 @@ pub(crate) struct Service {
     client: Identity,
 }
 
-impl std::fmt::Debug for Service {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
-
 /// Credentials for the service, as in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Credentials {
@@ -221,7 +215,7 @@ impl Credentials {
             identity,
             ..kube::Config::plain(self.host_address.trim_end_matches('/'))
         };
-        let client = Client::new(config, stop)?.patience(Duration::ZERO).within(REQUEST_TIMEOUT);
+        let client = Client::new(config, stop)?.once(REQUEST_TIMEOUT);
         Ok(Source::service(client, clock::parse_rfc3339(&self.created_at)))
     }
 }

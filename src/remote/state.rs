@@ -154,7 +154,7 @@ impl NodeProblem {
     /// The problem of the pod's node; none if the node cannot be read.
     fn of(client: &Client, pod: &Value) -> Option<Self> {
         let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
-        let client = client.clone().patience(Duration::ZERO).within(REQUEST_TIMEOUT);
+        let client = client.once(REQUEST_TIMEOUT);
         match client.get(&Resource::NODES, "", name) {
             Ok(node) => {
                 let mut conditions = node["status"]["conditions"].as_array()?.iter();
@@ -230,7 +230,7 @@ impl State {
 
 /// The aggregator's pod as it would be created, from the time when it ran; only if its results are on a volume claim.
 pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
-    let client = client.clone().patience(Duration::ZERO).within(REQUEST_TIMEOUT);
+    let client = client.once(REQUEST_TIMEOUT);
     let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
     let mut pod: Value = base::json::from_slice(map["data"][POD_KEY].as_str()?.as_bytes()).ok()?;
     pod["metadata"]["namespace"] = namespace.into();
@@ -378,7 +378,7 @@ impl Source {
         namespace: &str,
         mut changed: impl FnMut(Option<State>) -> bool,
     ) -> Result<()> {
-        let client = self.client.clone().patience(Duration::ZERO).within(REQUEST_TIMEOUT);
+        let client = self.client.once(REQUEST_TIMEOUT);
         let source = Self { client, ..self.clone() };
         let mut shown: Option<(State, Instant)> = None;
         let (mut answered, mut reported) = (Instant::now(), false);

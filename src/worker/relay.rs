@@ -8,12 +8,13 @@
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::senders::Senders;
 use base::http::{Request, Response, Server};
 use base::json::json;
+use base::lock;
 use base::stop::Stop;
 use client::Client;
 
@@ -140,10 +141,9 @@ fn answer(
         Err(refusal) => return refusal,
     };
     let connection = Arc::clone(&request.peer.open);
-    let lock = || senders.lock().unwrap_or_else(PoisonError::into_inner);
-    let sum = lock().take(&connection, &body);
+    let sum = lock(senders).take(&connection, &body);
     let told = client.relay_progress(sum.as_deref().unwrap_or(&body));
-    lock().answered(&connection);
+    lock(senders).answered(&connection);
     match told {
         Ok(answer) if answer.text.is_empty() => Response::empty(answer.status),
         Ok(answer) => Response::text(answer.status, answer.text),

@@ -9,13 +9,14 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
 use super::senders::Senders;
 use crate::status;
 use base::clock;
 use base::json::json;
+use base::lock;
 use base::stop::Stop;
 use client::Client;
 
@@ -210,7 +211,6 @@ fn name(line: &str) -> String {
 
 /// Follows the log in `folder` until `stop`, or until the suite reports its own progress.
 pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop: &Stop) {
-    let lock = || senders.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut suite, mut file) = (Suite::default(), None);
     while !stop.wait(INTERVAL) {
         if file.is_none() {
@@ -235,7 +235,7 @@ pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop
             });
         }
         for (_, update) in updates {
-            if !lock().stands_in(&update) {
+            if !lock(senders).stands_in(&update) {
                 return;
             }
             if let Err(error) = client.relay_progress(&update) {

@@ -7,12 +7,13 @@
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::aggregator::store::Store;
 use crate::backplane::{Authority, SigningRequest};
 use base::http::{Request, Response};
+use base::lock;
 use base::quota::{Permit, Quota};
 use client::protocol::{RENEW_HEADER, ResultId};
 
@@ -217,8 +218,7 @@ impl<K: Eq + Hash + Clone> Tries<K> {
     }
 
     fn expire(&self, now: Instant) -> MutexGuard<'_, VecDeque<(Instant, Permit<K>)>> {
-        // A panic elsewhere leaves permits, which stay valid.
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         while held.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within) {
             held.pop_front();
         }

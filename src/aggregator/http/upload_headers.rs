@@ -4,9 +4,11 @@
 //! RFC 2231), and makes the name harmless; an invalid header means no name.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use regex::Regex;
 
 use crate::aggregator::store::Sha256;
 use client::protocol::DEFAULT_FILE_NAME;
@@ -36,59 +38,32 @@ fn harmless(wish: &str) -> Option<String> {
     Some(name[from..].to_owned())
 }
 
+const TOKEN: &str = r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]+";
+
+/// Patterns of a parameter with its semicolon, of a whole header (`attachment`, `form-data`, or anything of the form
+/// `type` or `type/subtype`; a semicolon at the end is common), and of an escape.
+static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
+    let parameter = format!(r#";\s*({TOKEN})\s*=\s*(?:({TOKEN})|"((?:[^"\\\r\n]|\\[^\r\n])*)")"#);
+    let header = format!(r"^\s*{TOKEN}(?:/{TOKEN})?\s*(?:{parameter}\s*)*;?\s*$");
+    // Only specials are escaped, so that unescaped Windows paths survive.
+    let escape = r#"\\([()<>@,;:\\"/\[\]?=])"#;
+    [&parameter, &header, escape].map(|pattern| Regex::new(pattern).expect("a valid pattern"))
+});
+
 /// All parameters by lower-case name; `None` if anything is malformed.
-fn parameters(header: &str) -> Option<BTreeMap<String, String>> {
-    let kind = header.split(';').next()?;
-    // `attachment`, `form-data`, or anything of the form `type` or `type/subtype`.
-    if kind.trim().splitn(2, '/').any(|part| part.is_empty() || !token(part).1.is_empty()) {
-        return None;
-    }
-    let mut rest = header[kind.len()..].trim();
+fn parameters(text: &str) -> Option<BTreeMap<String, String>> {
+    let [parameter, header, escape] = &*PATTERNS;
     let mut parameters = BTreeMap::new();
-    // A semicolon at the end is common and means nothing.
-    while !matches!(rest, "" | ";") {
-        let (name, after) = token(rest.strip_prefix(';')?.trim_start());
-        let (value, after) = value(after.trim_start().strip_prefix('=')?.trim_start())?;
-        let known = parameters.entry(name.to_ascii_lowercase()).or_insert_with(|| value.clone());
-        if name.is_empty() || *known != value {
+    for found in parameter.captures_iter(Some(text).filter(|text| header.is_match(text))?) {
+        let value = match found.get(2) {
+            Some(word) => word.as_str().to_owned(),
+            None => escape.replace_all(&found[3], "$1").into_owned(),
+        };
+        if *parameters.entry(found[1].to_ascii_lowercase()).or_insert_with(|| value.clone()) != value {
             return None;
         }
-        rest = after.trim_start();
     }
     Some(parameters)
-}
-
-/// A token, or a quoted string without its quotes.
-fn value(text: &str) -> Option<(String, &str)> {
-    let Some(quoted) = text.strip_prefix('"') else {
-        let (word, rest) = token(text);
-        return (!word.is_empty()).then(|| (word.to_owned(), rest));
-    };
-    let mut out = String::new();
-    let mut chars = quoted.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return Some((out, &quoted[at + 1..])),
-            '\r' | '\n' => return None,
-            // Only specials are escaped, so that unescaped Windows paths survive.
-            '\\' => match chars.next_if(|(_, next)| is_special(*next)) {
-                Some((_, escaped)) => out.push(escaped),
-                None => out.push('\\'),
-            },
-            _ => out.push(c),
-        }
-    }
-    None
-}
-
-/// The longest token at the beginning, and the rest.
-fn token(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| !c.is_ascii_graphic() || is_special(c)).unwrap_or(text.len());
-    text.split_at(end)
-}
-
-fn is_special(c: char) -> bool {
-    "()<>@,;:\\\"/[]?=".contains(c)
 }
 
 /// `charset'language'percent-encoded`; only charsets that are a part of UTF-8.

@@ -10,11 +10,11 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crate::aggregator::limits::Refusal;
 use crate::{config, layout};
-use base::sys;
+use base::{lock, sys};
 use client::protocol::ResultId;
 
 /// Space of a file comes in blocks.
@@ -130,7 +130,7 @@ impl Disk {
 
     /// Expects one more result, of a node that has joined.
     pub(super) fn expect(&self, id: &ResultId) {
-        let mut sums = self.lock();
+        let mut sums = lock(&self.sums);
         let same = sums.results.iter().filter(|(other, _)| other.plugin == id.plugin);
         let unused = same.filter(|(_, held)| held.unused() != Space::default());
         let unused: Vec<_> = unused.map(|(id, held)| (id.clone(), *held)).collect();
@@ -144,7 +144,7 @@ impl Disk {
 
     /// Notes that `id` is settled.
     pub(super) fn done(&self, id: &ResultId) {
-        let mut sums = self.lock();
+        let mut sums = lock(&self.sums);
         let held = Held { share: Space::default(), ..sums.get(id) };
         sums.set(id, held);
     }
@@ -153,7 +153,7 @@ impl Disk {
         if let Some(unit) = free.short_of(self.reserve.plus(more)) {
             return Err(Refusal::Reserve(free.0[unit], self.reserve.0[unit], UNITS[unit]));
         }
-        let mut sums = self.lock();
+        let mut sums = lock(&self.sums);
         let Space([left, _]) = Space::bytes(self.run).less(sums.used);
         if left < more.0[0] {
             return Err(Refusal::Run(self.run));
@@ -173,10 +173,6 @@ impl Disk {
         }
         sums.set(id, Held { used, ..held });
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sums> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,7 +212,7 @@ impl<'a> Claim<'a> {
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         if let Some(disk) = self.disk {
-            let mut sums = disk.lock();
+            let mut sums = lock(&disk.sums);
             let held = sums.get(self.id);
             sums.set(self.id, Held { used: held.used.less(self.taken.get()), ..held });
         }
@@ -255,7 +251,7 @@ mod tests {
         for (id, mib) in shares {
             sums.set(&id, Held { share: space(mib), ..Held::default() });
         }
-        *disk.lock() = sums;
+        *lock(&disk.sums) = sums;
     }
 
     /// Three plugins on a disk with 90 MiB and as many inodes, besides a reserve of ten.
@@ -297,7 +293,7 @@ mod tests {
         assert_eq!(take(100, &ids[0], 15), Ok(()));
         assert_eq!(take(85, &ids[0], 1), full);
         disk.expect(&node("late"));
-        let part = |id: &ResultId| disk.lock().get(id).share;
+        let part = |id: &ResultId| lock(&disk.sums).get(id).share;
         assert_eq!(
             [&ids[1], &ids[2], &node("late")].map(part),
             [space(10); 3],
@@ -320,7 +316,7 @@ mod tests {
         let ids = [id("job"), ResultId::on_node("p", "a"), ResultId::on_node("p", "b")];
         let dir = base::temp::Folder::new().unwrap();
         let disk = Disk::open(&dir, &ids, &limits);
-        assert_eq!(ids.map(|id| disk.lock().get(&id).share.0[0]), [4 << 10, 2 << 10, 2 << 10]);
+        assert_eq!(ids.map(|id| lock(&disk.sums).get(&id).share.0[0]), [4 << 10, 2 << 10, 2 << 10]);
     }
 
     #[test]
@@ -355,7 +351,7 @@ mod tests {
         let limits = config::Limits::default();
         let a = id("a");
         let disk = Disk::open(&dir, std::slice::from_ref(&a), &limits);
-        let used = || disk.lock().get(&a).used;
+        let used = || lock(&disk.sums).get(&a).used;
         {
             let claim = Claim::new(Some(&disk), &a);
             claim.take(Space::file(1)).unwrap();
@@ -372,7 +368,7 @@ mod tests {
         fs::create_dir_all(dir.join("a/results/global")).unwrap();
         fs::write(dir.join("a/results/global/f"), "x").unwrap();
         assert_eq!(
-            Disk::open(&dir, std::slice::from_ref(&a), &limits).lock().get(&a).used.0[1],
+            Disk::open(&dir, std::slice::from_ref(&a), &limits).sums.lock().unwrap().get(&a).used.0[1],
             2,
             "over a restart"
         );

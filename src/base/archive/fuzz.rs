@@ -14,7 +14,7 @@ pub fn consistent(bytes: &[u8]) {
     stored.write_all(bytes).expect("memory");
     let limits = Limits { entries: 50, total: 1 << 20, file: 1 << 19 };
     for archive in [bytes, &stored.finish().expect("memory")] {
-        let outer = temp::Folder::in_memory().expect("a folder");
+        let outer = temp::Folder::new().expect("a folder");
         let into = outer.join("in");
         fs::create_dir_all(&into).expect("a folder");
         let _ = unpack(archive, &into, &limits);

@@ -33,7 +33,7 @@ fn messages(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<&'static str>) 
 
 /// Any bytes are accepted as a kubeconfig, or refused with a message.
 pub fn kubeconfig(bytes: &[u8]) {
-    let folder = crate::temp::Folder::in_memory().expect("a folder");
+    let folder = crate::temp::Folder::new().expect("a folder");
     let path = folder.join("config");
     std::fs::write(&path, bytes).expect("a file");
     let read = Config::load(&Options { path: Some(path), ..Options::default() });

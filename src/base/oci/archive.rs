@@ -40,13 +40,16 @@ pub struct Beside {
 ///
 /// Docker's own list has one platform of each image: this machine's, if available.
 pub fn write(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
-    let shown = || format!("cannot write `{}`", path.display());
-    let mut tar = Builder::new(BufWriter::new(NewFile::create(path, 0o666).with_context(shown)?));
+    write_files(store, images, beside, path).at("cannot write", path)
+}
+
+fn write_files(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
+    let mut tar = Builder::new(BufWriter::new(NewFile::create(path, 0o666)?));
     let documents = documents(store, images)?;
     let blobs = store.blobs()?;
     for file in beside {
         let mode = if file.is_program { 0o755 } else { 0o644 };
-        append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content).with_context(shown)?;
+        append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content)?;
     }
     if !beside.is_empty() {
         let sum = |content: &[u8]| crate::hex(crate::sha256(content));
@@ -54,19 +57,17 @@ pub fn write(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -
         let all = blobs.iter().map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
         let rest = documents.iter().map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
         let sums: String = files.chain(all).chain(rest).collect();
-        append(&mut tar, SUMS, 0o644, sums.len() as u64, sums.as_bytes()).with_context(shown)?;
+        append(&mut tar, SUMS, 0o644, sums.len() as u64, sums.as_bytes())?;
     }
     for (hash, file) in blobs {
-        let size = fs::metadata(&file).with_context(shown)?.len();
-        let blob = File::open(&file).with_context(shown)?;
-        append(&mut tar, &format!("blobs/sha256/{hash}"), 0o644, size, blob.take(size))
-            .with_context(shown)?;
+        let size = fs::metadata(&file)?.len();
+        let blob = File::open(&file)?;
+        append(&mut tar, &format!("blobs/sha256/{hash}"), 0o644, size, blob.take(size))?;
     }
     for (name, text) in documents {
-        append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes()).with_context(shown)?;
+        append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes())?;
     }
-    let file = tar.into_inner().and_then(|out| Ok(out.into_inner()?)).with_context(shown)?;
-    file.commit(true).with_context(shown)
+    Ok(tar.into_inner()?.into_inner()?.commit(true)?)
 }
 
 /// The lists of an archive's images: the layout's, and docker's.

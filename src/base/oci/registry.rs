@@ -12,24 +12,22 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use ring::digest;
 use serde_json::Value;
 use ureq::http::{Request, Response, StatusCode};
 use ureq::{AsSendBody, Body, SendBody};
 
 use super::credential::{self, Credential};
+use super::store::MAX_JSON_BYTES;
 use super::{Descriptor, Reference, Store, Stored, Watch, digest_of, hash_of, platform_of};
 use crate::at::At as _;
 use crate::lock;
-use crate::{json, proxy::Proxy, retry::Attempts, stop::Stop, tls, visible::short};
+use crate::{json, proxy::Proxy, retry::Attempts, small, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
     application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
 /// Media type of a blob.
 const BINARY: &str = "application/octet-stream";
-/// Maximum bytes of a manifest, far above that of any image.
-const MAX_MANIFEST_BYTES: u64 = 8 << 20;
 /// Bytes of a piece; larger blobs are uploaded in pieces that are retried individually.
 const PIECE_BYTES: u64 = 32 << 20;
 /// Maximum consecutive attempts without progress.
@@ -44,7 +42,7 @@ pub struct Client {
     program: &'static str,
     agent: ureq::Agent,
     /// Authorization headers by host, repository and access.
-    known: Mutex<HashMap<(String, String, bool), Option<String>>>,
+    known: Mutex<HashMap<(String, String, bool), String>>,
     /// TLS support of registries on this machine, by host.
     near: Mutex<Vec<(String, bool)>>,
     plain: bool,
@@ -74,10 +72,6 @@ impl Client {
     pub fn manifest(&self, image: &Reference, wanted: &str) -> Result<(Descriptor, Vec<u8>)> {
         let url = self.url(image, &format!("manifests/{wanted}"));
         let (declared, bytes) = self.fetch(image, &url, &[("Accept", MANIFESTS)])?;
-        ensure!(
-            bytes.len() as u64 <= MAX_MANIFEST_BYTES,
-            "`{url}`: the manifest has more than {MAX_MANIFEST_BYTES} bytes"
-        );
         let digest = digest_of(&crate::sha256(&bytes));
         ensure!(
             !wanted.starts_with("sha256:") || wanted == digest,
@@ -112,19 +106,9 @@ impl Client {
         partial: &Path,
         watch: Watch<'_>,
     ) -> Result<()> {
-        let shown = || format!("cannot write `{}`", partial.display());
-        let mut file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(partial)
-            .with_context(shown)?;
-        let mut hash = digest::Context::new(&digest::SHA256);
-        let mut have = copy(&mut file, &mut |bytes| {
-            hash.update(bytes);
-            Ok(())
-        })?;
+        let cannot_write = "cannot write";
+        let mut file = File::options().create(true).append(true).open(partial).at(cannot_write, partial)?;
+        let mut have = file.metadata().at(cannot_write, partial)?.len();
         if have < blob.size || have == 0 {
             let range = format!("bytes={have}-");
             let ranged = [("Range", range.as_str())];
@@ -137,24 +121,28 @@ impl Client {
                 }
                 StatusCode::OK => {
                     // The server ignored the range and starts from the beginning.
-                    file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0))).with_context(shown)?;
-                    hash = digest::Context::new(&digest::SHA256);
+                    file.set_len(0).at(cannot_write, partial)?;
                     have = 0;
                 }
                 _ => return Err(refusal(answer, url)),
             }
             // One extra byte shows that the content is too long.
             let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
-            copy(&mut body, &mut |bytes| {
-                hash.update(bytes);
-                have += bytes.len() as u64;
-                watch(blob, have);
+            let mut piece = vec![0; 64 << 10];
+            loop {
+                let count = body.read(&mut piece).context("the transfer was interrupted")?;
+                if count == 0 {
+                    break;
+                }
+                let written = file.write_all(&piece[..count]).at(cannot_write, partial);
                 // Retrying does not help against a full disk.
-                file.write_all(bytes).map_err(|error| anyhow!(Final(format!("{}: {error}", shown()))))
-            })?;
+                written.map_err(|error| Final(format!("{error:#}")))?;
+                have += count as u64;
+                watch(blob, have);
+            }
         }
         ensure!(have >= blob.size, "interrupted after {have} of {} bytes", blob.size);
-        let came = digest_of(&hash.finish());
+        let came = digest_of(&crate::file_sha256(partial).at("cannot read", partial)?);
         if have != blob.size || came != blob.digest {
             let _ = std::fs::remove_file(partial);
             bail!(Final(format!(
@@ -162,7 +150,7 @@ impl Client {
                 blob.size, blob.digest
             )));
         }
-        file.sync_all().with_context(shown)
+        file.sync_all().at(cannot_write, partial)
     }
 
     /// Sends a blob, unless the registry has it.
@@ -293,19 +281,15 @@ impl Client {
     ) -> Result<Response<Body>> {
         // Blobs may be stored on other hosts, which must not receive credentials.
         let own = url.strip_prefix(&self.base(image)).is_some_and(|rest| rest.starts_with('/'));
-        let mut wanted = None;
+        let key = (image.registry.clone(), image.repository.clone(), push);
+        let mut authorisation = lock(&self.known).get(&key).cloned().filter(|_| own);
+        let mut may_ask = own;
         loop {
-            let authorisation = if own { self.authorise(image, push, wanted.as_deref()) } else { Ok(None) };
-            // Retrying does not help against wrong credentials.
-            let authorisation = authorisation.map_err(|error| match error.is::<ureq::Error>() {
-                true => error,
-                false => anyhow!(Final(format!("{error:#}"))),
-            })?;
             let mut request = Request::builder().method(method).uri(url);
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            if let Some(value) = authorisation {
+            if let Some(value) = authorisation.take() {
                 request = request.header("Authorization", value);
             }
             let answer = match &body {
@@ -316,12 +300,17 @@ impl Client {
                 None => self.run(request.body(())?),
             };
             let answer = answer.with_context(|| format!("`{}`", short(url)))?;
-            // A token may have expired, and a registry with public read access may require a login for writing.
-            let again = own && wanted.is_none() && answer.status() == StatusCode::UNAUTHORIZED;
-            wanted = if again { challenge(&answer) } else { None };
-            if wanted.is_none() {
+            let is_refused = answer.status() == StatusCode::UNAUTHORIZED;
+            let Some(challenge) = challenge(&answer).filter(|_| is_refused && may_ask) else {
                 return Ok(answer);
-            }
+            };
+            may_ask = false;
+            let value = self.answer_challenge(&challenge, image, push).map_err(|error| {
+                // Retrying does not help against wrong credentials.
+                if error.is::<ureq::Error>() { error } else { anyhow!(Final(format!("{error:#}"))) }
+            })?;
+            lock(&self.known).insert(key.clone(), value.clone());
+            authorisation = Some(value);
         }
     }
 
@@ -331,36 +320,10 @@ impl Client {
         self.agent.run(request).map_err(tls::explained)
     }
 
-    /// The authorization header: for the challenge `wanted` of the last response, or else of the registry in general.
-    fn authorise(&self, image: &Reference, push: bool, wanted: Option<&str>) -> Result<Option<String>> {
-        let key = (image.registry.clone(), image.repository.clone(), push);
-        let known = || lock(&self.known).get(&key).cloned();
-        if let Some(known) = known().filter(|_| wanted.is_none()) {
-            return Ok(known);
-        }
-        let mut asked = None;
-        if wanted.is_none() {
-            let url = format!("{}/v2/", self.base(image));
-            let answer = self.run(Request::get(&url).body(())?);
-            let answer = answer.with_context(|| format!("no answer from `{url}`"))?;
-            asked = challenge(&answer).filter(|_| answer.status() == StatusCode::UNAUTHORIZED);
-        }
-        let mut value = None;
-        if let Some(challenge) = wanted.or(asked.as_deref()) {
-            value = self.answer_challenge(challenge, image, push, self.credential(&image.registry)?)?;
-        }
-        lock(&self.known).insert(key, value.clone());
-        Ok(value)
-    }
-
-    fn answer_challenge(
-        &self,
-        challenge: &str,
-        image: &Reference,
-        push: bool,
-        credential: Option<Credential>,
-    ) -> Result<Option<String>> {
+    /// The authorization header for a challenge.
+    fn answer_challenge(&self, challenge: &str, image: &Reference, push: bool) -> Result<String> {
         let registry = &image.registry;
+        let credential = self.credential(registry)?;
         let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
         let basic = |user: &str, password: &str| {
             format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
@@ -371,7 +334,7 @@ impl Client {
                     "registry `{registry}` requires a user and password; set them with `docker login {registry}` or in config.json"
                 )));
             };
-            return Ok(Some(basic(&user, &password)));
+            return Ok(basic(&user, &password));
         }
         ensure!(
             scheme.eq_ignore_ascii_case("bearer"),
@@ -411,10 +374,10 @@ impl Client {
         if !answer.status().is_success() {
             return Err(refusal(answer, realm)).with_context(failed);
         }
-        let text = body(answer, MAX_MANIFEST_BYTES).with_context(failed)?;
+        let text = body(answer).with_context(failed)?;
         let document: Value = json::from_slice(&text).with_context(failed)?;
         let token = document["token"].as_str().or_else(|| document["access_token"].as_str());
-        Ok(Some(format!("Bearer {}", token.with_context(failed)?)))
+        Ok(format!("Bearer {}", token.with_context(failed)?))
     }
 
     /// The content of a URL, and its declared kind.
@@ -425,8 +388,7 @@ impl Client {
                 return Err(refusal(answer, url));
             }
             let kind = header(&answer, "content-type").unwrap_or_default();
-            let bytes =
-                body(answer, MAX_MANIFEST_BYTES + 1).with_context(|| format!("failed to read `{url}`"))?;
+            let bytes = body(answer).with_context(|| format!("failed to read `{url}`"))?;
             Ok((kind, bytes))
         })
     }
@@ -484,10 +446,8 @@ fn header(answer: &Response<Body>, name: &str) -> Option<String> {
     Some(answer.headers().get(name)?.to_str().ok()?.to_owned())
 }
 
-fn body(answer: Response<Body>, max: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    answer.into_body().into_reader().take(max).read_to_end(&mut bytes)?;
-    Ok(bytes)
+fn body(answer: Response<Body>) -> std::io::Result<Vec<u8>> {
+    small::read_from(answer.into_body().into_reader(), MAX_JSON_BYTES)
 }
 
 /// Whether a registry may accept the same request later.
@@ -498,7 +458,7 @@ fn is_busy(answer: &Response<Body>) -> bool {
 /// A registry's refusal as an error; final unless it is only busy.
 fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let (status, is_busy, url) = (answer.status(), is_busy(&answer), short(url));
-    let document: Value = json::from_slice(&body(answer, 64 << 10).unwrap_or_default()).unwrap_or_default();
+    let document: Value = json::from_slice(&body(answer).unwrap_or_default()).unwrap_or_default();
     let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
     let why = match (status, said) {
         (StatusCode::UNAUTHORIZED, said) => format!(
@@ -510,22 +470,6 @@ fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
         (_, None) => format!("`{url}`: the registry answered {status}"),
     };
     if is_busy { anyhow!(why) } else { anyhow!(Final(why)) }
-}
-
-/// Passes on everything from `from`; returns the number of bytes.
-fn copy(from: &mut impl Read, to: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
-    let mut buffer = vec![0; 64 << 10];
-    let mut total = 0;
-    loop {
-        let length = match from.read(&mut buffer) {
-            Ok(0) => return Ok(total),
-            Ok(length) => length,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("the transfer was interrupted"),
-        };
-        to(&buffer[..length])?;
-        total += length as u64;
-    }
 }
 
 /// A registry's information about an image.
