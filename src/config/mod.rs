@@ -20,7 +20,7 @@ use crate::nodes::Choice;
 use base::clock::Span;
 use base::json::{self, json};
 use base::sys;
-use base::yaml::{Error, schema};
+use base::yaml::{Error, schema, typed};
 
 pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
 pub(crate) use grace::{Grace, Retries};
@@ -269,7 +269,7 @@ impl Run {
 
     /// The JSON Schema of a configuration file, with the defaults.
     pub(crate) fn schema() -> Value {
-        let mut schema = schema::of::<Self>();
+        let mut schema = typed::schema_of::<Self>();
         let mut defaults = serde_json::to_value(Self::standard()).unwrap_or_default();
         defaults["Graces"] = serde_json::to_value(Grace::default()).unwrap_or_default();
         schema::with_defaults(&mut schema, &defaults);

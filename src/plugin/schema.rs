@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::read::{FORMER, Rule};
 use super::{Config, Driver, Permissions, RESULT_FORMATS, shape};
 use base::json::json;
-use base::yaml::schema::of;
+use base::yaml::typed::schema_of;
 
 /// Descriptions of the keys of `sonobuoy-config`, which editors show.
 const KEYS: [(&str, &str); 14] = [
@@ -33,7 +33,7 @@ const KEYS: [(&str, &str); 14] = [
 
 /// The schema of one definition.
 pub(crate) fn schema() -> Value {
-    let mut config = of::<Config>();
+    let mut config = schema_of::<Config>();
     config["type"] = json!("object");
     config["required"] = json!(["driver", "plugin-name"]);
     config["additionalProperties"] = json!(false);
@@ -44,7 +44,8 @@ pub(crate) fn schema() -> Value {
     ]});
     keys["result-format"] = json!({"enum": RESULT_FORMATS});
     let words = [Permissions::None, Permissions::Read, Permissions::Admin];
-    keys["permissions"] = json!({"anyOf": [{"enum": words}, {"type": "array", "items": of::<Rule>()}]});
+    keys["permissions"] =
+        json!({"anyOf": [{"enum": words}, {"type": "array", "items": schema_of::<Rule>()}]});
     for (key, about) in KEYS {
         keys[key]["description"] = json!(about);
     }

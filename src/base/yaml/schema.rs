@@ -1,31 +1,15 @@
 //! JSON Schemas of types, found by asking serde: a probe in place of a value records what a type asks for.
 //!
 //! One question per place: no probe is a valid value, so that reading stops at the first answer. Follows the rules of
-//! [`super::typed`]: null is accepted everywhere, and a struct whose name begins with a small letter has no
-//! other keys.
+//! [`super::typed`], which reads both probes and values: null is accepted everywhere, and a struct whose name begins with a
+//! small letter has no other keys.
 
 use std::cell::RefCell;
-use std::iter::once;
 
-use serde::de::value::{Error, MapDeserializer, SeqDeserializer};
-use serde::de::{DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Visitor};
-use serde::forward_to_deserialize_any;
+use serde::de::{Error as _, Expected};
 use serde_json::{Map, Value, json};
 
-/// The schema of what a type reads.
-pub fn of<T: DeserializeOwned>() -> Value {
-    let mut whole = Value::Null;
-    let mut open = vec![Vec::new()];
-    while let Some(path) = open.pop() {
-        let found = RefCell::default();
-        let _ = T::deserialize(Probe { path: &path, found: &found });
-        let (schema, below) = found.into_inner();
-        let place = path.iter().fold(&mut whole, |value, key: &String| &mut value[key]);
-        *place = schema;
-        open.extend(below.into_iter().map(|steps| [&path[..], &steps].concat()));
-    }
-    whole
-}
+use super::Error;
 
 /// Adds the values of `value` to a schema as defaults.
 pub fn with_defaults(schema: &mut Value, value: &Value) {
@@ -39,120 +23,54 @@ pub fn with_defaults(schema: &mut Value, value: &Value) {
 }
 
 /// A schema, and where others belong in it.
-type Found = (Value, Vec<Vec<String>>);
+pub(super) type Found = (Value, Vec<Vec<String>>);
 
 /// Stands in for a value on the way to a place in the schema.
-struct Probe<'p> {
-    path: &'p [String],
-    found: &'p RefCell<Found>,
+pub(super) struct Probe<'p> {
+    pub(super) path: &'p [String],
+    pub(super) found: &'p RefCell<Found>,
 }
 
-impl Probe<'_> {
-    fn has_arrived(&self) -> bool {
-        self.path.is_empty()
-    }
-
+impl<'p> Probe<'p> {
     fn after(&self, steps: usize) -> Self {
         Self { path: &self.path[steps..], ..*self }
     }
 
     /// Records the answer.
-    fn end<T>(self, schema: Value, below: Vec<Vec<String>>) -> Result<T, Error> {
+    pub(super) fn end<T>(self, schema: Value, below: Vec<Vec<String>>) -> Result<T, Error> {
         self.found.replace((schema, below));
         Err(Error::custom("recorded"))
     }
 
     /// Records a single value; what a visitor expects beyond its type becomes the description.
-    fn single<'de, V: Visitor<'de>>(self, visitor: &V, kind: &str) -> Result<V::Value, Error> {
+    pub(super) fn single<T>(self, expected: &dyn Expected, kind: &str) -> Result<T, Error> {
         let mut schema = Map::new();
         if !kind.is_empty() {
             schema.insert("type".into(), json!([kind, "null"]));
         }
-        let words = (visitor as &dyn Expected).to_string();
+        let words = expected.to_string();
         if words.contains(' ') && !["a string", "a boolean"].contains(&&*words) {
             schema.insert("description".into(), words.into());
         }
         self.end(schema.into(), Vec::new())
     }
-}
 
-impl<'de> IntoDeserializer<'de, Error> for Probe<'_> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
-}
-
-/// The methods that ask for a single value of a type.
-macro_rules! singles {
-    ($($method:ident: $kind:literal,)*) => {
-        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-            self.single(&visitor, $kind)
-        })*
-    };
-}
-
-impl<'de> Deserializer<'de> for Probe<'_> {
-    type Error = Error;
-
-    singles! {
-        deserialize_any: "",
-        deserialize_bool: "boolean",
-        deserialize_i64: "integer",
-        deserialize_u64: "integer",
-        deserialize_f64: "number",
-        deserialize_str: "string",
-        deserialize_string: "string",
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &str, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.has_arrived() {
-            return self.end(json!({"type": ["array", "null"]}), vec![vec!["items".into()]]);
+    /// The probe inside a list or map, whose schema has its items under `key`.
+    pub(super) fn inside(self, kind: &str, key: &str) -> Result<Self, Error> {
+        match self.path {
+            [] => self.end(json!({"type": [kind, "null"]}), vec![vec![key.into()]]),
+            _ => Ok(self.after(1)),
         }
-        visitor.visit_seq(SeqDeserializer::new(once(self.after(1))))
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.has_arrived() {
-            return self.end(json!({"type": ["object", "null"]}), vec![vec!["additionalProperties".into()]]);
-        }
-        visitor.visit_map(MapDeserializer::new(once(("any", self.after(1)))))
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _: &str,
-        variants: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, Error> {
-        self.end(json!({"enum": variants}), Vec::new())
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
+    /// The probe inside a struct, and the field that it is for.
+    pub(super) fn field(self, name: &str, fields: &[&str]) -> Result<(&'p str, Self), Error> {
         if let [_, field, ..] = self.path {
-            return visitor.visit_map(MapDeserializer::new(once((field.as_str(), self.after(2)))));
+            return Ok((field, self.after(2)));
         }
         let below = fields.iter().map(|field| vec!["properties".into(), (*field).to_owned()]).collect();
         let is_open = !name.starts_with(char::is_lowercase);
         self.end(json!({"type": ["object", "null"], "additionalProperties": is_open}), below)
-    }
-
-    forward_to_deserialize_any! {
-        i8 i16 i32 u8 u16 u32 f32 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 
@@ -164,6 +82,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Span;
+    use crate::yaml::typed::schema_of;
 
     #[derive(Default, Deserialize, Serialize)]
     #[serde(rename = "setting", rename_all = "kebab-case", default)]
@@ -198,7 +117,7 @@ mod tests {
             "type": ["object", "null"], "additionalProperties": false,
             "properties": {"is-on": {"type": ["boolean", "null"]}, "time": {"type": ["string", "null"], "description": duration}},
         });
-        let mut schema = of::<Outer>();
+        let mut schema = schema_of::<Outer>();
         let expected = json!({
             "type": ["object", "null"], "additionalProperties": true,
             "properties": {

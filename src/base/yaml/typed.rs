@@ -12,8 +12,9 @@ use serde::de::{
     DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::schema::{Found, Probe};
 use super::{Content, Error, Key, Node, Place};
 use crate::near;
 
@@ -54,7 +55,7 @@ pub fn read_over<T: DeserializeOwned>(
     rules: &Rules,
 ) -> Result<T, Error> {
     let value = TypedReader { path: path.to_owned(), node: Some(node), under, rules };
-    T::deserialize(value.into_deserializer()).map_err(|error| {
+    T::deserialize(Reader::Value(value).into_deserializer()).map_err(|error| {
         let (path, place) = rules.current.take();
         match error.message.strip_prefix(':') {
             _ if error.line > 0 => error,
@@ -62,6 +63,21 @@ pub fn read_over<T: DeserializeOwned>(
             None => place.error(format!("`{path}` {}", error.message)),
         }
     })
+}
+
+/// The JSON Schema of what a type reads.
+pub fn schema_of<T: DeserializeOwned>() -> Value {
+    let mut whole = Value::Null;
+    let mut open = vec![Vec::new()];
+    while let Some(path) = open.pop() {
+        let found = RefCell::<Found>::default();
+        let _ = T::deserialize(Reader::Probe(Probe { path: &path, found: &found }));
+        let (schema, below) = found.into_inner();
+        let place = path.iter().fold(&mut whole, |value, key: &String| &mut value[key]);
+        *place = schema;
+        open.extend(below.into_iter().map(|steps| [&path[..], &steps].concat()));
+    }
+    whole
 }
 
 /// The error for a value of the wrong kind.
@@ -161,21 +177,12 @@ impl<'de> TypedReader<'de> {
         self.node.is_some_and(Node::is_null)
     }
 
-    fn child(&self, path: String, node: Option<&'de Node>, under: &'de Value) -> Self {
-        Self { path, node, under, rules: self.rules }
+    fn child(&self, path: String, node: Option<&'de Node>, under: &'de Value) -> Reader<'de> {
+        Reader::Value(Self { path, node, under, rules: self.rules })
     }
 
     fn below(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
-    }
-
-    /// Passes entries to a visitor; what it finds after them concerns the map as a whole.
-    fn visit<V: Visitor<'de>>(self, visitor: V, entries: Vec<(&'de str, Self)>) -> Result<V::Value, Error> {
-        let end = std::iter::from_fn(|| {
-            self.start();
-            None
-        });
-        visitor.visit_map(MapDeserializer::new(entries.into_iter().chain(end)))
     }
 
     fn start(&self) {
@@ -185,19 +192,8 @@ impl<'de> TypedReader<'de> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Error> for TypedReader<'de> {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self.start();
-        self
-    }
-}
-
-impl<'de> Deserializer<'de> for TypedReader<'de> {
-    type Error = Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+impl<'de> TypedReader<'de> {
+    fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.given().map(|node| &node.content) {
             None | Some(Content::Null) => self.under.deserialize_any(visitor).map_err(Error::custom),
             Some(Content::Bool(flag)) => visitor.visit_bool(*flag),
@@ -208,59 +204,24 @@ impl<'de> Deserializer<'de> for TypedReader<'de> {
             Some(Content::Text(text)) => visitor.visit_str(text),
             Some(Content::List(items)) => {
                 let item = |(at, node)| self.child(format!("{}[{at}]", self.path), Some(node), &Value::Null);
-                visitor.visit_seq(SeqDeserializer::new(items.iter().enumerate().map(item)))
+                visit_list(visitor, items.iter().enumerate().map(item).collect())
             }
             Some(Content::Map(entries)) => {
                 let entry = |(key, node): &'de (Key, Node)| {
                     (key.text.as_str(), self.child(self.below(&key.text), Some(node), &Value::Null))
                 };
                 let all = entries.iter().map(entry).collect();
-                self.visit(visitor, all)
+                visit_map(visitor, all, Some(self))
             }
         }
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.given() {
-            Some(node) => visitor.visit_str(text(&self.path, node)?),
-            None => visitor.visit_str(self.under.as_str().unwrap_or_default()),
-        }
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
-    }
-
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.is_null() {
-            Vec::<Self>::new().into_deserializer().deserialize_any(visitor)
-        } else {
-            self.deserialize_any(visitor)
-        }
-    }
-
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if self.is_null() { self.visit(visitor, Vec::new()) } else { self.deserialize_any(visitor) }
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        match self.given().map(|node| text(&self.path, node)).transpose()? {
-            None | Some("") => self.under.deserialize_enum(name, variants, visitor).map_err(Error::custom),
-            Some(word) => visitor.visit_enum(word.into_deserializer()),
-        }
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
+    /// The fields of a struct that are given here or overridden.
+    fn fields(
+        &self,
         name: &'static str,
         fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
+    ) -> Result<Vec<(&'de str, Reader<'de>)>, Error> {
         let whole = if self.path.is_empty() { "the configuration" } else { &self.path };
         let given = self.given().map_or(Ok(&[][..]), |node| entries(whole, node))?;
         let is = |field: &str, key: &Key| match self.rules.any_case {
@@ -296,12 +257,157 @@ impl<'de> Deserializer<'de> for TypedReader<'de> {
             let why = if hint.is_empty() { Ignored::Unknown } else { Ignored::Misspelt };
             self.rules.ignored.borrow_mut().push((unknown, why));
         }
-        self.visit(visitor, all)
+        Ok(all)
+    }
+}
+
+/// A value, or a probe for a schema. A single type, so that there is only one copy of each type's machine code.
+enum Reader<'de> {
+    Value(TypedReader<'de>),
+    Probe(Probe<'de>),
+}
+
+impl<'de> IntoDeserializer<'de, Error> for Reader<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        if let Self::Value(value) = &self {
+            value.start();
+        }
+        self
+    }
+}
+
+/// Entries of a map; errors after the last one concern the map as a whole.
+struct Entries<'de> {
+    list: std::vec::IntoIter<(&'de str, Reader<'de>)>,
+    whole: Option<TypedReader<'de>>,
+}
+
+impl<'de> Iterator for Entries<'de> {
+    type Item = (&'de str, Reader<'de>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.list.next();
+        if next.is_none() {
+            self.whole.iter().for_each(TypedReader::start);
+        }
+        next
+    }
+}
+
+fn visit_map<'de, V: Visitor<'de>>(
+    visitor: V,
+    entries: Vec<(&'de str, Reader<'de>)>,
+    whole: Option<TypedReader<'de>>,
+) -> Result<V::Value, Error> {
+    visitor.visit_map(MapDeserializer::new(Entries { list: entries.into_iter(), whole }))
+}
+
+fn visit_list<'de, V: Visitor<'de>>(visitor: V, items: Vec<Reader<'de>>) -> Result<V::Value, Error> {
+    visitor.visit_seq(SeqDeserializer::new(items.into_iter()))
+}
+
+/// The methods that ask for a single value of a type.
+macro_rules! singles {
+    ($($method:ident: $kind:literal,)*) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            match self {
+                Self::Value(value) => value.any(visitor),
+                Self::Probe(probe) => probe.single(&visitor, $kind),
+            }
+        })*
+    };
+}
+
+impl<'de> Deserializer<'de> for Reader<'de> {
+    type Error = Error;
+
+    singles! {
+        deserialize_any: "",
+        deserialize_bool: "boolean",
+        deserialize_i64: "integer",
+        deserialize_u64: "integer",
+        deserialize_f64: "number",
+        deserialize_str: "string",
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Probe(probe) => probe.single(&visitor, "string"),
+            Self::Value(value) => match value.given() {
+                Some(node) => visitor.visit_str(text(&value.path, node)?),
+                None => visitor.visit_str(value.under.as_str().unwrap_or_default()),
+            },
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self {
+            Self::Value(value) if value.is_null() => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &str, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Value(value) if value.is_null() => visit_list(visitor, Vec::new()),
+            Self::Value(value) => value.any(visitor),
+            Self::Probe(probe) => visit_list(visitor, vec![Self::Probe(probe.inside("array", "items")?)]),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self {
+            Self::Value(value) if value.is_null() => visit_map(visitor, Vec::new(), Some(value)),
+            Self::Value(value) => value.any(visitor),
+            Self::Probe(probe) => {
+                let item = Self::Probe(probe.inside("object", "additionalProperties")?);
+                visit_map(visitor, vec![("any", item)], None)
+            }
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let value = match self {
+            Self::Value(value) => value,
+            Self::Probe(probe) => return probe.end(json!({"enum": variants}), Vec::new()),
+        };
+        match value.given().map(|node| text(&value.path, node)).transpose()? {
+            None | Some("") => value.under.deserialize_enum(name, variants, visitor).map_err(Error::custom),
+            Some(word) => visitor.visit_enum(word.into_deserializer()),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        match self {
+            Self::Value(value) => {
+                let fields = value.fields(name, fields)?;
+                visit_map(visitor, fields, Some(value))
+            }
+            Self::Probe(probe) => {
+                let (field, probe) = probe.field(name, fields)?;
+                visit_map(visitor, vec![(field, Self::Probe(probe))], None)
+            }
+        }
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str bytes byte_buf unit unit_struct newtype_struct tuple
-        tuple_struct identifier ignored_any
+        i8 i16 i32 u8 u16 u32 f32 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 
