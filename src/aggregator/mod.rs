@@ -43,17 +43,18 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of publications of the ages of heartbeats alone.
 const REFRESH: Duration = Duration::from_secs(30);
 
+/// Time for all retries of refused uploads of a result.
+const RETRY_LIMIT: Duration = Duration::from_secs(600);
+/// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image takes a
+/// while.
+const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+
 /// The settings of an aggregator.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub limits: config::Limits,
     /// Time for a retry after a refused upload.
     pub retry_window: Duration,
-    /// Time for all attempts.
-    pub retry_limit: Duration,
-    /// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image
-    /// takes a while.
-    pub silence: Duration,
     /// Silence after which a worker that sent heartbeats has failed.
     pub silent: Duration,
     /// Minimum time between two publications of the status.
@@ -67,8 +68,6 @@ impl Default for Settings {
         Self {
             limits: config::Limits::default(),
             retry_window: Duration::from_secs(120),
-            retry_limit: Duration::from_secs(600),
-            silence: Duration::from_secs(120),
             silent: config::Grace::default().silent,
             publish_every: Duration::from_secs(2),
             valid: Duration::from_secs(48 * 3_600),
@@ -257,7 +256,7 @@ impl Aggregator {
 
     /// The status document as it is now.
     pub(crate) fn status(&self) -> status::Run {
-        self.store.lock().document(self.settings.silence, Instant::now())
+        self.store.lock().document(SILENCE_LIMIT, Instant::now())
     }
 
     /// Passes the status document to `send` when it has changed, at most once per [`Settings::publish_every`], until
@@ -293,7 +292,7 @@ impl Aggregator {
                 // All drivers have ended.
                 Err(RecvTimeoutError::Disconnected) => drop(stop.wait(CHECK_INTERVAL)),
             }
-            self.store.give_up(self.settings.retry_window, self.settings.retry_limit);
+            self.store.give_up(self.settings.retry_window, RETRY_LIMIT);
             self.store.give_up_silent(self.settings.silent);
         }
         findings.try_iter().for_each(|finding| self.take(finding));

@@ -48,7 +48,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
     let uuid = local.config.uuid.clone();
     std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
     // Check the folder before hours of work.
-    sys::check_writable(&local.out).with_context(|| {
+    temp::file(&local.out).with_context(|| {
         format!(
             "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
             local.out.display()

@@ -37,7 +37,7 @@ pub(super) struct Source<'a> {
     name: String,
     kind: Kind<'a>,
     /// SHA-256 of that version, if it is known.
-    digest: Option<(Version, String)>,
+    digest: Option<Sent>,
 }
 
 enum Kind<'a> {
@@ -48,7 +48,7 @@ enum Kind<'a> {
 
 /// Properties that change with a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Version {
+pub(super) struct Version {
     length: u64,
     modified: Option<SystemTime>,
 }
@@ -118,18 +118,16 @@ impl<'a> Source<'a> {
 
     /// Stores the digest of the sent bytes, for a retry.
     pub(super) fn keep(&mut self, sent: Sent) {
-        self.digest = Some((sent.version, sent.digest));
+        self.digest = Some(sent);
     }
 
     /// Whether a `Repr-Digest` contradicts the sent bytes. A missing one, or another algorithm, does not.
-    pub(super) fn differs(sent: &Sent, stored: &str) -> bool {
+    pub(super) fn differs((_, sent): &Sent, stored: &str) -> bool {
         let members = stored.split(',').map(str::trim);
         let is_sha256 = |member: &&str| {
             member.get(..SHA256_KIND.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(SHA256_KIND))
         };
-        members
-            .filter(is_sha256)
-            .any(|member| member[SHA256_KIND.len()..] != sent.digest[SHA256_KIND.len()..])
+        members.filter(is_sha256).any(|member| member[SHA256_KIND.len()..] != sent[SHA256_KIND.len()..])
     }
 
     /// Whether the file has changed since its digest was taken, or was removed.
@@ -207,11 +205,8 @@ pub(super) struct Body<'s> {
     watch: Watch<'s>,
 }
 
-/// A complete body.
-pub(super) struct Sent {
-    version: Version,
-    digest: String,
-}
+/// A version of a complete body, and its digest.
+pub(super) type Sent = (Version, String);
 
 impl Body<'_> {
     pub(super) fn length(&self) -> u64 {
@@ -230,7 +225,7 @@ impl Body<'_> {
 
     /// The complete body, if all of it was sent.
     pub(super) fn sent(self) -> Option<Sent> {
-        (self.left == 0).then(|| Sent { version: self.version, digest: digest_text(self.digest.finish()) })
+        (self.left == 0).then(|| (self.version, digest_text(self.digest.finish())))
     }
 
     fn end(&mut self, trouble: &'static str) -> io::Error {

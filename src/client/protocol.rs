@@ -314,7 +314,6 @@ pub struct Progress {
     pub append_failing: Vec<String>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
 fn is_zero(number: &i64) -> bool {
     *number == 0
 }

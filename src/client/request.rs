@@ -6,12 +6,8 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 
 use super::Error;
+use base::tls::{P256_KEY, pem};
 
-/// What precedes the 65 bytes of the public key in its SubjectPublicKeyInfo.
-const PUBLIC_KEY: &[u8] = &[
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
-    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
-];
 /// Version 1 and an empty subject.
 const VERSION_AND_SUBJECT: &[u8] = &[0x02, 0x01, 0x00, 0x30, 0x00];
 const NO_ATTRIBUTES: &[u8] = &[0xa0, 0x00];
@@ -37,13 +33,13 @@ impl Key {
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_ref(), &random)
             .map_err(|e| wrong(&e))?;
         let public = key.public_key().as_ref();
-        let named = element(SEQUENCE, &[VERSION_AND_SUBJECT, PUBLIC_KEY, public, NO_ATTRIBUTES]);
+        let named = element(SEQUENCE, &[VERSION_AND_SUBJECT, P256_KEY, public, NO_ATTRIBUTES]);
         let signature = key.sign(&random, &named).map_err(|e| wrong(&e))?;
         let proof = element(BIT_STRING, &[&[0], signature.as_ref()]);
         let request = element(SEQUENCE, &[&named, ECDSA_WITH_SHA256, &proof]);
         Ok(Self {
-            key_pem: base::tls::pem("PRIVATE KEY", der.as_ref()),
-            request_pem: base::tls::pem("CERTIFICATE REQUEST", &request),
+            key_pem: pem("PRIVATE KEY", der.as_ref()),
+            request_pem: pem("CERTIFICATE REQUEST", &request),
         })
     }
 }

@@ -298,8 +298,6 @@ fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
-#[allow(clippy::cast_possible_truncation, reason = "whole and small")]
 fn short_float<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         out.serialize_i64(*value as i64)

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::conduct::{self, ReadyRun};
+use super::conduct;
 use super::events::Events;
 use super::retry::{self, Retries};
 use super::status_service::{StatusPublisher, StatusService, announced};
@@ -43,9 +43,6 @@ const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
 /// applies them late.
 const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
-
-/// Maximum duration of the first publication.
-const FIRST_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum errors of a snapshot that are logged individually.
 const TOLD_TROUBLES: usize = 20;
@@ -103,13 +100,6 @@ impl Cluster<'_> {
         conduct::begin(&run_dir, &self.config)?;
 
         let publisher = self.publisher(pod.as_ref());
-        // An API server that does not answer must not delay the run.
-        let first = self.client.once(FIRST_STATUS_TIMEOUT);
-        if let Err(error) =
-            (StatusPublisher { client: &first, ..publisher.clone() }).publish(&status::Run::default())
-        {
-            log::warn!("the status could not be published: {error:#}");
-        }
         let outcome = self.run_in(&run_dir, pod, (&identity, &rights), &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
@@ -211,8 +201,6 @@ impl Cluster<'_> {
         let attempts = again.iter().map(|attempt| plugin((attempt, vec![ResultId::global(attempt.name())])));
         let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
         let retries = Retries { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
-        let conduct =
-            ReadyRun { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let finish = || {
@@ -242,7 +230,7 @@ impl Cluster<'_> {
             }
             if stop.stopped() { Ok(()) } else { publisher.publish(status) }
         };
-        let archive = conduct.run(publish, finish, stop)?;
+        let archive = conduct::run(&aggregator, &server, &driver, &retries, publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }

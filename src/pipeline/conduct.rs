@@ -23,14 +23,6 @@ use base::stop::{Stop, caught};
 /// Maximum queued findings.
 const FINDINGS: usize = 64;
 
-/// A run that is ready to start.
-pub(super) struct ReadyRun<'a> {
-    pub(super) aggregator: &'a Aggregator,
-    pub(super) server: &'a Server,
-    pub(super) driver: &'a dyn Driver,
-    pub(super) retries: &'a Retries<'a>,
-}
-
 /// Creates the folder of a run, with its log and its settings.
 pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
     let meta = run_dir.join(layout::META);
@@ -41,55 +33,56 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> 
     fs::write(&path, config.to_json()).at("cannot write", &path)
 }
 
-impl ReadyRun<'_> {
-    /// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
-    /// status is published before this returns.
-    pub(super) fn run<T>(
-        &self,
-        mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
-        finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
-        stop: &Stop,
-    ) -> anyhow::Result<T> {
-        let (serving, published) = (Stop::new(), Stop::new());
-        let (findings, receiver) = sync_channel(FINDINGS);
-        thread::scope(|scope| {
-            let named = |name: &str| thread::Builder::new().name(name.into());
-            let serve = || {
-                let served = caught(|| self.aggregator.serve(self.server, receiver, &serving));
-                if !serving.stopped() {
-                    // Nothing could arrive any more.
-                    stop.stop_because(
-                        served.as_ref().err().map_or("the server ended".into(), |error| format!("{error:#}")),
-                    );
-                }
-                served
-            };
-            let serve = named("aggregator").spawn_scoped(scope, serve).context("cannot start a thread")?;
-            let publish = named("status")
-                .spawn_scoped(scope, || self.aggregator.publish(&published, |status| publish(status)));
-            let outcome = publish.context("cannot start a thread").and_then(|_| {
-                launch::launch(self.aggregator, self.driver, self.retries, &findings, stop);
-                serving.stop();
-                finish()
-            });
+/// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
+/// status is published before this returns.
+pub(super) fn run<T>(
+    aggregator: &Aggregator,
+    server: &Server,
+    driver: &dyn Driver,
+    retries: &Retries<'_>,
+    mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
+    finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
+    stop: &Stop,
+) -> anyhow::Result<T> {
+    let (serving, published) = (Stop::new(), Stop::new());
+    let (findings, receiver) = sync_channel(FINDINGS);
+    thread::scope(|scope| {
+        let named = |name: &str| thread::Builder::new().name(name.into());
+        let serve = || {
+            let served = caught(|| aggregator.serve(server, receiver, &serving));
+            if !serving.stopped() {
+                // Nothing could arrive any more.
+                stop.stop_because(
+                    served.as_ref().err().map_or("the server ended".into(), |error| format!("{error:#}")),
+                );
+            }
+            served
+        };
+        let serve = named("aggregator").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        let publish =
+            named("status").spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)));
+        let outcome = publish.context("cannot start a thread").and_then(|_| {
+            launch::launch(aggregator, driver, retries, &findings, stop);
             serving.stop();
-            self.aggregator.close();
-            let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
-            let ended = outcome.and_then(|ended| served.map(|()| ended));
-            let told = match ended {
-                Ok((archive, told)) => {
-                    self.aggregator.finished(archive);
-                    Ok(told)
-                }
-                // A run that was stopped may be resumed.
-                Err(error) if stop.stopped() => Err(error),
-                Err(error) => {
-                    self.aggregator.failed(format!("{error:#}"));
-                    Err(error)
-                }
-            };
-            published.stop();
-            told
-        })
-    }
+            finish()
+        });
+        serving.stop();
+        aggregator.close();
+        let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
+        let ended = outcome.and_then(|ended| served.map(|()| ended));
+        let told = match ended {
+            Ok((archive, told)) => {
+                aggregator.finished(archive);
+                Ok(told)
+            }
+            // A run that was stopped may be resumed.
+            Err(error) if stop.stopped() => Err(error),
+            Err(error) => {
+                aggregator.failed(format!("{error:#}"));
+                Err(error)
+            }
+        };
+        published.stop();
+        told
+    })
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::conduct::{self, ReadyRun};
+use super::conduct;
 use super::retry::{self, Retries};
 use super::{launch, pack, review};
 use crate::aggregator::{Aggregator, Settings, connections};
@@ -151,8 +151,6 @@ impl Local<'_> {
             Retries { run_dir: &run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
 
         driver::local::adopt_strays();
-        let conduct =
-            ReadyRun { aggregator: &aggregator, server: &server, driver: &driver, retries: &retries };
         let publish = |status: &status::Run| {
             watch(status);
             Ok(())
@@ -168,7 +166,7 @@ impl Local<'_> {
             }
             Ok((archive, (path, errors)))
         };
-        let (archive, errors) = conduct.run(publish, finish, stop)?;
+        let (archive, errors) = conduct::run(&aggregator, &server, &driver, &retries, publish, finish, stop)?;
         Ok(Ended { archive, errors, authority: authority.certificate_pem() })
     }
 }

@@ -19,7 +19,6 @@ struct Results {
 }
 
 /// The document of a status.
-#[allow(clippy::cast_precision_loss, reason = "counts and bytes are far below 2^53")]
 pub(super) fn text(run: &Run) -> String {
     let mut plugins = BTreeMap::<&str, Results>::new();
     for entry in run.plugins.iter().flatten() {

@@ -2,7 +2,6 @@
 
 use anyhow::ensure;
 
-use super::definition;
 use super::retry::Retries;
 use crate::aggregator::Aggregator;
 use crate::driver::Plugin;
@@ -29,7 +28,7 @@ fn process_one(aggregator: &Aggregator, plugin: &Plugin<'_>, retries: &Retries<'
     }
     let name = plugin.definition.name();
     let dir = retries.run_dir.join(layout::plugin(name));
-    let rules = definition::rules(aggregator, plugin, retries.plugins, retries.attempts, retries.config);
+    let rules = retries.rules(aggregator, plugin);
     let outcome = match caught(|| process::process(&dir, &rules)) {
         Ok(outcome) => outcome,
         Err(error) => {

@@ -10,9 +10,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::definition;
-use crate::aggregator::{Aggregator, Waited};
+use crate::aggregator::{Aggregator, Received, Waited};
 use crate::driver::Plugin;
-use crate::plugin::{Definition, focus};
+use crate::plugin::{Definition, builtin, focus};
+use crate::process::{Expected, Rules};
 use crate::{config, layout, process, report};
 use base::at::At as _;
 use base::stop::Stop;
@@ -95,13 +96,37 @@ impl Retries<'_> {
         })
     }
 
+    /// Rules for reading the results of a plugin, with those of its parts and attempts.
+    pub(super) fn rules(&self, aggregator: &Aggregator, plugin: &Plugin<'_>) -> Rules {
+        let name = plugin.definition.name();
+        let own = |plugins: &[Plugin<'_>]| {
+            let definitions = plugins.iter().map(|plugin| plugin.definition);
+            let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
+            own.map(|one| one.name().to_owned()).filter(|one| aggregator.expects(one)).collect::<Vec<_>>()
+        };
+        let expected = aggregator.received().into_iter();
+        let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
+        let limit = self.config.limits.processing.time;
+        let mut rules = Rules {
+            parts: own(self.plugins),
+            attempts: own(self.attempts),
+            expected: expected.collect(),
+            limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
+            ..(&plugin.definition.config).into()
+        };
+        if name == builtin::E2E {
+            rules.resumed = (self.config.resumes.clone(), self.config.resumed_tests.clone());
+        }
+        rules
+    }
+
     /// The tests that have failed in every attempt so far.
     fn failed(&self, aggregator: &Aggregator, plugin: &Plugin<'_>) -> anyhow::Result<BTreeSet<String>> {
         let dir = self.run_dir.join(layout::plugin(plugin.definition.name()));
         if ![layout::RESULTS, layout::ERRORS].iter().any(|part| dir.join(part).is_dir()) {
             return Ok(BTreeSet::new());
         }
-        let rules = definition::rules(aggregator, plugin, self.plugins, self.attempts, self.config);
+        let rules = self.rules(aggregator, plugin);
         process::process(&dir, &rules)?;
         let tree = dir.join(layout::TREE);
         let file = File::open(&tree).at("cannot read", &tree)?;

@@ -122,7 +122,6 @@ impl StatusService {
 }
 
 /// Where the status is published.
-#[derive(Clone)]
 pub(super) struct StatusPublisher<'a> {
     pub(super) client: &'a kube::Client,
     pub(super) namespace: &'a str,

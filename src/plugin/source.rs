@@ -13,9 +13,6 @@ use base::fetch::fetch;
 use base::near;
 use base::sys;
 
-/// Maximum files of a folder searched for a suggestion.
-const MAX_LOOKED_AT: usize = 1_000;
-
 /// A plugin that was found.
 pub(crate) struct Found {
     /// The definition.
@@ -77,7 +74,7 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
 
 /// Files of the working directory that may be definitions.
 fn definitions_here() -> Vec<String> {
-    let entries = fs::read_dir(".").into_iter().flatten().take(MAX_LOOKED_AT);
+    let entries = fs::read_dir(".").into_iter().flatten();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     names.filter(|name| name.ends_with(".yaml") || name.ends_with(".yml")).collect()
 }

@@ -8,14 +8,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufReader, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::authority::Authorities;
 use super::partial::{PartialFile, joined};
+use super::seal;
 use super::service::Credentials;
-use super::{seal, state};
+use super::state::{self, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR, SONOBUOY};
 use crate::{layout, status};
@@ -26,8 +27,6 @@ use base::retry::Attempts;
 use base::stop::Stop;
 use base::{clock, logger, sys, temp, visible};
 
-/// Maximum silence of a source during a transfer.
-pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum consecutive interruptions of a transfer without progress.
 const IDLE_LIMIT: u32 = 6;
 /// Maximum complete transfers, if the stream cannot resume or the content is wrong.
@@ -547,6 +546,8 @@ fn numbered(name: &str, number: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use std::fs::File;
     use std::sync::atomic::{AtomicU64, Ordering};
 

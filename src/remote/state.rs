@@ -9,7 +9,6 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::retrieve::SILENCE_TIMEOUT;
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
 use crate::{remedies, status};
 use base::clock;
@@ -25,6 +24,8 @@ const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainer
 const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
 const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Maximum silence of a source during a transfer.
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum aggregators listed; a namespace normally has one.
 const MAX_AGGREGATORS: usize = 100;
 /// Interval between two looks at a run that is followed.

@@ -92,7 +92,6 @@ pub(crate) struct Change {
     pub why: String,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
 fn is_one(count: &u64) -> bool {
     *count == 1
 }

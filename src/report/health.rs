@@ -135,7 +135,6 @@ impl Detail {
 }
 
 /// The health in the JSON document.
-#[allow(clippy::ref_option, reason = "the signature is serde's")]
 pub(super) fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
     let summary = health.as_ref().map(|health| {
         json!({

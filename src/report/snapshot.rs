@@ -151,7 +151,6 @@ fn group<S: Serializer>(group: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if group == "core" { "" } else { group })
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }

@@ -54,7 +54,7 @@ pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::
             spawn("heartbeat")
                 .spawn_scoped(scope, || heartbeat::run(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
-                spawn("relay").spawn_scoped(scope, || relay.run(&talk, &senders, &shared, &over))?;
+                spawn("relay").spawn_scoped(scope, || relay::run(relay, &talk, &senders, &shared, &over))?;
             }
             if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
                 let (talk, over) = (&talk, &over);

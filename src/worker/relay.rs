@@ -34,12 +34,9 @@ const BODY_LIMIT: u64 = 1 << 20;
 const MAX_ATTEMPTS: usize = 16;
 const HOSTS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
-/// A listening socket on one loopback address.
-pub(super) struct Relay(Server);
-
 /// Listens on both loopback addresses, if available, at a port that is free on both: `localhost` may resolve to
 /// either.
-pub(super) fn listen(port: Option<u16>) -> Vec<Relay> {
+pub(super) fn listen(port: Option<u16>) -> Vec<Server> {
     let Some(port) = port else { return Vec::new() };
     (0..MAX_ATTEMPTS).find_map(|_| listen_at(port)).unwrap_or_else(|| {
         log::warn!("progress of the plugin is not relayed: port {port} is taken");
@@ -48,7 +45,7 @@ pub(super) fn listen(port: Option<u16>) -> Vec<Relay> {
 }
 
 /// Listens at one port; `None` if it is taken.
-fn listen_at(mut port: u16) -> Option<Vec<Relay>> {
+fn listen_at(mut port: u16) -> Option<Vec<Server>> {
     let is_taken = |address: SocketAddr| {
         TcpListener::bind(address).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
     };
@@ -59,7 +56,7 @@ fn listen_at(mut port: u16) -> Option<Vec<Relay>> {
             Ok(server) => {
                 // The second socket uses the port of the first.
                 port = server.local_addr().port();
-                relays.push(Relay(server));
+                relays.push(server);
             }
             Err(_) if is_taken(address) => return None,
             // Machines with a single address family are common; plugins then use that one.
@@ -93,20 +90,24 @@ fn lacks_progress(client: &Client, why: &str) {
 }
 
 /// Prints the port on standard output if any free one was requested.
-pub(super) fn announce(wanted: Option<u16>, relays: &[Relay]) -> io::Result<()> {
+pub(super) fn announce(wanted: Option<u16>, relays: &[Server]) -> io::Result<()> {
     if wanted == Some(0) {
-        let port = relays.first().map_or(0, |relay| relay.0.local_addr().port());
+        let port = relays.first().map_or(0, |relay| relay.local_addr().port());
         writeln!(io::stdout(), "{port}")?;
     }
     Ok(())
 }
 
-impl Relay {
-    /// Serves until `stop`.
-    pub(super) fn run(&self, client: &Client, senders: &Mutex<Senders>, shared: &AtomicBool, stop: &Stop) {
-        if let Err(error) = self.0.run(stop, |request| answer(request, client, senders, shared)) {
-            log::warn!("progress of the plugin is not relayed any more: {error:#}");
-        }
+/// Serves one loopback address until `stop`.
+pub(super) fn run(
+    relay: &Server,
+    client: &Client,
+    senders: &Mutex<Senders>,
+    shared: &AtomicBool,
+    stop: &Stop,
+) {
+    if let Err(error) = relay.run(stop, |request| answer(request, client, senders, shared)) {
+        log::warn!("progress of the plugin is not relayed any more: {error:#}");
     }
 }
 

@@ -396,7 +396,6 @@ impl State {
             entry.message = self.held_up.as_ref().map(held_up);
         }
         if !self.slots.is_empty() {
-            #[allow(clippy::cast_precision_loss, reason = "exact for any number of nodes there can be")]
             let share = settled as f64 / self.slots.len() as f64;
             run.percent_complete = Some((share * 10_000.0).floor() / 10_000.0);
         }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use super::body::Body;
 use super::head::{self, Framing, Head, Refusal};
-use super::queue::Party;
 use super::wire::{Phase, Wire};
-use super::{Handler, LONG_BODY, Limits, Peer, Request, Response};
+use super::{Handler, LONG_BODY, Limits, Party, Peer, Request, Response};
 
 /// A connection between handshake and end.
 pub(super) struct Connection {

@@ -21,7 +21,7 @@ mod wire;
 mod tests;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ use connection::{Connection, Served};
 pub use head::Headers;
 use head::Refusal;
 use park::{Parking, listen};
-use queue::{Party, Queue, Turn, Work};
+use queue::{Queue, Turn, Work};
 pub use response::Response;
 #[cfg(any(fuzzing, test))]
 pub use tests::script::consistent;
@@ -102,6 +102,23 @@ impl Default for Limits {
 
 /// Names the principal of a certificate; limits apply to all connections of a principal together.
 pub type Principal = fn(&CertificateDer<'static>) -> Option<String>;
+
+/// A sharer of the threads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Party {
+    Address(IpAddr),
+    Principal(Arc<str>),
+}
+
+impl Party {
+    /// The party of a source address. A host with IPv6 has 2^64 addresses of one network.
+    fn of(address: IpAddr) -> Self {
+        Self::Address(match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
+        })
+    }
+}
 
 /// The sender of a request.
 #[derive(Clone)]

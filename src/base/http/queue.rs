@@ -11,34 +11,17 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::Limits;
 use super::connection::Connection;
 use super::wire::Meter;
+use super::{Limits, Party};
 use crate::quota::{Permit, Quota};
 
 /// A thread that finds no work for this long ends.
 const IDLE_THREAD: Duration = Duration::from_secs(5);
-
-/// A sharer of the threads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Party {
-    Address(IpAddr),
-    Principal(Arc<str>),
-}
-
-impl Party {
-    /// The party of a source address. A host with IPv6 has 2^64 addresses of one network.
-    pub(super) fn of(address: IpAddr) -> Self {
-        Self::Address(match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
-        })
-    }
-}
 
 /// Work that waits for a thread.
 pub(super) enum Work {

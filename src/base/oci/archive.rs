@@ -8,8 +8,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tar::{Builder, Header};
 
-use super::store::{MAX_JSON_BYTES, Store, Stored, parts};
-use super::{Descriptor, Reference, hash_of};
+use super::store::{Store, Stored, parts};
+use super::{Descriptor, MAX_JSON_BYTES, Reference, hash_of};
 use crate::Hashing;
 use crate::archive::{Kind, Limits, Reader};
 use crate::at::At as _;

@@ -17,6 +17,9 @@ pub use store::{Platform, Store, Stored, architecture};
 
 use serde_json::Value;
 
+/// Maximum bytes of an index, a manifest or another document.
+const MAX_JSON_BYTES: u64 = 8 << 20;
+
 /// Receives the number of transferred bytes of a blob: 0 at the start, all if the blob already exists at the target.
 pub type Watch<'a> = &'a dyn Fn(&Descriptor, u64);
 

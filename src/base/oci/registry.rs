@@ -17,8 +17,7 @@ use ureq::http::{Request, Response, StatusCode};
 use ureq::{AsSendBody, Body, SendBody};
 
 use super::credential::{self, Credential};
-use super::store::MAX_JSON_BYTES;
-use super::{Descriptor, Reference, Store, Stored, Watch, digest_of, hash_of, platform_of};
+use super::{Descriptor, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, platform_of};
 use crate::at::At as _;
 use crate::lock;
 use crate::{json, proxy::Proxy, retry::Attempts, small, stop::Stop, tls, visible::short};
@@ -299,7 +298,7 @@ impl Client {
                 }
                 None => self.run(request.body(())?),
             };
-            let answer = answer.with_context(|| format!("`{}`", short(url)))?;
+            let answer = answer.with_context(|| format!("no answer from `{}/v2/`", self.base(image)))?;
             let is_refused = answer.status() == StatusCode::UNAUTHORIZED;
             let Some(challenge) = challenge(&answer).filter(|_| is_refused && may_ask) else {
                 return Ok(answer);
@@ -538,7 +537,7 @@ impl Client {
 
 impl ImageInfo {
     /// From the manifest or index of an image; `settings` reads the configuration blob of a single image.
-    fn new(
+    pub(super) fn new(
         root: Descriptor,
         manifest: &Value,
         settings: impl FnOnce(&Descriptor) -> Result<Value>,
@@ -551,13 +550,6 @@ impl ImageInfo {
             platform_of(&settings.transpose()?.unwrap_or_default()).into_iter().collect()
         };
         Ok(Self { digest: root.digest, platforms })
-    }
-}
-
-impl Store {
-    /// Platforms of an image in the store.
-    pub fn look(&self, image: &Stored) -> Result<ImageInfo> {
-        ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
     }
 }
 

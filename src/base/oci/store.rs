@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use super::{Client, Descriptor, Reference, Watch, digest_of, hash_of, platform_of};
+use super::{
+    Client, Descriptor, ImageInfo, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, platform_of,
+};
 use crate::archive::{Gunzip, Kind, Limits, Reader};
 use crate::at::At as _;
 use crate::{json, sha256, small, temp};
 
-/// Maximum bytes of an index or manifest.
-pub(super) const MAX_JSON_BYTES: u64 = 8 << 20;
 /// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
 const MAX_DEPTH: usize = 3;
 /// Maximum manifests of an image: one per platform, and perhaps a signature for each.
@@ -300,6 +300,11 @@ pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor
 }
 
 impl Store {
+    /// Platforms of an image in the store.
+    pub fn look(&self, image: &Stored) -> Result<ImageInfo> {
+        ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
+    }
+
     /// Copies the file at `path` (without a leading slash) of an image in a registry to `out`; false if the image lacks it.
     pub fn fetch_file(
         &self,

@@ -40,6 +40,16 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
+/// Enables keep-alive: probes a silent peer after `pause`, `times` times.
+pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
+    sockopt::set_socket_keepalive(tcp, true)?;
+    // Windows before 2019 lacks these options; the system's default of two hours applies then.
+    let _ = sockopt::set_tcp_keepidle(tcp, pause);
+    let _ = sockopt::set_tcp_keepintvl(tcp, pause);
+    let _ = sockopt::set_tcp_keepcnt(tcp, times);
+    Ok(())
+}
+
 /// Connects a socket of [`socket`] within `limit`; gives up once `stopped` returns true.
 pub fn finish_connecting(
     tcp: &TcpStream,

@@ -34,13 +34,13 @@ mod poller;
 pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
-pub use connect::{finish_connecting, listen, listen_at_all, socket};
+pub use connect::{finish_connecting, keep_alive, listen, listen_at_all, socket};
 pub use family::files::{
-    FileId, bytes_of, check_writable, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable,
-    mode, owner, path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed, write_all_at,
+    FileId, bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner,
+    path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
 };
 #[cfg(feature = "program")]
-pub use family::net::{keep_alive, raise_open_files, stop_listening};
+pub use family::net::{raise_open_files, stop_listening};
 #[cfg(feature = "program")]
 pub use family::process::{
     Group, INHERITED, adopt_strays, end_strays, ended_by_signal, homes, host_name, kill_bearing, kill_group,

@@ -38,6 +38,12 @@ pub fn explained(error: ureq::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(remedy)
 }
 
+/// What precedes the 65 bytes of an uncompressed point in the description of a P-256 key.
+pub const P256_KEY: &[u8] = &[
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
 /// Wraps DER bytes as one PEM block.
 pub fn pem(label: &str, der: &[u8]) -> String {
     use base64::Engine as _;

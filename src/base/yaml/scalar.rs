@@ -100,7 +100,6 @@ fn float(word: &str) -> Option<Number> {
         && digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     let value: f64 = if plain { word.parse().ok()? } else { return None };
     const EXACT: f64 = 9_007_199_254_740_992.0;
-    #[allow(clippy::cast_possible_truncation, reason = "whole and within the range where floats are exact")]
     if value.fract() == 0.0 && value.abs() <= EXACT {
         return Some((value as i64).into());
     }

@@ -5,9 +5,8 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::connection::Connection;
-use super::super::queue::Party;
 use super::super::wire::Wire;
-use super::super::{Limits, Peer, Request, Response};
+use super::super::{Limits, Party, Peer, Request, Response};
 
 /// Method, path, body, and whether the body was complete.
 #[derive(Clone, Debug, PartialEq, Eq)]

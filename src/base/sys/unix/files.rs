@@ -86,11 +86,6 @@ pub fn read_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     file.read_at(buffer, at)
 }
 
-/// Writes everything to a place in the file.
-pub fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-    file.write_all_at(bytes, at)
-}
-
 /// Makes the names in a folder survive a crash.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
@@ -144,11 +139,6 @@ pub fn unnamed(path: &Path) -> io::Result<File> {
     let file = options.read(true).write(true).create_new(true).open(path)?;
     fs::remove_file(path)?;
     Ok(file)
-}
-
-/// Checks that files can be created in a folder.
-pub fn check_writable(folder: &Path) -> io::Result<()> {
-    access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(io::Error::from)
 }
 
 /// Whether a file is executable.

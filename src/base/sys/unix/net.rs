@@ -1,12 +1,11 @@
 //! Sockets, and the limit of open files.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketType, ipproto};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// macOS rejects larger limits instead of capping them.
@@ -22,14 +21,6 @@ pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
     Ok(())
-}
-
-/// Enables keep-alive: probes a silent peer after `pause`, `times` times.
-pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
-    sockopt::set_socket_keepalive(tcp, true)?;
-    sockopt::set_tcp_keepidle(tcp, pause)?;
-    sockopt::set_tcp_keepintvl(tcp, pause)?;
-    sockopt::set_tcp_keepcnt(tcp, times).map_err(io::Error::from)
 }
 
 pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedFd> {

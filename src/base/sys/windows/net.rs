@@ -1,25 +1,14 @@
 //! Sockets.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::windows::io::OwnedSocket;
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketType, ipproto};
 
 /// Does nothing: a listening socket cannot be shut down on Windows, and connections wait until it is dropped.
 pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
-    Ok(())
-}
-
-/// Enables keep-alive: probes a silent peer after `pause`, `times` times.
-pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
-    sockopt::set_socket_keepalive(tcp, true)?;
-    // Versions before 2019 lack these options; the system's default of two hours applies then.
-    let _ = sockopt::set_tcp_keepidle(tcp, pause);
-    let _ = sockopt::set_tcp_keepintvl(tcp, pause);
-    let _ = sockopt::set_tcp_keepcnt(tcp, times);
     Ok(())
 }
 
