@@ -30,7 +30,7 @@ use crate::{config, layout, status};
 use base::at::At as _;
 use base::http::Server;
 use base::json::json;
-use base::kube::{self, Resource, Selector};
+use base::kube::{self, Object as _, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
 use base::temp;
@@ -394,7 +394,7 @@ impl Cluster<'_> {
 
     fn is_own_image(&self, own_pod: &str) -> bool {
         let pod = self.client.get(&Resource::PODS, &self.config.namespace, own_pod).unwrap_or_default();
-        let mut containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+        let mut containers = pod["spec"]["containers"].items();
         containers.any(|container| container["image"] == *self.config.worker_image)
     }
 
@@ -495,7 +495,7 @@ impl Cluster<'_> {
         for labels in AGGREGATOR_SELECTORS {
             let mut found = Vec::new();
             let mut keep = |pod: Value| {
-                let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+                let text = |key: &str| pod["metadata"][key].text().to_owned();
                 found.push((text("name"), text("uid")));
                 Ok(())
             };

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Definition;
 use crate::names::{RESULTS_VOLUME, VERSION_PLACEHOLDER, env};
 use base::json::json;
+use base::kube::Object as _;
 
 /// Registry of Kubernetes until 1.26.
 const FROZEN_REGISTRY: &str = "k8s.gcr.io/";
@@ -29,7 +30,7 @@ impl Definition {
 
     /// Mount path of the results in the plugin's container besides `folder`.
     pub(crate) fn results_mount(&self, folder: &str) -> Option<&str> {
-        let mounts = self.spec["volumeMounts"].as_array().into_iter().flatten();
+        let mounts = self.spec["volumeMounts"].items();
         let mut paths = mounts.filter(|mount| mount["name"] == RESULTS_VOLUME && mount["subPath"].is_null());
         paths.find_map(|mount| mount["mountPath"].as_str().filter(|path| *path != folder))
     }
@@ -64,9 +65,9 @@ impl Definition {
 
     /// Value of a variable of the plugin's container; empty if it comes from a reference, `None` if unset.
     pub(crate) fn env(&self, name: &str) -> Option<&str> {
-        let mut variables = self.spec["env"].as_array().into_iter().flatten();
+        let mut variables = self.spec["env"].items();
         let variable = variables.find(|variable| variable["name"] == name)?;
-        Some(variable["value"].as_str().unwrap_or_default())
+        Some(variable["value"].text())
     }
 
     /// Sets the pull policy of the plugin's container; an empty one leaves it to Kubernetes.
@@ -94,7 +95,7 @@ pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String
     let env = list(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
     for variable in env.drain(..) {
-        merged.entry(variable["name"].as_str().unwrap_or_default().to_owned()).or_insert(variable);
+        merged.entry(variable["name"].text().to_owned()).or_insert(variable);
     }
     for (name, value) in overrides {
         if value.is_empty() {
@@ -104,7 +105,7 @@ pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String
         }
     }
     env.extend(merged.into_values());
-    env.sort_by_key(|variable| variable["name"].as_str().unwrap_or_default().to_lowercase());
+    env.sort_by_key(|variable| variable["name"].text().to_lowercase());
     if env.is_empty()
         && let Value::Object(fields) = container
     {

@@ -9,6 +9,7 @@ use super::shape::driver;
 use super::{Definition, Loaded, shape};
 use crate::names::{RESULTS_VOLUME, SERVICE_ACCOUNT, env};
 use base::json::json;
+use base::kube::Object as _;
 use base::yaml::{Content, Error, Node, typed};
 
 /// Placeholder for the worker's config map, which no longer exists.
@@ -106,7 +107,7 @@ fn remove_config(pod: &mut Map<String, Value>) -> Vec<String> {
     let (gone, kept): (Vec<Value>, Vec<Value>) =
         take_list(pod, "volumes").into_iter().partition(|volume| volume["configMap"]["name"] == PLACEHOLDER);
     pod.insert("volumes".into(), Value::Array(kept));
-    gone.iter().map(|volume| volume["name"].as_str().unwrap_or_default().to_owned()).collect()
+    gone.iter().map(|volume| volume["name"].text().to_owned()).collect()
 }
 
 /// Removes the results volume if it has no options: every pod gets such a volume.
@@ -122,7 +123,7 @@ fn remove_plain_results(pod: &mut Map<String, Value>) {
 fn shared_volume(workers: &[Value], producers: &[Value], gone: &[String]) -> Option<String> {
     let mounts = |containers: &[Value]| -> Vec<(String, String)> {
         let all = containers.iter().filter_map(|container| container["volumeMounts"].as_array()).flatten();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let text = |value: &Value| value.text().to_owned();
         all.map(|mount| (text(&mount["name"]), text(&mount["mountPath"]))).collect()
     };
     let env = workers.iter().filter_map(|worker| worker["env"].as_array()).flatten();
@@ -152,7 +153,7 @@ fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
 
 /// Mounts of a container whose volumes were removed.
 fn mounts_of<'c>(container: &'c Value, gone: &'c [String]) -> impl Iterator<Item = &'c str> {
-    let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+    let mounts = container["volumeMounts"].items();
     let of_gone = mounts.filter(|mount| gone.iter().any(|name| mount["name"] == json!(name)));
     of_gone.filter_map(|mount| mount["mountPath"].as_str())
 }
@@ -165,7 +166,7 @@ fn remove_mounts(container: &mut Value, gone: &[String]) {
 /// Whether a container runs `sonobuoy worker`, directly or through a shell.
 fn runs_worker(container: &Value) -> bool {
     let words = |key: &str| {
-        container[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>()
+        container[key].items().filter_map(Value::as_str).collect::<Vec<_>>()
     };
     let line = [words("command"), words("args")].concat().join(" ");
     let mut words = line.split_whitespace();

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
 use crate::{remedies, status};
 use base::clock;
-use base::kube::{Client, Error, Method, Request, Resource, Selector};
+use base::kube::{Client, Error, Method, Object as _, Request, Resource, Selector};
 use base::stop::Stop;
 
 /// Waiting reasons of a container without image.
@@ -180,7 +180,7 @@ impl State {
             };
         }
         let Some(problem) = NodeProblem::of(client, pod) else { return state };
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let node = pod["spec"]["nodeName"].text();
         let unready = match problem {
             NodeProblem::Gone => {
                 return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
@@ -266,13 +266,13 @@ impl Reasons {
             found.texts.extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
         }
         for container in list("initContainerStatuses").iter().chain(list("containerStatuses")) {
-            let name = container["name"].as_str().unwrap_or_default();
+            let name = container["name"].text();
             let waiting = &container["state"]["waiting"];
-            let reason = waiting["reason"].as_str().unwrap_or_default();
+            let reason = waiting["reason"].text();
             if NO_IMAGE.contains(&reason) {
                 found
                     .no_image
-                    .get_or_insert_with(|| waiting["message"].as_str().unwrap_or_default().to_owned());
+                    .get_or_insert_with(|| waiting["message"].text().to_owned());
                 found.image = found.image.or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
