@@ -26,6 +26,7 @@ use crate::driver::{self, Driver as _, Plugin, Proof};
 use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
+use crate::remote::state;
 use crate::{config, layout, status};
 use base::at::At as _;
 use base::http::Server;
@@ -490,30 +491,17 @@ impl Cluster<'_> {
         }
     }
 
-    /// Name and uid of this pod.
+    /// Name and uid of this pod; by its labels where the host's name is not that of the pod.
     fn own_pod(&self) -> Option<(String, String)> {
-        for labels in AGGREGATOR_SELECTORS {
-            let mut found = Vec::new();
-            let mut keep = |pod: Value| {
-                let text = |key: &str| pod["metadata"][key].text().to_owned();
-                found.push((text("name"), text("uid")));
-                Ok(())
-            };
-            match self.client.each(
-                &Resource::PODS,
-                &self.config.namespace,
-                &Selector::labels(labels),
-                &mut keep,
-            ) {
-                Ok(_) => {}
-                Err(error) => log::warn!("cannot look up the aggregator's own pod: {error}"),
-            }
-            let own = found.iter().find(|(name, _)| Some(name) == self.own_name.as_ref()).or(found.first());
-            if own.is_some() {
-                return own.cloned();
-            }
-        }
-        None
+        let namespace = &self.config.namespace;
+        let named = self.own_name.as_ref();
+        let named = named.and_then(|name| self.client.get(&Resource::PODS, namespace, name).ok());
+        let pod = named.map_or_else(|| state::find(&self.client, namespace), |pod| Ok(Some(pod)));
+        let pod = pod
+            .inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}"))
+            .ok()
+            .flatten()?;
+        Some((pod.name().to_owned(), pod["metadata"]["uid"].text().to_owned()))
     }
 }
 

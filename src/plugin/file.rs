@@ -1,7 +1,8 @@
 //! Definitions from files and other bytes: of bounded size, in UTF-8; every error and note names their origin.
 
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 
@@ -15,6 +16,19 @@ pub(super) const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Loads the definitions of a file given by the user, which may be a pipe.
 pub(super) fn load(path: &Path) -> Result<Vec<Loaded>> {
     load_with(small::read, path)
+}
+
+/// The files directly in a folder with one of these extensions, sorted.
+pub(super) fn in_folder(folder: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if endings.iter().any(|ending| path.extension().is_some_and(|end| end == *ending)) && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Loads the definitions of a file found in a folder; rejects pipes, which may never have a writer.

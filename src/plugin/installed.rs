@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
+use super::search::with_home;
 use super::{Definition, Loaded, file};
 use base::at::At as _;
 use base::{sys, temp};
@@ -78,7 +79,7 @@ impl Installed {
     /// Every installed file by path, with its definition or the reason why it cannot be read.
     pub(crate) fn list(&self) -> Result<Vec<(PathBuf, Result<Loaded>)>> {
         let mut paths = Vec::new();
-        collect(&self.folder, 0, &mut paths)?;
+        collect(&self.folder, &mut paths)?;
         paths.sort();
         Ok(paths.into_iter().map(|path| (path.clone(), load(&path))).collect())
     }
@@ -118,16 +119,13 @@ impl Installed {
 
 /// The user's folder for installed plugins and other persistent data.
 pub(crate) fn folder(variable: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
-    let home = sys::homes(variable).into_iter().next();
-    match (variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()), home) {
-        (Some(folder), home) => Ok(match (folder.strip_prefix('~'), home) {
-            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with(std::path::is_separator) => {
-                home.join(rest.trim_start_matches(std::path::is_separator))
-            }
-            _ => PathBuf::from(folder),
-        }),
-        (None, Some(home)) => Ok(home.join(FOLDER)),
-        (None, None) => Err("no folder for installed plugins; set SONOBUOY_DIR or HOME".into()),
+    match variable("SONOBUOY_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => Ok(with_home(&folder, variable)),
+        None => {
+            let home = sys::homes(variable).into_iter().next();
+            let home = home.ok_or("no folder for installed plugins; set SONOBUOY_DIR or HOME")?;
+            Ok(home.join(FOLDER))
+        }
     }
 }
 
@@ -145,16 +143,13 @@ fn has_yaml_ending(path: &Path) -> bool {
 }
 
 /// Every `*.yaml` below a folder; links to folders are not followed, so there can be no loop.
-fn collect(folder: &Path, depth: usize, into: &mut Vec<PathBuf>) -> Result<()> {
-    const DEPTH: usize = 8;
+fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
     let entries = fs::read_dir(folder).at("cannot read the folder", folder)?;
     for entry in entries {
         let entry = entry.at("cannot read the folder", folder)?;
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            if depth < DEPTH {
-                collect(&path, depth + 1, into)?;
-            }
+            collect(&path, into)?;
         } else if has_yaml_ending(&path) {
             into.push(path);
         }

@@ -165,9 +165,7 @@ fn remove_mounts(container: &mut Value, gone: &[String]) {
 
 /// Whether a container runs `sonobuoy worker`, directly or through a shell.
 fn runs_worker(container: &Value) -> bool {
-    let words = |key: &str| {
-        container[key].items().filter_map(Value::as_str).collect::<Vec<_>>()
-    };
+    let words = |key: &str| container[key].items().filter_map(Value::as_str).collect::<Vec<_>>();
     let line = [words("command"), words("args")].concat().join(" ");
     let mut words = line.split_whitespace();
     while let Some(word) = words.next() {

@@ -1,7 +1,7 @@
 //! Finds plugins in the folders of the search path: all of them for the aggregator, one by name for `-p`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{PathBuf, is_separator};
 
 use anyhow::{Result, bail, ensure};
 
@@ -84,13 +84,13 @@ pub(super) fn with_hyphens(name: &str) -> String {
 }
 
 /// Expands `~` and `$HOME` in a folder of a search path.
-fn with_home(folder: &str) -> PathBuf {
+pub(super) fn with_home(folder: &str, variable: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     let below = ["~", "$HOME"]
         .iter()
         .find_map(|home| folder.strip_prefix(home))
-        .filter(|rest| rest.is_empty() || rest.starts_with('/'));
-    let home = || sys::homes(&sys::variable).into_iter().next();
-    match below.and_then(|rest| Some(home()?.join(rest.trim_start_matches('/')))) {
+        .filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
+    let home = || sys::homes(variable).into_iter().next();
+    match below.and_then(|rest| Some(home()?.join(rest.trim_start_matches(is_separator)))) {
         Some(path) => path,
         None => PathBuf::from(folder),
     }
@@ -102,15 +102,7 @@ fn files(folders: &[String]) -> Vec<PathBuf> {
     let mut all = Vec::new();
     let more = |folder: &String| (folder == HOME_FOLDERS[0]).then_some(HOME_FOLDERS[1]);
     for folder in folders.iter().flat_map(|folder| [Some(folder.as_str()), more(folder)]).flatten() {
-        let Ok(entries) = std::fs::read_dir(with_home(folder)) else { continue };
-        let mut here: Vec<PathBuf> = entries
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| {
-                path.extension().is_some_and(|end| end == "yaml" || end == "yml") && !path.is_dir()
-            })
-            .collect();
-        here.sort();
-        all.extend(here);
+        all.extend(file::in_folder(&with_home(folder, &sys::variable), &["yaml", "yml"]).unwrap_or_default());
     }
     let mut seen = BTreeSet::new();
     all.retain(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())));
@@ -133,11 +125,11 @@ mod tests {
     fn a_folder_may_begin_at_home() {
         let home = sys::homes(&sys::variable).into_iter().next().unwrap_or_default();
         if !home.as_os_str().is_empty() {
-            assert_eq!(with_home("~/.sonobuoy/plugins.d"), home.join(".sonobuoy/plugins.d"));
-            assert_eq!(with_home("$HOME/x"), home.join("x"));
+            assert_eq!(with_home("~/.sonobuoy/plugins.d", &sys::variable), home.join(".sonobuoy/plugins.d"));
+            assert_eq!(with_home("$HOME/x", &sys::variable), home.join("x"));
         }
         for other in ["/a/~/b", "~else/x", "./x", "$HOMEX/y"] {
-            assert_eq!(with_home(other), PathBuf::from(other));
+            assert_eq!(with_home(other, &sys::variable), PathBuf::from(other));
         }
     }
 

@@ -2,13 +2,14 @@
 //! order.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::installed::Installed;
 use super::search::{self, with_hyphens};
 use super::{Definition, Loaded, builtin, check_content, check_name_of, file};
+use base::at::At as _;
 use base::fetch::fetch;
 use base::near;
 use base::sys;
@@ -135,18 +136,10 @@ fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Ve
 
 /// Every `*.yaml` directly in a folder, by name.
 fn folder(path: &Path) -> Result<Vec<Loaded>> {
-    let describe = || format!("cannot read the folder `{}`", path.display());
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(path).with_context(describe)? {
-        let file = entry.with_context(describe)?.path();
-        if file.extension().is_some_and(|end| end == "yaml") && !file.is_dir() {
-            files.push(file);
-        }
-    }
+    let files = file::in_folder(path, &["yaml"]).at("cannot read the folder", path)?;
     if files.is_empty() {
         bail!("the folder `{}` contains no *.yaml file, which plugin definitions must be", path.display());
     }
-    files.sort();
     let mut all = Vec::new();
     for path in files {
         all.extend(file::load_found(&path)?);

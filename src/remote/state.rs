@@ -270,9 +270,7 @@ impl Reasons {
             let waiting = &container["state"]["waiting"];
             let reason = waiting["reason"].text();
             if NO_IMAGE.contains(&reason) {
-                found
-                    .no_image
-                    .get_or_insert_with(|| waiting["message"].text().to_owned());
+                found.no_image.get_or_insert_with(|| waiting["message"].text().to_owned());
                 found.image = found.image.or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
