@@ -65,21 +65,12 @@ pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> 
         "plugin `{name}`: none of its tests can run beside others, so there is nothing to split"
     );
     let parts = parts.min(together.len());
-    let mut all = Vec::new();
-    for part in 0..parts {
-        all.push((
-            layout::part(name, part + 1),
-            together.iter().skip(part).step_by(parts).copied().collect(),
-            false,
-        ));
-    }
-    if !alone.is_empty() {
-        all.push((layout::part(name, 0), alone, true));
-    }
-    let make = |(own, tests, alone): (String, Vec<&str>, bool)| {
+    let share = |part| (part + 1, together.iter().copied().skip(part).step_by(parts).collect::<Vec<_>>());
+    let all = (0..parts).map(share).chain((!alone.is_empty()).then_some((0, alone)));
+    all.map(|(number, tests)| {
+        let (own, is_alone) = (layout::part(name, number), number == 0);
         let count = tests.len();
-        let part = only(definition, tests, alone);
-        let mut part = part.with_context(|| {
+        let mut part = only(definition, tests, is_alone).with_context(|| {
             format!(
                 "plugin `{name}`: {count} tests are too many for one part; choose fewer tests, or more parts"
             )
@@ -87,11 +78,11 @@ pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> 
         if own != name {
             part.config.part_of = Some(name.to_owned());
         }
-        part.config.order += i64::from(alone);
+        part.config.order += i64::from(is_alone);
         part.config.plugin_name = own;
         Ok(part)
-    };
-    all.into_iter().map(make).collect()
+    })
+    .collect()
 }
 
 #[cfg(test)]

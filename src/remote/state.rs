@@ -145,27 +145,22 @@ impl State {
     }
 }
 
-/// What is wrong with the node of the aggregator.
-enum NodeProblem {
-    Gone,
-    NotReady(Option<SystemTime>),
-}
-
-impl NodeProblem {
-    /// The problem of the pod's node; none if the node cannot be read.
-    fn of(client: &Client, pod: &Value) -> Option<Self> {
-        let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
-        let client = client.once(REQUEST_TIMEOUT);
-        match client.get(&Resource::NODES, "", name) {
-            Ok(node) => {
-                let mut conditions = node["status"]["conditions"].as_array()?.iter();
-                let ready = conditions.find(|condition| condition["type"] == "Ready")?;
-                let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
-                (ready["status"] != "True").then_some(Self::NotReady(since))
-            }
-            Err(error) => error.is_not_found().then_some(Self::Gone),
-        }
+/// How a node is not ready, in words; `None` if it is.
+fn unready(node: &Value) -> Option<String> {
+    let ready = node["status"]["conditions"].items().find(|condition| condition["type"] == "Ready")?;
+    if ready["status"] == "True" {
+        return None;
     }
+    let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
+    let elapsed = since.and_then(|since| since.elapsed().ok()).unwrap_or_default();
+    // Rounded, so that a follower does not report each second.
+    Some(match elapsed.as_secs() / REFRESH_INTERVAL.as_secs() {
+        0 => "is not ready".into(),
+        times => {
+            let elapsed = Duration::from_secs(times * REFRESH_INTERVAL.as_secs());
+            format!("has not been ready for {}", clock::duration(elapsed))
+        }
+    })
 }
 
 impl State {
@@ -179,25 +174,18 @@ impl State {
                 _ => state,
             };
         }
-        let Some(problem) = NodeProblem::of(client, pod) else { return state };
         let node = pod["spec"]["nodeName"].text();
-        let unready = match problem {
-            NodeProblem::Gone => {
+        if node.is_empty() {
+            return state;
+        }
+        let unready = match client.once(REQUEST_TIMEOUT).get(&Resource::NODES, "", node) {
+            Ok(node) => unready(&node),
+            Err(error) if error.is_not_found() => {
                 return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
             }
-            NodeProblem::NotReady(since) => {
-                let elapsed = since.and_then(|since| since.elapsed().ok()).unwrap_or_default();
-                // Rounded, so that a follower does not report each second.
-                match elapsed.as_secs() / REFRESH_INTERVAL.as_secs() {
-                    0 => "is not ready".to_owned(),
-                    times => {
-                        let elapsed =
-                            REFRESH_INTERVAL.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX));
-                        format!("has not been ready for {}", clock::duration(elapsed))
-                    }
-                }
-            }
+            Err(_) => None,
         };
+        let Some(unready) = unready else { return state };
         if is_deleted {
             let why = format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
             return Self::lost(pod, &why);
