@@ -149,7 +149,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The outcome, and how long the content must be unchanged for it.
+    /// The outcome, and the time for which the content must be unchanged.
     fn judge(&self, place: &ResultsDir<'_>) -> (DoneOutcome, Duration) {
         let content = self.content.as_deref().map_err(Clone::clone);
         match content.and_then(|content| Ok((place.named(content)?, content.ends_with(b"\n")))) {
