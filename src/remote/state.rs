@@ -30,6 +30,8 @@ pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_AGGREGATORS: usize = 100;
 /// Interval between two looks at a run that is followed.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit of one look, for slow connections.
+const FOLLOW_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which ages are updated without other changes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit of a request that must not delay the others.
@@ -365,7 +367,7 @@ impl Source {
         namespace: &str,
         mut changed: impl FnMut(Option<State>) -> bool,
     ) -> Result<()> {
-        let client = self.client.once(REQUEST_TIMEOUT);
+        let client = self.client.once(FOLLOW_TIMEOUT);
         let source = Self { client, ..self.clone() };
         let mut shown: Option<(State, Instant)> = None;
         let (mut answered, mut reported) = (Instant::now(), false);
