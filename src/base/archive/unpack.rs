@@ -41,7 +41,8 @@ pub fn unpack_within(
     limits: &Limits,
     room: impl Fn(u64) -> bool,
 ) -> Result<u64, Error> {
-    let mut to = Destination { into, room: &room, left: limits.entries, skipped: 0, warnings: 0 };
+    let mut to =
+        Destination { into, room: &room, left: limits.entries, max: limits.entries, skipped: 0, warnings: 0 };
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
     let (mut links, mut link_bytes) = (Vec::new(), 0);
     while let Some(entry) = reader.next_entry()? {
@@ -92,8 +93,9 @@ pub fn unpack_within(
 struct Destination<'a> {
     into: &'a Path,
     room: &'a dyn Fn(u64) -> bool,
-    /// Number of entries that may follow.
+    /// Number of entries that may follow, and that there may be in all.
     left: u64,
+    max: u64,
     skipped: u64,
     warnings: u32,
 }
@@ -101,7 +103,8 @@ struct Destination<'a> {
 impl Destination<'_> {
     /// Counts an entry, or a folder that an entry implies.
     fn count(&mut self) -> Result<(), Error> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| Error::TooLarge("too many entries".into()))?;
+        let left = self.left.checked_sub(1);
+        self.left = left.ok_or_else(|| Error::TooLarge(format!("more than {} entries", self.max)))?;
         Ok(())
     }
 
