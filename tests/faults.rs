@@ -78,7 +78,7 @@ fn is_intact(archive: &Archive, number: usize) -> bool {
 }
 
 /// The compiled injector; `None` without a compiler.
-fn injector(folder: &Folder) -> Option<PathBuf> {
+pub fn injector(folder: &Folder) -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         skipped("LD_PRELOAD", "this system has no such variable");
         return None;

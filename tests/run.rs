@@ -386,7 +386,7 @@ fn failed_vanished_and_timed_out_runs_are_errors() {
     aggregator(&api, &status("running", &entry("running", "")));
     let (mut command, _held) = wait(&config).command();
     let child = command.stderr(Stdio::piped()).spawn().unwrap();
-    api.wait(|api| api.count("GET /api/v1/namespaces/sonobuoy/pods?labelSelector") >= 2);
+    api.wait(|api| api.count("GET /api/v1/namespaces/sonobuoy/pods?fieldSelector") >= 2);
     api.remove(AGGREGATOR);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -2,15 +2,16 @@
 
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use super::faults::injector;
 use super::support::api_server::ApiServer;
 use super::support::receiver::{Aggregator, Certificates, Reply};
 use super::support::watchdog::Watchdog;
-use super::support::{Folder, Sonobuoy};
+use super::support::{Folder, Sonobuoy, skipped};
 
 /// A running worker and its results folder.
 struct Worker {
@@ -25,6 +26,17 @@ struct Worker {
 impl Worker {
     /// Starts `worker` with arguments and additional environment variables.
     fn start(words: &str, certificates: &Certificates, address: SocketAddr, env: &[(&str, &str)]) -> Self {
+        Self::start_under(&[], words, certificates, address, env)
+    }
+
+    /// The same, started by another program.
+    fn start_under(
+        starter: &[&str],
+        words: &str,
+        certificates: &Certificates,
+        address: SocketAddr,
+        env: &[(&str, &str)],
+    ) -> Self {
         let results = Folder::new();
         let mut run = Sonobuoy::new(&format!("worker {words}"))
             .env("SONOBUOY_RESULTS_DIR", results.path())
@@ -38,6 +50,13 @@ impl Worker {
             run = run.env(name, value);
         }
         let (mut command, home) = run.command();
+        if let Some((program, args)) = starter.split_first() {
+            let mut outer = Command::new(program);
+            outer.args(args).arg(command.get_program()).args(command.get_args());
+            outer.current_dir(home.path()).env_clear();
+            outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command = outer;
+        }
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let watchdog = Watchdog::over(&child);
         let stderr = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -372,4 +391,49 @@ fn progress_on_a_shared_port_is_rejected() {
     assert_eq!(other_aggregator.next().body, b"a");
     assert_eq!(other.end().0, Some(0));
     drop(worker);
+}
+
+#[test]
+fn worker_polls_without_inotify() {
+    // In a separate user namespace the limit affects no other process.
+    let starter = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"",
+        "sh",
+    ];
+    let possible = Command::new(starter[0]).args(&starter[1..]).arg("true").output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        return skipped("user-namespaces", "a separate limit needs a user namespace");
+    }
+    let certificates = Certificates::new();
+    let aggregator = certificates.serve(any_port(), &[]);
+    let mut worker = Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);
+    worker.says("no file events");
+    worker.finish("a.txt", "a");
+    assert_eq!(aggregator.next().body, b"a");
+    assert_eq!(worker.end().0, Some(0));
+}
+
+#[test]
+fn worker_polls_if_the_thread_for_events_cannot_start() {
+    let folder = Folder::new();
+    let Some(library) = injector(&folder) else { return };
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let certificates = Certificates::new();
+    let aggregator = certificates.serve(any_port(), &[]);
+    let mut polls = 0;
+    for number in 1..=8 {
+        let fault = format!("FAULTS=thread {number} 1 11");
+        let starter = ["env", &preload, &fault, "FAULTS_BELOW=/"];
+        let worker = Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);
+        worker.finish("a.txt", "a");
+        let (code, told) = worker.end();
+        assert!(code.is_some() && !told.contains("this is a bug"), "{number}: {told}");
+        polls += usize::from(told.contains("no file events"));
+    }
+    assert_eq!(polls, 1);
 }

@@ -1,19 +1,21 @@
 //! The state of a run, once or after each change: from the annotation of its aggregator's pod, or from its status service.
 //!
 //! Finds that pod and reads its annotation, for every command, and the state of the pod's node, since a dead node reports
-//! nothing. [`Source::follow`] polls, and blocks until the source's stop. Starts no thread.
+//! nothing. [`Source::follow`] blocks until the source's stop; it starts the thread `aggregator`, and joins it.
 
 use std::io::Read;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
 use crate::{remedies, status};
 use base::clock;
-use base::kube::{Client, Error, Method, Object as _, Request, Resource, Selector};
-use base::stop::Stop;
+use base::kube::{Client, Error, Event, Method, Request, Resource, Selector};
+use base::stop::{Stop, StopOnDrop};
 
 /// Waiting reasons of a container without image.
 const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
@@ -28,14 +30,15 @@ const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum aggregators listed; a namespace normally has one.
 const MAX_AGGREGATORS: usize = 100;
-/// Interval between two looks at a run that is followed.
-const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
-/// Time limit of one look, for slow connections.
-const FOLLOW_TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval at which ages are updated without other changes.
+/// Interval between two requests to a status service while following it.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval at which ages of heartbeats are updated without other changes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// Time limit of a request that must not delay the others.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which followers are called without a change.
+const TICK: Duration = Duration::from_secs(1);
+/// Interval between two looks at the node of the aggregator, and the time limit of one.
+const NODE_INTERVAL: Duration = Duration::from_secs(10);
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time without a response after which the service, and its run, count as gone.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
@@ -116,13 +119,6 @@ impl State {
         }
     }
 
-    fn without_ages(&self) -> Self {
-        match self {
-            Self::Told(run) => Self::Told(run.without_ages()),
-            state => state.clone(),
-        }
-    }
-
     /// The status document in any state; a run without status counts as running.
     pub(crate) fn document(&self) -> status::Run {
         let mut run = status::Run::default();
@@ -147,47 +143,58 @@ impl State {
     }
 }
 
-/// How a node is not ready, in words; `None` if it is.
-fn unready(node: &Value) -> Option<String> {
-    let ready = node["status"]["conditions"].items().find(|condition| condition["type"] == "Ready")?;
-    if ready["status"] == "True" {
-        return None;
-    }
-    let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
-    let elapsed = since.and_then(|since| since.elapsed().ok()).unwrap_or_default();
-    // Rounded, so that a follower does not report each second.
-    Some(match elapsed.as_secs() / REFRESH_INTERVAL.as_secs() {
-        0 => "is not ready".into(),
-        times => {
-            let elapsed = Duration::from_secs(times * REFRESH_INTERVAL.as_secs());
-            format!("has not been ready for {}", clock::duration(elapsed))
+/// What is wrong with the node of the aggregator.
+#[derive(Clone, Debug, PartialEq)]
+enum NodeProblem {
+    Gone,
+    NotReady(Option<SystemTime>),
+}
+
+impl NodeProblem {
+    /// The problem of the pod's node; none if the node cannot be read.
+    fn of(client: &Client, pod: &Value) -> Option<Self> {
+        let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
+        let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
+        match client.get(&Resource::NODES, "", name) {
+            Ok(node) => {
+                let mut conditions = node["status"]["conditions"].as_array()?.iter();
+                let ready = conditions.find(|condition| condition["type"] == "Ready")?;
+                let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
+                (ready["status"] != "True").then_some(Self::NotReady(since))
+            }
+            Err(error) => error.is_not_found().then_some(Self::Gone),
         }
-    })
+    }
 }
 
 impl State {
     /// The state of a pod and its node.
     pub(crate) fn read_pod(client: &Client, pod: &Value) -> Self {
+        Self::on(pod, NodeProblem::of(client, pod).as_ref())
+    }
+
+    /// The state of a pod whose node has this problem.
+    fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
         let state = Self::of(pod);
         let is_deleted = !pod["metadata"]["deletionTimestamp"].is_null();
-        if state.is_over() {
-            return match &state {
-                Self::Silent { message, .. } if is_deleted => Self::lost(pod, message),
-                _ => state,
-            };
+        if let Self::Silent { message, .. } = &state
+            && is_deleted
+            && state.is_over()
+        {
+            return Self::lost(pod, message);
         }
-        let node = pod["spec"]["nodeName"].text();
-        if node.is_empty() {
-            return state;
-        }
-        let unready = match client.once(REQUEST_TIMEOUT).get(&Resource::NODES, "", node) {
-            Ok(node) => unready(&node),
-            Err(error) if error.is_not_found() => {
+        let Some(problem) = problem.filter(|_| !state.is_over()) else { return state };
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let unready = match problem {
+            NodeProblem::Gone => {
                 return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
             }
-            Err(_) => None,
+            NodeProblem::NotReady(since) => {
+                let elapsed = since.and_then(|since| since.elapsed().ok());
+                let elapsed = elapsed.map(|elapsed| clock::duration(Duration::from_secs(elapsed.as_secs())));
+                elapsed.map_or("is not ready".into(), |elapsed| format!("has not been ready for {elapsed}"))
+            }
         };
-        let Some(unready) = unready else { return state };
         if is_deleted {
             let why = format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
             return Self::lost(pod, &why);
@@ -221,7 +228,7 @@ impl State {
 
 /// The aggregator's pod as it would be created, from the time when it ran; only if its results are on a volume claim.
 pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
-    let client = client.once(REQUEST_TIMEOUT);
+    let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
     let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
     let mut pod: Value = base::json::from_slice(map["data"][POD_KEY].as_str()?.as_bytes()).ok()?;
     pod["metadata"]["namespace"] = namespace.into();
@@ -256,11 +263,13 @@ impl Reasons {
             found.texts.extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
         }
         for container in list("initContainerStatuses").iter().chain(list("containerStatuses")) {
-            let name = container["name"].text();
+            let name = container["name"].as_str().unwrap_or_default();
             let waiting = &container["state"]["waiting"];
-            let reason = waiting["reason"].text();
+            let reason = waiting["reason"].as_str().unwrap_or_default();
             if NO_IMAGE.contains(&reason) {
-                found.no_image.get_or_insert_with(|| waiting["message"].text().to_owned());
+                found
+                    .no_image
+                    .get_or_insert_with(|| waiting["message"].as_str().unwrap_or_default().to_owned());
                 found.image = found.image.or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
@@ -341,68 +350,19 @@ impl Source {
 
     /// The state of the run in a namespace. A missing namespace or aggregator is an error.
     pub(crate) fn read(&self, namespace: &str) -> Result<State> {
-        let state = self.current(namespace)?;
-        let Some(client) = self.cluster().filter(|_| state == State::Absent) else { return Ok(state) };
-        match client.get(&Resource::NAMESPACES, "", namespace) {
-            Err(error) if error.is_not_found() => {
-                bail!("namespace `{namespace}` does not exist; name the namespace of the run with `-n`")
-            }
-            _ => bail!("namespace `{namespace}` has no run; start one with `sonobuoy run`"),
+        match self.cluster() {
+            Some(client) => read(client, namespace),
+            None => self.status().map(State::Told),
         }
     }
 
-    fn current(&self, namespace: &str) -> Result<State> {
-        let Some(client) = self.cluster() else { return self.status().map(State::Told) };
-        if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
-            return Ok(State::read_pod(client, &pod));
-        }
-        Ok(kept(client, namespace)
-            .map_or(State::Absent, |pod| State::lost(&pod, "the aggregator's pod was deleted")))
-    }
-
-    /// Passes the state on, now and after each change, and `None` every second, until `changed` returns false or the
+    /// Passes the state on, now and after each change, and `None` every few seconds, until `changed` returns false or the
     /// source is stopped. Waits during outages.
-    pub(crate) fn follow(
-        &self,
-        namespace: &str,
-        mut changed: impl FnMut(Option<State>) -> bool,
-    ) -> Result<()> {
-        let client = self.client.once(FOLLOW_TIMEOUT);
-        let source = Self { client, ..self.clone() };
-        let mut shown: Option<(State, Instant)> = None;
-        let (mut answered, mut reported) = (Instant::now(), false);
-        while !self.stop().stopped() {
-            let mut news = None;
-            match source.current(namespace) {
-                Ok(state) => {
-                    (answered, reported) = (Instant::now(), false);
-                    let ageless = state.without_ages();
-                    let is_old =
-                        |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
-                    if shown.as_ref().is_none_or(is_old) {
-                        shown = Some((ageless, Instant::now()));
-                        news = Some(state);
-                    }
-                }
-                Err(_) if self.stop().stopped() => break,
-                Err(error) if error.downcast_ref().is_some_and(|error: &Error| !error.is_passing()) => {
-                    return Err(error);
-                }
-                Err(error) if self.is_service && answered.elapsed() > OUTAGE_LIMIT => {
-                    return Err(
-                        error.context("the run's status service is gone, and the run probably with it")
-                    );
-                }
-                Err(error) if !std::mem::replace(&mut reported, true) => {
-                    log::warn!("{error:#}; retrying until it answers");
-                }
-                Err(_) => {}
-            }
-            if !changed(news) || self.stop().wait(FOLLOW_INTERVAL) {
-                break;
-            }
+    pub(crate) fn follow(&self, namespace: &str, changed: impl FnMut(Option<State>) -> bool) -> Result<()> {
+        match self.cluster() {
+            Some(client) => follow(client, namespace, changed),
+            None => self.poll(changed),
         }
-        Ok(())
     }
 
     /// The status that the service reports.
@@ -440,6 +400,117 @@ impl Source {
         }
         self.client.stream(&request, Some(SILENCE_TIMEOUT))
     }
+
+    fn poll(&self, mut changed: impl FnMut(Option<State>) -> bool) -> Result<()> {
+        let mut shown: Option<(status::Run, Instant)> = None;
+        let (mut answered, mut reported) = (Instant::now(), false);
+        while !self.stop().stopped() {
+            let mut news = None;
+            match self.status() {
+                Ok(run) => {
+                    (answered, reported) = (Instant::now(), false);
+                    let ageless = run.without_ages();
+                    let is_old =
+                        |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
+                    if shown.as_ref().is_none_or(is_old) {
+                        shown = Some((ageless, Instant::now()));
+                        news = Some(State::Told(run));
+                    }
+                }
+                Err(_) if self.stop().stopped() => break,
+                Err(error) if answered.elapsed() > OUTAGE_LIMIT => {
+                    return Err(
+                        error.context("the run's status service is gone, and the run probably with it")
+                    );
+                }
+                Err(error) if !std::mem::replace(&mut reported, true) => {
+                    log::warn!("the run's status service does not answer, retrying: {error:#}");
+                }
+                Err(_) => {}
+            }
+            if !changed(news) || self.stop().wait(FOLLOW_INTERVAL) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(client: &Client, namespace: &str) -> Result<State> {
+    if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
+        return Ok(State::read_pod(client, &pod));
+    }
+    if let Some(pod) = kept(client, namespace) {
+        return Ok(State::lost(&pod, "the aggregator's pod was deleted"));
+    }
+    match client.get(&Resource::NAMESPACES, "", namespace) {
+        Err(error) if error.is_not_found() => {
+            Err(anyhow!("namespace `{namespace}` does not exist; name the namespace of the run with `-n`"))
+        }
+        _ => Err(anyhow!("namespace `{namespace}` has no run; start one with `sonobuoy run`")),
+    }
+}
+
+fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<State>) -> bool) -> Result<()> {
+    // Older aggregators are found by name.
+    let selector = match find(client, namespace) {
+        Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),
+        Ok(None) => Selector::labels(AGGREGATOR_SELECTORS[0]),
+        Err(Error::Stopped) => return Ok(()),
+        Err(error) if error.is_passing() => {
+            log::warn!("{error}; waiting until it answers");
+            Selector::labels(AGGREGATOR_SELECTORS[0])
+        }
+        Err(error) => return Err(error).context("looking for the aggregator"),
+    };
+    let over = client.stop().child();
+    let watch = client.under(&over).watch(&Resource::PODS, namespace, &selector);
+    let (sender, events) = sync_channel(1);
+    thread::scope(|scope| {
+        let send = move || watch.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
+        let thread = thread::Builder::new().name("aggregator".into()).spawn_scoped(scope, send);
+        thread.context("cannot start a thread")?;
+        // The watch ends before its thread is joined.
+        let (events, _over) = (events, StopOnDrop(&over));
+        let (mut pod, mut synced, mut problem) = (None, false, None);
+        let (mut looked, mut shown) = (None::<Instant>, Instant::now());
+        loop {
+            let event = events.recv_timeout(TICK);
+            let is_event = event.is_ok();
+            match event {
+                Ok(event) => match event.context("watching the aggregator")? {
+                    Event::Restarted => (pod, synced) = (None, false),
+                    Event::Applied(found) => pod = Some(found),
+                    Event::Deleted(_) => pod = None,
+                    Event::Synced => synced = true,
+                },
+                Err(RecvTimeoutError::Timeout) if !told(None) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if !synced {
+                continue;
+            }
+            let before = problem.clone();
+            if looked.is_none_or(|looked| looked.elapsed() >= NODE_INTERVAL) {
+                problem = pod.as_ref().and_then(|pod| NodeProblem::of(client, pod));
+                looked = Some(Instant::now());
+            }
+            let is_old = problem.is_some() && shown.elapsed() >= REFRESH_INTERVAL;
+            if !is_event && !is_old && problem == before {
+                continue;
+            }
+            shown = Instant::now();
+            let state = match &pod {
+                Some(pod) => State::on(pod, problem.as_ref()),
+                None => kept(client, namespace)
+                    .map_or(State::Absent, |pod| State::lost(&pod, "the aggregator's pod was deleted")),
+            };
+            if !told(Some(state)) {
+                return Ok(());
+            }
+        }
+    })
 }
 
 #[cfg(test)]

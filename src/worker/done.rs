@@ -1,20 +1,26 @@
 //! Waits for the done file: when it appears, when it counts, which path it names.
 //!
 //! A plugin writes the path of its result into `done`, in one piece or several; a sidecar may delete the file within
-//! the delay and write another one later. Looks for it a few times a second, which costs next to nothing and works on
-//! every file system.
+//! the delay and write another one later. The watch is armed before the first look. Arming before looking leaves no
+//! gap; each wait is at most [`POLL`], so lost events, exhausted inotify limits and file systems without events cost
+//! at most a second.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
 use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{RecursiveMode, Watcher as _};
 
 use base::stop::Stop;
 use base::sys::Opened;
 use client::protocol::DONE_FILE;
 
-/// Interval between two looks.
-const POLL: Duration = Duration::from_millis(200);
+/// Maximum interval between two looks.
+const POLL: Duration = Duration::from_secs(1);
 /// Time after which a path without a newline counts as complete.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Time after which an empty file or a path that does not exist counts as an error.
@@ -110,29 +116,51 @@ pub(super) struct ResultsDir<'a> {
 /// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its content at that
 /// time, or as soon as all containers have ended for good.
 pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
+    let (wake, woken) = mpsc::sync_channel(1);
+    let hook = |told: &Stop| {
+        let wake = wake.clone();
+        told.on_stop(move || {
+            let _ = wake.try_send(());
+        })
+    };
+    let mut hooks = vec![hook(stop)];
+    let mut files = vec![place.dir.join(DONE_FILE)];
+    match others {
+        Others::Told(end) => hooks.extend([hook(&end.well), hook(&end.for_good)]),
+        Others::Marker(file) => files.push(file.clone()),
+        Others::Unknown => {}
+    }
+    // Watching before looking leaves no gap.
+    let _watcher = watch(&files, &wake)
+        .inspect_err(|error| {
+            // Typical causes: a missing directory, or inotify limits, which all containers of a node share.
+            log::info!("no file events ({error}), checking every {POLL:?} instead");
+        })
+        .ok();
     let mut seen: Option<Seen> = None;
     loop {
         // Before the look: the last container may write the file just before it ends.
         let (ended, last) = others.ended();
-        seen = place.look().map(|content| match seen.take() {
-            Some(before) if before.content == content => before,
-            before => Seen {
+        let look = place.look();
+        seen = match (look, seen) {
+            (DoneFile::Absent, _) => None,
+            (look, Some(before)) if before.look == look => Some(before),
+            (look, before) => Some(Seen {
                 first: before.map_or_else(Instant::now, |seen| seen.first),
                 since: Instant::now(),
-                content,
+                look,
+            }),
+        };
+        let pause = match &seen {
+            Some(seen) => match seen.judge(place, if last { Duration::ZERO } else { delay }, last) {
+                Ok(found) => return found,
+                Err(pause) => pause.min(POLL),
             },
-        });
-        match &seen {
-            Some(seen) if last || seen.first.elapsed() >= delay => {
-                let (found, settled) = seen.judge(place);
-                if last || seen.since.elapsed() >= settled {
-                    return found;
-                }
-            }
             None if ended => return DoneOutcome::OthersEnded,
-            _ => {}
-        }
-        if stop.wait(POLL) {
+            None => POLL,
+        };
+        let _ = woken.recv_timeout(pause);
+        if stop.stopped() {
             return DoneOutcome::Stopped;
         }
     }
@@ -144,25 +172,42 @@ struct Seen {
     first: Instant,
     /// Time of the last change.
     since: Instant,
-    /// Its content, or why it cannot be read.
-    content: Result<Vec<u8>, String>,
+    look: DoneFile,
 }
 
 impl Seen {
-    /// The outcome, and the time for which the content must be unchanged.
-    fn judge(&self, place: &ResultsDir<'_>) -> (DoneOutcome, Duration) {
-        let content = self.content.as_deref().map_err(Clone::clone);
-        match content.and_then(|content| Ok((place.named(content)?, content.ends_with(b"\n")))) {
-            Ok((named, true)) => (DoneOutcome::Result(named), Duration::ZERO),
-            Ok((named, false)) => (DoneOutcome::Result(named), SETTLED),
-            Err(why) => (DoneOutcome::Unusable(why), SETTLED_WRONG),
+    /// Returns the outcome, or the time to wait before the next look.
+    fn judge(&self, place: &ResultsDir<'_>, delay: Duration, last: bool) -> Result<DoneOutcome, Duration> {
+        let left = delay.saturating_sub(self.first.elapsed());
+        if !left.is_zero() {
+            return Err(left);
+        }
+        let (found, settled) = match &self.look {
+            DoneFile::Absent => return Err(POLL),
+            DoneFile::Unreadable(why) => (DoneOutcome::Unusable(why.clone()), SETTLED_WRONG),
+            DoneFile::Content(content) => match place.named(content) {
+                Ok(named) if content.ends_with(b"\n") => return Ok(DoneOutcome::Result(named)),
+                Ok(named) => (DoneOutcome::Result(named), SETTLED),
+                Err(why) => (DoneOutcome::Unusable(why), SETTLED_WRONG),
+            },
+        };
+        match settled.saturating_sub(self.since.elapsed()) {
+            _ if last => Ok(found),
+            Duration::ZERO => Ok(found),
+            left => Err(left),
         }
     }
 }
 
+#[derive(PartialEq, Eq)]
+enum DoneFile {
+    Absent,
+    Content(Vec<u8>),
+    Unreadable(String),
+}
+
 impl ResultsDir<'_> {
-    /// The content of the done file, or why it cannot be read; `None` without one.
-    fn look(&self) -> Option<Result<Vec<u8>, String>> {
+    fn look(&self) -> DoneFile {
         let path = self.dir.join(DONE_FILE);
         let read = || {
             // Opening a pipe blocks until it has a writer.
@@ -178,10 +223,11 @@ impl ResultsDir<'_> {
             Ok(content)
         };
         match read() {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            read => Some(
-                read.map_err(|error| format!("the done file `{}` cannot be read: {error}", path.display())),
-            ),
+            Ok(content) => DoneFile::Content(content),
+            Err(error) if error.kind() == ErrorKind::NotFound => DoneFile::Absent,
+            Err(error) => {
+                DoneFile::Unreadable(format!("the done file `{}` cannot be read: {error}", path.display()))
+            }
         }
     }
 
@@ -233,6 +279,38 @@ impl ResultsDir<'_> {
         let relative = path.strip_prefix(&folder).map(Path::to_owned);
         Ok(relative.ok().map(|relative| (folder, relative)))
     }
+}
+
+/// Signals `wake` at every event of `files`.
+fn watch(files: &[PathBuf], wake: &SyncSender<()>) -> notify::Result<notify::RecommendedWatcher> {
+    let (names, wake, handler) = (files.to_vec(), wake.clone(), Arc::new(()));
+    let running = Arc::downgrade(&handler);
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let _ = &handler;
+        if event.map_or(true, |event| matters(&event, &names)) {
+            // A full channel already holds a signal.
+            let _ = wake.try_send(());
+        }
+    })?;
+    if running.strong_count() == 0 {
+        // The handler is gone because its thread could not start; using or dropping the watcher would panic.
+        std::mem::forget(watcher);
+        return Err(notify::Error::generic("its thread could not start"));
+    }
+    for folder in files.iter().filter_map(|file| file.parent()) {
+        watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    }
+    Ok(watcher)
+}
+
+/// Opening a file is an event, too, which must not cause the next look.
+fn matters(event: &notify::Event, files: &[PathBuf]) -> bool {
+    match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
+        EventKind::Access(_) => return false,
+        _ => {}
+    }
+    event.paths.is_empty() || event.need_rescan() || event.paths.iter().any(|path| files.contains(path))
 }
 
 #[cfg(test)]
