@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_document_is_the_one_that_readers_know() {
+    fn first_document_equals_the_original() {
         let text = serde_json::to_string(&Run::default()).unwrap();
         assert_eq!(
             text,

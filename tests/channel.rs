@@ -126,7 +126,7 @@ fn malformed_requests_are_rejected_and_store_no_result() {
 }
 
 #[test]
-fn truncated_body_is_not_stored_and_may_be_resent() {
+fn truncated_body_is_not_stored_and_can_be_resent() {
     with_aggregator(Limits::default(), |aggregator| {
         for start in [
             put("Content-Length: 100\r\n", "half of it"),

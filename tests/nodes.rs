@@ -64,7 +64,7 @@ fn results_of_a_dead_node_are_lost_at_once_and_the_others_arrive() {
 }
 
 #[test]
-fn a_run_that_only_has_dead_nodes_says_so() {
+fn run_with_dead_nodes_alone_reports_them() {
     let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
     not_ready(&cluster.api, "a", "2026-01-02T11:55:54Z");
     not_ready(&cluster.api, "b", "2026-01-02T11:55:59Z");
@@ -91,7 +91,7 @@ fn result_of_a_lost_node_that_comes_back_replaces_the_failure() {
 }
 
 #[test]
-fn job_of_a_lost_node_is_started_again_elsewhere_once() {
+fn job_of_a_lost_node_is_restarted_elsewhere_once() {
     let cluster = Cluster::new(&["a", "b"]).plugin("p", "Job", "");
     let aggregator = cluster.start("");
     let first = schedule(&cluster, "p", "b");
@@ -130,7 +130,7 @@ fn job_whose_second_pod_is_lost_too_has_failed() {
 }
 
 #[test]
-fn job_that_was_started_again_survives_a_restart_of_the_aggregator() {
+fn restarted_job_survives_an_aggregator_restart() {
     let cluster = Cluster::new(&["a", "b"]).plugin("p", "Job", "");
     let aggregator = cluster.start("");
     let first = schedule(&cluster, "p", "b");
@@ -507,7 +507,7 @@ fn deleted_node_that_returns_gets_another_pod() {
 }
 
 #[test]
-fn waves_go_on_after_a_restart_of_the_aggregator() {
+fn waves_continue_after_an_aggregator_restart() {
     let cluster = Cluster::new(&["a", "b"]).plugin("p", "Nodes", "  waves: {parallel: 1}\n");
     scheduler(&cluster);
     let aggregator = cluster.start("");

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_to_no_more_than_the_total() {
+    fn shares_never_exceed_the_total() {
         const KEPT: u64 = 24 << 20;
         for (plugins, results) in [(1, 1), (2, 1), (2, 5_000), (40, 100), (1, 20_000)] {
             let share = progress_share(KEPT, plugins, results);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_cut_at_a_character() {
+    fn text_is_truncated_at_a_character() {
         assert_eq!(cut("äöü", 6), "äöü");
         assert_eq!(cut("äöü", 5), "äö…");
     }

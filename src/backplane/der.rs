@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_come_off_the_front_and_cut_ones_do_not() {
+    fn elements_are_split_off_and_truncated_ones_rejected() {
         let mut long = vec![0x04, 0x82, 0x01, 0x00];
         long.extend([7; 256]);
         long.extend([0x02, 0x01, 0x05]);

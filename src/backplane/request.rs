@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_request_is_read_whatever_names_are_in_it() {
+    fn key_of_a_request_is_read_beside_any_names() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let named = rcgen::CertificateParams::new(["kubernetes.default".to_owned()]).unwrap();
         for params in [rcgen::CertificateParams::default(), named] {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_request_is_refused_in_words() {
+    fn invalid_request_is_refused_with_reason() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let good = request(rcgen::CertificateParams::default(), &key);
         let mut forged = good.clone();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_changed_byte_is_an_error_and_never_a_panic() {
+    fn truncated_or_changed_request_is_an_error() {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let good = request(rcgen::CertificateParams::default(), &key);
         for at in 0..good.len() {

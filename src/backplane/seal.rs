@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_is_that_of_its_authority_and_no_other() {
+    fn seal_is_valid_for_its_authority_alone() {
         let (own, other) = (authority(), authority());
         let seal = own.seal(&statement()).unwrap();
         assert_eq!(seal.statement().unwrap(), statement());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_changed_bit_and_every_cut_is_noticed() {
+    fn every_changed_bit_and_truncation_is_detected() {
         let own = authority();
         let (certificate, seal) = (own.certificate_pem(), own.seal(&statement()).unwrap());
         for at in 0..seal.statement.len() * 8 {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_can_be_read_in_one_way_only() {
+    fn statement_is_unambiguous() {
         let text = statement().to_text();
         assert_eq!(Statement::parse(text.as_bytes()), Some(statement()));
         let swap = |from: &str, to: &str| text.replacen(from, to, 1);

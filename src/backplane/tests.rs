@@ -128,7 +128,7 @@ fn openssl(words: &[&str], file: &Path) -> Option<Result<String, String>> {
 }
 
 #[test]
-fn both_sides_believe_each_other_whatever_the_host() {
+fn both_sides_authenticate_on_any_host() {
     let authority = Authority::new(HOUR).unwrap();
     let client = authority.client("e2e").unwrap();
     for (host, name) in [
@@ -155,7 +155,7 @@ fn both_sides_believe_each_other_whatever_the_host() {
 }
 
 #[test]
-fn every_plugin_name_gets_a_certificate_that_says_it() {
+fn every_plugin_name_fits_a_certificate() {
     let authority = Authority::new(HOUR).unwrap();
     let server = authority.server("h").unwrap();
     for name in ["e2e", "systemd_logs", &"x".repeat(64), &"long.".repeat(80), "a b/ä%", "-", "."] {
@@ -167,7 +167,7 @@ fn every_plugin_name_gets_a_certificate_that_says_it() {
 }
 
 #[test]
-fn strangers_are_refused() {
+fn foreign_clients_are_refused() {
     let (authority, other) = (Authority::new(HOUR).unwrap(), Authority::new(HOUR).unwrap());
     let (server, client) = (authority.server("h").unwrap(), authority.client("p").unwrap());
     let (other_server, other_client) = (other.server("h").unwrap(), other.client("p").unwrap());
@@ -214,7 +214,7 @@ fn strangers_are_refused() {
 }
 
 #[test]
-fn certificates_last_as_long_as_the_run_and_clocks_may_differ() {
+fn certificates_outlast_the_run_and_tolerate_clock_skew() {
     for limit in [Duration::ZERO, HOUR, DAY * 30, Duration::MAX] {
         let authority = Authority::new(limit).unwrap();
         let (server, client) = (authority.server("h").unwrap(), authority.client("p").unwrap());
@@ -229,7 +229,7 @@ fn certificates_last_as_long_as_the_run_and_clocks_may_differ() {
 }
 
 #[test]
-fn an_authority_that_is_read_again_is_the_same() {
+fn authority_survives_writing_and_reading() {
     let first = Authority::new(DAY * 20).unwrap();
     let again = Authority::from_pem(&first.to_pem()).unwrap();
     assert_eq!(first.to_pem(), again.to_pem());
@@ -250,7 +250,7 @@ fn an_authority_that_is_read_again_is_the_same() {
 }
 
 #[test]
-fn credentials_name_the_part_that_is_broken() {
+fn broken_credentials_name_the_part() {
     let authority = Authority::new(HOUR).unwrap();
     let (one, two) = (authority.client("one").unwrap(), authority.client("two").unwrap());
     let ca = authority.certificate_pem();
@@ -268,7 +268,7 @@ fn credentials_name_the_part_that_is_broken() {
 }
 
 #[test]
-fn openssl_believes_the_chain_and_reads_the_keys() {
+fn openssl_verifies_the_chain_and_reads_the_keys() {
     let folder = Folder::new();
     let authority = Authority::new(HOUR).unwrap();
     let ca = folder.put("ca.pem", &authority.certificate_pem());
@@ -308,7 +308,7 @@ fn openssl_believes_the_chain_and_reads_the_keys() {
 }
 
 #[test]
-fn keys_are_read_in_either_form() {
+fn keys_are_read_in_both_forms() {
     let folder = Folder::new();
     let authority = Authority::new(HOUR).unwrap();
     let (server, client) = (authority.server("h").unwrap(), authority.client("p").unwrap());
@@ -321,7 +321,7 @@ fn keys_are_read_in_either_form() {
 }
 
 #[test]
-fn a_certificate_of_other_origin_is_known_by_its_one_dns_name() {
+fn foreign_plugin_certificate_is_identified_by_its_dns_name() {
     let certificate = |names: &[&str], uris: &[&str]| {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = rcgen::CertificateParams::new(names).unwrap();
@@ -354,7 +354,7 @@ fn a_certificate_of_other_origin_is_known_by_its_one_dns_name() {
 }
 
 #[test]
-fn a_certificate_for_one_node_is_for_nothing_else_and_ends_soon() {
+fn node_certificate_is_valid_for_its_node_and_briefly() {
     let authority = Authority::new(DAY).unwrap();
     let server = authority.server("h").unwrap();
     let (id, neighbour) = (ResultId::on_node("p", "n/1 ä"), ResultId::on_node("p", "n2"));
@@ -387,7 +387,7 @@ fn a_certificate_for_one_node_is_for_nothing_else_and_ends_soon() {
 }
 
 #[test]
-fn an_open_server_lets_guests_in_and_still_refuses_the_certificates_of_others() {
+fn open_server_accepts_guests_and_refuses_foreign_certificates() {
     let (authority, other) = (Authority::new(HOUR).unwrap(), Authority::new(HOUR).unwrap());
     let (server, stranger) = (authority.server("h").unwrap(), other.client("p").unwrap());
     let open = || {
@@ -402,7 +402,7 @@ fn an_open_server_lets_guests_in_and_still_refuses_the_certificates_of_others() 
 }
 
 #[test]
-fn openssl_asks_and_believes_the_answer() {
+fn openssl_requests_and_verifies_a_certificate() {
     let folder = Folder::new();
     let authority = Authority::new(HOUR).unwrap();
     let ca = folder.put("ca.pem", &authority.certificate_pem());

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_input_up_to_its_end_or_error() {
+    fn pieces_equal_the_input_up_to_its_end_or_error() {
         struct Cut(usize);
         impl Read for Cut {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

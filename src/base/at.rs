@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_names_its_file() {
+    fn error_names_its_file() {
         let read = std::fs::read("/nonexistent/a").at("cannot read", "/nonexistent/a");
         assert!(format!("{:#}", read.unwrap_err()).starts_with("cannot read `/nonexistent/a`: "));
     }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_go_both_ways() {
+    fn times_survive_writing_and_parsing() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400, "2000-02-29T00:00:00.000Z"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_and_fractions_are_read_and_nonsense_is_not() {
+    fn offsets_and_fractions_are_parsed_and_nonsense_rejected() {
         let base = UNIX_EPOCH + Duration::from_secs(1_704_067_200);
         assert_eq!(parse_rfc3339("2024-01-01T02:00:00+02:00"), Some(base));
         assert_eq!(parse_rfc3339("2023-12-31t19:00:00.5-05:00"), Some(base + Duration::from_millis(500)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_those_of_go() {
+    fn durations_equal_those_of_go() {
         for (text, nanos) in [
             ("0s", 0),
             ("1ns", 1),

@@ -333,7 +333,7 @@ mod tests {
     use serde_json::json as theirs;
 
     #[test]
-    fn it_is_what_serde_json_makes() {
+    fn output_equals_that_of_serde_json() {
         const KEY: &str = "of a constant";
         let (text, list) = ("t", vec![1, 2]);
         let ours = super::json!({
@@ -359,7 +359,7 @@ mod bounded_tests {
     use super::*;
 
     #[test]
-    fn it_reads_what_serde_json_reads() {
+    fn input_is_parsed_like_serde_json() {
         for text in [
             "null",
             "[]",
@@ -377,7 +377,7 @@ mod bounded_tests {
     }
 
     #[test]
-    fn a_small_text_that_makes_a_large_tree_is_refused() {
+    fn small_text_that_expands_to_a_large_tree_is_refused() {
         for (unit, count) in [("{\"\":0}", 200_000), ("0", 3_000_000), ("[]", 3_000_000), ("\"\"", 3_000_000)]
         {
             let text = format!("[{}{unit}]", format!("{unit},").repeat(count));
@@ -393,7 +393,7 @@ mod page_tests {
     use super::*;
 
     #[test]
-    fn a_saved_list_is_an_object_with_items_or_nothing_but_items() {
+    fn saved_list_is_an_object_with_items_or_a_plain_list() {
         for (text, names) in [
             (r#"{"metadata": {}, "items": [{"name": "a"}, {"name": "b"}]}"#, &["a", "b"][..]),
             (r#"[{"name": "a"}, {"name": "b"}]"#, &["a", "b"]),

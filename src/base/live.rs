@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_stand_in_the_place_of_those_before_and_lines_above_them() {
+    fn frames_replace_each_other_below_printed_lines() {
         let (mut screen, mut terminal) = (Screen::new(), Terminal::new(20));
         terminal.write("before\n");
         for (texts, expected) in [
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_that_became_narrower_is_left_without_remains() {
+    fn narrower_terminal_keeps_no_remains() {
         let (mut screen, mut terminal) = (Screen::new(), Terminal::new(20));
         terminal.write("before\n");
         screen.lines = lines(&["0123456789abcdef", "", "short"]);

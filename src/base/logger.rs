@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn logfmt_is_that_of_the_original() {
+    fn logfmt_equals_that_of_the_original() {
         let check = |message, pairs: &[(&str, &str)], expected: &str| {
             let line = logfmt(UNIX_EPOCH, Level::Warn, message, &fields(pairs));
             assert_eq!(line, format!("time=\"1970-01-01T00:00:00Z\" level=warning msg={expected}\n"));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_gets_short_levels_and_no_foreign_control_characters() {
+    fn terminal_output_has_short_levels_and_no_control_characters() {
         let line = terminal(
             Duration::from_secs(7),
             Level::Info,
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn json_lines_keep_fields_apart_from_their_own_names() {
+    fn json_lines_separate_fields_from_reserved_names() {
         let line = json(UNIX_EPOCH, Level::Info, "m\n", &fields(&[("msg", "x"), ("node", "n")]));
         let expected =
             r#"{"fields.msg":"x","level":"info","msg":"m\n","node":"n","time":"1970-01-01T00:00:00Z"}"#;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_full_says_so_once() {
+    fn full_log_is_reported_once() {
         let folder = crate::temp::Folder::new().unwrap();
         let path = folder.join("log");
         let mut tee = Tee { file: File::create(&path).unwrap(), left: 25 };
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_warn_are_known() {
+    fn both_spellings_of_warn_are_accepted() {
         assert_eq!(filter("WARN"), LevelFilter::Warn);
         assert_eq!(filter("warning"), LevelFilter::Warn);
         assert_eq!(filter("panic"), LevelFilter::Off);

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_near_is_found_and_the_rest_is_not() {
+    fn near_words_are_suggested() {
         let known =
             ["run", "status", "wait", "retrieve", "results", "logs", "delete", "gen", "images", "e2e"];
         for (word, expected) in [

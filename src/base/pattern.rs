@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_mean_what_go_means() {
+    fn patterns_match_like_go() {
         check("kube-system|sonobuoy", &["kube-system", "my-sonobuoy-2"], &["default"]);
         check(r"[^\w-.]+", &["a b", "ä"], &["a-b.c", "-"]);
         check(r"[\d-x]", &["3", "-", "x"], &["y"]);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused() {
+    fn patterns_invalid_in_go_are_refused() {
         for (pattern, words) in [
             ("(", "unclosed group"),
             (")", "unopened group"),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn quoting_is_that_of_go() {
+    fn quoting_equals_that_of_go() {
         let text = r"a\.+*?()|[]{}^$#&-~ /b";
         assert_eq!(quote(text), r"a\\\.\+\*\?\(\)\|\[\]\{\}\^\$#&-~ /b");
         check(&format!("^{}$", quote(text)), &[text], &[]);
@@ -396,7 +396,7 @@ mod tests {
 
     /// Random patterns, with what Go's `regexp` says about each: refused, or which inputs match.
     #[test]
-    fn go_says_the_same() {
+    fn patterns_agree_with_go() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/patterns/go.json");
         let said: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let inputs: Vec<&str> =
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fuzzers_found_stays_sound() {
+    fn fuzz_findings_stay_fixed() {
         crate::testing::corpus("pattern").for_each(|bytes| consistent(&bytes));
     }
 }

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exceptions_are_those_of_go() {
+    fn proxy_exceptions_follow_go() {
         for (list, host, direct) in [
             ("", "localhost", true),
             ("", "127.0.0.5", true),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_is_specific_to_the_scheme() {
+    fn proxy_variables_are_specific_to_the_scheme() {
         let environment = |name: &str| {
             [("HTTPS_PROXY", "s:1"), ("NO_PROXY", "direct")]
                 .iter()

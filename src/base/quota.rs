@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn total_and_part_hold_and_drops_release() {
+    fn total_and_share_are_limits_and_drops_release() {
         let quota = Quota::new(10, 6);
         let first = quota.take(&"a", 6).unwrap();
         assert!(quota.take(&"a", 1).is_none() && !quota.has(&"a", 1), "the part of one key");

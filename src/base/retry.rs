@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_up_to_their_bound_and_differ() {
+    fn pauses_grow_to_a_bound_and_are_random() {
         let backoff = Backoff { first: Duration::from_millis(100), max: Duration::from_millis(400) };
         for (failures, bound) in [(0, 100), (1, 100), (2, 200), (3, 400), (4, 400), (u32::MAX, 400)] {
             for _ in 0..100 {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_further_is_never_given_up() {
+    fn progress_resets_the_attempts() {
         let stop = Stop::new();
         let mut attempts = Attempts::new(1, &stop);
         assert!((0..3).all(|_| attempts.again(true)));

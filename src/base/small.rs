@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_whole_or_is_too_large() {
+    fn file_is_read_completely_or_too_large() {
         let folder = crate::temp::Folder::new().unwrap();
         let path = folder.join("f");
         std::fs::write(&path, "12345").unwrap();
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_device_ends_at_the_limit_and_is_not_a_regular_file() {
+    fn device_is_read_up_to_the_limit_and_is_not_regular() {
         let zeros = Path::new("/dev/zero");
         assert_eq!(read(zeros, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(read_regular(zeros, 4).unwrap_err().to_string(), "it is not a regular file");

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stop_wakes_waiters_and_children_once_with_the_first_reason() {
+    fn stop_wakes_waiters_and_children_with_the_first_reason() {
         let stop = Stop::new();
         let child = stop.child();
         let waiter = child.clone();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_ends_without_its_parent() {
+    fn child_stop_leaves_its_parent() {
         let stop = Stop::new();
         stop.child().stop();
         assert!(!stop.stopped());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_runs_once_at_the_stop_of_a_parent_and_not_after_it_was_dropped() {
+    fn hook_runs_once_at_the_stop_and_never_after_its_drop() {
         let count = Arc::new(std::sync::atomic::AtomicU32::new(0));
         let add = || {
             let count = count.clone();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_limit_does_not_overflow() {
+    fn endless_limit_never_overflows() {
         let stop = Stop::new();
         stop.stop();
         assert!(stop.wait(Duration::MAX));

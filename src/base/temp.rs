@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_and_files_go_when_they_are_dropped() {
+    fn folders_and_files_are_removed_on_drop() {
         let outer = Folder::new().unwrap();
         let inner = Folder::inside(&outer).unwrap();
         let path = inner.to_owned();

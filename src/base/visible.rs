@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_errors_are_left_out() {
+    fn os_error_numbers_are_omitted() {
         for (text, expected) in [
             ("a: none (os error 2)", "a: none"),
             ("a (os error 2): b (os error 111), c", "a: b, c"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_as_wide_as_its_widest_cell_within_reason() {
+    fn column_width_is_that_of_its_widest_cell() {
         assert_eq!(width([]), 0);
         assert_eq!(width(["a", "größe", ""]), 5);
         let wide = width(["x".repeat(70_000).as_str()]);
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_stays_and_what_is_long_ends_at_a_whole_character() {
+    fn long_text_is_truncated_at_a_character() {
         assert_eq!(short("größe"), "größe");
         assert_eq!(short(&"ö".repeat(MAX_SHORT)), "ö".repeat(MAX_SHORT));
         assert_eq!(short(&"ö".repeat(MAX_SHORT + 1)), "ö".repeat(MAX_SHORT) + "…");
     }
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_and_the_rest_is_as_it_was() {
+    fn control_characters_are_shown_escaped() {
         for (given, as_line, as_text) in [
             ("plain ä 日本 🦀 é", "plain ä 日本 🦀 é", "plain ä 日本 🦀 é"),
             ("a\nb\tc", r"a\nb\tc", "a\nb\tc"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_do_not_pass() {
+    fn invalid_utf_8_is_escaped() {
         for (given, expected) in [
             (&b"a\x9b2Jb"[..], "a\u{fffd}2Jb"),
             (b"\xff\xfe", "\u{fffd}\u{fffd}"),

@@ -600,7 +600,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_as_they_stand() {
+    fn tokens_are_returned_in_order() {
         for (input, expected) in [
             ("<a/>", "<a>/"),
             ("<a b = 'x' c=\"y\"  ></a >", "<a b=\"x\" c=\"y\">/"),
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_xml_is_refused_with_its_line() {
+    fn malformed_xml_is_reported_with_its_line() {
         for (input, reason) in [
             ("<a>", "line 1: unexpected EOF"),
             ("<a\n>\n\n<b></a>", "line 4: element <b> closed by </a>"),
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_comes_in_pieces() {
+    fn long_text_is_read_in_pieces() {
         let long = "ä".repeat(100_000);
         for text in [format!("<a>{long}</a>"), format!("<a><![CDATA[{long}]]></a>")] {
             let mut lexer = Lexer::new(text.as_bytes());

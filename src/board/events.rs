@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_what_is_new_and_nothing_twice() {
+    fn every_change_is_printed_once() {
         let mut told = Reported::new(Output::Plain);
         let mut check = |task: Task, over: bool, expected: &[&str]| {
             assert_eq!(news(&mut told, &running(vec![task]), over), expected);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn small_steps_are_told_together_and_the_last_one_always() {
+    fn small_steps_are_merged_and_the_last_is_printed() {
         let mut told = Reported::new(Output::Plain);
         let at = |done| {
             let steps = Steps { unit: Unit::Tests, done, total: 1000, failed: 0 };
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn troubles_are_told_again_when_there_are_more_of_them() {
+    fn growing_troubles_are_printed_again() {
         let mut told = Reported::new(Output::Plain);
         let trouble = |places: &[&str]| Scene {
             troubles: vec![Trouble {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn events_have_the_fields_that_are_promised() {
+    fn events_have_the_documented_fields() {
         let mut told = Reported::new(Output::Json);
         let mut scene = running(vec![nodes(30, 1)]);
         scene.tasks[0].steps = Some(Steps { unit: Unit::Steps, done: 4, total: 8, failed: 1 });
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_of_life_says_what_is_at_work() {
+    fn heartbeat_names_the_running_plugins() {
         let told = Reported::new(Output::Plain);
         let scene = running(vec![nodes(28, 1), Task { over: true, ..nodes(1, 0) }]);
         let shown = Shown { scene: &scene, elapsed: Duration::from_secs(60), times: Vec::new() };

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_board_fits_into_every_window() {
+    fn board_fits_every_window() {
         check(
             &scene(),
             80,
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn no_size_is_too_small_for_any_scene_and_no_line_too_long() {
+    fn every_scene_fits_every_size() {
         let mut crowd = scene();
         crowd.tasks.extend((0..300).map(|number| task(&format!("plugin-{number}"), number % 2, 1, 0)));
         crowd.troubles = vec![crowd.troubles[0].clone(); 50];
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_at_work_are_shown_before_those_that_are_over() {
+    fn running_tasks_precede_finished_ones() {
         let mut crowd = scene();
         crowd.tasks =
             (0..10).map(|number| task(&format!("p{number}"), u64::from(number < 8), 1, 0)).collect();

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_quiet_tells_nothing_but_that_it_lives() {
+    fn quiet_output_is_heartbeats_alone() {
         let task = |over| Task { name: "x".into(), done: 1, total: 1, over, ..Task::default() };
         for (output, lines) in [(Output::Quiet, 0), (Output::Plain, 2)] {
             let told = Mutex::new(Vec::new());
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_run_tells_how_long_until_this_one_does() {
+    fn earlier_run_estimates_the_duration() {
         let seconds = Duration::from_secs;
         let of = |done, per_step| {
             let steps = Steps { unit: Unit::Tests, done, total: 100, failed: 0 };
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_before_anybody_watched_counts_from_its_beginning() {
+    fn elapsed_time_counts_from_the_start_of_the_run() {
         let hour = Duration::from_secs(3_600);
         let began = SystemTime::now().checked_sub(hour);
         let task = |name: &str, over| Task { name: name.into(), total: 9, over, ..Task::default() };

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_and_steps_are_summed_and_failures_counted_once() {
+    fn progress_is_summed_and_failures_counted_once() {
         let told = |node: &str, done: i64, failures: &[&str]| Entry {
             progress: Some(progress(10, done, failures).into()),
             ..entry("p", node, "running", "")
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_result_says_is_what_the_last_line_says() {
+    fn last_line_states_the_result() {
         let counts = [("passed".to_owned(), 57), ("failed".to_owned(), 2), ("skipped".to_owned(), 6_000)];
         let e2e = Entry {
             progress: Some(progress(57, 57, &[]).into()),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_cause_on_many_nodes_is_one_trouble() {
+    fn equal_causes_on_many_nodes_are_one_trouble() {
         let trouble = |node: &str, cause: &str| Entry {
             message: Some(cause.replace("NODE", &format!("`{node}`"))),
             ..entry("p", node, "running", "")
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_named_while_it_is_little() {
+    fn few_pending_nodes_are_named() {
         let nodes =
             |count: usize| (0..count).map(|node| entry("p", &format!("n{node}"), "running", "")).collect();
         for (count, expected) in [

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn required_tests_are_told_apart_by_what_became_of_them() {
+    fn required_tests_are_grouped_by_outcome() {
         let text = r#"<testsuites><testsuite name="s"><properties><property name="RandomSeed" value="7"/></properties>
 <testcase name="[BeforeSuite] [Conformance]"/>
 <testcase name="[It] a [Conformance]"><system-err>x <![CDATA[<failure>]]></system-err></testcase>
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_junit_is_an_error() {
+    fn other_files_than_junit_are_errors() {
         for text in ["", "<testsuite><testcase", "<html></html>", "no xml"] {
             assert!(Junit::read(text.as_bytes()).is_err(), "{text}");
         }

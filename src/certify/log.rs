@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_words_versions_and_seed_are_found() {
+    fn verdict_versions_and_seed_are_found() {
         let dots = "S".repeat(100_000);
         let text = format!(
             "Random Seed: 7 - will randomize all specs\n  I1122 e2e.go:116] e2e test version: v1.33.1\n\
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_that_ended_otherwise_has_not_passed() {
+    fn unfinished_suite_has_not_passed() {
         for text in ["", "Test Suite Passed\nRan 1 of 2 Specs", "Test Suite Passed\nTest Suite Failed"] {
             assert!(!Log::read(text.as_bytes()).unwrap().passed, "{text}");
         }

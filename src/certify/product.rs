@@ -100,7 +100,7 @@ mod tests {
         documentation_url: https://a.example/docs\ncontact_email_address: a@b.example\n";
 
     #[test]
-    fn a_whole_description_is_taken_as_it_is() {
+    fn complete_description_is_accepted() {
         let text = format!("{GOOD}product_logo_url: https://a.example/l.SVG?x\nrepo_url: ~\n");
         let product = Product::read(text.clone()).unwrap();
         assert_eq!((product.name.as_str(), product.text), ("Fine", text));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_wrong_is_told_at_once() {
+    fn all_mistakes_are_reported_at_once() {
         let check = |from: &str, to: &str, words: &[&str]| {
             let wrong = Product::read(GOOD.replacen(from, to, 1)).unwrap_err();
             assert_eq!(wrong.len(), words.len(), "{wrong:?}");

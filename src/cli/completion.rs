@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usual_words_are_those_of_flags_that_exist() {
+    fn completed_words_belong_to_existing_flags() {
         let table = table::shown();
         for (flag, its, words) in USUAL_VALUES {
             let command = if its.is_empty() { &table } else { table.find_subcommand(its).unwrap() };

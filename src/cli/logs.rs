@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_falls_silent_is_given_up() {
+    fn silent_log_is_abandoned() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::scope(|scope| {

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_holds_together() {
+    fn command_table_is_consistent() {
         table::parsed().debug_assert();
     }
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_of_words_makes_the_parser_panic() {
+    fn parser_never_panics() {
         let table = table::parsed();
         let mut words = Vec::new();
         pool(&table, &mut words);

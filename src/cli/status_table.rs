@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_are_those_that_scripts_know() {
+    fn tables_equal_those_of_the_original() {
         assert_eq!(
             summary(&run()),
             concat!(
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_or_message_makes_lines_or_moves_the_cursor() {
+    fn names_and_messages_stay_in_their_cells() {
         let evil = "x\n   e2e   complete   passed\r\u{1b}[2J\u{202e}";
         let entry = Entry {
             plugin: evil.into(),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn more_results_than_were_announced_leave_no_remainder() {
+    fn surplus_results_leave_no_negative_remainder() {
         let progress = Progress { total: 1, completed: 3, ..Progress::default() };
         assert_eq!(cell(Some(&progress)), "Passed:  3, Failed:  0");
     }

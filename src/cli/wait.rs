@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_told_once_whatever_their_columns() {
+    fn lines_are_printed_once_at_any_width() {
         let wait = wait(Duration::from_secs(60));
         let mut follower = follower(&wait);
         let entry =
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_over_with_the_last_state_in_the_message() {
+    fn timeout_names_the_last_state() {
         let wait = wait(Duration::ZERO);
         let mut late = follower(&wait);
         late.latest = State::Told(Run::default());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregator_that_is_stuck_gets_time_to_be_repaired() {
+    fn stuck_aggregator_has_time_for_repair() {
         let wait = wait(Duration::from_secs(3_600));
         let stuck = State::Silent {
             phase: "Pending".into(),

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_words_are_left_where_there_is_a_place_for_them() {
+    fn termination_message_is_written_if_its_file_exists() {
         let folder = base::temp::Folder::new().unwrap();
         let place = folder.join("log");
         let error = anyhow::anyhow!("connection refused").context("cannot submit the result");
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn all_other_containers_must_have_ended_well() {
+    fn all_other_containers_must_have_succeeded() {
         let (good, bad) = (json!({"terminated": {"exitCode": 0}}), json!({"terminated": {"exitCode": 1}}));
         let running = json!({"running": {}});
         let check = |wanted: bool, statuses: Value| {

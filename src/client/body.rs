@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_watches_is_told_of_each_piece_and_of_the_whole() {
+    fn watcher_sees_each_piece_and_the_total() {
         let told = std::cell::RefCell::new(Vec::new());
         let watch = |done, total| told.borrow_mut().push((done, total));
         let source = Source::bytes("x", b"12345678");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_written_so_that_the_original_reads_them() {
+    fn names_are_encoded_for_the_original() {
         let check = |name: &str, expected: &str| {
             assert_eq!(Source::bytes(name, b"").disposition(), expected);
         };
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_is_that_of_the_rfc() {
+    fn digest_follows_the_rfc() {
         let source = Source::bytes("a", b"{\"hello\": \"world\"}");
         let digest = "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:";
         assert_eq!(source.digest(), Some(digest));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_digested_while_it_is_sent_and_one_that_changes_meanwhile_is_not_sent_whole() {
+    fn file_is_hashed_while_sent_and_a_changed_one_fails() {
         let path = std::env::temp_dir().join(format!("sonobuoy-body-{}", std::process::id()));
         let check = |change: &dyn Fn(), trouble: Option<&str>| {
             std::fs::write(&path, "abcdef").unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_on_a_full_disk_is_packed_elsewhere() {
+    fn folder_on_a_full_disk_is_packed_elsewhere() {
         let disk = std::env::temp_dir().join(format!("sonobuoy-full-{}", std::process::id()));
         std::fs::create_dir(&disk).unwrap();
         let run = |program: &str, arguments: &[&str]| {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_folder_nor_nothing_is_a_file() {
+    fn folders_and_missing_paths_are_no_files() {
         assert!(matches!(Source::file(Path::new("/")), Err(Error::File { .. })));
         assert!(matches!(Source::file(Path::new("/does/not/exist")), Err(Error::File { .. })));
     }

@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_identifies_the_result() {
+    fn environment_identifies_the_result() {
         let check = |plugin: &str, node: Option<&str>, expected: Option<ResultId>| {
             let lookup = |name: &str| match name {
                 env::RESULT_TYPE => Some(plugin.to_owned()),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_go_both_ways() {
+    fn paths_are_formatted_and_parsed() {
         for id in
             [ResultId::global("e2e"), ResultId::on_node("a.b_c", "node-1"), ResultId::on_node("p", "n ä%")]
         {

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn responses_are_done_retried_or_final() {
+    fn responses_are_classified() {
         let check = |status, never, changed, expected: &str| {
             let advice = RetryAdvice { after: None, never };
             let answer = Answer { status, text: String::new() };
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lasting_distrust_is_final() {
+    fn only_lasting_tls_errors_are_final() {
         let check = |error: rustls::Error, is_final| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
             let outcome = judge_error("https://a", ureq::Error::Io(error));

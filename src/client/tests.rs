@@ -77,7 +77,7 @@ fn folder(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn bytes_errors_progress_and_heartbeats_arrive_as_the_protocol_says() {
+fn bytes_errors_progress_and_heartbeats_follow_the_protocol() {
     let log = Mutex::new(Vec::new());
     let answer = |request: &mut Request<'_>| {
         log.lock().unwrap().push(seen(request));
@@ -102,7 +102,7 @@ fn bytes_errors_progress_and_heartbeats_arrive_as_the_protocol_says() {
 }
 
 #[test]
-fn a_folder_arrives_as_a_gzip_tar_and_leaves_nothing_behind() {
+fn folder_arrives_as_gzip_tar_and_leaves_no_file() {
     let dir = folder("pack");
     std::fs::write(dir.join("a.txt"), "text").unwrap();
     std::fs::create_dir_all(dir.join("sub")).unwrap();
@@ -126,7 +126,7 @@ fn a_folder_arrives_as_a_gzip_tar_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_may_heal_is_tried_again_and_the_wish_of_the_server_counts() {
+fn transient_errors_are_retried_after_the_requested_pause() {
     let count = AtomicU32::new(0);
     let answer = |request: &mut Request<'_>| match count.fetch_add(1, Ordering::SeqCst) {
         0 => Response::text(503, "not yet"),
@@ -145,7 +145,7 @@ fn what_may_heal_is_tried_again_and_the_wish_of_the_server_counts() {
 }
 
 #[test]
-fn what_is_there_already_is_fine_and_a_refusal_is_final_before_the_body() {
+fn existing_result_is_a_success_and_early_refusal_final() {
     let big = vec![7; 32 << 20];
     let answer = |request: &mut Request<'_>| match request.headers.get("content-length") {
         Some("1") => Response::text(409, "there"),
@@ -161,7 +161,7 @@ fn what_is_there_already_is_fine_and_a_refusal_is_final_before_the_body() {
 }
 
 #[test]
-fn an_absent_server_is_waited_for_until_the_limit() {
+fn absent_server_is_awaited_until_the_limit() {
     let authority = Authority::new(Duration::from_secs(60)).unwrap();
     // A released port has no listener.
     let address = Server::bind("127.0.0.1:0").unwrap().local_addr().to_string();
@@ -177,7 +177,7 @@ fn an_absent_server_is_waited_for_until_the_limit() {
 }
 
 #[test]
-fn a_server_of_another_authority_is_not_tried_twice() {
+fn server_of_another_authority_is_not_retried() {
     let answer = |_: &mut Request<'_>| Response::empty(200);
     let stranger = Authority::new(Duration::from_secs(60)).unwrap();
     with_server(answer, |client| {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn absent_keys_are_zero_but_nothing_breaks() {
+    fn absent_keys_are_zero() {
         let mut run = Run::default();
         run.overlay(r#"{"Server": {"bindport": 443}, "Plugins": [{"name": "a"}], "Filters": {"Namespaces": "[^\\w-.]+"}}"#)
             .unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_that_of_the_pod() {
+    fn address_is_that_of_the_pod() {
         for (ip, expected) in [
             ("10.0.0.1", "10.0.0.1:8080"),
             ("fd00::1", "[fd00::1]:8080"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_or_broken_file_is_named() {
+    fn missing_or_broken_file_is_named() {
         let missing = |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/nonexistent/c.json".to_owned());
         let error = format!("{:#}", load(&environment(&missing, "pod")).unwrap_err());
         assert!(error.contains("there is no `/nonexistent/c.json`"), "{error}");

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_written_in_the_order_and_form_of_the_original() {
+    fn defaults_are_printed_like_the_original() {
         let mut run = Run { version: "V".into(), worker_image: "I".into(), ..Run::standard() };
         let expected = concat!(
             r#"{"Description":"DEFAULT","UUID":"","Version":"V","ResultsDir":"/tmp/sonobuoy/results","Resources":null,"#,
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_reported_with_their_place() {
+    fn mistakes_are_reported_with_their_position() {
         for (text, line, column, words) in [
             ("", 1, 1, "empty, but"),
             ("{\n\"UUID\": }", 2, 9, "expected value"),

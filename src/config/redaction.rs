@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_of_a_file_are_added_and_mistakes_are_reported_with_their_place() {
+    fn rules_of_a_file_are_added_and_mistakes_located() {
         let mut rules = Redaction { off: true, env: vec!["A".into()], ..Redaction::default() };
         rules.add("env: [^PIN$]\nfields:\n- {kind: Pod, path: spec.hosts.1}\n").unwrap();
         rules.add(r#"{"Text": ["card=\\d+"]}"#).unwrap();

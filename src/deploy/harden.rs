@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_volume_has_the_size_that_the_aggregator_knows_of() {
+    fn volume_size_equals_the_aggregators_limit() {
         for (bytes, image, limit) in [
             (100 << 30, "own", json!({"sizeLimit": "100Gi"})),
             (5, "own", json!({"sizeLimit": "5"})),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn images_of_the_original_are_known_anywhere() {
+    fn images_of_the_original_are_recognized_in_any_registry() {
         for (image, expected) in [
             ("sonobuoy/sonobuoy:v0.57.5", true),
             ("sonobuoy/sonobuoy", true),

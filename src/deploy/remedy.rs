@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stops_runs_has_a_remedy() {
+    fn every_obstacle_has_a_remedy() {
         let check = |code: u16, reason: &str, message: &str, part: &str| {
             let body = base::json::json!({"kind": "Status", "reason": reason, "message": message});
             let error = Error::from_answer(code, None, body.to_string().as_bytes(), "POST /x");

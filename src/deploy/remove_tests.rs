@@ -56,7 +56,7 @@ fn names(api: &ApiServer, path: &str) -> String {
 }
 
 #[test]
-fn a_run_goes_with_its_namespace_and_leaves_its_neighbour() {
+fn run_is_deleted_with_its_namespace_alone() {
     let api = ApiServer::start();
     run(&api, "one", 1, "clusterAdmin");
     run(&api, "two", 1, "clusterAdmin");
@@ -70,7 +70,7 @@ fn a_run_goes_with_its_namespace_and_leaves_its_neighbour() {
 }
 
 #[test]
-fn a_namespace_that_was_there_before_stays_with_all_that_is_not_the_runs() {
+fn earlier_namespace_keeps_foreign_objects() {
     for (age, permissions) in [(86_400, "clusterAdmin"), (1, "namespaceAdmin"), (1, "clusterRead")] {
         let api = ApiServer::start();
         run(&api, "shared", age, permissions);
@@ -92,7 +92,7 @@ fn a_namespace_that_was_there_before_stays_with_all_that_is_not_the_runs() {
 }
 
 #[test]
-fn a_namespace_made_by_another_program_just_before_the_run_stays() {
+fn namespace_of_another_program_stays() {
     let of = |manager: &str| json!({"metadata": {"managedFields": [{"manager": manager}]}});
     for (namespace, settings, stays) in [
         ("kubectl-create", "sonobuoy", true),
@@ -110,7 +110,7 @@ fn a_namespace_made_by_another_program_just_before_the_run_stays() {
 }
 
 #[test]
-fn all_takes_what_e2e_tests_and_other_runs_left_behind_and_spares_runs() {
+fn all_removes_leftovers_and_spares_living_runs() {
     let api = ApiServer::start();
     for namespace in ["one", "two", "three"] {
         run(&api, namespace, 1, "clusterAdmin");
@@ -135,7 +135,7 @@ fn all_takes_what_e2e_tests_and_other_runs_left_behind_and_spares_runs() {
 }
 
 #[test]
-fn a_dry_run_and_rbac_switched_off_touch_nothing() {
+fn dry_run_and_disabled_rbac_delete_nothing() {
     let api = ApiServer::start();
     run(&api, "one", 1, "clusterAdmin");
     Removal { dry_run: true, all: true, ..removal("one") }.issue(&client(&api)).unwrap();
@@ -145,7 +145,7 @@ fn a_dry_run_and_rbac_switched_off_touch_nothing() {
 }
 
 #[test]
-fn a_namespace_that_hangs_is_named_with_what_holds_it() {
+fn hanging_namespace_is_reported_with_its_finalizers() {
     let api = ApiServer::start();
     run(&api, "stuck", 1, "clusterAdmin");
     let why = json!([{"type": "NamespaceContentRemaining", "status": "True", "message": "1 pod remains"}]);
@@ -169,7 +169,7 @@ fn a_namespace_that_hangs_is_named_with_what_holds_it() {
 }
 
 #[test]
-fn a_refusal_is_told_after_everything_was_tried() {
+fn refusals_are_reported_after_all_attempts() {
     let api = ApiServer::start();
     run(&api, "one", 1, "clusterAdmin");
     api.forbid("deletecollection", "clusterroles");

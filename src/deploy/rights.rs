@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_what_it_needs_gets_that_and_the_rest_what_it_had() {
+    fn declared_permissions_are_granted_exactly() {
         let rules = Permissions::Rules(vec![json!({"resources": ["pods"], "verbs": ["get"]})]);
         let plugins = [
             ("a", Some(Permissions::None)),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aggregator_may_do_what_it_does_in_its_namespace_and_no_more() {
+    fn aggregator_permissions_are_minimal() {
         for level in ["clusterAdmin", "clusterRead", "namespaceAdmin"] {
             let (_, roles) = made(level, &[]);
             let rules = &roles.iter().find(|(name, _)| name == names::AGGREGATOR_ACCOUNT).unwrap().1;
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn no_plugin_gets_more_than_the_run_has() {
+    fn plugin_permissions_never_exceed_those_of_the_run() {
         let all =
             [("a", Some(Permissions::None)), ("b", Some(Permissions::Read)), ("c", Some(Permissions::Admin))];
         let (_, roles) = made("namespaceAdmin", &all);

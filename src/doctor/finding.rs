@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_with_one_cause_are_one_finding_with_a_count_and_examples() {
+    fn equal_causes_are_one_finding_with_examples() {
         let mut check = Check::new("echo");
         let refused = |node: u8| {
             let text = format!(
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_where_it_was_met_first() {
+    fn causes_are_listed_by_first_occurrence() {
         let mut first = Check::new("images");
         first.fail("`x:1` is missing", Some("push it"));
         let mut second = Check::new("echo");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn people_get_a_line_for_each_cause() {
+    fn text_has_a_line_per_cause() {
         assert_eq!(
             diagnosis().iter().map(Check::lines).collect::<String>() + &verdict(&diagnosis()),
             "ok    server     v1.33.4\n\
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_the_same() {
+    fn json_equals_the_text() {
         let json: serde_json::Value = serde_json::from_str(&show(&diagnosis(), "json")).unwrap();
         assert_eq!(json["fit"], false);
         assert_eq!(json["checks"][1]["status"], "failed");

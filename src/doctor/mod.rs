@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_sampled_as_asked() {
+    fn nodes_are_sampled_as_requested() {
         let usable = ["a", "b", "c"];
         for (words, expected, why) in [
             (&["2"][..], &["a", "b"][..], None),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_has_every_architecture_and_no_node_that_is_not_ready() {
+    fn sample_has_every_architecture_and_only_ready_nodes() {
         let all = [("a", "amd64", true), ("b", "amd64", true), ("c", "arm64", true), ("d", "amd64", false)];
         let all = all
             .iter()
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_nodes_is_counted_by_its_cause() {
+    fn node_problems_are_counted_by_cause() {
         let mut tainted = node("b", "amd64", true);
         tainted["spec"]["taints"] = json!([{"key": "mine", "effect": "NoSchedule"}]);
         let conditions = tainted["status"]["conditions"].as_array_mut().unwrap();

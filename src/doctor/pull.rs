@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_there_when_its_container_fails_for_want_of_a_command() {
+    fn missing_command_proves_that_the_image_exists() {
         let images = ["a", "b", "c", "d"].map(str::to_owned);
         let mut seen: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
         let waiting = |number: u8, reason: &str| json!({"name": format!("image-{number}"), "state": {"waiting": {"reason": reason, "message": "m"}}});

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_replaced_as_in_a_pod() {
+    fn references_are_expanded_as_in_a_pod() {
         let vars = [("A".to_owned(), "1".to_owned())];
         for (text, expected) in [
             ("$(A)", "1"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_gets_what_its_pod_would_give_it() {
+    fn local_container_has_the_environment_of_its_pod() {
         let value = json!({
             "name": "c",
             "command": ["sh", "-c", "$(OUT)"],
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_the_node_and_our_own_program_are_here() {
+    fn host_folders_and_own_program_are_mapped() {
         let definition = Definition::new("p", Driver::DaemonSet, json!({}));
         let volumes = host_volumes(&definition);
         assert_eq!(volumes, [("root".to_owned(), "/".to_owned())], "as every DaemonSet has it");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_cluster_has_is_named() {
+    fn cluster_only_features_are_named() {
         let value =
             json!({"name": "c", "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s"}}}]});
         let error = resolve("p", &value, &FACTS, &[]).unwrap_err().to_string();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_to_be_here() {
+    fn local_command_must_exist() {
         let check = |spec: Value, words: &str| {
             let result = check(&Definition::new("p", Driver::Job, spec));
             match (result, words) {

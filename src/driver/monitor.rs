@@ -614,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_pod_that_vanishes_fails_at_once() {
+    fn vanished_job_pod_fails_at_once() {
         let mut monitor = once();
         check(&see(&mut monitor, Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), 1), &NONE);
         check(
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_pod_missing_from_a_new_list_is_gone() {
+    fn job_pod_missing_from_a_list_is_gone() {
         let mut monitor = once();
         monitor.see(Seen::Pod(pod("u", "n", json!({}))), at(1));
         check(&see(&mut monitor, Seen::PodsListed, 1), &NONE);
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_fails_with_its_node() {
+    fn job_fails_with_its_node() {
         let mut monitor = once();
         monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, Seen::NodeGone("other".into()), 2), &NONE);
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_ready_is_trouble_that_may_pass() {
+    fn unready_node_is_trouble_that_may_pass() {
         let mut monitor = once();
         monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, node("n", "Unknown"), 10), &["p/global? node `n` is not ready"]);
@@ -670,7 +670,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_ready_is_lost_with_the_time_and_message_of_its_condition() {
+    fn lost_node_has_time_and_message_of_its_condition() {
         let mut monitor = on_nodes(&["a", "b"]);
         monitor.see(Seen::Pod(pod("u", "a", json!({"phase": "Running"}))), at(1));
         let said = "13:46:50: Kubelet stopped posting node status";
@@ -687,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grace_of_zero_never_gives_a_node_up() {
+    fn grace_of_zero_disables_node_loss() {
         let grace = Grace { node_not_ready: Duration::ZERO, ..Grace::default() };
         let mut monitor = Monitor::new("p", None, BTreeSet::new(), grace, at(0));
         monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
@@ -703,7 +703,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_pod_is_started_again_once_and_the_first_one_is_ignored() {
+    fn single_pod_is_restarted_once() {
         let mut monitor = retried();
         let again = "p/global? node `n` was lost at 13:46:50: Kubelet stopped posting node status; it is started again";
         check(&see(&mut monitor, down("n", 10), 130), &["p/global! n", again]);
@@ -722,7 +722,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_fails_by_itself_after_a_loss_names_the_loss_first() {
+    fn loss_precedes_the_failure_of_the_pod() {
         let mut monitor = retried();
         check(
             &see(&mut monitor, Seen::PodGone(pod("u1", "n", json!({}))), 2),
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_pod_is_lost_whatever_its_containers_do_while_it_is_deleted() {
+    fn drained_pod_is_lost() {
         let mut monitor = retried();
         let ended = json!({"terminated": {"exitCode": 143, "finishedAt": clock::rfc3339(at(2))}});
         let status = json!({
@@ -767,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evicted_pod_of_a_daemon_set_has_time_to_be_replaced() {
+    fn evicted_daemon_set_pod_may_be_replaced() {
         let mut monitor = on_nodes(&["a"]);
         let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
         check(&see(&mut monitor, Seen::Pod(pod("u1", "a", evicted)), 10), &["p/a? Pod failed: Evicted"]);
@@ -781,7 +781,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_deleted_with_its_pod_and_recreated_is_lost_once() {
+    fn recreated_node_is_lost_once() {
         let mut monitor = on_nodes(&["a"]);
         monitor.see(Seen::Pod(pod("u1", "a", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, Seen::NodeGone("a".into()), 2), &["p/a! a", "p/a: node `a` was lost"]);
@@ -803,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_plugin_whose_result_is_being_received_is_waited_for() {
+    fn failure_waits_for_a_result_in_transfer() {
         let mut monitor = once();
         let ended = |since| {
             let state = json!({"terminated": {"exitCode": 1, "finishedAt": base::clock::rfc3339(at(since))}});
@@ -820,7 +820,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_set_that_is_still_making_pods_is_no_failure() {
+    fn daemon_set_still_creating_pods_is_no_failure() {
         let mut monitor = on_nodes(&["a", "b", "c"]);
         check(&see(&mut monitor, Seen::PodsListed, 0), &NONE);
         monitor.see(Seen::Pod(pod("u1", "a", json!({}))), at(50));
@@ -832,7 +832,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_come_and_go_during_a_run() {
+    fn joining_and_leaving_nodes_are_followed() {
         let mut monitor = on_nodes(&["a"]);
         check(&see(&mut monitor, node("b", "True"), 5), &["p/b+"]);
         check(&see(&mut monitor, Seen::NodeGone("a".into()), 6), &["p/a: skipped: node deleted"]);
@@ -840,7 +840,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_a_pod_that_no_longer_fits_is_skipped() {
+    fn unsuitable_node_without_a_pod_is_skipped() {
         let mut monitor = on_nodes(&["a"]);
         let tainted =
             json!({"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}});
@@ -851,7 +851,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_pod_of_a_daemon_set_belongs_to_the_node_it_is_meant_for() {
+    fn pending_daemon_set_pod_belongs_to_its_node() {
         let mut monitor = on_nodes(&["a"]);
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}});
@@ -862,7 +862,7 @@ mod tests {
     }
 
     #[test]
-    fn five_thousand_pods_are_followed_without_holding_them() {
+    fn monitor_of_five_thousand_pods_is_small() {
         let names: Vec<_> = (0..5_000).map(|n| format!("n{n}")).collect();
         let mut monitor = on_nodes(&names.iter().map(String::as_str).collect::<Vec<_>>());
         for name in &names {

@@ -30,7 +30,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_worker_is_told_by_which_other_way_its_plugin_reaches_the_results() {
+fn worker_receives_the_plugins_results_path() {
     let mounts = |old| json!([{"name": "results", "mountPath": "/tmp/sonobuoy/results"}, old]);
     for (old, told) in [
         (json!({"name": "results", "mountPath": "/old"}), json!("/old")),
@@ -47,7 +47,7 @@ fn a_worker_is_told_by_which_other_way_its_plugin_reaches_the_results() {
 }
 
 #[test]
-fn a_worker_is_as_restricted_as_its_plugin() {
+fn worker_is_as_restricted_as_its_plugin() {
     let check = |context: Value, expected: Value| {
         let spec = json!({"name": "main", "image": "i", "securityContext": context});
         with_launch(&Definition::new("p", Driver::Job, spec), |launch| {
@@ -61,7 +61,7 @@ fn a_worker_is_as_restricted_as_its_plugin() {
 }
 
 #[test]
-fn a_definition_may_leave_out_the_container_s_name_and_side_cars() {
+fn container_name_and_sidecars_are_optional() {
     let mut definition = Definition::new("p", Driver::Job, json!({"name": "", "image": "i"}));
     definition.pod_spec = Some(json!({"containers": null}));
     with_launch(&definition, |launch| {
@@ -70,7 +70,7 @@ fn a_definition_may_leave_out_the_container_s_name_and_side_cars() {
 }
 
 #[test]
-fn a_definition_says_itself_where_its_last_words_are() {
+fn termination_message_path_of_a_definition_is_kept() {
     for (key, value) in [("terminationMessagePath", "/said"), ("terminationMessagePolicy", "File")] {
         let spec = json!({"name": "main", key: value});
         with_launch(&Definition::new("p", Driver::Job, spec.clone()), |launch| {
@@ -81,7 +81,7 @@ fn a_definition_says_itself_where_its_last_words_are() {
 }
 
 #[test]
-fn a_job_is_a_bare_pod_with_side_cars_first_and_the_worker_last() {
+fn job_is_a_bare_pod_with_the_worker_last() {
     let mut definition = Definition::new("p", Driver::Job, json!({"name": "main", "image": "i"}));
     definition.pod_spec = Some(json!({"containers": [{"name": "car"}], "hostname": "kept"}));
     definition.extra_volumes = vec![json!({"name": "more"})];
@@ -113,7 +113,7 @@ fn a_job_is_a_bare_pod_with_side_cars_first_and_the_worker_last() {
 }
 
 #[test]
-fn a_daemon_set_selects_its_session_and_its_pods_carry_only_the_custom_annotations() {
+fn daemon_set_selects_its_run_and_copies_annotations() {
     let definition = Definition::new("p", Driver::DaemonSet, json!({"name": "main"}));
     with_launch(&definition, |launch| {
         let set = launch.object();
@@ -130,7 +130,7 @@ fn a_daemon_set_selects_its_session_and_its_pods_carry_only_the_custom_annotatio
 }
 
 #[test]
-fn the_plugin_is_told_its_node_unless_its_definition_tells_another() {
+fn plugin_receives_its_node_name_unless_set() {
     for (env, expected) in [
         (
             json!(null),
@@ -149,7 +149,7 @@ fn the_plugin_is_told_its_node_unless_its_definition_tells_another() {
 }
 
 #[test]
-fn the_worker_listens_where_the_plugin_was_told_to_report() {
+fn worker_listens_at_the_plugins_progress_port() {
     let ports = |launch: &Launch<'_>| {
         let containers = launch.pod_spec()["containers"].clone();
         let ports = containers.as_array().unwrap().iter().map(|container| {
@@ -178,7 +178,7 @@ fn the_worker_listens_where_the_plugin_was_told_to_report() {
 }
 
 #[test]
-fn the_worker_inherits_the_plugins_variables_but_keeps_its_own() {
+fn worker_inherits_variables_and_keeps_its_own() {
     let env =
         json!([{"name": "SONOBUOY_DONE_FILE_DELAY", "value": "1s"}, {"name": "RESULT_TYPE", "value": "x"}]);
     let definition = Definition::new("p", Driver::Job, json!({"name": "main", "env": env}));
@@ -198,7 +198,7 @@ fn the_worker_inherits_the_plugins_variables_but_keeps_its_own() {
 }
 
 #[test]
-fn a_plugin_that_says_what_it_needs_runs_as_its_own_account_and_without_a_token_if_that_is_nothing() {
+fn declared_permissions_select_the_account() {
     let check = |permissions: Option<Permissions>, named: Value, account: &str, bare: bool| {
         let mut definition = Definition::new("p", Driver::Job, json!({"name": "main"}));
         definition.config.permissions = permissions;

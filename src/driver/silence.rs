@@ -163,7 +163,7 @@ mod tests {
         "time=\"t\" level=error msg=\"cannot reach the aggregator: `x`: connection refused\"\n";
 
     #[test]
-    fn a_silent_worker_is_trouble_with_its_cause_and_a_failure_in_the_end() {
+    fn silent_worker_is_trouble_and_finally_a_failure() {
         let mut silences = silences(&["a"]);
         let nobody = |_: &ResultId| false;
         assert_eq!(silences.look_at(&nobody, at(14)), None);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_heard_of_or_does_not_run_is_not_silent() {
+    fn heard_and_stopped_workers_are_not_silent() {
         let mut silences = silences(&["a", "b", "c"]);
         silences.see("b", &id("b"), &worker("b", &json!({"waiting": {"reason": "x"}})));
         silences.lose("c");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_their_turn_are_given_time() {
+    fn queued_workers_are_given_time() {
         let mut silences = silences(&["a", "b"]);
         silences.look_at(&|heard| *heard == id("a"), at(184));
         assert_eq!(silences.complaints(at(190)), []);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_was_listened_to_before_the_aggregator_began() {
+    fn silence_before_the_aggregator_started_does_not_count() {
         let mut silences = Silences::new(Some(Duration::from_secs(180)), at(1_000));
         silences.see("a", &id("a"), &running("a", 0));
         assert_eq!(silences.complaints(at(1_100)), []);

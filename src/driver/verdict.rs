@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_pod_is_fine() {
+    fn running_pod_has_no_finding() {
         check(
             json!({"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 2, "state": {"running": {}}}]}),
             0,
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_asks_for_restarts_gets_more_of_them() {
+    fn restart_policy_extends_the_restarts() {
         let failed = |policy: &str, restarts: u64| {
             let running = json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
             let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": running}});
@@ -311,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unschedulable_pod_gets_time() {
+    fn unschedulable_pod_has_time() {
         let status = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": START}]});
         check(status.clone(), 299, "trouble: Can't schedule pod: 0/1 nodes");
         check(status, 300, "failed: Can't schedule pod: 0/1 nodes");
     }
 
     #[test]
-    fn images_that_may_come_get_time_and_others_do_not() {
+    fn transient_image_errors_have_time() {
         check(waiting("ErrImagePull"), 10, "trouble: Failed to pull image for container c: ErrImagePull: m");
         check(
             waiting("ImagePullBackOff"),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conformance_image_out_of_reach_is_named_at_once_and_not_waited_for() {
+    fn unreachable_conformance_image_fails_at_once() {
         let status = |said: &str| {
             let waiting = json!({"reason": "ErrImagePull", "message": said});
             let container =
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_config_map_gets_a_minute() {
+    fn missing_config_map_is_awaited_a_minute() {
         check(
             waiting("CreateContainerConfigError"),
             59,
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_container_gets_time_but_an_ended_worker_does_not() {
+    fn ended_container_has_time_and_ended_worker_none() {
         check(
             ended("c", 0),
             299,
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_has_failed_is_given_seconds_and_one_that_cannot_start_none() {
+    fn failed_plugin_is_given_seconds_for_its_result() {
         let with_worker = |state: Value, restarts: u64, last: Value| {
             json!({"startTime": START, "containerStatuses": [
                 {"name": "worker", "state": {"running": {}}},
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_whose_command_cannot_be_started_is_not_waited_for() {
+    fn missing_command_fails_at_once() {
         let ended = |name: &str, reason: &str| json!({"name": name, "state": {"terminated": {"exitCode": 128, "reason": reason, "finishedAt": START}}});
         let running = |name: &str| json!({"name": name, "state": {"running": {}}});
         let (typo, worker) = (ended("c", "StartError"), running("worker"));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_what_a_container_said_is_repeated() {
+    fn failure_repeats_the_end_of_the_output() {
         let long = "x".repeat(600);
         let many = "1\n2\n3\n4\n5\n6\n";
         let cases = [
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evicted_pod_is_lost_at_once() {
+    fn evicted_pod_is_lost_at_once() {
         check(
             json!({"phase": "Failed", "reason": "Evicted", "message": "disk"}),
             0,

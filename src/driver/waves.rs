@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wave_is_filled_as_results_are_settled() {
+    fn wave_is_refilled_as_results_settle() {
         let mut waves = Waves::new(["a", "b", "c", "d"].map(str::to_owned), 2);
         assert_eq!(waves.due(|node| node != "b"), ["a", "c"]);
         assert_eq!(waves.due(|_| true), [""; 0]);

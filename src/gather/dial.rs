@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_tells_code_date_and_body() {
+    fn answer_has_code_date_and_body() {
         let now = SystemTime::now();
         let answer =
             parse(b"HTTP/1.0 403 Forbidden\r\nDate: Sat, 21 Nov 2026 02:40:49 GMT\r\n\r\n{}", (now, now))
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_told() {
+    fn absent_listener_is_reported() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let error = dial(&(Trust::Anybody, Identity::default()), "127.0.0.1", free, Duration::from_secs(1))
             .err()

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_are_named_as_ansible_names_them() {
+    fn distributions_are_named_like_ansible() {
         let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
         check(
             "debian",

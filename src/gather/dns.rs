@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_asked_and_its_answer_read() {
+    fn dns_server_is_queried() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_answers_and_names_are_refused() {
+    fn broken_dns_answers_and_names_are_refused() {
         let mut message = question([1, 2], "a.b").unwrap();
         message[7] = 1;
         message.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 0, 0, 1]);

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_those_of_ansible() {
+    fn units_equal_those_of_ansible() {
         let meminfo = "MemTotal: 8388608 kB\nMemFree: 1048576 kB\nBuffers: 1536 kB\nCached: 1024000 kB\n\
                        SwapTotal: 2097152 kB\nSwapFree: 2000000 kB\n";
         let swaps = "Filename Type Size Used Priority\n/dev/sda2 partition 2097152 97152 -2\n";

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_journal_the_plain_logs_are_taken() {
+    fn plain_logs_replace_a_missing_journal() {
         let files = [
             ("var/log/syslog", "one\ntwo"),
             ("var/log/wtmp", "\0\0"),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_log_the_reason_is_told() {
+    fn missing_logs_are_reported_with_reason() {
         let (_scratch, node) = Scratch::node(&[]);
         let error = format!("{:#}", lines(&node, &wanted("60")).err().unwrap());
         assert!(error.contains("no log is available"), "{error}");

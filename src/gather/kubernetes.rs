@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_of_a_cluster_is_described() {
+    fn cluster_node_is_described() {
         let files = [
             ("proc/1/comm", "systemd\n"),
             ("proc/700/comm", "kubelet\n"),

@@ -152,7 +152,7 @@ mod tests {
     use base::json::json;
 
     #[test]
-    fn files_are_json_or_ini_and_programs_are_not_run_unasked() {
+    fn fact_files_are_json_or_ini_and_programs_opt_in() {
         let (_scratch, node) = Scratch::node(&[
             ("etc/ansible/facts.d/a.fact", "{\"rack\": [1, \"b\"]}"),
             ("etc/ansible/facts.d/b.fact", "# why\n[General]\nOwner = me\nlong: one\n two\n[empty]\n"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_brings_facts_in_its_config_map() {
+    fn config_map_adds_local_facts() {
         let folder = base::temp::Folder::new().unwrap();
         std::fs::write(folder.join("rack.fact"), "[place]\nrow=7\n").unwrap();
         std::fs::write(folder.join("other.yaml"), "a: b").unwrap();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_log_is_one_file() {
+    fn plain_log_is_one_file() {
         let (_node, _out, outbox, node) = logs();
         keep(Ok(node), &wanted(), &LogFormat::default(), &outbox).unwrap();
         assert_eq!(done(&outbox), outbox.path("systemd_logs"));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_log_with_a_summary_is_a_folder() {
+    fn compressed_log_with_summary_is_a_folder() {
         let (_node, _out, outbox, node) = logs();
         let form = LogFormat { gzip: true, summary: true, max_size: Some(100_000) };
         keep(Ok(node), &wanted(), &form, &outbox).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn no_log_is_a_result_that_says_so() {
+    fn missing_log_is_an_error_result() {
         for form in [LogFormat::default(), LogFormat { summary: true, ..LogFormat::default() }] {
             let (_scratch, node) = Scratch::node(&[]);
             let out = Scratch::new();

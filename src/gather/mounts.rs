@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_on_a_device_is_listed() {
+    fn only_device_mounts_are_listed() {
         let mounts = "proc /proc proc rw 0 0\n/dev/sda1 / ext4 rw,relatime 0 1\n\
                       /dev/sda1 /mnt/with\\040blank ext4 rw 0 0\nserver:/share /absent nfs4 rw 0 0\nbroken line\n";
         let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw shared:1 - ext4 /dev/sda1 rw\n";

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_resolver_is_read_line_by_line() {
+    fn resolver_configuration_is_parsed() {
         let text = "# by hand\nnameserver 10.0.0.10\nnameserver 10.0.0.11\nsearch a.example b.example\noptions ndots:5 edns0\n";
         let expected = json!({
             "nameservers": ["10.0.0.10", "10.0.0.11"],
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_address_is_told() {
+    fn loopback_address_is_reported() {
         let all = addresses().unwrap();
         let loopback = all.iter().find(|address| address.address == IpAddr::from([127, 0, 0, 1])).unwrap();
         assert_eq!((loopback.interface(), loopback.prefix), ("lo", 8));
     }
 
     #[test]
-    fn an_alias_and_a_second_address_are_secondaries() {
+    fn aliases_and_further_addresses_are_secondaries() {
         let own = [four(5, 20, "eth0:1"), four(3, 20, "eth0"), four(4, 20, "eth0")];
         let (_scratch, node) = Scratch::node(&[("sys/class/net/eth0/mtu", "1500")]);
         let interface = interface(&node, "eth0", &own);
@@ -308,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_and_the_narrowest_masks() {
+    fn extreme_netmasks_are_formatted() {
         assert_eq!(address(&four(1, 0, "eth0"))["netmask"], "0.0.0.0");
         assert_eq!(address(&four(1, 32, "eth0"))["network"], "10.1.2.1");
     }
 
     #[test]
-    fn local_networks_are_those_of_the_local_table() {
+    fn local_networks_are_read_from_the_local_table() {
         let (_scratch, node) = Scratch::node(&[
             (
                 "proc/net/route",

@@ -240,7 +240,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_root_is_refused() {
+    fn invalid_root_is_refused() {
         let scratch = Scratch::new();
         let says = |path: &Path| format!("{:#}", Node::open(path).err().unwrap());
         assert!(says(&scratch.0).contains("is not the root of a system"));

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn missing_folder_is_named() {
         let scratch = Scratch::new();
         let error = Outbox::open(&scratch.0.join("absent")).err().unwrap();
         assert!(format!("{error:#}").contains("absent`"), "{error:#}");

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_keeps_quotes_and_collects_what_repeats() {
+    fn kernel_command_line_keeps_quotes_and_collects_repetitions() {
         let line = "quiet console=tty0 console=ttyS0,115200 dyndbg=\"file a.c +p\" root=UUID=1-2";
         let last = json!({"quiet": true, "console": "ttyS0,115200", "dyndbg": "\"file a.c +p\"", "root": "UUID=1-2"});
         assert_eq!(command_line(line, false), last);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn systemd_says_its_version_and_features_in_its_library() {
+    fn systemd_version_and_features_are_read_from_its_library() {
         let path = "usr/lib/x86_64-linux-gnu/systemd/libsystemd-shared-252.4-1.fc.so";
         let (_scratch, node) = Scratch::node(&[(path, "\u{7f}ELF\0-PAM\0+PAM -AUDIT x=unified\0+PAM\0")]);
         let expected = json!({"features": "+PAM -AUDIT x=unified", "version": 252});
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_name_is_the_dotted_one_of_the_same_address() {
+    fn fqdn_is_the_dotted_name_of_the_same_address() {
         for (hosts, expected) in [
             ("127.0.0.1 localhost\n10.0.0.7 n7.example.org n7\n", "n7.example.org"),
             ("127.0.0.1 localhost\n127.0.0.1 n7 # me\n", "localhost"),

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_judged_beyond_what_is_uncertain() {
+    fn clock_offset_considers_uncertainty() {
         for (date, sent, came, expected) in [
             (1_000, 1_000.4, 1_000.6, item::PASSED),
             (1_000, 1_005.0, 1_006.0, item::PASSED),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_without_a_clock_is_not_waited_for() {
+    fn missing_clock_does_not_delay_the_worker() {
         use std::io::{Read, Write};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aggregator_that_is_away_is_the_leg_that_fails() {
+    fn unreachable_aggregator_is_the_failing_leg() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let around = Endpoints {
             aggregator: Some(("127.0.0.1".into(), free)),

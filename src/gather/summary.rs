@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_known_by_its_words() {
+    fn problems_are_recognized_by_their_words() {
         check("Out of memory: Killed process 123 (java) total-vm:1kB", &["oom-kill"]);
         check("blk_update_request: I/O error, dev sda, sector 5", &["disk-error"]);
         check("EXT4-fs (sda1): Remounting filesystem read-only", &["read-only-remount"]);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_may_be_cut_anywhere() {
+    fn entries_may_be_split_anywhere() {
         let line = r#"{"MESSAGE":"x: I/O error","PRIORITY":"3","_SYSTEMD_UNIT":"a.service","__REALTIME_TIMESTAMP":"1795226400000000"}"#;
         let text = format!("{line}\n{line}\nbroken\n{{\"MESSAGE\":[1,2],\"PRIORITY\":\"2\"}}\n{line}");
         let whole = summary(&[&text]);

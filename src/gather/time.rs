@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_turn_the_clock_on_both_hemispheres() {
+    fn daylight_saving_rules_work_on_both_hemispheres() {
         let check = |rule: &str, epoch: i64, expected: (i64, &str, &str)| {
             let expected = (expected.0, expected.1.to_owned(), expected.2.to_owned());
             assert_eq!(offset(rule, epoch), Some(expected), "{rule} at {epoch}");

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_isolated_program_has_neither_rights_nor_network_nor_other_processes() {
+    fn isolated_program_has_no_privileges_network_or_processes() {
         if let Err(error) = require_isolation() {
             return base::testing::skipped("unshare", &format!("{error:#}"));
         }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_an_isolated_program_starts_ends_with_it() {
+    fn descendants_of_an_isolated_program_end_with_it() {
         if let Err(error) = require_isolation() {
             return base::testing::skipped("unshare", &format!("{error:#}"));
         }

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_find_their_images_where_a_kit_is_pushed() {
+    fn test_images_are_found_where_a_kit_is_pushed() {
         let places = Places::new("reg.local:5000/mirror/");
         for (image, expected) in [
             ("registry.k8s.io/e2e-test-images/agnhost:2.53", "agnhost:2.53"),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_kit_is_none_and_a_broken_one_is_an_error() {
+    fn broken_kit_is_an_error_and_other_files_are_none() {
         let folder = base::temp::Folder::new().unwrap();
         let path = folder.join("kit.tar");
         let pack = |files: &[(&str, &str)]| {

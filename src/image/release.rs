@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn users_may_leave_numbers_out_but_not_the_v() {
+    fn version_needs_the_v_and_may_omit_numbers() {
         for (given, meant) in [
             ("v1", Some("v1.0.0")),
             ("v1.31", Some("v1.31.0")),

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_has_to_be_there_for_each_architecture() {
+    fn image_must_exist_for_each_architecture() {
         let here = |platforms: &[&str]| {
             Availability::Here(ImageInfo {
                 digest: "sha256:0".into(),

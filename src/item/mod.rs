@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_beyond_a_thousand_are_counted_as_one() {
+    fn surplus_statuses_are_counted_together() {
         let mut tally = Tally::default();
         for number in 0..5_000 {
             tally.item(&format!("status {number}"));

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_may_be_cut_anywhere() {
+    fn characters_may_be_split_anywhere() {
         let text = "aä名😀\n".repeat(3000);
         let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
         for at_once in [1, 3, 4096, 1 << 20] {

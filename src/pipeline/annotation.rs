@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_nodes_fits_and_none_is_forgotten() {
+    fn any_number_of_nodes_fits() {
         for (nodes, failed, running) in [
             (100, 5, 5),
             (5_000, 0, 5_000),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_shown_before_what_went_well() {
+    fn failures_precede_successes() {
         let fitted = shorten(run(10_000, 30, 0));
         let entries = fitted.plugins.unwrap();
         assert_eq!(entries.len(), 31);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_plugin_says_hides_no_other() {
+    fn message_of_one_plugin_hides_no_other() {
         let huge = "x".repeat(5 << 20);
         let counts: BTreeMap<String, u64> =
             (0..200_000).map(|number| (format!("status {number}"), 1)).collect();
@@ -267,13 +267,13 @@ mod tests {
     }
 
     #[test]
-    fn a_small_document_stays_as_it_is() {
+    fn small_document_is_unchanged() {
         let document = run(10, 2, 2);
         assert_eq!(shorten(document.clone()), document);
     }
 
     #[test]
-    fn thousands_of_plugins_leave_at_least_the_run() {
+    fn run_is_kept_beside_thousands_of_plugins() {
         let entry = |number| Entry { plugin: format!("{number:0100}"), ..Entry::default() };
         let document = Run { plugins: Some((0..9_000).map(entry).collect()), ..Run::default() };
         let fitted = shorten(document);

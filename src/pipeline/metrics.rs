@@ -71,7 +71,7 @@ mod tests {
     use status::Entry;
 
     #[test]
-    fn results_are_counted_by_plugin_and_the_longest_silence_is_told() {
+    fn results_are_counted_by_plugin_with_the_longest_silence() {
         let entry = |plugin: &str, status: &str, last_heartbeat, count| Entry {
             plugin: plugin.into(),
             status: status.into(),

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plugins_that_take_a_focus_and_tell_tests_apart_are_started_again() {
+    fn only_plugins_with_focus_and_tests_are_retried() {
         let mut each_node = plugin("junit", FOCUS);
         each_node.config.driver = Driver::DaemonSet;
         let part = attempt(&plugin("junit", FOCUS), 1);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_tests_run_one_after_the_other_unless_there_are_too_many() {
+    fn few_failed_tests_are_retried_serially() {
         let mut definition = plugin("junit", FOCUS);
         definition.set_env(&[(PARALLEL.to_owned(), "y".to_owned())].into());
         let attempt = focused(&definition, &["b".to_owned()].into()).unwrap();

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_looked_at_before_anybody_is_asked() {
+    fn token_is_checked_before_its_review() {
         for (claims, expected) in [
             (r#"{"aud":["a","sonobuoy-1"]}"#, true),
             (r#"{"aud":"sonobuoy-1"}"#, true),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_counts_for_this_run_and_a_pod_in_its_namespace_alone() {
+    fn token_is_valid_for_a_pod_of_this_run_alone() {
         let read = |change: &dyn Fn(&mut Value)| Claims::read(&status(change), "sonobuoy-1", "ns");
         let claims = |node: Option<&str>| Claims {
             pod: "pod".into(),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_this_machine_are_each_for_one_result() {
+    fn local_tokens_are_valid_for_one_result() {
         let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
         let (known, tokens) = Known::new(ids.iter().cloned()).unwrap();
         let here = IpAddr::from([127, 0, 0, 1]);

@@ -201,7 +201,7 @@ mod tests {
     use base::kube::Method;
 
     #[test]
-    fn both_names_of_a_plugin_are_told() {
+    fn both_names_of_a_plugin_are_printed() {
         let entry = status::Entry { plugin: "e2e".into(), node: "global".into(), ..status::Entry::default() };
         let told = document(&status::Run { plugins: Some(vec![entry]), ..status::Run::default() });
         assert_eq!(told["plugins"][0]["name"], "e2e");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn status_and_archive_are_served_to_its_own_clients_alone() {
+    fn status_and_archive_are_served_to_own_clients_alone() {
         let folder = base::temp::Folder::new().unwrap();
         let valid = std::time::Duration::from_secs(3_600);
         let (authority, stranger) = (Authority::new(valid).unwrap(), Authority::new(valid).unwrap());

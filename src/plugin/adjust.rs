@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stay_where_their_author_mounts_them_too() {
+    fn author_mounts_of_results_are_kept() {
         let own = json!({"name": "results", "mountPath": "/tmp/results"});
         let ours = json!({"name": "results", "mountPath": "/r"});
         for (before, after) in
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_aggregator_leaves_the_variables_of_sidecars_alone() {
+    fn variables_of_sidecars_are_unchanged() {
         let mut one = plugin(json!({"env": [{"name": "RESULTS_DIR", "value": "/tmp/results"}]}));
         one.reconcile("/r");
         let expected =

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn examples_can_be_read_under_any_name() {
+    fn examples_are_valid_under_any_name() {
         assert!(EXAMPLES.iter().map(|(language, _)| *language).eq(LANGUAGES.iter().copied()));
         for language in LANGUAGES {
             for (name, driver, expected) in [
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_them_can_be_read_and_have_the_right_name() {
+    fn built_in_definitions_are_valid_and_named() {
         for (name, text) in SOURCES {
             let loaded = read(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(loaded.notes.len(), 0, "{name}");

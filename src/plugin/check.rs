@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_kubernetes() {
+    fn names_follow_kubernetes() {
         let long = "a".repeat(64);
         for name in ["e2e", "systemd-logs", "05-openshift-upgrade", "a.b", "x"] {
             check(&plugin(name, &[])).expect(name);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_config_map_can_be_read() {
+    fn config_map_files_are_readable() {
         check(&plugin("p", &[("a.yaml", "#@ x\n---\na: 1\n"), ("b.json", "{\"a\": 1}"), ("c.txt", "{")]))
             .unwrap();
         for (file, text) in [("a.yaml", "a: b: c"), ("a.yml", "["), ("a.json", "{")] {

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_exactly_the_tests() {
+    fn pattern_matches_exactly_the_tests() {
         let tests = ["[sig-a] Is (1.5) + $x [Conformance]", " b "];
         let pattern = regex::Regex::new(&exactly(tests).unwrap()).unwrap();
         for name in tests.map(str::trim) {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_share_what_is_chosen_and_what_must_be_alone_comes_after_them() {
+    fn parts_share_the_tests_and_serial_ones_follow() {
         let names = ["a x", "b x", "c x", "d x [Serial]", "e x [Slow]", "f y"].map(str::to_owned);
         let whole = plugin(&[(FOCUS, "x"), (SKIP, r"\[Slow\]"), (PARALLEL, "true")]);
         let parts = split(&whole, &names, 2).unwrap();

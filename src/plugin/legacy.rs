@@ -211,7 +211,7 @@ spec:
 ";
 
     #[test]
-    fn the_producer_is_kept_and_the_worker_dropped() {
+    fn producer_is_kept_and_worker_dropped() {
         let loaded = read(E2E).unwrap();
         assert_eq!(
             loaded.definition.to_value(),
@@ -240,7 +240,7 @@ spec:
     }
 
     #[test]
-    fn the_shared_volume_may_have_any_name_and_keeps_its_options() {
+    fn shared_volume_keeps_name_and_options() {
         let pod = |volumes: Value, worker: Value, env: Value| {
             let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
             json!({"name": "a", "driver": "Job", "spec": {
@@ -282,7 +282,7 @@ spec:
     }
 
     #[test]
-    fn what_cannot_be_converted_is_refused_with_its_place() {
+    fn inconvertible_definition_is_refused_with_its_position() {
         for (text, line, words) in [
             ("name: a\ndriver: Job\n", 1, "`spec` is missing"),
             ("name: a\ndriver: Pod\nspec: {containers: [{name: x}]}\n", 2, "write Job, DaemonSet or Nodes"),

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_written_as_kubernetes_writes_them() {
+    fn quantities_are_formatted_like_kubernetes() {
         for (text, expected) in [
             ("1", "1"),
             ("0.5", "500m"),

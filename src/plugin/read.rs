@@ -334,7 +334,7 @@ config-map:
     }
 
     #[test]
-    fn types_are_checked_with_place_and_remedy() {
+    fn types_are_checked_with_position_and_remedy() {
         let head = "sonobuoy-config: {driver: Job, plugin-name: p}\n";
         for (text, line, column, words) in [
             ("", 1, 1, "there is no plugin definition"),
@@ -389,7 +389,7 @@ config-map:
     }
 
     #[test]
-    fn unknown_keys_are_noted_and_near_ones_are_misspelt() {
+    fn unknown_keys_are_noted_and_near_ones_rejected() {
         for (key, note, is_misspelt) in [
             (
                 "resultformat",
@@ -452,7 +452,7 @@ config-map:
     }
 
     #[test]
-    fn no_damage_to_a_text_makes_a_panic_and_what_is_read_can_be_written() {
+    fn damaged_text_never_panics_and_definitions_round_trip() {
         let rounds =
             std::env::var("SONOBUOY_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3000);
         let legacy = "name: a_b\ndriver: Job\nspec: {containers: [{name: x, command: [sh, -c, /sonobuoy worker job]}, {name: y}]}\n";

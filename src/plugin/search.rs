@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_may_begin_at_home() {
+    fn folder_may_start_with_a_tilde() {
         let home = sys::homes(&sys::variable).into_iter().next().unwrap_or_default();
         if !home.as_os_str().is_empty() {
             assert_eq!(with_home("~/.sonobuoy/plugins.d", &sys::variable), home.join(".sonobuoy/plugins.d"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn selection_decides_what_runs_and_which_broken_file_matters() {
+    fn selection_decides_which_broken_files_matter() {
         let root = base::temp::Folder::new().unwrap();
         let mounted = root.join("..2026");
         std::fs::create_dir_all(&mounted).unwrap();

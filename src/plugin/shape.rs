@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_written_as_kubernetes_writes_them() {
+    fn parts_are_formatted_like_kubernetes() {
         for (text, expected) in [
             ("{}", json!({"containers": null})),
             (
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_in_the_wrong_place_are_left_out_and_future_ones_are_kept() {
+    fn misplaced_fields_are_omitted_and_future_ones_kept() {
         let text = "{containers: [{name: a, tolerations: [], volumes: [{}], Image: i, some-key: 1}], image: i, \
                     fieldOfTomorrow: {a: [1]}, nothing: null}";
         let (value, notes) = pod(text);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_kinds_are_refused_wherever_they_are() {
+    fn wrong_kinds_are_refused_everywhere() {
         for (text, words) in [
             ("{priority: 3000000000}", "`podSpec.priority` is too large"),
             ("{overhead: {cpu: much}}", "`podSpec.overhead.cpu` is `much`, which is not a quantity"),

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_pipe_in_a_folder_is_named_and_not_waited_for() {
+    fn pipe_in_a_folder_is_named_without_blocking() {
         let folder = base::temp::Folder::new().unwrap();
         let pipe = folder.join("pipe.yaml");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -77,13 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_replaced() {
+    fn invalid_utf_8_in_failures_is_replaced() {
         let item = read(&b"{\"error\":\"a \xff b\"}"[..], "error.json");
         assert_eq!(item.name, "a \u{fffd} b");
     }
 
     #[test]
-    fn values_become_the_text_that_go_prints() {
+    fn values_are_formatted_like_go() {
         check(r#"{"error":"a timeout"}"#, "a timeout", "timeout", &[("error", "a timeout")]);
         let skipped = "skipped: node deleted";
         check(r#"{"error":"skipped: node deleted"}"#, skipped, "skipped", &[("error", skipped)]);

@@ -58,7 +58,7 @@ mod tests {
     use base::testing::corpus;
 
     #[test]
-    fn what_fuzzers_found_stays_sound() {
+    fn fuzz_findings_stay_fixed() {
         for format in ["junit", "gojson", "manual"] {
             corpus(format).for_each(|bytes| super::file(format, &bytes));
         }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_passes_in_a_later_attempt_is_flaky_with_all_attempts_kept() {
+    fn test_passing_in_a_later_attempt_is_flaky() {
         let (outcome, tree) = merged(&[("p", ".FF-"), ("retry-1", "-F.-"), ("retry-2", "-F--")]);
         assert_eq!(counts(&outcome), "failed 1 flaky 1 passed 1 skipped 1 ", "{tree}");
         assert_eq!(outcome.status, FAILED);
@@ -184,13 +184,13 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_says_nothing_of_tests_that_had_passed_and_nothing_if_it_cannot_be_read() {
+    fn attempt_leaves_passed_tests_and_unreadable_ones_count_nothing() {
         let (outcome, _) = merged(&[("p", ".F--"), ("retry-1", "F---"), ("retry-2", "broken")]);
         assert_eq!(counts(&outcome), "failed 1 passed 1 skipped 2 ");
     }
 
     #[test]
-    fn parts_are_one_result_in_which_each_test_is_once() {
+    fn parts_merge_into_one_result() {
         let (outcome, tree) = merged(&[("p", ".---"), ("part-2", "-F--"), ("retry-1", "-.--")]);
         assert_eq!(counts(&outcome), "flaky 1 passed 1 skipped 2 ", "{tree}");
         assert!(tree.contains("file: ../part-2/results/global/junit_01.xml"), "{tree}");

@@ -536,7 +536,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_fills_the_tree_fails_its_own_node() {
+    fn oversized_file_fails_its_own_node() {
         let dir = base::temp::Folder::new().unwrap();
         let suites = |count: usize| {
             format!(
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sent_nothing_counts_as_one_that_is_unknown() {
+    fn missing_results_count_as_unknown() {
         let dir = base::temp::Folder::new().unwrap();
         let rules =
             |per_node| Rules { name: "p".into(), per_node, format: "junit".into(), ..Rules::default() };

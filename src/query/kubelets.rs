@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sign_of_an_absent_kubelet_ends_the_asking() {
+    fn absent_kubelet_is_queried_once() {
         for (error, ends) in [
             (refusal(500), true),
             (refusal(502), true),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_time_only_those_go_on_that_answer() {
+    fn only_responding_kubelets_continue_after_the_limit() {
         let over = Instant::now();
         let kubelets = Kubelets::new(Some(Times { due: over, end: over, limit: Duration::from_secs(120) }));
         kubelets.answered("good");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_may_take_long_may_take_a_tenth_of_it_more() {
+    fn time_limit_of_kubelets_is_a_tenth_of_the_run() {
         let seconds = Duration::from_secs;
         assert!(Times::new(seconds(0), seconds(100)).is_none());
         let times = Times::new(seconds(120), seconds(90)).unwrap();

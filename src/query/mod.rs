@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_leads_out_of_its_folder() {
+    fn names_stay_in_the_snapshot_folder() {
         let check = |name: &str, expected: &str| assert_eq!(component(name), expected, "{name:?}");
         check("kube-system", "kube-system");
         check("node1.example.com", "node1.example.com");

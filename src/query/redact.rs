@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_whose_names_say_so_are_hidden_at_any_depth() {
+    fn variables_with_secret_names_are_hidden_at_any_depth() {
         for (name, hidden) in [
             ("DB_PASSWORD", true),
             ("password", true),
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_kept_and_copies_of_hidden_values_are_not() {
+    fn references_are_kept_and_copies_of_secrets_hidden() {
         let annotations = json!({NAME: r#"{"value":"v"}"#, "other": "kept"});
         let mut object = json!({"metadata": {"annotations": annotations}, "spec": {"env": [
             {"name": "A_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_show_neither_tokens_nor_keys() {
+    fn logs_contain_no_tokens_or_keys() {
         check_lines(
             &["Authorization: Bearer abcdefghijklmnop1234\n"],
             &["Authorization: Bearer ***HIDDEN***\n"],
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn no_field_of_a_definition_keeps_a_secret() {
+    fn definitions_keep_no_secret() {
         const SECRET: &str = "hunter2-and-more";
         let env = json!([{"name": "DB_PASSWORD", "value": SECRET}]);
         let container = |name: &str| {
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_stays() {
+    fn ordinary_values_are_kept() {
         for text in ["--token=$TOKEN", "--token-file=/x", "TOKEN=true", "tokens and secrets", "a=b"] {
             let mut value = json!({"args": [text], "env": [{"name": "TOKEN_FILE", "value": "/x"}]});
             let before = value.clone();

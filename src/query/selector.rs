@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_told_from_other_texts() {
+    fn selectors_are_recognized() {
         for good in [
             "",
             "a",

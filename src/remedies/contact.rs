@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_contact_is_read_back() {
         let log = format!(
             "time=\"t\" level=error msg=\"{}\"\ntime=\"t\" level=error msg=\"{}\"\nlevel=info msg=\"x\"\n",
             unreached("first"),

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_that_bring_it_are_named_where_they_help() {
+    fn load_commands_are_named_where_they_help() {
         let ours = "registry.k8s.io/conformance:v1.30.0";
         for (image, said, expected) in [
             (

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_from_one_failure_to_the_next_is_masked() {
+    fn varying_parts_of_failures_are_masked() {
         let nodes = HashSet::from(["node-3".to_owned(), "worker7.example.com".to_owned()]);
         for (line, masked) in [
             ("dial tcp 10.0.0.1:443: i/o timeout", "dial tcp <ip>:443: i/o timeout"),

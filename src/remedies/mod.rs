@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_that_tells_the_cause_speaks() {
+    fn line_with_the_cause_is_chosen() {
         for (text, cause) in [
             (
                 "test/e2e/framework/pod.go:123\nUnexpected error:\n    <*errors.errorString | 0xc0001>: {\n  timed out waiting for the condition\n}\noccurred",

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_brought_nothing_says_why_by_count_and_what_came_first() {
+    fn run_without_results_lists_causes_by_count() {
         let event = |time: &str, node: &str, error: &str| Event {
             time: time.into(),
             plugin: "p".into(),

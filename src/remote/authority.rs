@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_first_stays_and_no_name_leads_elsewhere() {
+    fn first_authority_is_kept_in_its_folder() {
         let folder = base::temp::Folder::new().unwrap();
         let kept = Authorities { folder: folder.join("a/b") };
         assert_eq!(kept.of("r"), None);

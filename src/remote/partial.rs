@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_joined_as_the_original_joins_them() {
+    fn names_are_joined_like_the_original() {
         for (folder, name, expected) in [
             (".", "a.tar.gz", "./a.tar.gz"),
             (".", "./a//b.tar.gz", "./a/b.tar.gz"),
@@ -135,7 +135,7 @@ mod tests {
 
     #[cfg(unix)] // its links and modes
     #[test]
-    fn nothing_that_exists_is_written_to() {
+    fn existing_files_are_never_overwritten() {
         use base::sys;
         let folder = base::temp::Folder::new().unwrap();
         let mode = |name: &Path| sys::mode(&folder.join(name).metadata().unwrap()) & 0o777;

@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn where_commands_are_forbidden_the_status_service_brings_the_archive() {
+    fn status_service_replaces_forbidden_exec() {
         let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
         for cuts in [0, 3] {
             let (fetched, came) = fetch(&content, cuts, &content);
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_what_was_promised_leaves_nothing() {
+    fn download_unlike_the_announcement_leaves_no_file() {
         let (fetched, came) = fetch(b"something", 0, b"else");
         assert!(
             matches!(fetched, Err(Failure::Transfer(error)) if error.to_string().contains("is not what"))
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_has_a_plain_name_or_none() {
+    fn archive_name_is_plain() {
         let uuid = "202401010000_sonobuoy_11111111-2222-4333-8444-555555555555.tar.gz";
         for name in [uuid, "a.tar.gz", "A+b_1.tar.gz"] {
             assert_eq!(archive_name(name), Some(name));
@@ -701,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn further_archives_are_numbered_before_their_ending() {
+    fn further_archives_are_numbered_before_the_extension() {
         for (name, number, expected) in [
             ("r.tar.gz", 0, "r.tar.gz"),
             ("r.tar.gz", 1, "r.tar-01.gz"),

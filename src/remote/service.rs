@@ -309,7 +309,7 @@ mod tests {
     use crate::api_server::ApiServer;
 
     #[test]
-    fn without_a_load_balancer_the_port_of_a_node_is_the_way_in() {
+    fn node_port_replaces_a_missing_load_balancer() {
         let api = ApiServer::start();
         let client = Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
         let balanced = Service::new(BALANCER).unwrap();
@@ -348,7 +348,7 @@ mod tests {
 
     #[cfg(unix)] // its links and modes
     #[test]
-    fn only_the_owner_may_have_written_the_file() {
+    fn credentials_file_must_belong_to_the_user() {
         let folder = base::temp::Folder::new().unwrap();
         let (path, own) = (folder.join("f.json"), credentials());
         assert_eq!(Credentials::read(&path, "ns").unwrap(), None);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_file_stays_until_the_new_one_is_complete() {
+    fn credentials_file_is_replaced_atomically() {
         let folder = base::temp::Folder::new().unwrap();
         let (path, own) = (folder.join("f.json"), credentials());
         write(&own, &path).unwrap();

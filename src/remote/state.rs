@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_in_every_state() {
+    fn every_state_of_a_pod_is_described() {
         let pod = |phase: &str, more: Value| {
             let mut pod = json!({"metadata": {}, "status": {"phase": phase}});
             pod["status"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_counts_while_the_pod_runs() {
+    fn annotation_is_valid_while_the_pod_runs() {
         let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(ANNOTATION_STATUS): text}}, "status": {"phase": phase}});
         let text = serde_json::to_string(&status::Run::default()).unwrap();
         assert_eq!(State::of(&annotated("Running", &text)), State::Told(status::Run::default()));

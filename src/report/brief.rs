@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_of_an_archive_never_becomes_markup() {
+    fn archive_text_never_becomes_markup() {
         assert_eq!(
             safe("<b>a|b</b>\n[x](y) `c` *d*"),
             "&lt;b&gt;a\\|b&lt;/b&gt;\\\\n\\[x\\](y) \\`c\\` \\*d\\*"

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_take_as_long_as_those_that_are_chosen_took() {
+    fn estimate_sums_the_chosen_tests() {
         let folder = base::temp::Folder::new().unwrap();
         let plugin = folder.join(layout::plugin("e2e"));
         std::fs::create_dir_all(plugin.join("results/global")).unwrap();

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn files_say_what_is_in_them() {
+    fn files_are_identified_by_content() {
         let check = |file: &str, expected: Option<(&str, &str, &str)>| {
             let found = of_file(file);
             let found = found.as_ref().map(|n| (n.group.as_str(), n.plural.as_str(), n.namespace.as_str()));

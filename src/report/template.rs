@@ -173,13 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn words_between_backticks_are_code() {
+    fn backticks_are_rendered_as_code() {
         assert_eq!(prose("run `a <b>` and `c`"), "run <code>a &lt;b&gt;</code> and <code>c</code>");
         assert_eq!(prose("`open"), "<code>open</code>");
     }
 
     #[test]
-    fn places_keep_their_names() {
+    fn template_names_are_kept() {
         assert_eq!(anchor("plugin", &["e2e"]), "plugin-e2e");
         assert_eq!(anchor("t", &["e2e", "", "a test"]), anchor("t", &["e2e", "", "a test"]));
         assert_eq!(anchor("plugin", &["a b"]).len(), "plugin-".len() + 8);

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_what_go_writes() {
+    fn json_equals_that_of_go() {
         let json = json::json!({"b": [1.0, 1.5, 1e21, 1e-7, -3, null], "a": "<&>\u{1}\u{8}\"\\\n\u{2028}ä"});
         let expected = r#"{"a":"\u003c\u0026\u003e\u0001\b\"\\\n\u2028ä","b":[1,1.5,1e+21,1e-7,-3,null]}"#;
         assert_eq!(go_json(&json), expected);

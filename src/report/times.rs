@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_told_as_people_say_them() {
+    fn spans_are_formatted_for_people() {
         for (seconds, text) in [
             (0.0, "0 s"),
             (0.004, "4 ms"),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_reaches_from_its_first_moment_to_its_last() {
+    fn run_spans_its_first_and_last_event() {
         let moments =
             ["2026-01-01T00:00:05Z", "2026-01-01T00:05:00Z", "", "2026-01-01T00:00:04Z", "nonsense"];
         let found = bounds(moments.into_iter());

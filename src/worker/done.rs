@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_names_is_found_whatever_space_is_around_it() {
+    fn done_file_is_trimmed() {
         check("newline", "DIR/report.txt\n", |dir| Ok(dir.join("report.txt")));
         check("none", "DIR/report.txt", |dir| Ok(dir.join("report.txt")));
         check("space", " \tDIR/report.txt \r\n\n", |dir| Ok(dir.join("report.txt")));
@@ -362,14 +362,14 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_unusable_in_plain_words() {
+    fn empty_done_file_is_explained() {
         check("empty", "", |_| Err("is empty"));
         check("blank", " \n", |_| Err("is empty"));
         check("missing", "DIR/none\n", |_| Err("/none`, which cannot be read"));
     }
 
     #[test]
-    fn what_lies_outside_the_results_folder_is_the_plugins_error_unless_it_may() {
+    fn path_outside_the_results_folder_is_a_plugin_error() {
         let symlink = |target: &str, path: PathBuf| base::sys::symlink(Path::new(target), &path);
         let outer = Folder::new();
         let dir = outer.0.join("results");
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_becomes_a_link_after_the_look_is_not_followed() {
+    fn result_replaced_by_a_link_is_not_followed() {
         let folder = Folder::new();
         fs::create_dir_all(folder.0.join("out/reports")).unwrap();
         fs::write(folder.0.join("out/report"), "x").unwrap();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_path_is_not_taken_for_the_whole() {
+    fn incomplete_done_file_is_not_read() {
         let folder = Folder::new();
         let (dir, done) = (folder.0.to_path_buf(), folder.0.join(DONE_FILE));
         fs::write(dir.join("report.txt"), "x").unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn within_the_delay_it_may_be_rewritten_or_taken_away() {
+    fn done_file_may_change_within_the_delay() {
         let folder = Folder::new();
         let (dir, done) = (folder.0.to_path_buf(), folder.0.join(DONE_FILE));
         for name in ["first", "second", "third"] {
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_others_counts_only_without_a_done_file() {
+    fn end_of_containers_counts_only_without_done_file() {
         let folder = Folder::new();
         let marker = folder.0.join("ended");
         fs::write(&marker, "").unwrap();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_to_whoever_waits() {
+    fn end_of_the_wait_is_reported() {
         let folder = Folder::new();
         let dir = folder.0.to_path_buf();
         let waiter = |delay: u64| {
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_the_waiting_even_where_there_is_no_folder() {
+    fn stop_ends_waiting_for_a_missing_folder() {
         let stop = Stop::new();
         let waiter = {
             let stop = stop.clone();
@@ -556,7 +556,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_pipe_in_its_place_is_unusable_and_keeps_nobody() {
+    fn pipe_as_done_file_is_unusable_without_blocking() {
         let folder = Folder::new();
         let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
         rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(DONE_FILE), pipe, mode, 0).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_the_aggregator_is_tried() {
+    fn route_to_the_aggregator_is_probed() {
         for host in ["127.0.0.1", "[::1]"] {
             let Ok(listener) = TcpListener::bind((host.trim_matches(['[', ']']), 0)) else { continue };
             let url = format!("https://{host}:{}/a/path", listener.local_addr().unwrap().port());

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_one_suite_are_summed_whatever_their_order() {
+    fn processes_of_one_suite_are_summed() {
         // Only the first process of the suite knows the number of tests.
         let (mut senders, [one, two, three]) = (Senders::default(), [(); 3].map(Arc::new));
         for (connection, update, expected) in [
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_begin_at_the_same_moment_are_told_apart_when_they_differ() {
+    fn simultaneous_processes_are_distinguished() {
         let (mut senders, [one, two]) = (Senders::default(), [(); 2].map(Arc::new));
         for (connection, update, expected) in [
             (&one, body(0, 1, &[]), (0, 1, 0)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_was_cut_is_followed_by_the_next_one_of_its_sender() {
+    fn reconnecting_sender_is_recognized() {
         let (mut senders, one) = (Senders::default(), Arc::new(()));
         told(&mut senders, &one, &body(10, 1, &[]));
         settle(&mut senders);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn one_process_with_a_connection_for_each_update_is_passed_on_as_it_is() {
+    fn single_sender_is_forwarded_unchanged() {
         let mut senders = Senders::default();
         for update in [body(10, 3, &[]), body(10, 5, &["x"]), body(12, 1, &[]), r#"{"Completed":2}"#.into()] {
             let connection = Arc::new(());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_who_it_is_needs_no_connection_of_its_own() {
+    fn named_sender_needs_no_own_connection() {
         let mut senders = Senders::default();
         let say = |senders: &mut Senders, id: &str, completed: i64| {
             let update = json!({"sender": id, "total": 10, "completed": completed}).to_string();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_and_what_cannot_be_read_are_passed_on() {
+    fn unreadable_updates_are_forwarded() {
         let (mut senders, [one, two]) = (Senders::default(), [(); 2].map(Arc::new));
         told(&mut senders, &one, &body(10, 1, &[]));
         settle(&mut senders);

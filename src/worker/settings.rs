@@ -116,7 +116,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_missing_or_empty_is_named_at_once() {
+    fn missing_or_empty_settings_are_named_at_once() {
         let error = read(Scope::Node, &[("CA_CERT", "ca"), ("CLIENT_KEY", ""), ("RESULT_TYPE", "")]);
         assert_eq!(
             error.unwrap_err().to_string(),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_has_its_default_and_old_names_are_not_read() {
+    fn absent_settings_have_defaults_and_old_names_are_ignored() {
         let mut pairs = NEEDED.to_vec();
         pairs.extend([("RESULTS_DIR", "/old"), ("MASTER_URL", "https://old"), ("SONOBUOY_RESULTS_DIR", "")]);
         let settings = read(Scope::Global, &pairs).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_read_and_nonsense_falls_back() {
+    fn settings_are_parsed_and_nonsense_falls_back() {
         let mut pairs = NEEDED.to_vec();
         pairs.extend([
             ("NODE_NAME", "node-1"),

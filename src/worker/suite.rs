@@ -268,7 +268,7 @@ mod tests {
         \x20 ------------------------------\n  Automatically polling progress:\n    [sig-apps] Job hangs (Spec Runtime: 1m20.022s)\n";
 
     #[test]
-    fn dots_and_lines_of_tests_are_counted_wherever_the_log_is_cut() {
+    fn tests_are_counted_however_the_log_is_split() {
         let bytes = [LOG, VERBOSE].concat().into_bytes();
         for at in 0..bytes.len() {
             let (suite, told) = told(&[&bytes[..at], &bytes[at..]]);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn of_tests_that_run_beside_each_other_the_one_that_runs_for_long_is_told_until_it_ends() {
+    fn longest_running_parallel_test_is_reported() {
         let report = |process: u32, name: &str| {
             format!(
                 "  ------------------------------\n  Progress Report for Ginkgo Process #{process}\n  Automatically polling progress:\n    \
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_any_length_takes_no_more_memory() {
+    fn line_of_any_length_uses_bounded_memory() {
         let mut line = b"Will run 2 of 9 specs\n".to_vec();
         line.extend(std::iter::repeat_n(b'S', 100_000));
         line.extend("•SSSS".as_bytes());
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_no_part_of_a_name() {
+    fn labels_are_removed_from_names() {
         for (line, expected) in [
             ("[sig-a] A [It] b [Conformance] [sig-a, Conformance]", "[sig-a] A b [Conformance]"),
             ("[sig-a] A b [Conformance]", "[sig-a] A b [Conformance]"),

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_its_tries_and_memory_is_bounded() {
+    fn attempts_are_limited_per_key_in_bounded_memory() {
         let tries = Tries::default();
         for _ in 0..MAX_TRIES {
             assert!(tries.left(&0) && tries.count(&0));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bearer_with_a_token_counts() {
+    fn authorization_must_be_a_bearer_token() {
         for (header, expected) in [
             (Some("Bearer abc.def-_"), Some("abc.def-_")),
             (Some("bearer  abc"), Some("abc")),

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_one_route_or_a_refusal() {
+    fn every_request_has_one_route_or_refusal() {
         let (global, node) = (ResultId::global("p"), ResultId::on_node("p", "n"));
         let p = Some(&Caller::Plugin("p".into()));
         let n = Some(&Caller::Result(node.clone()));

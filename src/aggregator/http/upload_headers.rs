@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_invalid_is_no_name() {
+    fn invalid_file_names_are_ignored() {
         for header in [
             "",
             ";filename=a",
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings_and_their_continuations_that_no_worker_sends() {
+    fn rfc_2231_file_names_are_decoded() {
         check("attachment; filename*=utf-8''%e2%82%ac.xml", "€.xml");
         check("attachment; filename*=US-ASCII'en'a%20b", "a b");
         check("attachment; filename=plain; filename*=utf-8''starred", "starred");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn no_header_panics_or_escapes() {
+    fn header_never_panics_or_escapes_its_folder() {
         let alphabet = b"a*0'%2f\\\"/;= \t.x\xc3\xa4(\0";
         let random = ring::rand::SystemRandom::new();
         let mut bytes = [0_u8; 48];

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_worker_calls_itself_is_bounded_and_printable() {
+    fn worker_name_is_bounded_and_printable() {
         for (worker, kept) in [
             (None, String::new()),
             (Some("sonobuoy/0.60.0"), "sonobuoy/0.60.0".into()),

@@ -226,20 +226,20 @@ mod tests {
     }
 
     #[test]
-    fn errors_stay_while_appending_and_words_are_the_newest() {
+    fn appending_keeps_errors_and_replaces_messages() {
         let progress = after(&[r#"{"msg":"a","errors":["e"]}"#, r#"{"msg":"b","appendcompleted":1}"#]);
         assert_eq!((progress.msg.as_str(), progress.errors.as_slice()), ("b", &["e".to_owned()][..]));
     }
 
     #[test]
-    fn who_and_when_are_ours() {
+    fn sender_and_time_are_set_by_the_aggregator() {
         let progress = after(&[r#"{"name":"x","node":"y","timestamp":"0001-01-01T00:00:00Z"}"#]);
         assert_eq!((progress.name.as_str(), progress.node.as_str()), ("p", "global"));
         assert_eq!(progress.timestamp, "now");
     }
 
     #[test]
-    fn text_that_is_not_utf_8_costs_letters_and_not_the_update() {
+    fn invalid_utf_8_is_replaced() {
         let progress = decoded(b"{\"msg\":\"caf\xe9\",\"completed\":1}").unwrap();
         assert_eq!((progress.msg.as_str(), progress.completed), ("caf\u{fffd}", 1));
         for (msg, read) in [
@@ -285,7 +285,7 @@ mod tests {
         }
     }
     #[test]
-    fn a_body_of_anything_costs_no_more_than_what_is_kept_of_it() {
+    fn memory_of_a_body_is_bounded_by_the_kept_part() {
         let size = |progress: &Progress| {
             let lists = [&progress.failures, &progress.errors, &progress.append_failing];
             lists.into_iter().flatten().map(|text| text.capacity() + ENTRY_BYTES).sum::<usize>()
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_result_is_bounded_whatever_is_appended() {
+    fn kept_progress_is_bounded() {
         let (id, mut before) = (ResultId::global("p"), None);
         let names: Vec<String> = (0..50).map(|number| format!("\"{number:0100}\"")).collect();
         let body = format!(r#"{{"appendfailing":[{}],"errors":["e"]}}"#, names.join(","));

@@ -13,7 +13,7 @@ fn document(state: &State, now: Instant) -> Run {
 }
 
 #[test]
-fn the_run_is_processed_once_everything_is_in_failures_included() {
+fn processing_starts_when_all_results_arrived_or_failed() {
     let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
     let mut state = State::new(ids.to_vec(), 24 << 20);
     let now = Instant::now();
@@ -43,7 +43,7 @@ fn the_run_is_processed_once_everything_is_in_failures_included() {
 }
 
 #[test]
-fn a_slot_is_taken_by_one_at_a_time_and_never_after_its_result() {
+fn slot_has_one_upload_and_closes_with_the_result() {
     let id = ResultId::global("a");
     let mut state = State::new(vec![id.clone()], 24 << 20);
     assert!(matches!(state.acquire(&ResultId::global("b")), Err(Refusal::Unexpected)));
@@ -57,7 +57,7 @@ fn a_slot_is_taken_by_one_at_a_time_and_never_after_its_result() {
 }
 
 #[test]
-fn one_upload_at_a_time_until_it_ends_or_is_ended() {
+fn second_upload_waits_for_the_end_of_the_first() {
     let id = ResultId::global("a");
     let mut state = State::new(vec![id.clone()], 24 << 20);
     let [first, second, third]: [Arc<Meter>; 3] = Default::default();
@@ -74,7 +74,7 @@ fn one_upload_at_a_time_until_it_ends_or_is_ended() {
 }
 
 #[test]
-fn spoiled_uploads_are_given_up_after_window_or_limit() {
+fn spoiled_uploads_fail_after_window_or_limit() {
     let id = ResultId::global("a");
     let mut state = State::new(vec![id.clone()], 24 << 20);
     let start = Instant::now();
@@ -96,7 +96,7 @@ fn spoiled_uploads_are_given_up_after_window_or_limit() {
 }
 
 #[test]
-fn silent_workers_are_named_with_the_likely_cause() {
+fn silent_workers_are_reported_with_the_likely_cause() {
     let ids = [ResultId::global("never"), ResultId::global("once"), ResultId::global("later")];
     let mut state = State::new(ids.to_vec(), 24 << 20);
     let start = Instant::now();
@@ -118,7 +118,7 @@ fn silent_workers_are_named_with_the_likely_cause() {
 }
 
 #[test]
-fn a_worker_that_stops_its_heartbeats_is_silent_unless_it_uploads() {
+fn worker_without_heartbeats_is_silent_unless_it_uploads() {
     let ids = ["beats", "uploads", "original", "done"].map(|node| ResultId::on_node("p", node));
     let mut state = State::new(ids.to_vec(), 24 << 20);
     let start = Instant::now();
@@ -147,7 +147,7 @@ fn a_worker_that_stops_its_heartbeats_is_silent_unless_it_uploads() {
 }
 
 #[test]
-fn results_of_processing_reach_every_node_that_has_some() {
+fn processing_results_reach_every_node() {
     let nodes = ["n1", "n2", "n3"].map(|node| ResultId::on_node("d", node));
     let mut state = State::new([&nodes[..], &[ResultId::global("j")]].concat(), 24 << 20);
     let counts = BTreeMap::from([("passed".to_owned(), 2)]);
@@ -159,7 +159,7 @@ fn results_of_processing_reach_every_node_that_has_some() {
 }
 
 #[test]
-fn those_who_wait_are_told_once() {
+fn waiters_are_notified_once() {
     let id = ResultId::global("a");
     let mut state = State::new(vec![id.clone()], 24 << 20);
     let (waiter, onlooker) = (Stop::new(), Stop::new());
@@ -173,7 +173,7 @@ fn those_who_wait_are_told_once() {
 }
 
 #[test]
-fn the_list_says_of_each_result_what_became_of_it() {
+fn receipts_state_the_outcome_of_each_result() {
     let ids = [ResultId::on_node("p", "a"), ResultId::on_node("p", "b"), ResultId::global("q")];
     let mut state = State::new(ids.to_vec(), 1 << 20);
     state.started("p", "t0");

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn body_is_written_and_digested_whole() {
+    fn body_is_written_and_hashed_completely() {
         let scratch = Scratch::new();
         let path = scratch.run();
         for size in [0, 1, 7, ahead::PIECE_BYTES, ahead::PIECE_BYTES + 1, 9 * ahead::PIECE_BYTES + 77] {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn large_body_that_breaks_is_an_error_with_its_reason() {
+    fn broken_large_body_is_an_error_with_its_reason() {
         struct Cut(u64);
         impl Read for Cut {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_recognised_and_other_bodies_become_one() {
+    fn error_reports_are_recognized_and_other_bodies_wrapped() {
         for (body, bare, error) in [
             (r#"{"error":"no file"}"#, true, "no file"),
             ("{\n\"error\" : \"no file\"}", true, "no file"),

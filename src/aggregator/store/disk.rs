@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_not_used_of_theirs_is_not_taken() {
+    fn unused_shares_of_others_are_not_taken() {
         let disk = disk(|_| {});
         let take = |left: u64, plugin: &str, mib: u64| disk.take(space(left), &id(plugin), space(mib));
         assert_eq!(take(100, "a", 30), Ok(()));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_keeps_its_part_whatever_the_others_of_its_plugin_take() {
+    fn node_keeps_its_share_of_a_plugin() {
         let node = |name| ResultId::on_node("p", name);
         let ids = ["a", "b", "c"].map(node);
         let mut disk = disk(|_| {});
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_get_equal_parts_and_their_nodes_equal_parts_of_those() {
+    fn plugins_and_their_nodes_have_equal_shares() {
         let mut limits = config::Limits::default();
         (limits.run.bytes, limits.results.free_bytes) = (16 << 10, 0);
         let ids = [id("job"), ResultId::on_node("p", "a"), ResultId::on_node("p", "b")];
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn inodes_are_shared_as_bytes_are() {
+    fn inodes_are_shared_like_bytes() {
         let disk = disk(|_| {});
         let inodes = |inodes| Space([0, inodes]);
         assert_eq!(disk.take(space(100), &id("a"), inodes(30)), Ok(()));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limits_of_a_plugin_and_of_the_run_hold_whatever_there_is() {
+    fn limits_of_plugin_and_run_hold_on_large_disks() {
         let capped = disk(|disk| disk.plugin = Space([5 * MIB, 3]));
         assert_eq!(capped.take(space(100), &id("a"), space(4)), Err(Refusal::Plugin(3, "inodes")));
         assert_eq!(capped.take(space(100), &id("a"), space(6)), Err(Refusal::Plugin(5 * MIB, "bytes")));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_given_back_unless_it_is_kept() {
+    fn claim_is_released_unless_kept() {
         let dir = base::temp::Folder::new().unwrap();
         let limits = config::Limits::default();
         let a = id("a");

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_again() {
+    fn appended_records_are_read_back() {
         let folder = base::temp::Folder::new().unwrap();
         let path = folder.join("journal");
         for times in 1..3 {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_anywhere_loses_only_what_was_cut() {
+    fn truncation_loses_only_the_truncated_records() {
         let text = text();
         for end in 0..=text.len() {
             let whole = replay(&text[..end]).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_never_a_panic() {
+    fn damage_never_panics() {
         let random = ring::rand::SystemRandom::new();
         let mut dice = [0_u8; 8];
         for _ in 0..5_000 {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_costs_its_record_and_never_makes_another() {
+    fn wrong_byte_loses_one_record() {
         let text = text();
         for at in 0..text.len() {
             for flip in [0x01, 0x02, 0x20, 0x80] {

@@ -80,7 +80,7 @@ fn ask(running: &Running<'_>, line: &str, headers: &str, body: &str) -> (u16, St
 const POST: &str = "POST /api/v1/certificate";
 
 #[test]
-fn a_worker_asks_speaks_for_its_node_and_for_nothing_else() {
+fn certified_worker_speaks_for_its_node_alone() {
     let scratch = Scratch::new();
     let ids = [node("n1"), node("n2")];
     let reviewer = ByWord::default();
@@ -111,7 +111,7 @@ fn a_worker_asks_speaks_for_its_node_and_for_nothing_else() {
 }
 
 #[test]
-fn guests_are_told_nothing_else() {
+fn anonymous_clients_receive_nothing_else() {
     let scratch = Scratch::new();
     certifying(&scratch.run(), &[node("n1")], ByWord::default(), |running| {
         for line in [
@@ -142,7 +142,7 @@ fn guests_are_told_nothing_else() {
 }
 
 #[test]
-fn bad_requests_are_refused_in_words_and_counted() {
+fn bad_requests_are_refused_with_reason_and_counted() {
     let scratch = Scratch::new();
     let good = request();
     let bearer = "Authorization: Bearer n1.p\r\n";
@@ -172,7 +172,7 @@ fn bad_requests_are_refused_in_words_and_counted() {
 }
 
 #[test]
-fn tokens_that_are_not_for_this_run_cost_no_review() {
+fn foreign_tokens_cost_no_review() {
     let scratch = Scratch::new();
     let reviewer = ByWord::default();
     let asked = Arc::clone(&reviewer.asked);
@@ -186,7 +186,7 @@ fn tokens_that_are_not_for_this_run_cost_no_review() {
 }
 
 #[test]
-fn a_certificate_names_the_holder_of_the_token_whatever_was_asked_for() {
+fn certificate_names_the_holder_of_the_token() {
     let scratch = Scratch::new();
     certifying(&scratch.run(), &[node("n1"), node("n2")], ByWord::default(), |running| {
         let (status, text) = ask(running, POST, "Authorization: Bearer n1.p\r\n", &request());
@@ -211,7 +211,7 @@ fn a_certificate_names_the_holder_of_the_token_whatever_was_asked_for() {
 }
 
 #[test]
-fn a_review_that_fails_is_waited_for_and_the_status_says_so() {
+fn failing_review_is_retried_and_reported() {
     let scratch = Scratch::new();
     let reviewer = ByWord { away: AtomicU32::new(2), ..ByWord::default() };
     certifying(&scratch.run(), &[node("n1")], reviewer, |running| {
@@ -227,7 +227,7 @@ fn a_review_that_fails_is_waited_for_and_the_status_says_so() {
 }
 
 #[test]
-fn a_worker_whose_certificate_is_not_taken_any_more_asks_for_another() {
+fn rejected_certificate_is_replaced() {
     let scratch = Scratch::new();
     let reviewer = ByWord::default();
     let asked = Arc::clone(&reviewer.asked);
@@ -243,7 +243,7 @@ fn a_worker_whose_certificate_is_not_taken_any_more_asks_for_another() {
 }
 
 #[test]
-fn five_thousand_nodes_are_certified_in_less_than_a_millisecond_each() {
+fn certificate_takes_less_than_a_millisecond() {
     let authority = Authority::new(Duration::from_secs(3600)).unwrap();
     let key = crate::backplane::SigningRequest::from_pem(request().as_bytes()).unwrap();
     let rounds = 500_u32;

@@ -133,7 +133,7 @@ fn upload(number: usize, access: &Access, place: &Place, events: &Sender<()>) {
 }
 
 #[test]
-fn a_hundred_uploads_survive_two_kills() {
+fn hundred_uploads_survive_two_kills() {
     let scratch = Scratch::new();
     let (mut child, address) = start(&scratch.run());
     let pem = std::fs::read_to_string(state_dir(&scratch.run()).join("authority.pem")).unwrap();

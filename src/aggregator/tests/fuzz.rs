@@ -28,7 +28,7 @@ mod tests {
     use base::testing::corpus;
 
     #[test]
-    fn what_fuzzers_found_stays_sound() {
+    fn fuzz_findings_stay_fixed() {
         corpus("progress").for_each(|bytes| super::progress(&bytes));
         corpus("journal").for_each(|bytes| super::journal(&bytes));
     }

@@ -75,7 +75,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn its_worker_submits_files_folders_and_archives() {
+fn worker_of_the_original_submits_files_folders_and_archives() {
     let Some(program) = original() else { return };
     let scratch = Scratch::new();
     let ids = [
@@ -125,7 +125,7 @@ fn its_worker_submits_files_folders_and_archives() {
 }
 
 #[test]
-fn its_relay_brings_progress_of_both_kinds() {
+fn relay_of_the_original_forwards_both_kinds_of_progress() {
     let Some(program) = original() else { return };
     let scratch = Scratch::new();
     let ids = [ResultId::global("p"), ResultId::on_node("d", "n1")];

@@ -31,7 +31,7 @@ fn settled(store: &Store, id: &ResultId) -> bool {
 }
 
 #[test]
-fn files_and_archives_lie_where_readers_look() {
+fn files_and_archives_are_stored_in_the_documented_layout() {
     let scratch = Scratch::new();
     let global = ResultId::global("e2e");
     let store = scratch.open(&[node("a"), node("b"), global.clone()]);
@@ -56,7 +56,7 @@ fn files_and_archives_lie_where_readers_look() {
 }
 
 #[test]
-fn duplicates_and_strangers_are_refused() {
+fn duplicates_and_unexpected_results_are_refused() {
     let scratch = Scratch::new();
     let store = scratch.open(&[node("a")]);
     check(put(&store, &node("x"), "a", b"1"), 403);
@@ -67,7 +67,7 @@ fn duplicates_and_strangers_are_refused() {
 }
 
 #[test]
-fn a_failed_upload_leaves_nothing_and_may_be_repeated() {
+fn failed_upload_leaves_nothing_and_can_be_repeated() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
@@ -92,7 +92,7 @@ fn a_failed_upload_leaves_nothing_and_may_be_repeated() {
 }
 
 #[test]
-fn spoiled_uploads_are_given_up_after_their_window() {
+fn spoiled_uploads_fail_after_their_window() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
@@ -110,7 +110,7 @@ fn spoiled_uploads_are_given_up_after_their_window() {
 }
 
 #[test]
-fn hostile_archives_harm_nothing_outside_their_folder() {
+fn hostile_archives_stay_in_their_folder() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
@@ -144,7 +144,7 @@ fn hostile_archives_harm_nothing_outside_their_folder() {
 }
 
 #[test]
-fn bombs_and_floods_are_stopped() {
+fn archive_bombs_and_floods_are_stopped() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
@@ -163,7 +163,7 @@ fn bombs_and_floods_are_stopped() {
 }
 
 #[test]
-fn wrong_digest_is_refused_and_a_right_one_accepted() {
+fn wrong_digest_is_refused_and_correct_one_accepted() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
@@ -173,7 +173,7 @@ fn wrong_digest_is_refused_and_a_right_one_accepted() {
 }
 
 #[test]
-fn errors_stand_until_a_real_result_comes() {
+fn result_replaces_an_earlier_error() {
     let scratch = Scratch::new();
     let (a, b) = (node("a"), node("b"));
     let store = scratch.open(&[a.clone(), b.clone()]);
@@ -194,7 +194,7 @@ fn errors_stand_until_a_real_result_comes() {
 }
 
 #[test]
-fn the_error_convention_of_older_workers_is_an_error() {
+fn error_convention_of_older_workers_is_recognized() {
     let scratch = Scratch::new();
     let (a, b) = (node("a"), node("b"));
     let store = scratch.open(&[a.clone(), b.clone()]);
@@ -209,7 +209,7 @@ fn the_error_convention_of_older_workers_is_an_error() {
 }
 
 #[test]
-fn a_time_limit_is_not_talked_away_by_a_worker() {
+fn worker_cannot_extend_a_time_limit() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
@@ -219,7 +219,7 @@ fn a_time_limit_is_not_talked_away_by_a_worker() {
 }
 
 #[test]
-fn reports_of_errors_do_not_fill_the_disk() {
+fn error_reports_do_not_fill_the_disk() {
     let scratch = Scratch::new();
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
@@ -240,7 +240,7 @@ fn reports_of_errors_do_not_fill_the_disk() {
 }
 
 #[test]
-fn at_the_end_uploads_end_too_and_leave_what_they_have_to_be_removed_at_once() {
+fn end_of_the_run_ends_uploads_and_removes_their_files() {
     use std::sync::mpsc::channel;
     let tar = tar_gz(&[(Kind::Regular, "x", 0o644, "", b"x")]).leak();
     let scratch = Scratch::new();
@@ -291,7 +291,7 @@ impl Read for Fed {
 }
 
 #[test]
-fn of_two_uploads_at_once_the_second_is_told_so_unless_the_first_brings_nothing() {
+fn concurrent_second_upload_is_refused_unless_the_first_stalls() {
     use std::sync::mpsc::channel;
     let scratch = Scratch::new();
     let id = node("a");
@@ -343,7 +343,7 @@ fn of_two_uploads_at_once_the_second_is_told_so_unless_the_first_brings_nothing(
 }
 
 #[test]
-fn a_node_that_takes_all_leaves_the_parts_of_the_others() {
+fn greedy_node_leaves_the_shares_of_others() {
     let scratch = Scratch::new();
     let mut limits = limits();
     limits.run.bytes = 2 << 20;
@@ -369,7 +369,7 @@ fn a_node_that_takes_all_leaves_the_parts_of_the_others() {
 }
 
 #[test]
-fn an_archive_of_many_files_leaves_the_inodes_of_the_others() {
+fn archive_of_many_files_leaves_inodes_for_others() {
     let scratch = Scratch::new();
     let mut limits = limits();
     limits.plugin.inodes = 50;
@@ -393,7 +393,7 @@ fn an_archive_of_many_files_leaves_the_inodes_of_the_others() {
 }
 
 #[test]
-fn a_cut_or_stalled_body_is_not_stored() {
+fn truncated_or_stalled_body_is_not_stored() {
     struct Cut(io::ErrorKind);
     impl Read for Cut {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -426,7 +426,7 @@ fn a_cut_or_stalled_body_is_not_stored() {
 }
 
 #[test]
-fn a_nearly_full_disk_is_left_alone() {
+fn nearly_full_disk_is_spared() {
     let scratch = Scratch::new();
     let id = node("a");
     let mut limits = limits();
@@ -442,7 +442,7 @@ fn a_nearly_full_disk_is_left_alone() {
 }
 
 #[test]
-fn a_run_goes_on_where_it_was_killed() {
+fn killed_run_resumes() {
     let scratch = Scratch::new();
     let ids = ["accepted", "failed", "replaced", "unacknowledged", "open"].map(node);
     {
@@ -496,7 +496,7 @@ fn a_run_goes_on_where_it_was_killed() {
 }
 
 #[test]
-fn names_that_are_no_folders_cannot_be_expected() {
+fn names_unusable_as_folders_are_rejected() {
     let scratch = Scratch::new();
     for id in [node(".."), node("a/b"), node(""), ResultId::global("a\0b"), node(&"n".repeat(256))] {
         assert!(Store::open(&scratch.run(), &[id], limits()).is_err());
@@ -504,7 +504,7 @@ fn names_that_are_no_folders_cannot_be_expected() {
 }
 
 #[test]
-fn an_altered_or_missing_result_fails_unless_it_was_unpacked() {
+fn altered_or_missing_result_fails() {
     let scratch = Scratch::new();
     let ids = ["sound", "altered", "gone", "packed"].map(ResultId::global);
     let open = || Store::open(&scratch.run(), &ids, config::Limits::default()).unwrap();
@@ -539,7 +539,7 @@ fn an_altered_or_missing_result_fails_unless_it_was_unpacked() {
 }
 
 #[test]
-fn finished_tests_are_noted_up_to_the_limit() {
+fn finished_tests_are_recorded_up_to_the_limit() {
     let scratch = Scratch::new();
     let (id, node) = (ResultId::global("e2e"), ResultId::on_node("e2e", "n"));
     let store = scratch.open(&[id.clone(), node.clone()]);

@@ -20,7 +20,7 @@ fn settings() -> Settings {
 }
 
 #[test]
-fn every_route_answers_as_the_protocol_says() {
+fn every_route_responds_as_documented() {
     let scratch = Scratch::new();
     let ids = [node("n1"), node("n2"), ResultId::global("q")];
     serving(&scratch.run(), &ids, settings(), |running| {
@@ -85,7 +85,7 @@ fn every_route_answers_as_the_protocol_says() {
 }
 
 #[test]
-fn our_client_and_the_server_understand_each_other() {
+fn client_and_server_interoperate() {
     let scratch = Scratch::new();
     let ids = [node("dir"), node("bytes"), node("error")];
     serving(&scratch.run(), &ids, settings(), |running| {
@@ -112,7 +112,7 @@ fn our_client_and_the_server_understand_each_other() {
 }
 
 #[test]
-fn strangers_get_nowhere() {
+fn foreign_certificates_are_rejected() {
     let scratch = Scratch::new();
     serving(&scratch.run(), &[node("n")], settings(), |running| {
         let own = access(running.aggregator.authority(), running.address, "p");
@@ -128,7 +128,7 @@ fn strangers_get_nowhere() {
 }
 
 #[test]
-fn refusals_come_before_the_body_when_the_client_waits_for_them() {
+fn refusals_precede_the_body_with_expect_continue() {
     let scratch = Scratch::new();
     serving(&scratch.run(), &[node("n")], settings(), |running| {
         let ask = |path: &str, length: u64| {
@@ -145,7 +145,7 @@ fn refusals_come_before_the_body_when_the_client_waits_for_them() {
 }
 
 #[test]
-fn truncated_body_is_not_stored_and_may_be_resent() {
+fn truncated_body_is_not_stored_and_can_be_resent() {
     let scratch = Scratch::new();
     let tar = tar_gz(&[(tar::EntryType::Regular, "x", 0o644, "", b"1")]);
     serving(&scratch.run(), &[node("n")], settings(), |running| {
@@ -170,7 +170,7 @@ fn truncated_body_is_not_stored_and_may_be_resent() {
 }
 
 #[test]
-fn a_slow_sender_delays_nobody() {
+fn slow_sender_delays_no_other() {
     let scratch = Scratch::new();
     let ids: Vec<ResultId> = (0..20).map(|number| node(&number.to_string())).collect();
     serving(&scratch.run(), &ids, settings(), |running| {
@@ -187,7 +187,7 @@ fn a_slow_sender_delays_nobody() {
 }
 
 #[test]
-fn failures_come_down_the_channel_and_late_results_replace_them() {
+fn late_results_replace_reported_failures() {
     let scratch = Scratch::new();
     let ids = [node("a"), node("b")];
     serving(&scratch.run(), &ids, settings(), |running| {
@@ -214,7 +214,7 @@ fn failures_come_down_the_channel_and_late_results_replace_them() {
 }
 
 #[test]
-fn waiting_ends_with_time_stop_and_closed_windows() {
+fn waiting_ends_with_time_limit_stop_and_closed_windows() {
     let scratch = Scratch::new();
     let ids = [node("a")];
     let settings = Settings { retry_window: Duration::from_millis(300), ..settings() };
@@ -236,7 +236,7 @@ fn waiting_ends_with_time_stop_and_closed_windows() {
 
 #[test]
 #[allow(clippy::print_stdout, reason = "only the test runner sees it")]
-fn a_full_disk_is_said_to_be_full_and_recovers() {
+fn full_disk_is_reported_and_recovers() {
     let scratch = Scratch::new();
     let mount = scratch.run().with_file_name("run-disk");
     std::fs::create_dir_all(&mount).unwrap();
@@ -288,7 +288,7 @@ impl Drop for Unmount {
 }
 
 #[test]
-fn the_status_is_published_on_change_and_at_the_end() {
+fn status_is_published_on_change_and_at_the_end() {
     let scratch = Scratch::new();
     let id = ResultId::global("p");
     let settings = Settings { publish_every: Duration::from_millis(10), ..settings() };
@@ -323,7 +323,7 @@ fn the_status_is_published_on_change_and_at_the_end() {
 }
 
 #[test]
-fn the_authority_of_a_run_stays_and_is_private() {
+fn authority_of_a_run_is_kept_and_private() {
     let scratch = Scratch::new();
     let open = || Aggregator::open(&scratch.run(), &[node("a")], settings()).unwrap();
     let before = open().authority().certificate_pem();
@@ -335,7 +335,7 @@ fn the_authority_of_a_run_stays_and_is_private() {
 
 #[test]
 #[allow(clippy::print_stdout, reason = "only the test runner sees it")]
-fn the_example_for_curl_in_the_documentation_works() {
+fn documented_curl_example_works() {
     let there = |program: &str| {
         let version = std::process::Command::new(program).arg("version").output();
         version.is_ok() || std::process::Command::new(program).arg("--version").output().is_ok()
@@ -384,7 +384,7 @@ fn the_example_for_curl_in_the_documentation_works() {
 }
 
 #[test]
-fn a_node_that_joins_is_expected_and_trouble_is_shown_until_it_passes() {
+fn joining_node_is_expected_and_trouble_shown_until_it_passes() {
     let scratch = Scratch::new();
     let ids = [node("a")];
     let joined = node("b");
@@ -412,7 +412,7 @@ fn a_node_that_joins_is_expected_and_trouble_is_shown_until_it_passes() {
 }
 
 #[test]
-fn only_the_exact_type_is_unpacked() {
+fn only_the_exact_content_type_is_unpacked() {
     let scratch = Scratch::new();
     let tar = tar_gz(&[(tar::EntryType::Regular, "x", 0o644, "", b"x")]);
     let kinds = ["application/x-gzip", "application/gzip; x=y", "Application/gzip", "", "application/gzip"];

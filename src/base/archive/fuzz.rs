@@ -48,7 +48,7 @@ fn inside(dir: &Path, root: &Path) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_fuzzers_found_stays_sound() {
+    fn fuzz_findings_stay_fixed() {
         crate::testing::corpus("archive").for_each(|bytes| super::consistent(&bytes));
     }
 }

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_or_damaged_stream_is_an_error() {
+    fn truncated_or_damaged_stream_is_an_error() {
         let whole = gzip(&[7; 1000]);
         for end in 0..whole.len() {
             check(&whole[..end], None);

@@ -91,7 +91,7 @@ fn refused(case: &str, archive: &[u8], limits: &Limits, words: &str) {
 }
 
 #[test]
-fn a_packed_folder_comes_back_whole() {
+fn packed_folder_is_unpacked_completely() {
     let from = Folder::new();
     let long = format!("{}/{}", "d".repeat(120), "f".repeat(200));
     fs::create_dir_all(from.0.join("b/empty")).unwrap();
@@ -140,7 +140,7 @@ fn names_are_those_of_the_original() {
 }
 
 #[test]
-fn odd_but_honest_archives_unpack() {
+fn unusual_valid_archives_unpack() {
     check("dot", &[entry("./", b'5', 0o000, "", b""), file("./a", "1")], &[("a", "1")], 0);
     check("no folders listed", &[file("a/b/c", "1")], &[("a", "/"), ("a/b", "/"), ("a/b/c", "1")], 0);
     check("absolute names", &[file("/tmp/a", "1")], &[("tmp", "/"), ("tmp/a", "1")], 0);
@@ -163,7 +163,7 @@ fn odd_but_honest_archives_unpack() {
 }
 
 #[test]
-fn names_that_this_system_cannot_have_or_takes_for_the_same_lose_nothing() {
+fn invalid_or_equal_names_lose_no_file() {
     let probe = Folder::new();
     fs::write(probe.0.join("case"), "").unwrap();
     let blind = probe.0.join("CASE").exists();
@@ -196,7 +196,7 @@ fn names_that_this_system_cannot_have_or_takes_for_the_same_lose_nothing() {
 }
 
 #[test]
-fn nothing_leaves_the_folder() {
+fn unpacking_stays_in_the_folder() {
     check("climbing", &[file("../x", "1"), file("a/../../x", "1"), file("ok", "1")], &[("ok", "1")], 2);
     check("climbing folder", &[entry("../d", b'5', 0o755, "", b"")], &[], 1);
     for target in ["/etc", "..", "../..", "a/../../x"] {
@@ -218,7 +218,7 @@ fn nothing_leaves_the_folder() {
 }
 
 #[test]
-fn what_is_cut_or_damaged_is_an_error() {
+fn truncated_or_damaged_archive_is_an_error() {
     let limits = Limits::default();
     let tar = [file("a", &"text ".repeat(300)), file("b", "2"), vec![0; 1024]].concat();
     let whole = gzip(&tar);
@@ -235,7 +235,7 @@ fn what_is_cut_or_damaged_is_an_error() {
 }
 
 #[test]
-fn room_for_a_link_is_asked_for_when_it_is_made() {
+fn space_for_a_link_is_claimed_on_creation() {
     if !makes_links() {
         return;
     }
@@ -254,7 +254,7 @@ fn room_for_a_link_is_asked_for_when_it_is_made() {
 }
 
 #[test]
-fn what_lies_too_deep_is_left_out() {
+fn entries_nested_too_deeply_are_omitted() {
     for (levels, skipped) in [(256, 0), (257, 1), (1_000, 1)] {
         let name = vec!["d"; levels].join("/");
         let pax = |record: &str| entry("x", b'x', 0o644, "", record.as_bytes());
@@ -296,7 +296,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn an_archive_file_is_there_whole_or_not_at_all() {
+fn archive_file_is_complete_or_absent() {
     let folder = Folder::new();
     fs::write(folder.0.join("a"), "1").unwrap();
     // The archive may be in the packed folder.

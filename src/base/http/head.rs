@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_head_is_read() {
+    fn plain_head_is_parsed() {
         let head = check(
             "PUT /a%20b?x=1?2 HTTP/1.1\r\nHost: h\r\nX-Name:  some value \r\nContent-Length: 12\r\n\r\n",
         )
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_is_read_one_way_or_refused() {
+    fn ambiguous_framing_is_refused() {
         for (lines, expected) in [
             ("", Some(Framing::Length(0))),
             ("Content-Length: 0", Some(Framing::Length(0))),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn request_lines_are_read_or_refused() {
+    fn request_lines_are_parsed_or_refused() {
         for (line, expected) in [
             ("GET / HTTP/1.1", Ok("/")),
             ("GET https://other/a/b HTTP/1.1", Ok("/a/b")),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_stay_open_only_for_those_who_know_how() {
+    fn connections_stay_open_for_clients_that_support_it() {
         for (head, keep_alive) in [
             ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", true),
             ("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Close\r\n\r\n", false),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_header_lines_are_431_and_strange_expectations_417() {
+    fn too_many_headers_are_431_and_unknown_expectations_417() {
         let many = "X: y\r\n".repeat(MAX_HEADERS + 1);
         assert_eq!(check(&format!("GET / HTTP/1.1\r\n{many}\r\n")).unwrap_err().status, 431);
         let odd = "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n";

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_those_of_rfc_9110() {
+    fn ranges_follow_rfc_9110() {
         for (text, expected) in [
             ("bytes=0-0", Some(Some(0..1))),
             ("bytes=2-", Some(Some(2..10))),

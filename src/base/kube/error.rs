@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn api_errors_are_classified() {
         let check = |code, body: &str, says: &str| {
             let error = Error::from_answer(code, None, body.as_bytes(), "GET /x");
             assert_eq!(error.to_string(), says);

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_put_together_however_they_are_cut() {
+    fn split_frames_are_joined() {
         let large = vec![7; 70_000];
         let bytes = [
             frame(0x82, b"one"),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_frames_are_refused() {
         for (bytes, says) in [
             (vec![0xC2, 0], "extension"),
             (vec![0x82, 0x80, 0, 0, 0, 0], "masked"),
@@ -402,7 +402,7 @@ mod tests {
     /// Random bytes, and real streams with random damage, in random pieces: never a panic, never more memory than was
     /// received, and the same outcome whatever the pieces.
     #[test]
-    fn any_bytes_do_no_harm() {
+    fn arbitrary_bytes_never_panic() {
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let mut random = move |below: usize| {
             state ^= state << 13;
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_sends_everything_but_output_is_silent() {
+    fn server_without_output_is_silent() {
         let silence = Duration::from_millis(200);
         for (round, lasts) in [
             (Vec::new(), false),
@@ -492,12 +492,12 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_answered_as_the_standard_says() {
+    fn accept_key_follows_the_standard() {
         assert_eq!(accepted("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
     #[test]
-    fn the_status_at_the_end_is_read() {
+    fn final_status_is_parsed() {
         let check = |status: &str, code: i32, message: &str| {
             assert_eq!(
                 exit(status.as_bytes()),

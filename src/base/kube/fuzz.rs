@@ -46,7 +46,7 @@ pub fn kubeconfig(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_fuzzers_found_stays_sound() {
+    fn fuzz_findings_stay_fixed() {
         crate::testing::corpus("websocket").for_each(|bytes| super::frames(&bytes));
         crate::testing::corpus("kubeconfig").for_each(|bytes| super::kubeconfig(&bytes));
     }

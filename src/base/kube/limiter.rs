@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_and_the_rest_follows_at_the_rate() {
+    fn burst_passes_and_later_requests_follow_the_rate() {
         let limiter = Limiter::new(10.0, 3);
         let now = Instant::now() + Duration::from_secs(1);
         let turns = || limiter.reserve(now).map(|turn| turn - now);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn no_rate_is_no_limit_and_a_stop_ends_the_wait() {
+    fn zero_rate_is_unlimited_and_stop_ends_the_wait() {
         let stop = Stop::new();
         let open = Limiter::new(0.0, 0);
         assert!((0..1000).all(|_| open.take(&stop).is_ok()));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_handed_out_item_by_item() {
+    fn page_is_returned_item_by_item() {
         let (items, meta) = read(
             r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t","remainingItemCount":3},
                 "extra":[1],"items":[{"metadata":{"name":"a"}},{"kind":"Own","metadata":{"name":"b"}}]}"#,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_may_be_null_and_no_list_is_an_error() {
+    fn empty_list_may_be_null_and_missing_list_is_an_error() {
         assert_eq!(
             read(r#"{"kind":"PodList","metadata":{},"items":null}"#),
             (Vec::new(), Ok(Meta::default()))

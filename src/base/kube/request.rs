@@ -294,7 +294,7 @@ mod tests {
     use crate::stop::Stop;
 
     #[test]
-    fn a_long_request_is_shortened_in_messages() {
+    fn long_request_is_shortened_in_messages() {
         let request = Request::get(&Resource::PODS, "ns", &"p".repeat(100_000)).query("a", "b");
         let client = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
         for text in

@@ -26,7 +26,7 @@ fn names(items: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn objects_are_made_read_changed_and_removed() {
+fn objects_are_created_read_changed_and_deleted() {
     let api = ApiServer::start();
     let client = client(&api);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}});
@@ -49,7 +49,7 @@ fn objects_are_made_read_changed_and_removed() {
 }
 
 #[test]
-fn lists_come_in_pages_and_survive_what_happens_between_them() {
+fn paged_lists_survive_changes_between_pages() {
     let api = ApiServer::start();
     let client = client(&api);
     pods(&api, 1200);
@@ -76,7 +76,7 @@ fn lists_come_in_pages_and_survive_what_happens_between_them() {
 }
 
 #[test]
-fn what_passes_is_tried_again_and_what_does_not_is_told_at_once() {
+fn transient_errors_are_retried_and_lasting_ones_reported() {
     let api = ApiServer::start();
     let client = client(&api);
     client.get(&Resource::NAMESPACES, "", "default").unwrap();
@@ -116,7 +116,7 @@ fn what_passes_is_tried_again_and_what_does_not_is_told_at_once() {
 }
 
 #[test]
-fn a_server_that_is_away_is_waited_for_only_after_it_was_reached_once() {
+fn absent_server_is_awaited_only_after_first_contact() {
     let api = ApiServer::start();
     let client = client(&api);
     let absent = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
@@ -171,7 +171,7 @@ fn expired_credentials_are_renewed() {
 }
 
 #[test]
-fn a_watch_tells_what_is_there_and_what_changes() {
+fn watch_reports_existing_objects_and_changes() {
     let api = ApiServer::start();
     let client = client(&api);
     pods(&api, 2);
@@ -220,7 +220,7 @@ fn a_watch_tells_what_is_there_and_what_changes() {
 }
 
 #[test]
-fn missing_rights_end_a_watch_with_an_error() {
+fn missing_permissions_end_a_watch_with_an_error() {
     let api = ApiServer::start();
     api.forbid("list", "pods");
     let client = client(&api);
@@ -229,7 +229,7 @@ fn missing_rights_end_a_watch_with_an_error() {
 }
 
 #[test]
-fn a_stop_ends_what_blocks() {
+fn stop_ends_blocking_requests() {
     let api = ApiServer::start();
     pods(&api, 1);
     let stop = Stop::new();
@@ -278,7 +278,7 @@ fn kinds_are_found_in_both_forms_of_discovery() {
 }
 
 #[test]
-fn rights_are_asked_for() {
+fn permissions_are_reviewed() {
     let api = ApiServer::start();
     api.forbid("create", "pods");
     let client = client(&api);
@@ -327,7 +327,7 @@ fn commands_run_in_containers() {
 }
 
 #[test]
-fn a_log_that_breaks_off_is_no_end() {
+fn interrupted_log_is_an_error() {
     let api = ApiServer::start();
     pods(&api, 1);
     api.log("default", "p0000", "c", "line\n".repeat(1000));
@@ -344,7 +344,7 @@ fn a_log_that_breaks_off_is_no_end() {
 }
 
 #[test]
-fn a_watch_does_not_keep_a_page_that_is_too_large() {
+fn watch_rejects_an_oversized_page() {
     let api = ApiServer::start();
     let first = |client: &Client| client.watch(&Resource::CONFIG_MAPS, "default", &Selector::all()).next();
     for number in 0..2 {
@@ -357,7 +357,7 @@ fn a_watch_does_not_keep_a_page_that_is_too_large() {
 }
 
 #[test]
-fn a_port_that_no_server_has_is_refused() {
+fn port_without_a_server_is_refused() {
     for (server, accepted) in [
         ("https://api:65535", true),
         ("https://api:", true),

@@ -26,7 +26,7 @@ fn says(status: &str) -> String {
 }
 
 #[test]
-fn a_program_is_asked_again_only_when_its_answer_expired_or_was_refused() {
+fn credential_program_runs_again_only_after_expiry_or_refusal() {
     let folder = crate::temp::Folder::new().unwrap();
     for (expires, asked) in [("2999-01-01T00:00:00Z", 2), ("2001-01-01T00:00:00Z", 3)] {
         let log = folder.join(format!("asked-{asked}"));
@@ -47,7 +47,7 @@ fn a_program_is_asked_again_only_when_its_answer_expired_or_was_refused() {
 }
 
 #[test]
-fn a_program_is_told_what_is_wanted() {
+fn credential_program_receives_the_request() {
     let script = format!(
         r#"case $KUBERNETES_EXEC_INFO in *'"cluster":{{"server":"https://x"}},"interactive":false'*) {};; esac"#,
         says(r#"{"token":"t"}"#)
@@ -56,7 +56,7 @@ fn a_program_is_told_what_is_wanted() {
 }
 
 #[test]
-fn what_goes_wrong_names_place_program_and_remedy() {
+fn credential_errors_name_file_program_and_remedy() {
     let check = |program: Program, says: &str| {
         let error = program.token(&Identity::default()).unwrap_err();
         assert!(error.starts_with("kubeconfig `k`: users `u`: exec: ") && error.contains(says), "{error}");
@@ -84,7 +84,7 @@ fn what_goes_wrong_names_place_program_and_remedy() {
 }
 
 #[test]
-fn a_program_that_hangs_is_ended_with_what_it_has_started() {
+fn hanging_credential_program_ends_with_its_descendants() {
     let hangs = program("sleep 600 & sleep 600");
     let error = hangs.run(&Identity::default(), Duration::ZERO).err().unwrap();
     assert!(
@@ -94,7 +94,7 @@ fn a_program_that_hangs_is_ended_with_what_it_has_started() {
 }
 
 #[test]
-fn a_token_file_is_read_again() {
+fn token_file_is_reread() {
     let folder = crate::temp::Folder::new().unwrap();
     let path = folder.join("token");
     let credential = Credential::TokenFile(path.clone());

@@ -34,7 +34,7 @@ fn load(text: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn what_a_stranger_on_the_way_could_use_is_said() {
+fn insecure_settings_are_warnings() {
     let said = |cluster: &str, user: &str| {
         let config = load(&text(cluster, user)).unwrap();
         config.weaknesses().iter().filter_map(|said| said.split(':').next()).collect::<Vec<_>>().join(",")
@@ -60,7 +60,7 @@ fn what_a_stranger_on_the_way_could_use_is_said() {
 }
 
 #[test]
-fn a_context_leads_to_server_and_user() {
+fn context_selects_server_and_user() {
     let config = load(&text(SERVER, "token: secret")).unwrap();
     assert_eq!((&*config.server, config.namespace.as_deref()), ("https://api:6443/base", Some("space")));
     assert!(matches!(&config.credential, Credential::Token(token) if token == "secret"));
@@ -90,7 +90,7 @@ fn not_there() -> String {
 }
 
 #[test]
-fn every_broken_part_names_file_and_field() {
+fn errors_name_file_and_field() {
     let check = |text: &str, says: &str| match load(text) {
         Ok(_) => panic!("{text} was accepted"),
         Err(why) => assert!(why.contains(says), "{text}\nsays {why}\nnot {says}"),
@@ -175,7 +175,7 @@ fn every_broken_part_names_file_and_field() {
 
 #[test]
 #[cfg(unix)]
-fn what_never_ends_is_refused_and_a_pipe_from_the_shell_is_read() {
+fn endless_kubeconfig_is_refused_and_a_pipe_is_read() {
     let folder = Folder::new();
     let pipe = folder.0.join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -202,7 +202,7 @@ fn what_never_ends_is_refused_and_a_pipe_from_the_shell_is_read() {
 }
 
 #[test]
-fn files_are_merged_and_the_first_to_name_something_wins() {
+fn kubeconfig_files_are_merged_and_the_first_value_wins() {
     let folder = Folder::new();
     folder.write("first", "clusters: [{name: c, cluster: {server: 'http://first'}}]");
     folder.write("empty", "");
@@ -238,7 +238,7 @@ fn files_are_merged_and_the_first_to_name_something_wins() {
 }
 
 #[test]
-fn home_comes_after_the_environment_and_a_pod_last() {
+fn environment_precedes_home_and_pod() {
     let folder = Folder::new();
     std::fs::create_dir(folder.0.join(".kube")).unwrap();
     folder.write(".kube/config", &text("server: 'http://home'", ""));
@@ -263,7 +263,7 @@ fn home_comes_after_the_environment_and_a_pod_last() {
 }
 
 #[test]
-fn a_program_is_told_of_the_cluster_only_when_it_asks() {
+fn credential_program_receives_the_cluster_on_request() {
     let folder = Folder::new();
     let pem = rcgen::generate_simple_self_signed(["x".to_owned()]).unwrap().cert.pem();
     folder.write("ca.pem", &pem);

@@ -95,7 +95,7 @@ fn trust(authority: &Authority) -> Trust {
 }
 
 #[test]
-fn a_server_is_believed_only_with_the_right_authority_and_name() {
+fn server_is_trusted_only_with_authority_and_name() {
     let (ours, foreign) = (authority("ours"), authority("foreign"));
     let (by_address, by_name) = (server(&ours, "127.0.0.1", None), server(&ours, "kubernetes", None));
     let named = |name: &str| Config { server_name: Some(name.into()), ..config(by_name, trust(&ours)) };
@@ -115,7 +115,7 @@ fn a_server_is_believed_only_with_the_right_authority_and_name() {
 }
 
 #[test]
-fn client_certificates_are_shown_whatever_the_form_of_their_key() {
+fn client_certificates_work_with_any_form_of_key() {
     let (ours, foreign) = (authority("ours"), authority("foreign"));
     let address = server(&ours, "127.0.0.1", Some(&ours.pem));
     let with = |chain: &str, key: &str| {
@@ -192,7 +192,7 @@ fn proxy(target: SocketAddr, greet: fn(&mut TcpStream) -> bool) -> (SocketAddr, 
 }
 
 #[test]
-fn proxies_are_gone_through() {
+fn proxies_are_used() {
     let ours = authority("ours");
     let address = server(&ours, "api.test", None);
     // Only the proxy resolves this name.
@@ -236,7 +236,7 @@ fn proxies_are_gone_through() {
 }
 
 #[test]
-fn a_stop_ends_a_connection_that_nobody_answers() {
+fn stop_ends_an_unanswered_connection() {
     // A listener that accepts nothing: the TLS handshake waits forever.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stop = Stop::new();

@@ -168,7 +168,7 @@ mod tests {
     use crate::temp;
 
     #[test]
-    fn a_blob_that_is_sparse_or_a_link_is_refused_before_anything_is_written() {
+    fn sparse_or_linked_blob_is_refused_before_writing() {
         let folder = temp::Folder::new().unwrap();
         let path = folder.join("i.tar");
         let name = format!("blobs/sha256/{}", "0".repeat(64));

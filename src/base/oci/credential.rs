@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_an_entry_is_read() {
+    fn every_form_of_a_credential_is_parsed() {
         let config = json!({"auths": {
             "a.example": {"auth": STANDARD.encode("me:se:cret")},
             "https://b.example/v1/": {"username": "you", "password": "pass"},

@@ -26,7 +26,7 @@ pub fn consistent(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_fuzzers_found_stays_sound() {
+    fn fuzz_findings_stay_fixed() {
         crate::testing::corpus("registry").for_each(|bytes| super::consistent(&bytes));
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_completed_as_docker_does() {
+    fn names_are_completed_like_docker() {
         check("busybox", "docker.io/library/busybox:latest");
         check("sonobuoy/systemd-logs:v0.4", "docker.io/sonobuoy/systemd-logs:v0.4");
         check("localhost/x", "localhost/x:latest");

@@ -618,7 +618,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_may_do_without_tls() {
+    fn plain_http_is_limited_to_loopback() {
         let client = Client::new("test/1", false, &Stop::new()).unwrap();
         for (image, base) in [
             ("localhost:5000/x", "http://localhost:5000"),

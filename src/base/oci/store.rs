@@ -435,7 +435,7 @@ mod within_tests {
     }
 
     #[test]
-    fn a_file_is_found_removed_or_not_there() {
+    fn files_are_found_removed_or_absent() {
         let folder = temp::Folder::new().unwrap();
         let (blob, out) = (folder.join("layer"), folder.join("out"));
         let check = |entries: &[(&str, Option<&str>)], expected: Result<LayerEntry, &str>| {

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_and_climbing_are_refused_at_every_part() {
+    fn links_and_parent_paths_are_refused_everywhere() {
         let root = crate::temp::Folder::new().unwrap();
         fs::create_dir_all(root.join("in/deep")).unwrap();
         fs::write(root.join("secret"), "secret").unwrap();
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn a_folder_stays_what_it_was_when_its_name_leads_elsewhere() {
+    fn open_folder_is_unaffected_by_renames() {
         let root = crate::temp::Folder::new().unwrap();
         fs::create_dir_all(root.join("in/deep")).unwrap();
         fs::create_dir_all(root.join("secrets")).unwrap();

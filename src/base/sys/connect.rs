@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_connects_is_refused_or_stops() {
+    fn connection_succeeds_is_refused_or_stops() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let connect = || {

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_windows_cannot_have_is_escaped_and_the_rest_stays() {
+    fn names_invalid_on_windows_are_escaped() {
         for (given, expected) in [
             (&b"plain.txt"[..], "plain.txt"),
             (b"with space", "with space"),

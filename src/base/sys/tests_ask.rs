@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_program_is_held_to_its_time_and_to_what_it_may_say() {
+fn program_is_limited_in_time_and_output() {
     let asked = |script: &str, limit| {
         let late = std::sync::atomic::AtomicBool::new(false);
         let told = || late.store(true, std::sync::atomic::Ordering::Relaxed);

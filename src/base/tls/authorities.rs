@@ -90,7 +90,7 @@ mod tests {
     const ONE: &str = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
 
     #[test]
-    fn a_named_file_wins_then_the_first_bundle_and_folders_add_to_it() {
+    fn named_file_precedes_bundles_and_folders_add_to_it() {
         let scratch = crate::temp::Folder::new().unwrap();
         let path = |name: &str| scratch.join(name);
         fs::create_dir_all(path("folder")).unwrap();

@@ -33,7 +33,7 @@ pub(super) fn tolerate_parser() {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_fuzzers_found_stays_sound() {
+    fn fuzz_findings_stay_fixed() {
         crate::testing::corpus("yaml").for_each(|bytes| super::consistent(&bytes));
     }
 }

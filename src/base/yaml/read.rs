@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_values() {
+    fn positions_are_those_of_the_values() {
         let node = document("a:\n  - b: 1\n    c: x\n").unwrap();
         let Content::List(items) = &node.get("a").unwrap().content else { panic!("a list") };
         assert_eq!(items[0].get("c").unwrap().place, Place { line: 3, column: 8 });
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_reported_with_their_place() {
+    fn mistakes_are_reported_with_their_position() {
         fails("a: *x\n", 1, 4, "unknown anchor `x`");
         fails("\u{fb00}: *x\n", 1, 4, "unknown anchor `x`");
         fails("a: &x [*x]\n", 1, 8, "contains itself");
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_cannot_blow_up() {
+    fn aliases_cannot_expand_without_bound() {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let last = level - 1;
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn json_values_are_those_of_serde() {
+    fn json_values_equal_those_of_serde() {
         for text in [
             r#"{"a":[1,-2.5e-3,"x\"\\\u00e9\ud83d\ude00",null,true,false,{}],"b":{"c":[]},"a ":""}"#,
             " [ ] ",
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_places_and_may_have_trailing_text() {
+    fn json_has_positions_and_may_have_trailing_text() {
         let node = json("{\"a\": 1,\n  \"b\": [true]}\ntrailing").unwrap();
         let place = |line, column| Place { line, column };
         assert_eq!(node.entries()[1].0.place, place(2, 3));

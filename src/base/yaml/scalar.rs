@@ -112,7 +112,7 @@ mod tests {
     use crate::json::json;
 
     #[test]
-    fn words_mean_what_go_reads() {
+    fn scalars_are_typed_like_go() {
         for (word, meaning) in [
             ("0644", json!(420)),
             ("0400", json!(256)),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_reader_could_misread_is_ambiguous() {
+    fn ambiguous_scalars_are_detected() {
         for word in [
             "",
             "~",

@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_type_is_reported_with_its_path() {
+    fn wrong_type_is_reported_with_its_path() {
         fn refuse<T: DeserializeOwned>(content: &str, words: &str) {
             let error = read::<T>("x", &document(content).unwrap()).map(drop).unwrap_err();
             assert!(error.message.contains(words), "{content}: {error}");

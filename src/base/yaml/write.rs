@@ -302,7 +302,7 @@ mod tests {
     use crate::json::json;
 
     #[test]
-    fn the_form_is_that_of_go() {
+    fn output_equals_that_of_go() {
         let value = json!({
             "b": {"list": [{"x": 1, "a": "n"}, ["p", []], {}]},
             "a": "true",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_folded_as_go_does() {
+    fn long_lines_are_folded_like_go() {
         let words = |count: usize| vec!["word"; count].join(" ");
         for (text, expected) in [
             (words(17), format!("{}\n  word", words(16))),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_sorted_as_people_sort_them() {
+    fn keys_are_sorted_naturally() {
         let mut keys =
             ["b", "a10", "a2", "a-b", "ab", "a", "A", "a_", "plugin-10", "plugin-9", "plugin-1", "1"];
         keys.sort_by_cached_key(|key| natural(key));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_values_are_read_back() {
         for text in pieces() {
             for value in
                 [json!(text), json!({(text.as_str()): text, "k": [text, [text]]}), json!([[{ "a": text }]])]
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn another_reader_of_yaml_1_1_reads_the_same() {
+    fn output_is_equal_under_yaml_1_1() {
         let script = "import json, sys, yaml\njson.dump(yaml.safe_load(sys.stdin.buffer), sys.stdout)";
         let python = std::process::Command::new("python3")
             .args(["-c", script])

@@ -31,7 +31,7 @@ fn text(facts: &Facts) -> String {
 }
 
 #[test]
-fn what_few_nodes_have_is_marked_and_said() {
+fn rare_values_are_marked() {
     let text = text(&facts(&["6.1", "6.1", "5.4", "6.1"]));
     assert!(text.starts_with("NODE  OS         KERNEL  ARCH  CPUS  MEMORY"), "{text}");
     assert!(text.contains("\nn2    Debian 12  5.4 *   -     4     16 GiB"), "{text}");
@@ -42,7 +42,7 @@ fn what_few_nodes_have_is_marked_and_said() {
 }
 
 #[test]
-fn programs_read_them_too() {
+fn facts_are_machine_readable() {
     let mut facts = facts(&["6.1", "6.1", "5.4"]);
     let csv = written(|out| facts.write_csv(out));
     assert_eq!(
@@ -64,7 +64,7 @@ fn programs_read_them_too() {
 }
 
 #[test]
-fn two_runs_differ_in_what_changed_on_a_node() {
+fn changed_facts_of_a_node_differ() {
     let changes = facts(&["6.1", "6.1"]).changes(&facts(&["6.1", "6.2", "7"]));
     assert_eq!(changes, ["n1: kernel 6.1 -> 6.2"]);
 }
@@ -75,7 +75,7 @@ fn see(facts: &mut Facts, plugin: &str, node: &str, file: &str, text: &str) {
 }
 
 #[test]
-fn what_nodes_reach_and_log_are_tables_too() {
+fn connectivity_and_logs_are_tables() {
     let mut facts = Facts::new(false);
     for (node, connect, offset, errors) in
         [("n1", 1.0, 0.01, 5), ("n2", 2.0, -0.02, 0), ("n3", 400.0, 341.2, 900)]

@@ -205,7 +205,7 @@ mod tests {
     use base::json::json;
 
     #[test]
-    fn what_differs_by_nature_is_not_compared() {
+    fn naturally_varying_facts_are_not_compared() {
         assert!(VOLATILE.is_sorted(), "searched by halves");
         let mut keys = ValueCounts::default();
         for (node, swap) in [("n1", 60), ("n2", 60), ("n3", 10)] {

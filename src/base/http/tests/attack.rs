@@ -147,7 +147,7 @@ fn rest(stream: &mut impl Read) -> String {
 }
 
 #[test]
-fn only_certificates_of_the_authority_for_clients_and_of_today_come_in() {
+fn only_valid_client_certificates_of_the_authority_are_accepted() {
     let (ours, other, namesake) = (Stranger::new(), Stranger::named("another"), Stranger::new());
     let asked = AtomicUsize::new(0);
     let handler = |request: &mut Request<'_>| {
@@ -171,7 +171,7 @@ fn only_certificates_of_the_authority_for_clients_and_of_today_come_in() {
 }
 
 #[test]
-fn the_certificate_reaches_the_handler() {
+fn certificate_reaches_the_handler() {
     let ours = Stranger::new();
     let seen = Mutex::new(None);
     let handler = |request: &mut Request<'_>| {
@@ -250,7 +250,7 @@ fn slow_heads_and_slow_bodies_end_in_408() {
 }
 
 #[test]
-fn a_body_that_is_cut_is_never_complete() {
+fn truncated_body_is_never_complete() {
     let ours = Stranger::new();
     let outcomes = Mutex::new(Vec::new());
     let handler = |request: &mut Request<'_>| {
@@ -323,7 +323,7 @@ fn connect_from(last: u8, address: SocketAddr) -> TcpStream {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn handshakes_that_stall_delay_no_other_address() {
+fn stalled_handshakes_delay_no_other_address() {
     let ours = Stranger::new();
     let mut hello = Vec::new();
     ours.client(None, rustls::DEFAULT_VERSIONS).write_tls(&mut hello).unwrap();
@@ -368,7 +368,7 @@ fn begin(
 }
 
 #[test]
-fn slow_requests_yield_to_connections_that_wait() {
+fn slow_requests_yield_to_waiting_connections() {
     let ours = Stranger::new();
     let limits = Limits { threads: 4, ..Limits::default() };
     let server = ours.server().limits(limits).principal(principal);
@@ -426,7 +426,7 @@ fn long_uploads_of_one_principal_wait_without_a_thread() {
 }
 
 #[test]
-fn crowd_that_comes_at_once_is_served_to_the_last() {
+fn simultaneous_crowd_is_served_completely() {
     let ours = Stranger::new();
     let limits = Limits { threads: 4, ..Limits::default() };
     with_server(&ours.server().limits(limits), echo, |address| {
@@ -454,7 +454,7 @@ fn refusal_of_a_large_body_arrives() {
 }
 
 #[test]
-fn an_early_refusal_arrives_although_the_body_goes_on() {
+fn early_refusal_arrives_while_the_body_continues() {
     let handler = |_: &mut Request<'_>| Response::text(403, "not yours");
     with_server(&Server::bind("127.0.0.1:0").unwrap(), handler, |address| {
         let head = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1048576\r\n\r\n";
@@ -480,7 +480,7 @@ fn an_early_refusal_arrives_although_the_body_goes_on() {
 }
 
 #[test]
-fn a_panic_is_one_requests_end() {
+fn panic_ends_only_its_request() {
     let handler = |request: &mut Request<'_>| {
         assert_ne!(request.path, "/panic", "as asked for");
         echo(request)
@@ -495,7 +495,7 @@ fn a_panic_is_one_requests_end() {
 }
 
 #[test]
-fn a_stop_waits_for_uploads_but_for_nobody_else() {
+fn stop_waits_for_uploads_alone() {
     let ours = Stranger::new();
     let mut server = ours.server();
     server.limits = Limits { grace: LONG, ..Limits::default() };
@@ -530,7 +530,7 @@ fn a_stop_waits_for_uploads_but_for_nobody_else() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_ever_for_an_upload() {
+fn stop_waits_a_bounded_time_for_an_upload() {
     let mut server = Server::bind("127.0.0.1:0").unwrap();
     server.limits = Limits { grace: SHORT, ..Limits::default() };
     let stop = Stop::new();
@@ -550,7 +550,7 @@ fn a_stop_does_not_wait_for_ever_for_an_upload() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_at_once() {
+fn taken_port_is_reported_at_once() {
     let first = Server::bind("127.0.0.1:0").unwrap();
     let address = first.local_addr().to_string();
     let error = format!("{:#}", Server::bind(&address).err().unwrap());

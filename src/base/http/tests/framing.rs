@@ -63,7 +63,7 @@ fn request(dice: &mut Dice) -> Vec<u8> {
 }
 
 #[test]
-fn a_stream_means_the_same_however_it_is_split_or_cut() {
+fn parsing_is_independent_of_how_a_stream_is_split() {
     for seed in 1..100 {
         let mut dice = Dice::new(seed);
         let stream: Vec<u8> = (0..1 + dice.roll(4)).flat_map(|_| request(&mut dice)).collect();
@@ -74,7 +74,7 @@ fn a_stream_means_the_same_however_it_is_split_or_cut() {
 }
 
 #[test]
-fn a_damaged_stream_is_refused_or_read_but_never_a_panic() {
+fn damaged_stream_never_panics() {
     for seed in 1..200 {
         let mut dice = Dice::new(seed);
         let mut stream: Vec<u8> = (0..1 + dice.roll(3)).flat_map(|_| request(&mut dice)).collect();
@@ -100,7 +100,7 @@ fn a_damaged_stream_is_refused_or_read_but_never_a_panic() {
 }
 
 #[test]
-fn every_stream_that_once_was_trouble_is_read_again() {
+fn former_fuzz_findings_are_parsed() {
     let mut count = 0;
     for stream in crate::testing::corpus("http") {
         consistent(&stream);
@@ -110,7 +110,7 @@ fn every_stream_that_once_was_trouble_is_read_again() {
 }
 
 #[test]
-fn chunked_bodies_are_read_or_refused() {
+fn chunked_bodies_are_decoded_or_refused() {
     let long = "x".repeat(2000);
     let many_extensions = format!("1;{}\r\na\r\n", "y".repeat(1000)).repeat(70) + "0\r\n\r\n";
     let long_trailers = "0\r\n".to_owned() + &format!("T: {}\r\n", "z".repeat(1000)).repeat(70) + "\r\n";
@@ -165,7 +165,7 @@ fn chunked_bodies_are_read_or_refused() {
 }
 
 #[test]
-fn nothing_behind_a_refusal_is_taken_for_a_request() {
+fn bytes_after_a_refusal_are_no_request() {
     let smuggled = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
     for lines in [
         "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
@@ -198,7 +198,7 @@ fn heads_are_bounded() {
 }
 
 #[test]
-fn the_go_ahead_comes_only_when_somebody_reads() {
+fn continue_is_sent_only_when_the_body_is_read() {
     let ask = |path: &str| {
         let head =
             format!("POST {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");

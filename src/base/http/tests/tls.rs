@@ -65,7 +65,7 @@ fn client(stranger: &Stranger, version: &'static SupportedProtocolVersion) -> Cl
 }
 
 #[test]
-fn content_arrives_whole_in_pieces_of_every_size() {
+fn content_arrives_complete_in_pieces_of_any_size() {
     let ours = Stranger::new();
     let content: Vec<u8> = (0..300_000_u32).map(|number| (number % 253).to_le_bytes()[0]).collect();
     for version in [&TLS12, &TLS13] {
@@ -96,7 +96,7 @@ fn content_arrives_whole_in_pieces_of_every_size() {
 }
 
 #[test]
-fn what_comes_right_behind_a_large_body_is_answered() {
+fn request_directly_after_a_large_body_is_answered() {
     let ours = Stranger::new();
     with_server(&ours.server(), echo, |address| {
         for size in [5_000, 70_000, 300_000, 1 << 20] {
@@ -111,7 +111,7 @@ fn what_comes_right_behind_a_large_body_is_answered() {
 }
 
 #[test]
-fn a_damaged_stream_is_noticed_and_never_a_panic() {
+fn damaged_tls_stream_is_detected_and_never_panics() {
     let content = vec![7; 60_000];
     let ours = Stranger::new();
     for seed in 0..200 {

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_by_their_endings() {
+    fn programs_are_found_by_their_extensions() {
         let folder = std::env::temp_dir().join(format!("sonobuoy-sys-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("tool.cmd"), "").unwrap();

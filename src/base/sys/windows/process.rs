@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn homes_are_looked_for_as_kubernetes_does() {
+    fn home_is_found_like_kubernetes() {
         let set = |known: &'static [(&str, &str)]| {
             homes(&move |name| {
                 known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
