@@ -19,7 +19,10 @@ use crate::remote::authority::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::Source;
 use base::kube::Client;
-use base::tls;
+use base::{small, tls};
+
+/// Larger than any manifest that a cluster accepts.
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -178,10 +181,10 @@ pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
 /// The text of a manifest; `-` is standard input.
 pub(super) fn manifest(file: &str) -> Result<String> {
     let read = match file {
-        "-" => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(file),
+        "-" => small::read_from(std::io::stdin(), MAX_MANIFEST_BYTES),
+        _ => small::read(file.as_ref(), MAX_MANIFEST_BYTES),
     };
-    read.with_context(|| format!("cannot read `{}`", name(file)))
+    read.and_then(small::text).with_context(|| format!("cannot read `{}`", name(file)))
 }
 
 fn name(file: &str) -> &str {
