@@ -156,7 +156,7 @@ impl Cluster<'_> {
             let all = self.definitions.iter().chain(&again);
             let launched = all.map(|definition| self.launched(definition)).collect();
             aggregator = aggregator.certifies(Box::new(review::Cluster {
-                client: self.client.once(review::REVIEW_TIMEOUT).rate(review::REVIEWS_PER_SECOND, 1),
+                client: self.client.once(review::REVIEW_TIMEOUT),
                 namespace: self.config.namespace.clone(),
                 audience: audience.clone(),
                 owner: owner.1.clone(),

@@ -22,8 +22,6 @@ use client::protocol::ResultId;
 
 /// Short, since the worker waits and retries.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// Thousands of workers that start at once must not be a burst for the API server.
-pub(super) const REVIEWS_PER_SECOND: f64 = 50.0;
 /// The prefix of accounts in user names.
 const ACCOUNT: &str = "system:serviceaccount:";
 const EXTRA: &str = "authentication.kubernetes.io/";

@@ -1,6 +1,6 @@
 //! `POST /api/v1/certificate`: a worker proves its pod with a token and gets a certificate for the result of that pod.
 //!
-//! Owns the order of the checks, the responses, and the rates: reviews are bounded at a time and for each address that
+//! Owns the order of the checks, the responses, and the rates: reviews are bounded in total and for each address that
 //! fails, certificates for each pod. A [`Reviewer`] identifies the holder of a token; `backplane` signs. Reviews run on
 //! the threads of their connections.
 
@@ -25,6 +25,8 @@ const MAX_TOKEN_BYTES: usize = 8 << 10;
 const VALID: Duration = Duration::from_secs(3600);
 /// Interval of renewals. An aggregator may be unreachable for the remaining twenty minutes.
 const RENEW_AFTER: Duration = Duration::from_secs(2400);
+/// Maximum reviews that begin within a second.
+const REVIEWS_PER_SECOND: u64 = 50;
 /// Maximum reviews at a time, in total and for one address; each occupies a thread while the API server is slow.
 const MAX_REVIEWS: u64 = 64;
 const MAX_REVIEWS_OF_ONE: u64 = 8;
@@ -68,6 +70,7 @@ pub(crate) trait Reviewer: Send + Sync {
 /// Issues worker certificates.
 pub(crate) struct Certifier {
     reviewer: Box<dyn Reviewer>,
+    pace: Tries<()>,
     reviews: Quota<IpAddr>,
     failures: Tries<IpAddr>,
     grants: Tries<String>,
@@ -77,6 +80,7 @@ impl Certifier {
     pub(crate) fn new(reviewer: Box<dyn Reviewer>) -> Self {
         Self {
             reviewer,
+            pace: Tries::new(REVIEWS_PER_SECOND, REVIEWS_PER_SECOND, Duration::from_secs(1)),
             reviews: Quota::new(MAX_REVIEWS, MAX_REVIEWS_OF_ONE),
             failures: Tries::default(),
             grants: Tries::default(),
@@ -141,6 +145,9 @@ impl Certifier {
         if !self.reviewer.may_know(token) {
             return Err(Response::text(401, "the token is not for this run"));
         }
+        if !self.pace.count(&()) {
+            return Err(busy("too many requests for certificates at once", Duration::from_secs(1)));
+        }
         let Some(_permit) = self.reviews.take(&address, 1) else {
             return Err(busy("too many tokens are being reviewed", Duration::from_secs(2)));
         };
@@ -174,36 +181,45 @@ fn bearer(header: Option<&str>) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| token.to_owned())
 }
 
-/// Counts tries of each key within [`WINDOW`].
+/// Counts tries of each key within a time.
 pub(in crate::aggregator) struct Tries<K: Eq + Hash> {
     quota: Quota<K>,
+    within: Duration,
     /// One permit for each try, oldest first.
     held: Mutex<VecDeque<(Instant, Permit<K>)>>,
 }
 
 impl<K: Eq + Hash + Clone> Default for Tries<K> {
     fn default() -> Self {
-        Self { quota: Quota::new(MAX_REMEMBERED, MAX_TRIES), held: Mutex::default() }
+        Self::new(MAX_REMEMBERED, MAX_TRIES, WINDOW)
     }
 }
 
 impl<K: Eq + Hash + Clone> Tries<K> {
+    fn new(total: u64, per_key: u64, within: Duration) -> Self {
+        Self { quota: Quota::new(total, per_key), within, held: Mutex::default() }
+    }
+
     /// Whether `key` has a try left.
     fn left(&self, key: &K) -> bool {
-        drop(self.expire());
+        drop(self.expire(Instant::now()));
         self.quota.has(key, 1)
     }
 
     /// Counts a try of `key`; false if it had none left.
     pub(super) fn count(&self, key: &K) -> bool {
-        let mut held = self.expire();
-        let permit = self.quota.take(key, 1);
-        permit.map(|permit| held.push_back((Instant::now(), permit))).is_some()
+        self.count_at(key, Instant::now())
     }
 
-    fn expire(&self) -> MutexGuard<'_, VecDeque<(Instant, Permit<K>)>> {
+    fn count_at(&self, key: &K, now: Instant) -> bool {
+        let mut held = self.expire(now);
+        let permit = self.quota.take(key, 1);
+        permit.map(|permit| held.push_back((now, permit))).is_some()
+    }
+
+    fn expire(&self, now: Instant) -> MutexGuard<'_, VecDeque<(Instant, Permit<K>)>> {
         let mut held = lock(&self.held);
-        while held.front().is_some_and(|(since, _)| since.elapsed() >= WINDOW) {
+        while held.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within) {
             held.pop_front();
         }
         held
@@ -213,6 +229,22 @@ impl<K: Eq + Hash + Clone> Tries<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reviews_are_limited_per_second() {
+        let start = Instant::now();
+        let pace = Tries::new(50, 50, Duration::from_secs(1));
+        let begun: Vec<u64> =
+            (0..5_000).filter(|ms| pace.count_at(&(), start + Duration::from_millis(*ms))).collect();
+        assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
+        assert_eq!(begun.len(), 250);
+        let later = start + Duration::from_secs(9_000);
+        assert_eq!(
+            (0..200).filter(|_| pace.count_at(&(), later)).count(),
+            50,
+            "unused ones are not saved up"
+        );
+    }
 
     #[test]
     fn attempts_are_limited_per_key_in_bounded_memory() {
