@@ -328,6 +328,27 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
+/// Reads a string in which bytes that are not UTF-8 are replaced.
+pub fn lossy<'de, D: Deserializer<'de>, T>(input: D, make: impl FnOnce(&str) -> T) -> Result<T, D::Error> {
+    struct Bytes<F>(F);
+    impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Bytes<F> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a string")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<T, E> {
+            self.visit_str(&String::from_utf8_lossy(bytes))
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            Ok((self.0)(text))
+        }
+    }
+    input.deserialize_bytes(Bytes(make))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json as theirs;

@@ -11,7 +11,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use crate::item::read::Metered;
 use crate::item::tree::Tree;
 use crate::item::{DURATION, FAILED, FAILURE, Item, PASSED, SKIPPED, UNKNOWN};
-use base::clock;
+use base::{clock, json};
 
 /// Maximum bytes kept from the end of a test's output, which contains the failure.
 const OUTPUT_LIMIT: usize = 32 << 10;
@@ -201,18 +201,6 @@ struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
-            type Value = Text;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Text, E> {
-                Ok(Text(String::from_utf8_lossy(bytes).into_owned()))
-            }
-        }
-        input.deserialize_bytes(Bytes)
+        json::lossy(input, |text| Self(text.to_owned()))
     }
 }

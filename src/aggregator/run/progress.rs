@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::aggregator::limits;
+use base::json;
 use client::protocol::{Progress, ResultId};
 
 /// Maximum failures that are kept of one plugin on one node. The largest suite in use has about 7,000 tests.
@@ -72,23 +73,7 @@ struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
-            type Value = Text;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-                f.write_str("a text")
-            }
-
-            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Text, E> {
-                self.visit_str(&String::from_utf8_lossy(bytes))
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text, E> {
-                Ok(Text(limits::cut(text, limits::MAX_TEXT_BYTES)))
-            }
-        }
-        input.deserialize_bytes(Bytes)
+        json::lossy(input, |text| Self(limits::cut(text, limits::MAX_TEXT_BYTES)))
     }
 }
 
