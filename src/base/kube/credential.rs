@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::tls::Identity;
@@ -62,7 +61,7 @@ impl Credential {
     pub fn renew(&self) -> bool {
         match self {
             Self::Program(program) => {
-                *lock(&program.last) = None;
+                *program.answer() = None;
                 true
             }
             Self::TokenFile(_) => true,
@@ -84,53 +83,30 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A configured exec credential plugin.
+/// An exec credential plugin, as a kubeconfig describes it.
 pub struct Program {
     /// Where it is defined, for messages: file and field.
     pub place: String,
-    /// Its definition.
-    pub exec: Exec,
-    /// Description of the cluster for the program, if requested.
-    pub cluster: Option<Value>,
-    /// The token of its last output, and when that expires.
-    pub last: Mutex<Option<Issued>>,
-}
-
-/// A token, and when it expires.
-type Issued = (Option<String>, Option<SystemTime>);
-
-/// An exec credential plugin, as a kubeconfig describes it.
-#[derive(Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Exec {
-    /// Name or path.
+    /// Name or path; a path with a slash is relative to the kubeconfig.
     pub command: PathBuf,
     /// Its arguments.
-    pub args: Option<Vec<String>>,
+    pub args: Vec<String>,
     /// Variables added to this process's environment.
-    pub env: Option<Vec<Variable>>,
+    pub env: Vec<(String, String)>,
     /// `client.authentication.k8s.io/v1` or `/v1beta1`.
     pub api_version: String,
     /// Hint for the user if it is not installed.
-    pub install_hint: Option<String>,
+    pub install_hint: String,
     /// Whether it may interact with the user.
-    pub interactive_mode: Option<Interactive>,
-    /// Whether it requests a description of the cluster.
-    #[serde(default)]
-    pub provide_cluster_info: bool,
-}
-
-/// A variable of a program's environment.
-#[derive(Clone, Deserialize)]
-pub struct Variable {
-    /// Its name.
-    pub name: String,
-    /// Its value.
-    pub value: String,
+    pub interactive: Interactive,
+    /// Description of the cluster for the program, if requested.
+    pub cluster: Option<Value>,
+    /// Its last output.
+    pub last: Mutex<Option<Issued>>,
 }
 
 /// Whether a program may interact with the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interactive {
     /// Never.
     Never,
@@ -138,6 +114,12 @@ pub enum Interactive {
     IfAvailable,
     /// It needs a terminal.
     Always,
+}
+
+/// What a program returned.
+pub struct Issued {
+    token: Option<String>,
+    expires: Option<SystemTime>,
 }
 
 /// Maximum bytes of a file that a kubeconfig names: certificates, a key, a token.
@@ -150,39 +132,42 @@ const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 impl Program {
     fn token(&self, identity: &Identity) -> Result<Option<String>, String> {
         // Held while the program runs, so that concurrent requests run it once.
-        let mut last = lock(&self.last);
-        let soon = SystemTime::now() + RENEWAL_MARGIN;
-        let token = match &*last {
-            Some((token, expires)) if expires.is_none_or(|expires| soon < expires) => token.clone(),
-            _ => {
-                let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
-                let answer = answer.map_err(|why| format!("{}: {why}", self.place))?;
-                last.insert(answer).0.clone()
-            }
-        };
-        Ok(token)
+        let mut last = self.answer();
+        let fresh = last.as_ref().is_some_and(|answer| {
+            answer.expires.is_none_or(|expires| {
+                SystemTime::now().checked_add(RENEWAL_MARGIN).is_some_and(|then| then < expires)
+            })
+        });
+        if !fresh {
+            let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
+            *last = Some(answer.map_err(|why| format!("{}: {why}", self.place))?);
+        }
+        Ok(last.as_ref().and_then(|answer| answer.token.clone()))
+    }
+
+    fn answer(&self) -> std::sync::MutexGuard<'_, Option<Issued>> {
+        lock(&self.last)
     }
 
     fn run(&self, identity: &Identity, limit: Duration) -> Result<Issued, String> {
-        let exec = &self.exec;
-        let name = exec.command.display();
+        let name = self.command.display();
         let terminal = std::io::stdin().is_terminal();
-        if exec.interactive_mode == Some(Interactive::Always) && !terminal {
+        if self.interactive == Interactive::Always && !terminal {
             return Err(format!(
                 "`{name}` needs a terminal (interactiveMode Always), and standard input is not one"
             ));
         }
-        let interactive = terminal && exec.interactive_mode != Some(Interactive::Never);
+        let interactive = terminal && self.interactive != Interactive::Never;
         let mut wish = json!({
-            "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive},
+            "apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive},
         });
         if let Some(cluster) = &self.cluster {
             wish["spec"]["cluster"] = cluster.clone();
         }
-        let mut command = Command::new(sys::program(&exec.command));
+        let mut command = Command::new(sys::program(&self.command));
         command
-            .args(exec.args.iter().flatten())
-            .envs(exec.env.iter().flatten().map(|Variable { name, value }| (name, value)))
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .env("KUBERNETES_EXEC_INFO", wish.to_string());
         let asked = sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
         let (output, ended) = asked.map_err(|why| match why.kind() {
@@ -204,11 +189,8 @@ impl Program {
         if answer["kind"] != "ExecCredential" {
             return Err("kind is not `ExecCredential`".into());
         }
-        if answer["apiVersion"] != self.exec.api_version.as_str() {
-            return Err(format!(
-                "apiVersion is {} instead of `{}`",
-                answer["apiVersion"], self.exec.api_version
-            ));
+        if answer["apiVersion"] != self.api_version.as_str() {
+            return Err(format!("apiVersion is {} instead of `{}`", answer["apiVersion"], self.api_version));
         }
         let status = &answer["status"];
         let text = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
@@ -223,13 +205,14 @@ impl Program {
             let wrong = || format!("expirationTimestamp `{time}` is not an RFC 3339 time");
             clock::parse_rfc3339(time).ok_or_else(wrong)
         };
-        Ok((token, text("expirationTimestamp").map(time).transpose()?))
+        Ok(Issued { token, expires: text("expirationTimestamp").map(time).transpose()? })
     }
 
     fn hint(&self) -> String {
-        let hint = self.exec.install_hint.iter().flat_map(|hint| hint.split_whitespace());
-        let hint = hint.collect::<Vec<_>>().join(" ");
-        if hint.is_empty() { hint } else { format!("; {hint}") }
+        match self.install_hint.trim() {
+            "" => String::new(),
+            hint => format!("; {}", hint.split_whitespace().collect::<Vec<_>>().join(" ")),
+        }
     }
 }
 

@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde::Deserialize as _;
 use serde_json::Value;
 use ureq::http::Uri;
 
-use super::credential::{Credential, Exec, MAX_NAMED_BYTES, Program};
+use super::credential::{Credential, Interactive, MAX_NAMED_BYTES, Program};
 use super::error::Error;
 use super::request::Object as _;
 use super::tls::{self, Identity, Trust};
@@ -276,6 +275,14 @@ impl<'a> Entry<'a> {
         }
     }
 
+    fn list(&self, field: &str) -> Result<&'a [Value], String> {
+        match &self.value[field] {
+            Value::Null => Ok(&[]),
+            Value::Array(items) => Ok(items),
+            _ => Err(format!("{}: {field}: must be a list", self.place)),
+        }
+    }
+
     /// A file name, relative to the kubeconfig.
     fn path(&self, field: &str) -> Result<Option<PathBuf>, String> {
         Ok(self.text(field)?.map(|path| self.folder().join(path)))
@@ -407,27 +414,57 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
 
 fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String> {
     let place = format!("{}: exec", user.place);
-    let mut exec = Exec::deserialize(&user.value["exec"]).map_err(|why| format!("{place}: {why}"))?;
-    let version = &exec.api_version;
-    match (version.as_str(), exec.interactive_mode) {
-        ("client.authentication.k8s.io/v1", None) => {
+    let exec = Entry { file: user.file, place: place.clone(), value: &user.value["exec"] };
+    if !exec.value.is_object() {
+        return Err(format!("{place}: must be a map"));
+    }
+    let command = exec.text("command")?.ok_or_else(|| format!("{place}: command is not set"))?;
+    let api_version = exec.text("apiVersion")?.ok_or_else(|| format!("{place}: apiVersion is not set"))?;
+    let newest = api_version == "client.authentication.k8s.io/v1";
+    if !newest && api_version != "client.authentication.k8s.io/v1beta1" {
+        return Err(format!(
+            "{place}: unsupported apiVersion `{api_version}`; use client.authentication.k8s.io/v1 or /v1beta1"
+        ));
+    }
+    let interactive = match exec.text("interactiveMode")? {
+        Some("Never") => Interactive::Never,
+        Some("IfAvailable") => Interactive::IfAvailable,
+        Some("Always") => Interactive::Always,
+        Some(other) => {
+            return Err(format!("{place}: interactiveMode `{other}` must be Never, IfAvailable or Always"));
+        }
+        None if newest => {
             return Err(format!(
-                "{place}: interactiveMode is not set, but apiVersion `{version}` requires it"
+                "{place}: interactiveMode is not set, but apiVersion `{api_version}` requires it"
             ));
         }
-        ("client.authentication.k8s.io/v1" | "client.authentication.k8s.io/v1beta1", _) => {}
-        _ => {
-            return Err(format!(
-                "{place}: unsupported apiVersion `{version}`; use client.authentication.k8s.io/v1 or /v1beta1"
-            ));
-        }
-    }
-    // A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
-    if exec.command.to_string_lossy().contains(std::path::is_separator) {
-        exec.command = user.folder().join(exec.command);
-    }
-    let cluster = if exec.provide_cluster_info { Some(cluster_info(cluster)?) } else { None };
-    Ok(Program { place, exec, cluster, last: Mutex::new(None) })
+        None => Interactive::IfAvailable,
+    };
+    let word = |arg: &Value| {
+        arg.as_str().map(str::to_owned).ok_or_else(|| format!("{place}: args: `{arg}` is not text"))
+    };
+    let args = exec.list("args")?.iter().map(word).collect::<Result<_, _>>()?;
+    let variable = |variable: &Value| {
+        let name = variable["name"].as_str().filter(|name| !name.is_empty() && !name.contains(['=', '\0']));
+        let name = name.ok_or_else(|| format!("{place}: env: an entry has no usable name"))?;
+        Ok((name.to_owned(), variable["value"].text().to_owned()))
+    };
+    let env = exec.list("env")?.iter().map(variable).collect::<Result<_, String>>()?;
+    Ok(Program {
+        // A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
+        command: match command.contains(std::path::is_separator) {
+            true => exec.folder().join(command),
+            false => command.into(),
+        },
+        args,
+        env,
+        api_version: api_version.to_owned(),
+        install_hint: exec.text("installHint")?.unwrap_or_default().to_owned(),
+        interactive,
+        cluster: if exec.flag("provideClusterInfo")? { Some(cluster_info(cluster)?) } else { None },
+        last: Mutex::new(None),
+        place,
+    })
 }
 
 /// Description of the cluster for a program.

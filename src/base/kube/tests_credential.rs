@@ -5,15 +5,12 @@ use super::*;
 fn program(script: &str) -> Program {
     Program {
         place: "kubeconfig `k`: users `u`: exec".into(),
-        exec: Exec {
-            command: "sh".into(),
-            args: Some(vec!["-c".into(), script.into()]),
-            env: Some(vec![Variable { name: "EXTRA".into(), value: "added".into() }]),
-            api_version: "client.authentication.k8s.io/v1".into(),
-            install_hint: Some("get it\n from the shop".into()),
-            interactive_mode: Some(Interactive::Never),
-            provide_cluster_info: true,
-        },
+        command: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: vec![("EXTRA".into(), "added".into())],
+        api_version: "client.authentication.k8s.io/v1".into(),
+        install_hint: "get it\n from the shop".into(),
+        interactive: Interactive::Never,
         cluster: Some(json!({"server": "https://x"})),
         last: Mutex::new(None),
     }
@@ -62,12 +59,10 @@ fn credential_errors_name_file_program_and_remedy() {
         assert!(error.starts_with("kubeconfig `k`: users `u`: exec: ") && error.contains(says), "{error}");
     };
     check(program("exit 3"), "`sh` failed (exit status: 3); get it from the shop");
-    let changed = |change: &dyn Fn(&mut Exec)| {
-        let mut program = program("");
-        change(&mut program.exec);
-        program
-    };
-    check(changed(&|exec| exec.command = "/nowhere/aws".into()), "is not installed; get it from the shop");
+    check(
+        Program { command: "/nowhere/aws".into(), ..program("") },
+        "is not installed; get it from the shop",
+    );
     check(program("echo hello"), "not JSON");
     check(program(&says("{}")), "neither `token` nor");
     check(program(&says(r#"{"clientKeyData":"x"}"#)), "only one of");
@@ -79,7 +74,7 @@ fn credential_errors_name_file_program_and_remedy() {
     );
     check(program("yes"), "more than 1 MiB");
     if !std::io::stdin().is_terminal() {
-        check(changed(&|exec| exec.interactive_mode = Some(Interactive::Always)), "needs a terminal");
+        check(Program { interactive: Interactive::Always, ..program("") }, "needs a terminal");
     }
 }
 

@@ -144,28 +144,19 @@ fn errors_name_file_and_field() {
     );
     user("client-key: k, client-certificate-data: aGk=", "client-key: cannot read `DIR/k`");
     user("auth-provider: {name: gcp}", "auth-provider `gcp`: Kubernetes removed these");
-    user("exec: 5", "exec: invalid type: integer `5`, expected");
-    user("exec: {apiVersion: v1}", "exec: missing field `command`");
-    user("exec: {command: c}", "exec: missing field `apiVersion`");
+    user("exec: []", "exec: must be a map");
+    user("exec: {apiVersion: v1}", "exec: command is not set");
+    user("exec: {command: c}", "exec: apiVersion is not set");
     user(
         "exec: {command: c, apiVersion: client.authentication.k8s.io/v1alpha1}",
         "exec: unsupported apiVersion `client.authentication.k8s.io/v1alpha1`",
     );
     let exec = "command: c, apiVersion: client.authentication.k8s.io/v1";
     user(&format!("exec: {{{exec}}}"), "exec: interactiveMode is not set");
-    user(
-        &format!("exec: {{{exec}, interactiveMode: Perhaps}}"),
-        "exec: unknown variant `Perhaps`, expected one of `Never`",
-    );
-    user(&format!("exec: {{{exec}, interactiveMode: Never, args: [1]}}"), "exec: invalid type: integer `1`");
-    user(
-        &format!("exec: {{{exec}, interactiveMode: Never, args: 1}}"),
-        "exec: invalid type: integer `1`, expected a sequence",
-    );
-    user(
-        &format!("exec: {{{exec}, interactiveMode: Never, env: [{{value: x}}]}}"),
-        "exec: missing field `name`",
-    );
+    user(&format!("exec: {{{exec}, interactiveMode: Perhaps}}"), "exec: interactiveMode `Perhaps`");
+    user(&format!("exec: {{{exec}, interactiveMode: Never, args: [1]}}"), "exec: args: `1`");
+    user(&format!("exec: {{{exec}, interactiveMode: Never, args: 1}}"), "exec: args: must be a list");
+    user(&format!("exec: {{{exec}, interactiveMode: Never, env: [{{value: 1}}]}}"), "exec: env:");
     let absent = Options { path: Some("/nowhere/config".into()), ..Options::default() };
     let why = Config::load(&absent).unwrap_err().to_string();
     assert!(why.starts_with("kubeconfig `/nowhere/config`: "), "{why}");
@@ -280,7 +271,7 @@ fn credential_program_receives_the_cluster_on_request() {
         }
     };
     assert_eq!(program("").cluster, None);
-    assert_eq!(program("").exec.command, folder.0.join("bin/c"));
+    assert_eq!(program("").command, folder.0.join("bin/c"));
     let told = json!({
         "server": "https://api", "tls-server-name": "name", "config": {"a": 1},
         "certificate-authority-data": BASE64_STANDARD.encode(&pem),
