@@ -45,6 +45,7 @@ pub fn unpack_within(
         Destination { into, room: &room, left: limits.entries, max: limits.entries, skipped: 0, warnings: 0 };
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
     let (mut links, mut link_bytes) = (Vec::new(), 0);
+    let mut buffer = vec![0; 64 << 10];
     while let Some(entry) = reader.next_entry()? {
         to.count()?;
         let (name, escaped) = match clean(&entry.name) {
@@ -70,7 +71,7 @@ pub fn unpack_within(
                         "`{from}` in an archive was renamed to `{own}`: this system does not allow its name"
                     ));
                 }
-                write_file(&mut reader, &mut file, &path)?;
+                write_file(&mut reader, &mut file, &path, &mut buffer)?;
             }
             Kind::Symlink => {
                 // A NUL ends a target, as on every system.
@@ -258,10 +259,9 @@ fn create(path: &Path, name: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn write_file(reader: &mut impl Read, file: &mut File, path: &Path) -> Result<(), Error> {
-    let mut buffer = vec![0; 64 << 10];
+fn write_file(reader: &mut impl Read, file: &mut File, path: &Path, buffer: &mut [u8]) -> Result<(), Error> {
     loop {
-        match reader.read(&mut buffer) {
+        match reader.read(buffer) {
             Ok(0) => return Ok(()),
             Ok(count) => file.write_all(&buffer[..count]).map_err(|error| output_error(path, &error))?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
