@@ -365,7 +365,12 @@ impl<R: BufRead> Lexer<R> {
         if let Some(odd) = text.chars().find(|c| odd(*c)) {
             return Err(self.error(format!("illegal character code U+{:04X}", u32::from(odd))));
         }
-        self.text = text;
+        // The buffers take turns, so that a piece of text does not cost an allocation.
+        self.raw = std::mem::replace(&mut self.text, text).into_bytes();
+        self.raw.clear();
+        if self.raw.capacity() > 4 * PIECE_BYTES {
+            self.raw = Vec::new();
+        }
         Ok(())
     }
 
@@ -541,9 +546,14 @@ impl<R: BufRead> Lexer<R> {
 
 /// `name="value"` in an XML declaration, without blanks around the equals sign.
 fn parameter<'t>(declaration: &'t str, name: &str) -> Option<&'t str> {
-    let (_, rest) = declaration.split_once(&format!("{name}="))?;
-    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    rest[1..].split_once(quote).map(|(value, _)| value).filter(|value| !value.is_empty())
+    let sign = format!("{name}=");
+    let mut rest = declaration;
+    loop {
+        rest = &rest[rest.find(&sign)? + sign.len()..];
+        if let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) {
+            return rest[1..].split_once(quote).map(|(value, _)| value).filter(|value| !value.is_empty());
+        }
+    }
 }
 
 /// Escapes a text so that XML parsers return it, as far as XML can express it.
