@@ -298,7 +298,10 @@ impl Client {
                 }
                 None => self.run(request.body(())?),
             };
-            let answer = answer.with_context(|| format!("no answer from `{}/v2/`", self.base(image)))?;
+            let answer = answer.with_context(|| match own {
+                true => format!("no answer from `{}/v2/`", self.base(image)),
+                false => format!("no answer from `{}`", short(url)),
+            })?;
             let is_refused = answer.status() == StatusCode::UNAUTHORIZED;
             let Some(challenge) = challenge(&answer).filter(|_| is_refused && may_ask) else {
                 return Ok(answer);
