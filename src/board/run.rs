@@ -28,7 +28,9 @@ const TESTS: &str = "e2e";
 /// Shorter delays are not mentioned.
 const LONG: Duration = Duration::from_secs(60);
 /// Maximum number of pending nodes to name.
-const MAX_NAMED: u64 = 2;
+const MAX_NAMED: usize = 2;
+/// With more pending nodes than this, none is named: the plugin is simply running.
+const FEW: u64 = 10;
 
 /// The scene of a run.
 pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
@@ -147,7 +149,7 @@ fn result(entries: &[&Entry]) -> String {
     }
     let words = || entries.iter().map(|entry| &entry.result_status).filter(|word| !word.is_empty());
     // Results other than `passed` are more informative.
-    words().find(|word| *word != "passed").or(words().next()).cloned().unwrap_or_default()
+    words().filter(|word| *word != "passed").min().or(words().next()).cloned().unwrap_or_default()
 }
 
 /// The problems of the plugins of a run, each cause once.
@@ -181,7 +183,8 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
     let open = plugins.iter().filter_map(|(name, entries)| {
         let open: Vec<_> = entries.iter().filter(|entry| !is_over(entry)).collect();
         let nodes: u64 = open.iter().map(|entry| count(entry)).sum();
-        let named: Vec<&str> = open.iter().map(|entry| entry.node.as_str()).collect();
+        let named: Vec<&str> = open.iter().take(MAX_NAMED).map(|entry| entry.node.as_str()).collect();
+        let more = nodes.saturating_sub(named.len() as u64);
         match nodes {
             0 => None,
             _ if named == [GLOBAL] => {
@@ -189,7 +192,8 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
                 let test = progress.and_then(running);
                 Some(test.map_or_else(|| (*name).to_owned(), |test| format!("{name}: {test}")))
             }
-            1..=MAX_NAMED => Some(format!("{name} on {}", named.join(", "))),
+            1..=FEW if more == 0 => Some(format!("{name} on {}", named.join(", "))),
+            1..=FEW => Some(format!("{name} on {} and {more} more", named.join(", "))),
             _ => Some(format!("{name} on {nodes} nodes")),
         }
     });
@@ -287,7 +291,7 @@ mod tests {
         for (count, expected) in [
             (1, "waiting for p on n0"),
             (2, "waiting for p on n0, n1"),
-            (3, "waiting for p on 3 nodes"),
+            (5, "waiting for p on n0, n1 and 3 more"),
             (30, "waiting for p on 30 nodes"),
         ] {
             assert_eq!(shown("running", nodes(count)).footer[0], expected);
