@@ -14,18 +14,33 @@ use base::near::{self, asked};
 /// Commands of other programs, with the equivalent here.
 const COMMANDS: &[(&str, &str)] = &[
     ("start", "run"),
+    ("create", "run"),
     ("stop", "delete"),
+    ("remove", "delete"),
     ("rm", "delete"),
+    ("clean", "delete"),
+    ("cleanup", "delete"),
     ("fetch", "retrieve"),
+    ("copy", "retrieve"),
+    ("cp", "retrieve"),
     ("report", "results"),
     ("generate", "gen"),
+    ("template", "gen"),
     ("ps", "status"),
     ("agent", "worker"),
     ("watch", "status --watch"),
     ("ls", "plugin list"),
+    ("tests", "e2e"),
+    ("snapshot", "query"),
     ("pods", "get pod"),
     ("plugin remove", "plugin uninstall"),
+    ("plugin rm", "plugin uninstall"),
+    ("plugin delete", "plugin uninstall"),
     ("plugin add", "plugin install"),
+    ("plugin ls", "plugin list"),
+    ("images save", "images download"),
+    ("images rm", "images delete"),
+    ("gen manifest", "gen"),
 ];
 
 /// The hint for a version that is requested in another way.
@@ -34,7 +49,10 @@ pub(super) const VERSION: &str = "; `sonobuoy --version` prints the version";
 const FLAGS: &[(&str, &str)] = &[
     ("ns", "namespace"),
     ("verbose", "level"),
+    ("log-level", "level"),
+    ("loglevel", "level"),
     ("quiet", "level"),
+    ("silent", "level"),
     ("cluster", "context"),
     ("image", "plugin-image"),
     ("env", "plugin-env"),
@@ -42,6 +60,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("skip", "e2e-skip"),
     ("follow", "watch"),
     ("nodes", "local-nodes"),
+    ("dir", "retrieve"),
+    ("progress", "output"),
     ("format", "output"),
 ];
 
