@@ -17,6 +17,8 @@ use base::temp;
 pub(super) const DEFAULT: &str = "default";
 /// The usual places of the archive: beside the program, and where `make image` writes it.
 const ARCHIVE: &str = "sonobuoy-image.tar";
+/// Maximum size of the archive.
+const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
 /// Tools of clusters on one machine: the beginning of their contexts, the program, and the words after it; `A` is the
 /// archive, `C` the cluster.
 const TOOLS: [(&str, &str, &[&str]); 3] = [
@@ -55,7 +57,7 @@ pub(super) fn load(args: Args, client: &Client, image: &str) -> Result<()> {
         log::info!("`{program} {}` loaded {image} into the nodes", words.join(" "));
         return Ok(());
     }
-    let bytes = std::fs::read(&archive).at("cannot read", &archive)?;
+    let bytes = base::small::read(&archive, MAX_ARCHIVE_BYTES).at("cannot read", &archive)?;
     let count = load::load(client, &bytes, args.text("load-with")).with_context(|| {
         format!("--load: {image} is not in all nodes; load `{}` with the tools of the cluster, or push it to a registry", archive.display())
     })?;

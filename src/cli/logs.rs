@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const MAX_QUEUED_LINES: usize = 256;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Small stacks: a large cluster has one reading thread per container.
 const STACK: usize = 256 << 10;
+/// Maximum number of logs to follow: enough for the largest clusters.
+const MAX_FOLLOWED: usize = 10_000;
 /// Maximum pause within a log that is not followed.
 const SILENCE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 60_000 });
 
@@ -112,13 +115,12 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
             stop.stop();
             outcome
         })?;
-        // The last start of each container; empty before the first.
-        let mut known = BTreeMap::new();
+        let mut followed = Followed::default();
         for event in client.watch(&Resource::PODS, namespace, selector) {
             let pod = match event {
                 Ok(Event::Applied(pod)) => pod,
                 Ok(Event::Deleted(pod)) => {
-                    containers(&pod).iter().for_each(|source| drop(known.remove(source)));
+                    containers(&pod).iter().for_each(|source| drop(followed.known.remove(source)));
                     continue;
                 }
                 Ok(_) => continue,
@@ -130,25 +132,58 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
             };
             for source in containers(&pod).into_iter().filter(|source| asked.has(source)) {
                 let start = instance(&pod, &source.container).unwrap_or_default();
-                if known.get(&source).is_some_and(|known| start.is_empty() || *known == start) {
-                    continue;
-                }
-                // A restarted container has a separate log.
-                known.insert(source.clone(), start.clone());
-                if start.is_empty() {
-                    log::info!("{} is not running yet: waiting", source.path());
-                    continue;
-                }
+                let Some(reading) = followed.begin(&source, start) else { continue };
                 let sender = sender.clone();
                 let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
                 reader
-                    .spawn_scoped(scope, move || read_along(client, &source, asked, &sender))
+                    .spawn_scoped(scope, move || {
+                        read_along(client, &source, asked, &sender);
+                        drop(reading);
+                    })
                     .inspect_err(|_| stop.stop())?;
             }
         }
         drop(sender);
         printing.join().unwrap_or(Ok(()))
     })
+}
+
+/// The logs being read, so that no server can make the command exceed the limit.
+#[derive(Default)]
+struct Followed {
+    /// The last start of each container; empty before the first.
+    known: BTreeMap<Container, String>,
+    /// The reference count minus one is the number of logs being read.
+    reading: Arc<()>,
+    omits: bool,
+}
+
+impl Followed {
+    /// A guard to hold while the log of this start of a container is read; `None` if it must not be read: it is being
+    /// read already, has not begun, or exceeds the limit.
+    fn begin(&mut self, source: &Container, start: String) -> Option<Arc<()>> {
+        let known = self.known.get(source);
+        if known.is_some_and(|known| start.is_empty() || *known == start) {
+            return None;
+        }
+        if known.is_none() && self.known.len() >= MAX_FOLLOWED
+            || Arc::strong_count(&self.reading) > MAX_FOLLOWED
+        {
+            if !std::mem::replace(&mut self.omits, true) {
+                log::warn!(
+                    "only {MAX_FOLLOWED} logs are followed, which is the limit; choose a plugin with `-p`"
+                );
+            }
+            return None;
+        }
+        if start.is_empty() {
+            log::info!("{} is not running yet: waiting", source.path());
+        }
+        let has_begun = !start.is_empty();
+        // A restarted container has a separate log.
+        self.known.insert(source.clone(), start);
+        has_begun.then(|| Arc::clone(&self.reading))
+    }
 }
 
 /// Reads one log to its end, and resumes it after interruptions.
@@ -300,6 +335,25 @@ mod tests {
     use base::stop::Stop;
 
     use super::*;
+
+    #[test]
+    fn no_more_logs_are_followed_than_the_limit() {
+        let source =
+            |number| Container { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
+        let mut followed = Followed::default();
+        assert!(followed.begin(&source(0), String::new()).is_none(), "it has not begun");
+        let mut reading: Vec<_> = (0..MAX_FOLLOWED + 2)
+            .filter_map(|number| followed.begin(&source(number), "first".into()))
+            .collect();
+        assert_eq!((reading.len(), followed.omits), (MAX_FOLLOWED, true));
+        assert!(followed.begin(&source(0), "first".into()).is_none(), "it is being read");
+        assert!(followed.begin(&source(0), "second".into()).is_none(), "none has ended");
+        reading.pop();
+        assert!(followed.begin(&source(0), "second".into()).is_some());
+        assert!(followed.begin(&source(MAX_FOLLOWED), "first".into()).is_none(), "too many are known");
+        followed.known.remove(&source(1));
+        assert!(followed.begin(&source(MAX_FOLLOWED), "first".into()).is_some());
+    }
 
     /// Answers a list with one pod, and a log with one line followed by silence.
     fn silent(listener: &TcpListener) {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ use base::at::At as _;
 use base::logger;
 use base::stop::Stop;
 
+/// Maximum bytes of output to read.
+const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// Flags of the whole, which no process gets as they are.
 const OF_ALL: &[&str] = &[
     "contexts",
@@ -77,7 +79,7 @@ pub(super) fn run(
         let group = Arc::clone(&group);
         stop.on_stop(move || group.terminate())
     };
-    let mut output = BufReader::new(child.stdout.take().context("no output")?);
+    let mut output = BufReader::new(child.stdout.take().context("no output")?.take(MAX_OUTPUT_BYTES));
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line).context("cannot read its output")? > 0 {
         hear(&String::from_utf8_lossy(&line));
