@@ -17,7 +17,7 @@ use crate::board::{self, About, Board, Output, Scene, Trouble};
 use crate::deploy;
 use crate::remote::authority::Authorities;
 use crate::remote::state::{Source, State};
-use crate::status::{COMPLETE, FAILED, Run};
+use crate::status::{COMPLETE, FAILED, RUNNING, Run};
 use base::Joined as _;
 use base::clock;
 use base::kube::Resource;
@@ -26,9 +26,10 @@ use base::sys;
 
 /// The timeout of a bare `--wait` in minutes: a day.
 pub(crate) const DAY: i64 = 1_440;
-/// Silence after which a heartbeat is printed: on a terminal, as the original does at each poll; and in a log file.
-const TERMINAL_INTERVAL: Duration = Duration::from_secs(20);
-const NEWS_INTERVAL: Duration = Duration::from_secs(300);
+/// Silence after which a heartbeat is printed, as the original does at each poll.
+const NEWS_INTERVAL: Duration = Duration::from_secs(20);
+/// Maximum interval of heartbeats, which become rarer in a log file.
+const MAX_NEWS_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -157,8 +158,9 @@ struct Follower<'a> {
     /// Deadline for a stuck aggregator.
     stuck: Option<Instant>,
     began: Instant,
-    /// When something was last printed.
+    /// When something was last printed, and the silence after which a heartbeat follows.
     news: Instant,
+    quiet: Duration,
 }
 
 impl<'a> Follower<'a> {
@@ -173,13 +175,14 @@ impl<'a> Follower<'a> {
             stuck: None,
             began: Instant::now(),
             news: Instant::now(),
+            quiet: NEWS_INTERVAL,
         }
     }
 
     /// Reports a state. Returns the run, if complete; an error if it cannot complete.
     fn take(&mut self, state: State) -> Result<Option<Run>> {
         if self.tell(&state)? {
-            self.news = Instant::now();
+            (self.news, self.quiet) = (Instant::now(), NEWS_INTERVAL);
         }
         let namespace = self.namespace;
         self.stuck = match &state {
@@ -213,17 +216,25 @@ impl<'a> Follower<'a> {
         if self.stuck.is_some_and(|until| Instant::now() >= until) {
             bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
         }
-        let is_terminal = std::io::stdout().is_terminal();
-        let interval = if is_terminal { TERMINAL_INTERVAL } else { NEWS_INTERVAL };
-        if self.wait.prints && self.board.is_none() && self.news.elapsed() >= interval {
-            self.news = Instant::now();
-            if is_terminal {
-                return output::print("...\n");
-            }
-            let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
-            output::line(format!("{} ... {} after {since}", time(), self.latest.summary()))?;
+        if !self.wait.prints || self.board.is_some() || self.news.elapsed() < self.quiet {
+            return Ok(());
         }
-        Ok(())
+        self.news = Instant::now();
+        if std::io::stdout().is_terminal() {
+            return output::print("...\n");
+        }
+        self.quiet = (self.quiet * 2).min(MAX_NEWS_INTERVAL);
+        let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
+        let State::Told(run) = &self.latest else {
+            return output::line(format!("{} ... waiting for {since}", time()));
+        };
+        let (mut done, mut all) = (0, 0);
+        for entry in run.plugins.iter().flatten() {
+            let count = entry.count.unwrap_or(1);
+            all += count;
+            done += if entry.status == RUNNING { 0 } else { count };
+        }
+        output::line(format!("{} ... {done} of {all} results after {since}", time()))
     }
 
     fn timeout(&self) -> anyhow::Error {
