@@ -107,3 +107,59 @@ impl Access {
 fn wrong(error: ureq::Error) -> Error {
     Error::Settings(format!("cannot use a certificate or key: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_is_https_with_a_host_and_without_path() {
+        let base = |url: &str| Access { aggregator_url: url.into(), ..Access::default() }.base().ok();
+        assert_eq!(base("https://10.0.0.1:8080").as_deref(), Some("https://10.0.0.1:8080"));
+        assert_eq!(base("https://[::1]:8080/api/v1/results").as_deref(), Some("https://[::1]:8080"));
+        assert_eq!(base("https://aggregator.ns.svc\n").as_deref(), Some("https://aggregator.ns.svc"));
+        assert_eq!(base("https://[::1]").as_deref(), Some("https://[::1]"));
+        for url in ["", "10.0.0.1:8080", "http://10.0.0.1:8080", "https://", "https://u:p@host", "/x"] {
+            assert_eq!(base(url), None, "{url}");
+        }
+        for url in ["https://10.0.0.1:99999", "https://[::1]:x", "https://host:"] {
+            assert_eq!(base(url), None, "{url}");
+        }
+    }
+
+    #[test]
+    fn all_missing_variables_are_named_at_once() {
+        let missing = Access::read(|name| match name {
+            "CA_CERT" => Some("x".into()),
+            "CLIENT_KEY" => Some(String::new()),
+            _ => None,
+        });
+        assert_eq!(missing, Err(vec!["AGGREGATOR_URL", "CLIENT_CERT", "CLIENT_KEY"]));
+        let with_token = Access::read(|name| Some(if name.starts_with("CLIENT") { "" } else { name }.into()));
+        assert!(with_token.is_ok_and(|access| access.asks()), "a token replaces certificate and key");
+    }
+
+    #[test]
+    fn invalid_certificates_are_named() {
+        let check = |access: Access, words: &str| {
+            let error = access.tls().unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        };
+        let nonsense = Access { ca_cert: "nonsense".into(), ..Access::default() };
+        check(nonsense, "certificate of the authority");
+    }
+
+    #[test]
+    fn mismatched_key_is_an_error() {
+        let authority = sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
+        let (one, other) = (authority.client("one").unwrap(), authority.client("other").unwrap());
+        let access = |key: &str| Access {
+            ca_cert: authority.certificate_pem(),
+            client_cert: one.cert_pem.clone(),
+            client_key: key.to_owned(),
+            ..Access::default()
+        };
+        assert!(access(&one.key_pem).tls().is_ok());
+        assert!(access(&other.key_pem).tls().is_err());
+    }
+}
