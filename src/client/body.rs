@@ -173,7 +173,12 @@ impl<'a> Source<'a> {
             "gz" => GZIP,
             "json" => "application/json",
             "xml" => "text/xml; charset=utf-8",
+            "yaml" | "yml" => "application/yaml",
             "txt" | "log" => "text/plain; charset=utf-8",
+            "htm" | "html" => "text/html; charset=utf-8",
+            "csv" => "text/csv; charset=utf-8",
+            "tar" => "application/x-tar",
+            "zip" => "application/zip",
             _ => return None,
         })
     }
