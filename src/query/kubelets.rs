@@ -40,7 +40,16 @@ impl Times {
 
 pub(super) struct Kubelets {
     times: Option<Times>,
-    known: Mutex<BTreeMap<String, Kubelet>>,
+    known: Mutex<Known>,
+}
+
+/// All kubelets, and the numbers of those that were queried and are silent: a large cluster has a hundred thousand queries, each
+/// of which compares them.
+#[derive(Default)]
+struct Known {
+    kubelets: BTreeMap<String, Kubelet>,
+    tried: usize,
+    silent: usize,
 }
 
 #[derive(Default)]
@@ -56,33 +65,37 @@ impl Kubelets {
         Self { times, known: Mutex::default() }
     }
 
-    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet) -> T) -> T {
-        change(lock(&self.known).entry(node.to_owned()).or_default())
+    /// Updates the record of a node, and counts it if it is known now.
+    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, bool) -> T) -> T {
+        let mut known = lock(&self.known);
+        let Known { kubelets, tried, silent } = &mut *known;
+        let most_answer = *silent * SHARE <= *tried;
+        let kubelet = kubelets.entry(node.to_owned()).or_default();
+        let counts = |kubelet: &Kubelet| {
+            let is_silent = kubelet.silent.is_some();
+            [kubelet.answered || is_silent, is_silent].map(usize::from)
+        };
+        let before = counts(kubelet);
+        let changed = change(kubelet, most_answer);
+        let after = counts(kubelet);
+        (*tried, *silent) = (*tried + after[0] - before[0], *silent + after[1] - before[1]);
+        changed
     }
 
     /// Whether to send a kubelet another query; if not, the query counts as skipped.
     pub(super) fn may_ask(&self, node: &str) -> bool {
-        // A pod without a node has no kubelet.
-        if node.is_empty() {
-            return true;
-        }
         let overdue = self.times.is_some_and(|times| Instant::now() >= times.due);
-        let most_answer = !overdue || {
-            let known = lock(&self.known);
-            let silent = known.values().filter(|kubelet| kubelet.silent.is_some()).count();
-            let answered =
-                known.values().filter(|kubelet| kubelet.silent.is_none() && kubelet.answered).count();
-            silent * SHARE <= answered + silent
-        };
-        self.change(node, |kubelet| {
-            let may = kubelet.silent.is_none() && (kubelet.answered || most_answer);
-            kubelet.left_out += u64::from(!may);
-            may
-        })
+        // A pod without a node has no kubelet.
+        node.is_empty()
+            || self.change(node, |kubelet, most_answer| {
+                let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || most_answer);
+                kubelet.left_out += u64::from(!may);
+                may
+            })
     }
 
     pub(super) fn answered(&self, node: &str) {
-        self.change(node, |kubelet| (kubelet.answered, kubelet.failures) = (true, 0));
+        self.change(node, |kubelet, _| (kubelet.answered, kubelet.failures) = (true, 0));
     }
 
     /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is
@@ -93,7 +106,7 @@ impl Kubelets {
         if !unreachable || node.is_empty() {
             return false;
         }
-        self.change(node, |kubelet| {
+        self.change(node, |kubelet, _| {
             kubelet.failures += 1;
             if kubelet.answered && kubelet.failures < FAILURES && !matches!(error, Error::Stopped) {
                 return false;
@@ -106,14 +119,14 @@ impl Kubelets {
 
     /// Counts a query that was never sent.
     pub(super) fn leave_out(&self, node: &str) -> Fault {
-        self.change(node, |kubelet| kubelet.left_out += 1);
+        self.change(node, |kubelet, _| kubelet.left_out += 1);
         Fault::LeftOut
     }
 
     /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<FailedQuery> {
         let known = lock(&self.known);
-        let left = known.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
+        let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
         let trouble = |(node, kubelet): (&String, &Kubelet)| {
             let questions = match kubelet.left_out {
                 1 => "1 request for its data or logs is".to_owned(),
