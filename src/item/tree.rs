@@ -15,9 +15,10 @@ use super::read::Step;
 use crate::item::{Item, SKIPPED, Tally, UNKNOWN, is_known};
 use base::at::At as _;
 use base::temp::NewFile;
+use base::visible::head;
 use base::yaml;
 
-/// Longer texts are written escaped on one line instead of as a readable block.
+/// Longer texts are written escaped on one line, piece by piece, instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;
 /// Maximum depth of items.
 pub(crate) const DEPTH: usize = 100;
@@ -233,12 +234,9 @@ impl Tree {
         if let Value::String(text) = value
             && text.len() > BLOCK_LIMIT
         {
-            return self.write(&format!(
-                "{:indent$}{}: \"{}\"\n",
-                "",
-                yaml::key_text(key),
-                yaml::escaped(text)
-            ));
+            self.write(&format!("{:indent$}{}: \"", "", yaml::key_text(key)))?;
+            pieces(text).try_for_each(|piece| self.write(&yaml::escaped(piece)))?;
+            return self.write("\"\n");
         }
         let mut map = serde_json::Map::new();
         map.insert(key.to_owned(), value.clone());
@@ -291,4 +289,13 @@ fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Resu
         count -= length as u64;
     }
     Ok(())
+}
+
+/// `text` in pieces of a few kilobytes that end between characters.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let piece = head(text, 16 << 10);
+        text = &text[piece.len()..];
+        (!piece.is_empty()).then_some(piece)
+    })
 }
