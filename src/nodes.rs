@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use serde::de::{Deserializer, Error};
+use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
@@ -57,11 +57,27 @@ impl Serialize for Parallel {
 
 impl<'de> Deserialize<'de> for Parallel {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        let text = match Value::deserialize(value)? {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
-        Self::parse(&text).map_err(Error::custom)
+        struct CountOrShare;
+        impl Visitor<'_> for CountOrShare {
+            type Value = Parallel;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of nodes, or a share such as 10%")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Parallel, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Parallel, E> {
+                self.visit_str(&number.to_string())
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Parallel, E> {
+                Parallel::parse(text).map_err(E::custom)
+            }
+        }
+        value.deserialize_any(CountOrShare)
     }
 }
 
