@@ -212,3 +212,28 @@ fn language_server_accepts_configuration_files() {
     let lines = server.problems("wrong.yaml", wrong).len();
     assert_eq!(lines, 4);
 }
+
+#[test]
+fn every_key_of_a_configuration_is_described() {
+    fn missing(path: &str, schema: &Value, found: &mut Vec<String>) {
+        match schema["properties"].as_object() {
+            Some(keys) => {
+                keys.iter().for_each(|(key, schema)| missing(&format!("{path}.{key}"), schema, found));
+            }
+            None if schema["description"].is_string() => {}
+            None => found.push(path.to_owned()),
+        }
+    }
+    let schema: Value = serde_json::from_str(&Sonobuoy::new("schema config").run_any().stdout).unwrap();
+    let mut found = Vec::new();
+    missing("", &schema, &mut found);
+    assert_eq!(found, Vec::<String>::new());
+    assert_eq!(
+        schema["properties"]["Server"]["properties"]["timeoutseconds"]["description"],
+        "time limit of the run; 0 for none"
+    );
+    assert_eq!(
+        schema["properties"]["Graces"]["properties"]["Ended"]["description"],
+        "all containers have succeeded and the result has not arrived"
+    );
+}

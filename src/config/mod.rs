@@ -27,6 +27,9 @@ pub(crate) use grace::{Grace, Retries};
 pub(crate) use limits::{Connections, Limits, Results};
 pub(crate) use redaction::Redaction;
 
+/// The page whose tables describe the keys, also to editors.
+const DOCUMENTATION: &str = include_str!("../../docs/configuration.md");
+
 /// One run's settings. The default is empty; [`Run::standard`] has the settings of a run without any flags.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -273,6 +276,7 @@ impl Run {
         let mut defaults = serde_json::to_value(Self::standard()).unwrap_or_default();
         defaults["Graces"] = serde_json::to_value(Grace::default()).unwrap_or_default();
         schema::with_defaults(&mut schema, &defaults);
+        schema::describe(&mut schema, &["The run's configuration", "Graces", "Limits"], DOCUMENTATION);
         schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
         schema["title"] = json!("Configuration of a Sonobuoy run");
         schema

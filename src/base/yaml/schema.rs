@@ -22,6 +22,50 @@ pub fn with_defaults(schema: &mut Value, value: &Value) {
     }
 }
 
+/// Adds the descriptions in the tables of a Markdown page. The first section describes the keys of the schema itself,
+/// each other one those below the key that is its title. A row names one or more keys; the last column describes keys of
+/// the schema itself, all columns together the keys below.
+pub fn describe(schema: &mut Value, sections: &[&str], page: &str) {
+    let mut section = None;
+    for line in page.lines() {
+        if let Some(title) = line.strip_prefix('#') {
+            section = sections.iter().position(|section| *section == title.trim_start_matches(['#', ' ']));
+        }
+        let (Some(section), Some(row)) = (section, line.strip_prefix("| `")) else { continue };
+        let Some((keys, about)) = row.trim_end_matches([' ', '|']).split_once(" | ") else { continue };
+        let about = match section {
+            0 => about.rsplit(" | ").next().unwrap_or(about).to_owned(),
+            _ => about.replace(" | ", "; "),
+        };
+        // `A.b`, `c` means `A.b` and `A.c`.
+        let group = keys.split('`').next().and_then(|first| first.rsplit_once('.')).map(|(group, _)| group);
+        for key in keys.split('`').step_by(2) {
+            let group = group.filter(|_| !key.contains('.'));
+            let above = Some(sections[section]).filter(|_| section > 0);
+            let path = above.into_iter().chain(group).chain([key]).flat_map(|names| names.split('.'));
+            let mut place = Some(&mut *schema);
+            for name in path {
+                place = place.and_then(|place| place.get_mut("properties")?.get_mut(name));
+            }
+            if let Some(place) = place {
+                place["description"] = without_links(&about).into();
+            }
+        }
+    }
+}
+
+/// `[text](target)` becomes `text`.
+fn without_links(markdown: &str) -> String {
+    let mut text = String::new();
+    for part in markdown.split('[') {
+        match part.split_once("](").and_then(|(words, rest)| Some((words, rest.split_once(')')?.1))) {
+            Some((words, rest)) => text.extend([words, rest]),
+            None => text.push_str(part),
+        }
+    }
+    text
+}
+
 /// A schema, and where others belong in it.
 pub(super) type Found = (Value, Vec<Vec<String>>);
 
