@@ -12,7 +12,7 @@ use crate::names::{bare, claim};
 use crate::remote::state::{State, find, kept};
 use crate::status;
 use base::json::json;
-use base::kube::{Client, Object as _, Request, Resource, Selector};
+use base::kube::{Client, Object as _, Resource, Selector};
 
 /// Time for the server to remove the lost pod.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -89,16 +89,8 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
 fn remove(client: &Client, namespace: &str, pod: &Value) -> Result<()> {
     let meta = &pod["metadata"];
     let name = meta["name"].text();
-    let mut request = Request::delete(&Resource::PODS, namespace, name);
-    let options = json!({
-        "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]},
-    });
-    request.body = Some(options.to_string().into_bytes());
+    client.delete_now(&Resource::PODS, namespace, pod).context("removing the lost pod")?;
     let end = Instant::now() + REMOVAL_TIMEOUT;
-    match client.send(&request) {
-        Err(error) if !error.is_not_found() => return Err(error).context("removing the lost pod"),
-        _ => {}
-    }
     while client
         .get(&Resource::PODS, namespace, name)
         .is_ok_and(|found| found["metadata"]["uid"] == meta["uid"])

@@ -22,6 +22,7 @@ use crate::names::WORKER_CONTAINER;
 use crate::nodes::{Choice, Order, zone};
 use crate::plugin::pod::default_spec;
 use crate::plugin::{self, Definition};
+use base::clock::{self, passed};
 use base::json::json;
 use base::kube::{self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers};
 use base::stop::{Stop, StopOnDrop};
@@ -31,6 +32,8 @@ use client::protocol::{Failure, Finding, ResultId};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes read from the end of a silent worker's log, and the time limit of that request.
 const LOG_BYTES: u64 = 16 << 10;
+/// Time for a node to end a pod after the end of its grace period.
+const REMOVAL_GRACE: Duration = Duration::from_secs(15);
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Capacity of the queue between the watches and their reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
@@ -244,13 +247,25 @@ impl Cluster<'_> {
         }
     }
 
-    /// Whether the object with the name of `object` is owned by another pod, or was deleted meanwhile.
+    /// Whether the object with the name of `object` is owned by another pod, or was deleted meanwhile. Removes it if its
+    /// node has not done that in time.
     fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
-        let found = self.client.find(resource, &self.config.namespace, object.name());
-        found.is_ok_and(|found| {
-            let owner = found.as_ref().map(|found| found["metadata"]["ownerReferences"][0]["uid"].text());
-            owner.is_none_or(|owner| !["", &*self.owner.1].contains(&owner))
-        })
+        let namespace = &self.config.namespace;
+        let Ok(found) = self.client.find(resource, namespace, object.name()) else { return false };
+        let Some(found) = found else { return true };
+        let meta = &found["metadata"];
+        if ["", &*self.owner.1].contains(&meta["ownerReferences"][0]["uid"].text()) {
+            return false;
+        }
+        // The time of a deletion includes the grace period.
+        let deleted = meta["deletionTimestamp"].as_str().and_then(clock::parse_rfc3339);
+        if deleted.is_some_and(|deleted| passed(deleted, REMOVAL_GRACE, SystemTime::now())) {
+            log::info!("removing `{}` of an earlier aggregator, whose node does not respond", object.name());
+            if let Err(error) = self.client.delete_now(resource, namespace, &found) {
+                log::debug!("`{}` is not removed: {error}", object.name());
+            }
+        }
+        true
     }
 
     /// Reports findings about a plugin until `stop`.

@@ -16,11 +16,11 @@ use super::dial::{Dialer, Stream};
 use super::error::{Error, Stage};
 use super::kubeconfig::Config;
 use super::limiter::Limiter;
-use super::request::{Method, Request, Resource};
+use super::request::{Method, Object as _, Request, Resource};
 use super::tls;
 use super::transport::{NoResolver, Opener};
 use crate::clock;
-use crate::json;
+use crate::json::{self, json};
 use crate::lock;
 use crate::proxy::Proxy;
 use crate::retry::Backoff;
@@ -205,6 +205,21 @@ impl Client {
     /// Removes an object, if it exists.
     pub fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Error> {
         match self.send(&Request::delete(resource, namespace, name)) {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes an object without a grace period, as nothing else removes a pod whose node does not respond. Another object
+    /// that has taken its name stays.
+    pub fn delete_now(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Error> {
+        let mut request = Request::delete(resource, namespace, object.name());
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+            "preconditions": {"uid": object["metadata"]["uid"]},
+        });
+        request.body = Some(options.to_string().into_bytes());
+        match self.send(&request) {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }
