@@ -11,7 +11,7 @@
 //! | bytes of a progress update | | `Progress.Bytes` | [`Refusal::Update`] |
 //! | bytes of progress kept | `Progress.KeptBytes` | an equal part for a result | the list ends with a mark |
 //! | bytes of an error report | | [`MAX_REPORT_BYTES`] | cut |
-//! | token reviews: at a time, in a second, failed in five minutes | see `http::certificate` | an address | 429 |
+//! | token reviews: at a time, in a second | see `http::certificate` | an address | 429 |
 //! | certificates in five minutes | | a pod, see `http::certificate` | 429 |
 //! | bytes and entries of a result, sent and unpacked | | `Results` | [`Refusal::Sent`], [`Refusal::Unpacked`]: the result fails |
 //! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `store::disk` | [`Refusal::Run`], [`Refusal::Plugin`], [`Refusal::Share`] |

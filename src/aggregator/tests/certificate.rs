@@ -142,7 +142,7 @@ fn anonymous_clients_receive_nothing_else() {
 }
 
 #[test]
-fn bad_requests_are_refused_with_reason_and_counted() {
+fn bad_requests_are_refused_with_reason_and_bar_nobody() {
     let scratch = Scratch::new();
     let good = request();
     let bearer = "Authorization: Bearer n1.p\r\n";
@@ -163,10 +163,9 @@ fn bad_requests_are_refused_with_reason_and_counted() {
             let (status, text) = ask(running, POST, headers, body);
             assert_eq!(status, expected, "{headers}: {text}");
             assert!(text.contains(words), "{words}: {text}");
-            let tries: Vec<_> = (0..8).map(|_| ask(running, POST, headers, body).0).collect();
-            assert_eq!((tries[6], tries[7]), (expected, 429), "{tries:?}");
-            let (status, text) = ask(running, POST, bearer, &good);
-            assert!(status == 429 && text.contains("retry-after: 60"), "{text}");
+            let tries: Vec<_> = (0..20).map(|_| ask(running, POST, headers, body).0).collect();
+            assert!(tries.iter().all(|status| *status == expected), "{tries:?}");
+            assert_eq!(ask(running, POST, bearer, &good).0, 200, "a neighbour at the same address");
         });
     }
 }
