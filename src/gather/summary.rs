@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
-use aho_corasick::AhoCorasick;
 use anyhow::{Context, Result};
+use regex::bytes::Regex;
 use serde_json::{Map, Value};
 
 use crate::item::{self, Item};
+use base::Joined as _;
 use base::clock;
 use base::json::json;
 
@@ -159,10 +160,8 @@ const EXAMPLE: usize = 300;
 
 /// Counts, updated with every chunk of a log.
 pub(crate) struct Summary {
-    /// Matches words of problems, then priorities.
-    words: AhoCorasick,
-    /// The problem that each word indicates.
-    troubles: Vec<usize>,
+    /// Matches words of problems and errors' priorities.
+    words: Regex,
     seen: Vec<Seen>,
     units: BTreeMap<String, Seen>,
     /// Number of entries per priority.
@@ -193,16 +192,12 @@ impl Seen {
 impl Summary {
     /// An empty summary.
     pub(crate) fn new() -> Result<Self> {
-        let words = PROBLEMS.iter().enumerate();
-        let words = words.flat_map(|(index, (.., words))| words.iter().map(move |word| (index, *word)));
-        let (troubles, words): (Vec<usize>, Vec<&str>) = words.unzip();
-        let priorities = (0..PRIORITIES.len()).map(|number| format!(r#""priority":"{number}""#));
-        let all = words.into_iter().map(str::to_owned).chain(priorities);
-        let words = AhoCorasick::builder().ascii_case_insensitive(true).build(all);
-        let words = words.context("words are broken")?;
+        let words =
+            PROBLEMS.iter().flat_map(|(.., words)| *words).map(|word| regex::escape(word)).joined("|");
+        let words =
+            Regex::new(&format!(r#"(?i-u){words}|"priority":"([0-7])""#)).context("words are broken")?;
         Ok(Self {
             words,
-            troubles,
             seen: vec![Seen::default(); PROBLEMS.len()],
             units: BTreeMap::new(),
             priorities: [0; PRIORITIES.len()],
@@ -238,9 +233,9 @@ impl Summary {
         }
         self.entries += 1;
         let (mut priority, mut told) = (None, false);
-        for found in self.words.find_iter(line) {
-            match found.pattern().as_usize().checked_sub(self.troubles.len()) {
-                Some(level) => priority = priority.or(Some(level)),
+        for found in self.words.captures_iter(line) {
+            match found.get(1).and_then(|level| level.as_bytes().first()) {
+                Some(level) => priority = priority.or(Some(usize::from(level - b'0'))),
                 None => told = true,
             }
         }
@@ -259,9 +254,12 @@ impl Summary {
         // A message that is not text is an array of bytes.
         let field = |name| entry.get(name).and_then(Value::as_str).unwrap_or_default();
         let message = field("MESSAGE");
-        let told =
-            self.words.find_iter(message).filter_map(|found| self.troubles.get(found.pattern().as_usize()));
-        for index in told.copied().collect::<BTreeSet<usize>>() {
+        let found = self.words.find_iter(message.as_bytes()).map(|found| found.as_bytes());
+        let indicates = |found: &[u8], words: &[&str]| {
+            words.iter().any(|word| word.as_bytes().eq_ignore_ascii_case(found))
+        };
+        let told = found.filter_map(|found| PROBLEMS.iter().position(|(.., words)| indicates(found, words)));
+        for index in told.collect::<BTreeSet<usize>>() {
             let time = time(field("__REALTIME_TIMESTAMP"));
             let seen = &mut self.seen[index];
             seen.add(message);
