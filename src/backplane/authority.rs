@@ -1,4 +1,5 @@
-//! The certificate authority of one run: creates itself, the aggregator's certificate and those of workers.
+//! The certificate authority of one run: creates itself, the aggregator's certificate and those of workers, and seals
+//! the archive.
 //!
 //! All keys are ECDSA P-256. Subjects are distinct and key identifiers are included, so that OpenSSL builds the chain, too;
 //! it rejects leaves whose subject equals their issuer's.
@@ -9,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, bail, ensure};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
+    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber, SigningKey as _,
 };
 use ring::rand::SecureRandom as _;
 use rustls::pki_types::pem::PemObject as _;
@@ -18,7 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use super::SigningRequest;
 use super::der;
 use super::identity::{self, Identity};
-use super::seal::public_key;
+use super::seal::{Seal, Statement, public_key};
 use base::tls::pem;
 use base::{hex, sha256};
 use client::protocol::ResultId;
@@ -81,9 +82,11 @@ impl Authority {
         pem("CERTIFICATE", &self.certificate)
     }
 
-    /// The signing key.
-    pub(super) fn key(&self) -> &KeyPair {
-        self.issuer.key()
+    /// Seals an archive.
+    pub(crate) fn seal(&self, statement: &Statement) -> anyhow::Result<Seal> {
+        let statement = statement.to_text().into_bytes();
+        let signature = self.issuer.key().sign(&statement).context("cannot sign the archive")?;
+        Ok(Seal { statement, signature })
     }
 
     /// A certificate for the server at the advertised `host`: an IP address or a name, either with or without a

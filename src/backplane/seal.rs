@@ -4,12 +4,10 @@
 //! parses untrusted ones. Opens no file. Starts no thread.
 
 use anyhow::{Context as _, bail};
-use rcgen::SigningKey as _;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::authority::Authority;
 use super::der;
 
 /// Maximum bytes of a statement.
@@ -64,15 +62,6 @@ impl Statement {
     }
 }
 
-impl Authority {
-    /// Seals an archive.
-    pub(crate) fn seal(&self, statement: &Statement) -> anyhow::Result<Seal> {
-        let statement = statement.to_text().into_bytes();
-        let signature = self.key().sign(&statement).context("cannot sign the archive")?;
-        Ok(Seal { statement, signature })
-    }
-}
-
 impl Seal {
     /// The statement, without verifying its signature.
     pub(crate) fn statement(&self) -> anyhow::Result<Statement> {
@@ -109,6 +98,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::backplane::Authority;
 
     fn statement() -> Statement {
         Statement {
