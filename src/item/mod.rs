@@ -35,6 +35,8 @@ pub(crate) const OTHER: &str = "other";
 const DISTINCT: usize = 1_000;
 /// Maximum length of a status; the rest is ignored.
 const STATUS_BYTES: usize = 256;
+/// Maximum depth of items, and of details.
+const DEPTH: usize = 100;
 /// The detail with an item's duration in seconds.
 pub(crate) const DURATION: &str = "duration";
 /// The detail with the suggested fix, and the one with a link to more information.
@@ -102,6 +104,16 @@ impl Item {
         };
         seconds.filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0)
     }
+}
+
+/// A step of the walk through a tree, depth first.
+pub(crate) enum Step {
+    /// An item with children starts; its fields are those that precede its children.
+    Enter(Item),
+    /// The innermost such item ends.
+    Leave,
+    /// An item without children.
+    Item(Item),
 }
 
 /// Counts below an item so far, which determine its status.

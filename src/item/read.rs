@@ -12,9 +12,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use libyaml_safer::{EventData, ScalarStyle};
 use serde_json::{Map, Value};
 
-use super::tree::DEPTH;
 use super::utf16::Utf16;
-use crate::item::Item;
+use super::{DEPTH, Item, Step};
 use base::json::weight;
 use base::yaml::{self, Content};
 
@@ -25,16 +24,6 @@ const HELD_LIMIT: usize = 512 << 10;
 
 /// The key that merges other maps.
 const MERGE: &str = "<<";
-
-/// A step of the walk through a tree, depth first.
-pub(crate) enum Step {
-    /// An item with children starts; its fields are those that precede its children.
-    Enter(Item),
-    /// The innermost such item ends.
-    Leave,
-    /// An item without children.
-    Item(Item),
-}
 
 /// Receives a tree.
 pub(crate) type Visit<'v> = dyn FnMut(Step) -> Result<()> + 'v;

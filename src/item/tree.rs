@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::read::Step;
-use crate::item::{Item, SKIPPED, Tally, UNKNOWN, is_known};
+use super::{DEPTH, Item, SKIPPED, Step, Tally, UNKNOWN, is_known};
 use base::at::At as _;
 use base::temp::NewFile;
 use base::visible::head;
@@ -20,8 +19,6 @@ use base::yaml;
 
 /// Longer texts are written escaped on one line, piece by piece, instead of as a readable block.
 const BLOCK_LIMIT: usize = 64 << 10;
-/// Maximum depth of items.
-pub(crate) const DEPTH: usize = 100;
 /// Maximum memory of holes and their texts; a group has up to two.
 const MAX_HELD_BYTES: usize = 64 << 20;
 

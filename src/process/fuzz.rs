@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Read;
 
 use super::{Rules, process};
-use crate::item::read::{self, Step, Writer};
+use crate::item::Step;
+use crate::item::read::{self, Writer};
 use crate::layout::{RESULTS, TREE};
 
 /// A plugin with the single file `bytes` yields a readable tree whose root has the plugin's name.

@@ -6,8 +6,8 @@ use std::num::IntErrorKind;
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
-use crate::item::read::{Step, Visit};
-use crate::item::{FAILED, FAILURE, Item, PASSED, SKIPPED};
+use crate::item::read::Visit;
+use crate::item::{FAILED, FAILURE, Item, PASSED, SKIPPED, Step};
 use base::xml::{Lexer, Token};
 
 /// Maximum text kept of one test; the file contains the rest.

@@ -11,8 +11,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::{Files, Rules};
-use crate::item::read::Step;
-use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, TIMEOUT};
+use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, Step, TIMEOUT};
 use crate::layout::RESULTS;
 use base::Joined as _;
 use base::json::json;

@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use crate::item::read::{self, Step, Visit, Writer};
+use crate::item::read::{self, Visit, Writer};
 use crate::item::tree::Tree;
-use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Tally, UNKNOWN, is_known, plain};
+use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, Tally, UNKNOWN, is_known, plain};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 use base::Joined as _;

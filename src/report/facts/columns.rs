@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::times::spoken;
-use crate::item::FAILED;
-use crate::item::read::{Step, Writer, read};
+use crate::item::read::{Writer, read};
+use crate::item::{FAILED, Step};
 use crate::layout;
 use base::Joined as _;
 
