@@ -4,9 +4,9 @@
 //! failure's significant line, and the table of remedies. Does not know the origin or the display of texts.
 
 mod contact;
-mod image;
 mod known;
 mod mask;
+mod pull;
 mod why;
 
 use std::collections::{HashMap, HashSet};
@@ -18,9 +18,9 @@ use serde::{Serialize, Serializer};
 
 use base::visible::head;
 pub(crate) use contact::{unreached, why_unreached};
-pub(crate) use image::{is_local_image, load_commands, missing_image};
 pub(crate) use known::remedy;
 use mask::mask;
+pub(crate) use pull::{is_local_image, load_commands, missing_image};
 pub(crate) use why::{Event, Why};
 
 /// Maximum length of a cause.
