@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow, bail};
 
 use super::flag::Args;
-use super::{cluster, images, output, shown};
+use super::{cluster, output, run_args, shown};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
@@ -67,7 +67,7 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
                 None => format!("{}:{}", CONFORMANCE, version(args)?),
             };
             shown::exit_on_signal()?;
-            Tests::fetch(&images::client(args)?, &image, args.on("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
+            Tests::fetch(&run_args::registries(args)?, &image, args.on("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
                 anyhow!(
                     "{error:#}; save a list where there is network with `sonobuoy e2e --version VERSION > FILE`, and use it \
                      with `--input FILE`"

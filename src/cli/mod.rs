@@ -14,10 +14,12 @@ use anyhow::{Result, bail};
 use crate::names::VERSION;
 use base::{logger, sys, visible};
 
+mod access;
 mod cluster;
 mod error;
 mod flag;
 mod form;
+mod manifest;
 mod output;
 mod run_args;
 mod shown;
@@ -25,6 +27,7 @@ mod suggest;
 mod table;
 mod transfers;
 mod usage;
+mod wanted;
 
 mod afterwards;
 mod aggregator;

@@ -5,13 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::afterwards::{Outputs, ending, limit, look, verdict};
+use super::afterwards::{ending, limit, look, verdict};
 use super::annotate::{self, annotate};
-use super::clusters::Outcome;
 use super::error;
 use super::flag::Args;
 use super::retrieve::{fetch, unpack};
-use super::{cluster, output, post_process, shown, status};
+use super::{access, cluster, output, post_process, shown};
 use crate::layout;
 use crate::remote::{Failure, Retrieval, seal};
 use crate::report::{
@@ -64,7 +63,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let stop = shown::stop_on_signal()?;
     let namespace = cluster::namespace_of_run(args)?;
-    let (client, service) = status::access(args, &namespace, &stop)?;
+    let (client, service) = access::to_run(args, &namespace, &stop)?;
     let folder = temp::Folder::new().context("cannot create a temporary folder")?;
     let retrieval = Retrieval {
         client: client.as_ref(),
@@ -167,7 +166,7 @@ pub(super) fn write_facts(facts: &Facts, format: &str, look: Look, out: &mut dyn
 }
 
 /// Adds an archive to others; returns the worst exit code with its reason.
-fn add(
+pub(super) fn add(
     args: Args,
     many: &mut Many,
     archive: &str,
@@ -186,28 +185,6 @@ fn add(
     // 3 (something failed) is worse than 4.
     let ended = ended.map(|(code, reason)| (code, format!("{}: {reason}", cluster.unwrap_or(archive))));
     Ok(worst.into_iter().chain(ended).min_by_key(|(code, _)| *code))
-}
-
-/// The merged report on the runs in several clusters; returns the exit code of `--fail-on`.
-pub(super) fn of_clusters(args: Args, files: &Outputs<'_>, outcomes: &[Outcome]) -> Result<u8> {
-    let mut many = Many::default();
-    let mut worst = None;
-    for Outcome { name, archive, error, .. } in outcomes {
-        match archive.as_ref().map(|archive| archive.display().to_string()) {
-            Some(archive) => match add(args, &mut many, &archive, Some(name), worst.clone()) {
-                Ok(ended) => worst = ended,
-                Err(error) => many.add_missing(name, &format!("{error:#}")),
-            },
-            None => many.add_missing(name, error),
-        }
-    }
-    files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
-    if !shown::is_json(args) {
-        let mut out = output::buffered(false);
-        many.write_text(&mut Terminal { look: look(args), out: &mut out })?;
-        out.flush()?;
-    }
-    Ok(ending(worst))
 }
 
 /// Shows several archives side by side; returns the worst exit code with its reason.

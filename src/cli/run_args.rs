@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::error::{self, invalid};
 use super::flag::Args;
-use super::{cluster, images, shown};
+use super::{cluster, shown};
 use crate::config;
 use crate::deploy::{Change, Plan, Split};
 use crate::image::conformance::Tests;
@@ -27,6 +27,8 @@ use crate::report;
 use base::at::At as _;
 use base::json::json;
 use base::kube::{Method, Request};
+use base::oci;
+use base::stop::Stop;
 use base::{near, pattern, small, sys};
 
 /// The URL with the name of the newest build.
@@ -585,7 +587,7 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
                 args.text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
             let image = args.text("kube-conformance-image").unwrap_or(&ours);
             shown::exit_on_signal()?;
-            let names = Tests::fetch(&images::client(args)?, image, false).and_then(|tests| tests.names());
+            let names = Tests::fetch(&registries(args)?, image, false).and_then(|tests| tests.names());
             names.context(
                 "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
             )?
@@ -664,6 +666,11 @@ pub(crate) fn rbac(args: Args) -> Result<bool> {
         .context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")?;
     let mut groups = groups["groups"].as_array().into_iter().flatten();
     Ok(groups.any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
+}
+
+/// A client for image registries.
+pub(super) fn registries(args: Args) -> Result<oci::Client> {
+    oci::Client::new(names::USER_AGENT, args.on("plain-http"), &Stop::new())
 }
 
 /// The last part of a path.

@@ -5,12 +5,13 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::flag::Args;
 use super::shown::{self, Plain};
 use crate::board::{Board, Output, Scene, Task, Unit};
 use base::oci::Descriptor;
+use base::temp;
 
 /// A sequence of transfers.
 pub(super) struct Transfers<'a> {
@@ -76,6 +77,12 @@ pub(super) fn each<T>(
         ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
         Ok(())
     })
+}
+
+/// A temporary folder for blobs.
+pub(super) fn work() -> Result<temp::Folder> {
+    shown::exit_on_signal()?;
+    temp::Folder::new().context("cannot create a temporary folder")
 }
 
 impl Transfers<'_> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use super::flag::Args;
-use super::images::{client, translated, work};
+use super::transfers::work;
+use super::wanted::translated;
 use super::{cluster, output, run_args, shown};
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::verify::{self, Availability};
@@ -101,7 +102,7 @@ fn in_registries(
     images: &[String],
     credentials: Option<serde_json::Value>,
 ) -> Result<Vec<(String, Availability)>> {
-    let mut registries = client(args)?;
+    let mut registries = run_args::registries(args)?;
     if let Some(config) = credentials {
         registries = registries.credentials(config);
     }

@@ -12,7 +12,7 @@ use super::afterwards::{Afterwards, upload};
 use super::flag::Args;
 use super::run_args::{Purpose, RunArgs};
 use super::shown::{self, Plain, time};
-use super::{cluster, error, output, status, status_table};
+use super::{access, cluster, error, output, status_table};
 use crate::board::{self, About, Board, Output, Scene, Trouble};
 use crate::deploy;
 use crate::remote::authority::Authorities;
@@ -38,8 +38,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let stop = Stop::new();
     let per_test = request.per_test()?;
     let namespace = request.config.namespace;
-    let service = status::service(args, &namespace, false)?;
-    let source = status::source(args, service.as_ref(), true, &stop)?;
+    let service = access::service(args, &namespace, false)?;
+    let source = access::source(args, service.as_ref(), true, &stop)?;
     let client = match source.cluster() {
         Some(client) => Some(client.clone()),
         // The status service has the archive; only a deletion needs the cluster.

@@ -6,6 +6,7 @@
 //! `cluster`, at most `--parallel`, and joins them.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,12 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
+use super::afterwards::{Outputs, ending, look};
 use super::flag::Args;
 use super::shown::{self, Plain};
-use super::{afterwards, error, form, output, results};
+use super::{error, form, output, results};
 use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run};
+use crate::report::{self, Many, Terminal};
 use crate::status::{FAILED, Run};
 use base::at::At as _;
 use base::json::{self, json};
@@ -52,7 +55,7 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     let kept = ["resume", "retrieve", "dir"].into_iter().filter(|flag| *flag != "resume" || reports);
     let kept = kept.filter_map(|flag| args.text(flag)).map(Path::new).next();
     let clusters = select::clusters(args)?;
-    let files = afterwards::Outputs::open(args)?;
+    let files = Outputs::open(args)?;
     let passing = match kept {
         Some(_) => None,
         None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
@@ -84,7 +87,7 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
         return Err(error::interrupted(text));
     }
     let bad = if reports {
-        results::of_clusters(args, &files, &outcomes)?
+        report(args, &files, &outcomes)?
     } else {
         fleet.show(&outcomes)?;
         0
@@ -95,17 +98,17 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
 
 /// What has become of a cluster.
 #[derive(Default)]
-pub(super) struct Outcome {
-    pub(super) name: String,
+struct Outcome {
+    name: String,
     begun: bool,
     /// The exit code of its process, once ended.
     code: Option<u8>,
     /// Why it is not 0.
-    pub(super) error: String,
+    error: String,
     scene: Scene,
     printed: String,
     /// The archive, once fetched.
-    pub(super) archive: Option<PathBuf>,
+    archive: Option<PathBuf>,
 }
 
 impl Outcome {
@@ -160,6 +163,28 @@ struct Fleet<'a> {
     stop: &'a Stop,
     /// In the order of the clusters.
     outcomes: Mutex<Vec<Outcome>>,
+}
+
+/// The merged report on the runs in several clusters; returns the exit code of `--fail-on`.
+fn report(args: Args, files: &Outputs<'_>, outcomes: &[Outcome]) -> Result<u8> {
+    let mut many = Many::default();
+    let mut worst = None;
+    for Outcome { name, archive, error, .. } in outcomes {
+        match archive.as_ref().map(|archive| archive.display().to_string()) {
+            Some(archive) => match results::add(args, &mut many, &archive, Some(name), worst.clone()) {
+                Ok(ended) => worst = ended,
+                Err(error) => many.add_missing(name, &format!("{error:#}")),
+            },
+            None => many.add_missing(name, error),
+        }
+    }
+    files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
+    if !shown::is_json(args) {
+        let mut out = output::buffered(false);
+        many.write_text(&mut Terminal { look: look(args), out: &mut out })?;
+        out.flush()?;
+    }
+    Ok(ending(worst))
 }
 
 /// Rejects flags that have no meaning for several clusters.
@@ -269,7 +294,7 @@ impl Fleet<'_> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
         let resumes = self.reports && self.args.text("resume").is_some();
-        if resumes && let Ok(archive) = crate::report::locate(&folder.display().to_string()) {
+        if resumes && let Ok(archive) = report::locate(&folder.display().to_string()) {
             hear(&crate::board::archive_event(&archive));
             return Ok((0, String::new()));
         }
