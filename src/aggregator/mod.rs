@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use self::http::{Certifier, Endpoints, Tries};
+use self::http::{Certifier, Responder, Tries};
 pub(crate) use self::http::{Holder, ReviewError, Reviewer};
 pub(crate) use self::limits::connections;
 pub(crate) use self::run::Received;
@@ -51,7 +51,7 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
 /// The settings of an aggregator.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct AggregatorSettings {
     pub limits: config::Limits,
     /// Time for a retry after a refused upload.
     pub retry_window: Duration,
@@ -63,7 +63,7 @@ pub(crate) struct Settings {
     pub valid: Duration,
 }
 
-impl Default for Settings {
+impl Default for AggregatorSettings {
     fn default() -> Self {
         Self {
             limits: config::Limits::default(),
@@ -88,13 +88,17 @@ pub(crate) enum Waited {
 pub(crate) struct Aggregator {
     store: Store,
     authority: Authority,
-    settings: Settings,
+    settings: AggregatorSettings,
     certifier: Option<Certifier>,
 }
 
 impl Aggregator {
     /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], settings: Settings) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        run_dir: &Path,
+        expected: &[ResultId],
+        settings: AggregatorSettings,
+    ) -> anyhow::Result<Self> {
         let open = || {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
             let authority =
@@ -148,7 +152,7 @@ impl Aggregator {
                 .spawn_scoped(scope, take)
                 .context("starting a thread")?;
             let (store, authority, certifier) = (&self.store, &self.authority, self.certifier.as_ref());
-            let endpoints = Endpoints { store, authority, certifier, logged: Tries::default() };
+            let endpoints = Responder { store, authority, certifier, logged: Tries::default() };
             server.run(stop, |request| endpoints.answer(request))
         })
     }
@@ -259,7 +263,7 @@ impl Aggregator {
         self.store.lock().document(SILENCE_LIMIT, Instant::now())
     }
 
-    /// Passes the status document to `send` when it has changed, at most once per [`Settings::publish_every`], until
+    /// Passes the status document to `send` when it has changed, at most once per [`AggregatorSettings::publish_every`], until
     /// `stop`; then once more. A failed publication is repeated.
     pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> anyhow::Result<()>) {
         let mut pace = self.settings.publish_every;

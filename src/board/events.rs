@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::lines::{bytes, sentence, time};
-use super::{Output, Scene, Shown, Steps, Task, Times, Trouble, Unit};
+use super::{ProgressOutput, Scene, Shown, Steps, Task, TaskTimes, Trouble, Unit};
 use crate::status::FAILED;
 use base::clock;
 use base::json::{self, json};
@@ -31,8 +31,8 @@ pub(super) struct Reported {
 }
 
 impl Reported {
-    pub(super) fn new(output: Output) -> Self {
-        let json = output == Output::Json;
+    pub(super) fn new(output: ProgressOutput) -> Self {
+        let json = output == ProgressOutput::Json;
         Self { json, state: String::new(), tasks: HashMap::new(), troubles: HashMap::new() }
     }
 
@@ -51,7 +51,7 @@ impl Reported {
         if !ends {
             lines.append(&mut states);
         }
-        for (task, Times { took, .. }) in scene.tasks.iter().zip(&shown.times) {
+        for (task, TaskTimes { took, .. }) in scene.tasks.iter().zip(&shown.times) {
             let before = self.tasks.get(&task.name);
             if before.is_some_and(|before| before == task || !over && !self.json && !far(before, task)) {
                 continue;
@@ -232,8 +232,11 @@ mod tests {
     }
 
     fn news(told: &mut Reported, scene: &Scene, over: bool) -> Vec<String> {
-        let times =
-            scene.tasks.iter().map(|_| Times { took: Some(Duration::from_secs(9)), left: None }).collect();
+        let times = scene
+            .tasks
+            .iter()
+            .map(|_| TaskTimes { took: Some(Duration::from_secs(9)), left: None })
+            .collect();
         told.news(&Shown { scene, elapsed: Duration::from_secs(9), times }, over)
     }
 
@@ -243,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_change_is_printed_once() {
-        let mut told = Reported::new(Output::Plain);
+        let mut told = Reported::new(ProgressOutput::Plain);
         let mut check = |task: Task, over: bool, expected: &[&str]| {
             assert_eq!(news(&mut told, &running(vec![task]), over), expected);
         };
@@ -259,7 +262,7 @@ mod tests {
 
     #[test]
     fn small_steps_are_merged_and_the_last_is_printed() {
-        let mut told = Reported::new(Output::Plain);
+        let mut told = Reported::new(ProgressOutput::Plain);
         let at = |done| {
             let steps = Steps { unit: Unit::Tests, done, total: 1000, failed: 0 };
             let task = Task {
@@ -278,7 +281,7 @@ mod tests {
 
     #[test]
     fn growing_troubles_are_printed_again() {
-        let mut told = Reported::new(Output::Plain);
+        let mut told = Reported::new(ProgressOutput::Plain);
         let trouble = |places: &[&str]| Scene {
             troubles: vec![Trouble {
                 task: "p".into(),
@@ -298,7 +301,7 @@ mod tests {
 
     #[test]
     fn events_have_the_documented_fields() {
-        let mut told = Reported::new(Output::Json);
+        let mut told = Reported::new(ProgressOutput::Json);
         let mut scene = running(vec![nodes(30, 1)]);
         scene.tasks[0].steps = Some(Steps { unit: Unit::Steps, done: 4, total: 8, failed: 1 });
         scene.tasks[0].note = "half\nway".into();
@@ -328,7 +331,7 @@ mod tests {
 
     #[test]
     fn heartbeat_names_the_running_plugins() {
-        let told = Reported::new(Output::Plain);
+        let told = Reported::new(ProgressOutput::Plain);
         let scene = running(vec![nodes(28, 1), Task { over: true, ..nodes(1, 0) }]);
         let shown = Shown { scene: &scene, elapsed: Duration::from_secs(60), times: Vec::new() };
         assert_eq!(told.alive(&shown), "still at work after 1:00: p: 28 of 30 nodes done, 1 failed");

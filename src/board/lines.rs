@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::{Shown, Steps, Task, Times, Trouble, Unit};
+use super::{Shown, Steps, Task, TaskTimes, Trouble, Unit};
 use crate::status::FAILED;
 use base::live::{self, Line, Size};
 use base::{sys, visible};
@@ -37,14 +37,14 @@ fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
 
 /// A terminal: the room for a board, and what it can draw.
 #[derive(Clone, Copy)]
-pub(super) struct Terminal {
+pub(super) struct BoardTerminal {
     pub(super) width: usize,
     pub(super) rows: usize,
     pub(super) colour: bool,
     pub(super) unicode: bool,
 }
 
-impl Terminal {
+impl BoardTerminal {
     /// This terminal; a column and a row of the window remain free, to avoid wrapping and scrolling.
     pub(super) fn here() -> Self {
         let Size { columns, rows } = live::size();
@@ -91,7 +91,8 @@ impl Terminal {
     }
 
     fn tasks(&self, shown: &Shown<'_>, rows: usize) -> Vec<Line> {
-        let all: Vec<(&Task, Times)> = shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
+        let all: Vec<(&Task, TaskTimes)> =
+            shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
         let (mut kept, mut left_out) = (all.clone(), 0);
         if rows < all.len() {
             // Running tasks matter more than finished ones.
@@ -197,7 +198,7 @@ struct Cells {
 }
 
 impl Cells {
-    fn of(task: &Task, Times { took, left }: Times, narrow: bool) -> Self {
+    fn of(task: &Task, TaskTimes { took, left }: TaskTimes, narrow: bool) -> Self {
         let Steps { unit, done, total, failed } = task.coarsest();
         let count = match unit {
             _ if total == 0 => String::new(),
@@ -359,17 +360,17 @@ mod tests {
     use super::super::Scene;
     use super::*;
 
-    const ASCII: Terminal = Terminal { width: 0, rows: 0, colour: false, unicode: false };
+    const ASCII: BoardTerminal = BoardTerminal { width: 0, rows: 0, colour: false, unicode: false };
 
     fn task(name: &str, done: u64, total: u64, failed: u64) -> Task {
         Task { name: name.into(), done, total, failed, over: done == total, ..Task::default() }
     }
 
-    fn drawn(scene: &Scene, columns: usize, rows: usize, look: Terminal) -> Vec<Line> {
+    fn drawn(scene: &Scene, columns: usize, rows: usize, look: BoardTerminal) -> Vec<Line> {
         let took = Some(Duration::from_secs(72));
-        let times = scene.tasks.iter().map(|_| Times { took, left: None }).collect();
+        let times = scene.tasks.iter().map(|_| TaskTimes { took, left: None }).collect();
         let shown = Shown { scene, elapsed: Duration::from_secs(3_723), times };
-        Terminal { width: columns.saturating_sub(1), rows: rows.saturating_sub(1), ..look }.lines(&shown)
+        BoardTerminal { width: columns.saturating_sub(1), rows: rows.saturating_sub(1), ..look }.lines(&shown)
     }
 
     #[track_caller]
@@ -473,7 +474,7 @@ mod tests {
         crowd.troubles[0].cause = "日本語 🦀 wide\nand \u{1b}[2J evil".repeat(9);
         for columns in (1..12).chain((12..220).step_by(13)) {
             for rows in [1, 2, 3, 5, 24, 60] {
-                for look in [ASCII, Terminal { colour: true, unicode: true, ..ASCII }] {
+                for look in [ASCII, BoardTerminal { colour: true, unicode: true, ..ASCII }] {
                     for scene in [&scene(), &crowd] {
                         let lines = drawn(scene, columns, rows, look);
                         assert!(lines.len() < rows.max(1), "{} lines in {rows} rows", lines.len());

@@ -35,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// How progress is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
+pub(crate) enum ProgressOutput {
     /// One line per change.
     Plain,
     /// A board, redrawn in place.
@@ -146,12 +146,12 @@ pub(crate) struct Trouble {
 struct Shown<'a> {
     scene: &'a Scene,
     elapsed: Duration,
-    times: Vec<Times>,
+    times: Vec<TaskTimes>,
 }
 
 /// The times of a task, where known.
 #[derive(Clone, Copy, Debug, Default)]
-struct Times {
+struct TaskTimes {
     /// Elapsed time.
     took: Option<Duration>,
     /// Estimated time left.
@@ -170,13 +170,13 @@ struct Shared {
     began: Instant,
     /// Time elapsed before the first scene, once known.
     before: Option<Duration>,
-    tasks: HashMap<String, Seen>,
+    tasks: HashMap<String, TaskHistory>,
     /// The error that ended the output.
     error: Option<anyhow::Error>,
 }
 
 /// The observed history of a task.
-struct Seen {
+struct TaskHistory {
     began: Instant,
     /// Time elapsed when first seen; `None` for a finished task.
     before: Option<Duration>,
@@ -206,7 +206,7 @@ impl Board {
             let first = task.finest().done;
             let fresh = || {
                 let before = before.map_or(Some(Duration::ZERO), |before| (!task.over).then_some(before));
-                Seen { began: now, before, ended: None, first }
+                TaskHistory { began: now, before, ended: None, first }
             };
             let seen = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
             if !task.over {
@@ -225,7 +225,7 @@ impl Board {
     }
 
     /// Reports news, as often as permitted, until the work is over.
-    fn run(&self, output: Output, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
+    fn run(&self, output: ProgressOutput, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
         let mut reporter = Reporter {
             output,
             say,
@@ -260,7 +260,10 @@ impl Shared {
         let times = scene.tasks.iter().map(|task| {
             let Some(seen) = self.tasks.get(&task.name) else { return Default::default() };
             let watched = seen.ended.unwrap_or(now).saturating_duration_since(seen.began);
-            Times { took: seen.before.map(|before| before + watched), left: task.left(seen.first, watched) }
+            TaskTimes {
+                took: seen.before.map(|before| before + watched),
+                left: task.left(seen.first, watched),
+            }
         });
         let elapsed = now.saturating_duration_since(self.began) + self.before.unwrap_or_default();
         Shown { scene, elapsed, times: times.collect() }
@@ -311,7 +314,7 @@ impl Task {
 }
 
 struct Reporter<'a> {
-    output: Output,
+    output: ProgressOutput,
     say: &'a (dyn Fn(&str) -> Result<()> + Sync),
     reported: events::Reported,
     /// When news was last reported.
@@ -322,7 +325,7 @@ struct Reporter<'a> {
 impl Reporter<'_> {
     /// Reports news; false if reporting has to wait.
     fn tell(&mut self, shown: &Shown<'_>, changed: bool, over: bool) -> Result<bool> {
-        if self.output == Output::Board {
+        if self.output == ProgressOutput::Board {
             let seconds = shown.elapsed.as_secs();
             if over {
                 live::draw(Vec::new());
@@ -330,11 +333,11 @@ impl Reporter<'_> {
             }
             if changed || seconds != self.seconds {
                 self.seconds = seconds;
-                live::draw(lines::Terminal::here().lines(shown));
+                live::draw(lines::BoardTerminal::here().lines(shown));
             }
             return Ok(true);
         }
-        let (quiet, is_quiet) = (self.news.elapsed(), self.output == Output::Quiet);
+        let (quiet, is_quiet) = (self.news.elapsed(), self.output == ProgressOutput::Quiet);
         if !is_quiet && (over || changed && quiet >= MERGE_INTERVAL) {
             let new = self.reported.news(shown, over);
             if !new.is_empty() {
@@ -353,7 +356,7 @@ impl Reporter<'_> {
 /// Runs `work` with a board; `say` takes the lines that remain. An error of `work` takes precedence over one of the
 /// board.
 pub(crate) fn with<T>(
-    output: Output,
+    output: ProgressOutput,
     say: &(dyn Fn(&str) -> Result<()> + Sync),
     work: impl FnOnce(&Board) -> Result<T>,
 ) -> Result<T> {
@@ -387,7 +390,7 @@ mod tests {
     #[test]
     fn quiet_output_is_heartbeats_alone() {
         let task = |over| Task { name: "x".into(), done: 1, total: 1, over, ..Task::default() };
-        for (output, lines) in [(Output::Quiet, 0), (Output::Plain, 2)] {
+        for (output, lines) in [(ProgressOutput::Quiet, 0), (ProgressOutput::Plain, 2)] {
             let told = Mutex::new(Vec::new());
             let say = |line: &str| {
                 told.lock().unwrap().push(line.to_owned());
@@ -404,10 +407,10 @@ mod tests {
             say.lock().unwrap().push(line.to_owned());
             Ok(())
         };
-        let reported = events::Reported::new(Output::Quiet);
+        let reported = events::Reported::new(ProgressOutput::Quiet);
         let news = Instant::now().checked_sub(SILENCE).unwrap();
-        let mut reporter = Reporter { output: Output::Quiet, say: &tell, reported, news, seconds: 0 };
-        let shown = Shown { scene: &scene, elapsed: SILENCE, times: vec![Times::default()] };
+        let mut reporter = Reporter { output: ProgressOutput::Quiet, say: &tell, reported, news, seconds: 0 };
+        let shown = Shown { scene: &scene, elapsed: SILENCE, times: vec![TaskTimes::default()] };
         reporter.tell(&shown, true, false).unwrap();
         assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
     }
@@ -435,7 +438,7 @@ mod tests {
         let scene = |began, tasks: &[Task]| Scene { began, tasks: tasks.to_vec(), ..Scene::default() };
         let long = |took: Option<Duration>| took.map(|took| took >= hour);
         let check = |began, elapsed, took: [Option<bool>; 3]| {
-            with(Output::Plain, &|_| Ok(()), |board| {
+            with(ProgressOutput::Plain, &|_| Ok(()), |board| {
                 let (open, over) = (task("open", false), task("over", true));
                 board.show(scene(began, &[open.clone(), over.clone()]))?;
                 // A later task begins when first seen.

@@ -23,12 +23,12 @@ pub(super) struct Junit {
     /// The number of tests that ran.
     pub ran: usize,
     /// Required tests by outcome.
-    pub required: BTreeMap<Outcome, BTreeSet<String>>,
+    pub required: BTreeMap<TestOutcome, BTreeSet<String>>,
 }
 
 /// Outcome of a test; of several, the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Outcome {
+pub(super) enum TestOutcome {
     /// Passed at the first attempt.
     Passed,
     Skipped,
@@ -68,7 +68,7 @@ impl Junit {
 
     /// The number of required tests.
     pub(super) fn number(&self) -> usize {
-        let sets = self.required.iter().filter(|(outcome, _)| **outcome != Outcome::Repeated);
+        let sets = self.required.iter().filter(|(outcome, _)| **outcome != TestOutcome::Repeated);
         sets.map(|(_, names)| names.len()).sum()
     }
 
@@ -77,14 +77,14 @@ impl Junit {
         self.required.values().any(|names| names.contains(plain(name)))
     }
 
-    fn add(&mut self, name: &str, outcome: Outcome) {
+    fn add(&mut self, name: &str, outcome: TestOutcome) {
         if is_suite_node(name) {
             return;
         }
         self.tests += 1;
-        self.ran += usize::from(outcome != Outcome::Skipped);
+        self.ran += usize::from(outcome != TestOutcome::Skipped);
         if name.contains(REQUIRED) {
-            let repeated = self.lists(name).then_some(Outcome::Repeated);
+            let repeated = self.lists(name).then_some(TestOutcome::Repeated);
             for outcome in repeated.into_iter().chain([outcome]) {
                 self.required.entry(outcome).or_default().insert(plain(name).to_owned());
             }
@@ -93,14 +93,14 @@ impl Junit {
 }
 
 /// Outcome of the current test, from the elements inside it.
-fn outcome(lexer: &mut Lexer<impl BufRead>) -> Result<Outcome> {
-    let mut outcome = Outcome::Passed;
+fn outcome(lexer: &mut Lexer<impl BufRead>) -> Result<TestOutcome> {
+    let mut outcome = TestOutcome::Passed;
     while lexer.next_child()? {
         outcome = outcome.max(match lexer.name() {
-            "skipped" => Outcome::Skipped,
-            "failure" | "error" => Outcome::Failed,
-            "flakyFailure" | "flakyError" => Outcome::Flaky,
-            _ => Outcome::Passed,
+            "skipped" => TestOutcome::Skipped,
+            "failure" | "error" => TestOutcome::Failed,
+            "flakyFailure" | "flakyError" => TestOutcome::Flaky,
+            _ => TestOutcome::Passed,
         });
         lexer.skip_element()?;
     }
@@ -111,7 +111,7 @@ fn outcome(lexer: &mut Lexer<impl BufRead>) -> Result<Outcome> {
 mod tests {
     use super::*;
 
-    fn names(junit: &Junit, outcome: Outcome) -> Vec<&str> {
+    fn names(junit: &Junit, outcome: TestOutcome) -> Vec<&str> {
         junit.required[&outcome].iter().map(String::as_str).collect()
     }
 
@@ -128,11 +128,11 @@ mod tests {
 <testcase name="[It] g"><skipped/></testcase>
 <testcase name="a [Conformance]"/></testsuite></testsuites>"#;
         let junit = Junit::read(text.as_bytes()).unwrap();
-        assert_eq!(names(&junit, Outcome::Passed), ["a [Conformance]"]);
-        assert_eq!(names(&junit, Outcome::Skipped), ["b [Conformance]"]);
-        assert_eq!(names(&junit, Outcome::Failed), ["c [Conformance]", "d [Conformance]"]);
-        assert_eq!(names(&junit, Outcome::Flaky), ["e [Conformance]"]);
-        assert_eq!(names(&junit, Outcome::Repeated), ["a [Conformance]"]);
+        assert_eq!(names(&junit, TestOutcome::Passed), ["a [Conformance]"]);
+        assert_eq!(names(&junit, TestOutcome::Skipped), ["b [Conformance]"]);
+        assert_eq!(names(&junit, TestOutcome::Failed), ["c [Conformance]", "d [Conformance]"]);
+        assert_eq!(names(&junit, TestOutcome::Flaky), ["e [Conformance]"]);
+        assert_eq!(names(&junit, TestOutcome::Repeated), ["a [Conformance]"]);
         assert_eq!((junit.tests, junit.ran, junit.number()), (8, 6, 5));
         assert_eq!(junit.properties["RandomSeed"], "7");
         assert!(junit.lists("[It] b [Conformance]") && !junit.lists("[It] g"));

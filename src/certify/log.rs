@@ -15,7 +15,7 @@ const VERSIONS: [(&str, &str); 2] = [("tests", "e2e test version: "), ("server",
 
 /// The relevant content of a log.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Log {
+pub(super) struct SuiteLog {
     /// The minor versions of `tests` and `server`, if the log is verbose.
     pub versions: BTreeSet<(&'static str, String)>,
     /// The seeds of the order of tests.
@@ -28,7 +28,7 @@ pub(super) struct Log {
     pub passed: bool,
 }
 
-impl Log {
+impl SuiteLog {
     /// Reads a whole log.
     pub(super) fn read(mut input: impl BufRead) -> std::io::Result<Self> {
         let mut log = Self::default();
@@ -94,8 +94,8 @@ mod tests {
              I1122 e2e.go:125] kube-apiserver version: v1.34.2-k+3 \n{dots}\nRan 3 of 9 Specs in 0.9 seconds\n\
              \x1b[1mSUCCESS!\x1b[0m -- \x1b[32m3 Passed\x1b[0m | 0 Failed | 1 Flaked | 2 Pending | 6 Skipped\nPASS\n\nTest Suite Passed"
         );
-        let log = Log::read(text.as_bytes()).unwrap();
-        let expected = Log {
+        let log = SuiteLog::read(text.as_bytes()).unwrap();
+        let expected = SuiteLog {
             versions: BTreeSet::from([("tests", "v1.33".into()), ("server", "v1.34".into())]),
             seeds: BTreeSet::from(["7".into()]),
             ends: vec![(3, 9)],
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn unfinished_suite_has_not_passed() {
         for text in ["", "Test Suite Passed\nRan 1 of 2 Specs", "Test Suite Passed\nTest Suite Failed"] {
-            assert!(!Log::read(text.as_bytes()).unwrap().passed, "{text}");
+            assert!(!SuiteLog::read(text.as_bytes()).unwrap().passed, "{text}");
         }
-        assert_eq!(Log::read(&b"FAIL! -- 1 Passed | 2 Failed"[..]).unwrap().counts, [1, 2, 0, 0]);
+        assert_eq!(SuiteLog::read(&b"FAIL! -- 1 Passed | 2 Failed"[..]).unwrap().counts, [1, 2, 0, 0]);
     }
 }

@@ -21,11 +21,11 @@ use serde_json::Value;
 use crate::image::lists::listed;
 use crate::item::plain;
 use crate::layout;
-use crate::report::{Files, Next, Source};
+use crate::report::{ArchiveSource, ExtractedFiles, PassAction};
 use base::oci::Reference;
 use client::protocol::GLOBAL;
-use junit::{Junit, Outcome, REQUIRED};
-use log::Log;
+use junit::{Junit, REQUIRED, TestOutcome};
+use log::SuiteLog;
 
 /// The plugin that runs the tests.
 const E2E: &str = "e2e";
@@ -44,7 +44,7 @@ pub(crate) struct Candidate {
     pub required: (usize, usize),
     /// The problems that prevent certification, each with the file that proves it.
     pub findings: Vec<String>,
-    files: Files,
+    files: ExtractedFiles,
     log: String,
     junit: String,
 }
@@ -58,10 +58,10 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> Result<Candidate> {
         file.starts_with("junit") && file.ends_with(".xml") && !file.contains('/')
     };
     let (mut junits, mut brought) = (Vec::new(), false);
-    let files = Source::open(archive)?.extract(|_, name, _, _| {
+    let files = ArchiveSource::open(archive)?.extract(|_, name, _, _| {
         junits.extend(is_junit(name).then(|| name.to_owned()));
         brought |= name.starts_with(&folder);
-        Ok(Next::keep_if(
+        Ok(PassAction::keep_if(
             [log.as_str(), layout::SERVER_VERSION, layout::CONFIG].contains(&name)
                 || is_junit(name)
                 || layout::is_definition(name),
@@ -148,16 +148,16 @@ impl Candidate {
             }
         };
         let number = junit.number();
-        self.required = (number, junit.required.get(&Outcome::Passed).map_or(0, BTreeSet::len));
+        self.required = (number, junit.required.get(&TestOutcome::Passed).map_or(0, BTreeSet::len));
         if number == 0 {
             self.find(path, "lists no test with [Conformance] in its name: is this the JUnit file of a conformance image?");
         }
         for (outcome, what) in [
-            (Outcome::Skipped, "did not run"),
-            (Outcome::Failed, "failed"),
-            (Outcome::Flaky, "passed only when retried, which a certified run may not do"),
+            (TestOutcome::Skipped, "did not run"),
+            (TestOutcome::Failed, "failed"),
+            (TestOutcome::Flaky, "passed only when retried, which a certified run may not do"),
             (
-                Outcome::Repeated,
+                TestOutcome::Repeated,
                 "listed more than once: results of two runs are mixed, or tests were retried",
             ),
         ] {
@@ -195,13 +195,13 @@ impl Candidate {
     }
 
     /// Examines the end of the log, and whether it belongs to the same run as the JUnit file.
-    fn log(&mut self, junit: Option<&Junit>) -> Result<Log> {
+    fn log(&mut self, junit: Option<&Junit>) -> Result<SuiteLog> {
         let path = self.log.clone();
         let Some(content) = self.files.open(&path) else {
             self.find(&path, "is missing");
-            return Ok(Log::default());
+            return Ok(SuiteLog::default());
         };
-        let log = Log::read(BufReader::new(content)).with_context(|| format!("`{path}`"))?;
+        let log = SuiteLog::read(BufReader::new(content)).with_context(|| format!("`{path}`"))?;
         match log.ends[..] {
             [] => self.find(&path, "has no ending: the tests did not finish (a line `Ran N of M Specs`)"),
             [(ran, all)] => self.end(&path, &log, ran, all, junit),
@@ -215,7 +215,7 @@ impl Candidate {
     }
 
     /// Checks that the tests match the server's minor version, which is in the image's tag and in a verbose log.
-    fn versions(&mut self, log: &Log) -> Result<()> {
+    fn versions(&mut self, log: &SuiteLog) -> Result<()> {
         self.version =
             self.json(layout::SERVER_VERSION)?["gitVersion"].as_str().and_then(minor).unwrap_or_default();
         if self.version.is_empty() {
@@ -244,7 +244,7 @@ impl Candidate {
         Ok(())
     }
 
-    fn end(&mut self, path: &str, log: &Log, ran: usize, all: usize, junit: Option<&Junit>) {
+    fn end(&mut self, path: &str, log: &SuiteLog, ran: usize, all: usize, junit: Option<&Junit>) {
         let [_, failed, pending, flaked] = log.counts;
         if !log.passed || [failed, pending, flaked] != [0; 3] {
             let what = format!("the suite did not pass: {failed} failed, {pending} pending, {flaked} flaked");

@@ -54,11 +54,12 @@ impl Product {
         for (key, value) in entries {
             let name = key.text.as_str();
             let checked = if KEYS.iter().any(|(known, _)| *known == name) {
-                plain(name, value)
-                    .and_then(|said| problem(name, &said).map_or(Ok(()), |why| Err(value.place.error(why))))
+                plain(name, value).and_then(|said| {
+                    problem(name, &said).map_or(Ok(()), |why| Err(value.position.error(why)))
+                })
             } else {
                 let known = KEYS.map(|(key, _)| key).join(", ");
-                Err(key.place.error(format!("`{name}` is unknown; use {known}")))
+                Err(key.position.error(format!("`{name}` is unknown; use {known}")))
             };
             wrong.extend(checked.err().map(|error| error.to_string()));
         }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use super::cluster;
 use super::flag::Args;
 use crate::remote::service::{self, Credentials};
-use crate::remote::state::Source;
+use crate::remote::state::StatusSource;
 use base::kube::Client;
 use base::stop::Stop;
 
@@ -65,7 +65,7 @@ pub(crate) fn source(
     service: Option<&Credentials>,
     follows: bool,
     stop: &Stop,
-) -> Result<Source> {
+) -> Result<StatusSource> {
     let service = service.and_then(|found| usable(args, found.source(stop)));
     let asked = service.as_ref().filter(|_| named(args) || !follows);
     let answer = asked.map(|service| service.probe(ANSWER_TIMEOUT));
@@ -73,7 +73,7 @@ pub(crate) fn source(
         (_, Some(service), Some(Ok(()))) => Ok(service),
         (Ok(client), _, answer) => {
             usable(args, answer.transpose());
-            Ok(Source::pod(client.under(stop)))
+            Ok(StatusSource::pod(client.under(stop)))
         }
         (Err(_), _, Some(Err(error))) if !follows => {
             Err(error.context("the run's status service cannot be asked"))

@@ -18,8 +18,8 @@ use crate::deploy::Removal;
 use crate::layout;
 use crate::pipeline;
 use crate::remote::service::Credentials;
-use crate::remote::{Failure, Retrieval};
-use crate::report::{self, Archive, Depth, Look, Mode, Report, Terminal, View};
+use crate::remote::{Retrieval, RetrievalError};
+use crate::report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
 use crate::status::Run;
 use base::at::At as _;
 use base::kube::Client;
@@ -33,7 +33,7 @@ const DELETION: Duration = Duration::from_secs(3_600);
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
     args: Args<'a>,
-    outputs: Outputs<'a>,
+    outputs: OutputFiles<'a>,
     retrieve: Option<&'a Path>,
     upload: Option<&'a str>,
     /// Whether the archive itself is read.
@@ -50,7 +50,7 @@ impl<'a> Afterwards<'a> {
             // The folder may be needed for other requested files.
             fs::create_dir_all(folder).at("cannot create", folder)?;
         }
-        let outputs = Outputs::open(args)?;
+        let outputs = OutputFiles::open(args)?;
         Ok(Self {
             args,
             reads: outputs.is_any() || limit(args) != "never",
@@ -92,7 +92,9 @@ impl<'a> Afterwards<'a> {
             let retrieval = Retrieval { client, service, ..Retrieval::new(namespace, into) };
             let paths = match fetch(self.args, &retrieval, stop) {
                 Ok(paths) => paths,
-                Err(Failure::NotReady(error) | Failure::Unasked(error)) => return Err(error.context(kept)),
+                Err(RetrievalError::NotReady(error) | RetrievalError::Unasked(error)) => {
+                    return Err(error.context(kept));
+                }
                 Err(failure) => {
                     log::error!("error retrieving results: {:#}; {kept}", failure.into_error());
                     return Ok(TRANSFER);
@@ -168,13 +170,13 @@ pub(super) fn upload<'m>(args: Args<'m>, by_aggregator: bool) -> Result<Option<&
 }
 
 /// The requested files.
-pub(crate) struct Outputs<'a> {
+pub(crate) struct OutputFiles<'a> {
     junit: Option<PathBuf>,
     html: Option<PathBuf>,
     submission: Option<Submission<'a>>,
 }
 
-impl<'a> Outputs<'a> {
+impl<'a> OutputFiles<'a> {
     /// Checks the requirements of `--junit`, `--html` and `--certify` before hours of work.
     pub(crate) fn open(args: Args<'a>) -> Result<Self> {
         let open = |id: &str| {
@@ -226,23 +228,23 @@ impl<'a> Outputs<'a> {
 /// `kept` is whether the archive remains at its path.
 pub(crate) fn report(
     args: Args,
-    outputs: &Outputs<'_>,
+    outputs: &OutputFiles<'_>,
     archive: &Path,
     plugins: Option<&[String]>,
     kept: bool,
 ) -> Result<u8> {
     let path = archive.display().to_string();
     let depth = if annotate::is_on(args) { Depth::Tests } else { Depth::Run };
-    let opened = Archive::open(&path, None, outputs.depth().max(depth))?;
+    let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
     let events = shown::is_json(args);
     let people = std::io::stdout().is_terminal();
     let mut out = if events { BufWriter::new(Box::new(io::sink()) as _) } else { output::buffered(people) };
     let explained = if people || annotate::is_on(args) { report.explain() } else { Ok(()) };
     let shown = if people {
-        explained.and_then(|()| Terminal { look: look(args), out: &mut out }.report(&report))
+        explained.and_then(|()| TextOutput { look: look(args), out: &mut out }.report(&report))
     } else {
-        let view = View { mode: Mode::Report, node: None, skip_prefix: false };
+        let view = View { mode: ViewMode::Report, node: None, skip_prefix: false };
         view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
     };
     // Report the path before any later failure.

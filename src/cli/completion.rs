@@ -74,7 +74,8 @@ pub(crate) fn complete(call: &OsStr, words: &[OsString]) -> ExitCode {
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (word, before) =
         words.split_last().map_or(("", &words[..]), |(word, before)| (word.as_str(), before));
-    let mut answer = Answer { text: String::new(), word, kept: "", described: call == CALL, end: NOTHING };
+    let mut answer =
+        Completions { text: String::new(), word, kept: "", described: call == CALL, end: NOTHING };
     candidates(&table::shown(), before, &mut answer);
     answer.text.push_str(answer.end);
     // A closed output is not an error here.
@@ -82,7 +83,7 @@ pub(crate) fn complete(call: &OsStr, words: &[OsString]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-struct Answer<'w> {
+struct Completions<'w> {
     text: String,
     /// The existing text, which every candidate starts with, ignoring case.
     word: &'w str,
@@ -93,7 +94,7 @@ struct Answer<'w> {
     end: &'static str,
 }
 
-impl Answer<'_> {
+impl Completions<'_> {
     fn offer(&mut self, candidate: &str, about: &str) {
         let whole = format!("{}{candidate}", self.kept);
         if whole.get(..self.word.len()).is_some_and(|begun| begun.eq_ignore_ascii_case(self.word)) {
@@ -110,7 +111,7 @@ impl Answer<'_> {
     }
 }
 
-fn candidates(table: &Command, before: &[String], answer: &mut Answer) {
+fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
     let mut command = table;
     // The command so far that `help` is about.
     let mut topic = None;
@@ -173,13 +174,13 @@ fn candidates(table: &Command, before: &[String], answer: &mut Answer) {
     }
 }
 
-fn commands(command: &Command, answer: &mut Answer) {
+fn commands(command: &Command, answer: &mut Completions) {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         answer.offer(inner.get_name(), &inner.get_about().map_or_else(String::new, ToString::to_string));
     }
 }
 
-fn flags(command: &Command, answer: &mut Answer) {
+fn flags(command: &Command, answer: &mut Completions) {
     for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
         if let Some(long) = flag.get_long() {
             answer.offer(&format!("--{long}"), &help(flag));
@@ -192,7 +193,7 @@ fn help(flag: &Arg) -> String {
 }
 
 /// Values of a flag or argument.
-fn values(command: &Command, arg: &Arg, answer: &mut Answer) {
+fn values(command: &Command, arg: &Arg, answer: &mut Completions) {
     let id = arg.get_id().as_str();
     let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
     if let Some(comma) = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some()) {

@@ -9,7 +9,7 @@ use super::{cluster, output, run_args, shown};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
-use crate::image::lists::{Source, tags};
+use crate::image::lists::{ListSource, tags};
 use base::pattern;
 
 /// The location of the original's lists.
@@ -59,8 +59,8 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
         input => input,
     };
     match input {
-        "-" => Source::Stdin(url).whole("standard input"),
-        "online" => Source::Online(url.unwrap_or(ONLINE)).whole(&version(args)?),
+        "-" => ListSource::Stdin(url).whole("standard input"),
+        "online" => ListSource::Online(url.unwrap_or(ONLINE)).whole(&version(args)?),
         "image" => {
             let image = match args.text("kube-conformance-image") {
                 Some(image) => image.to_owned(),
@@ -76,7 +76,7 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
         }
         file => match Kit::read(Path::new(file))? {
             Some(kit) => Ok(kit.tests),
-            None => Source::File(Path::new(file)).whole(file),
+            None => ListSource::File(Path::new(file)).whole(file),
         },
     }
 }

@@ -11,10 +11,10 @@ use super::flag::Args;
 use super::{output, shown};
 use crate::gather::journal::{self, LogQuery};
 use crate::gather::logs::{self, LogFormat};
-use crate::gather::{self, Node, Outbox, reach};
+use crate::gather::{self, NodeFiles, Outbox, reach};
 use crate::layout;
 use crate::names::{self, env};
-use crate::report::Facts;
+use crate::report::FactTables;
 use base::at::At as _;
 use base::sys::{self, variable};
 
@@ -54,7 +54,7 @@ fn is_left(args: Args) -> bool {
 }
 
 fn host_facts(args: Args) -> Result<()> {
-    let facts = Node::open(&chroot(args));
+    let facts = NodeFiles::open(&chroot(args));
     let programs = args.on("run-facts") || variable("RUN_FACTS").as_deref() == Some("true");
     let facts = facts.map(|mut node| {
         node.programs = programs;
@@ -75,7 +75,7 @@ fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, t
     if !["table", "csv"].contains(&format) {
         return output::print(text);
     }
-    let mut facts = Facts::default();
+    let mut facts = FactTables::default();
     facts.add_file(node.unwrap_or("this machine"), file, text.as_bytes());
     facts.complete();
     let mut out = output::stdout();
@@ -90,25 +90,25 @@ fn systemd_logs(args: Args) -> Result<()> {
     let form =
         LogFormat { gzip: args.on("gzip"), summary: args.on("summary"), max_size: max_size.transpose()? };
     let outbox = outbox(args)?.context("no folder for the log: name one with --output or $RESULTS_DIR")?;
-    logs::keep(Node::open(&chroot(args)), &wanted(args), &form, &outbox)
+    logs::keep(NodeFiles::open(&chroot(args)), &wanted(args), &form, &outbox)
 }
 
 fn log_summary(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
-    let (item, outcome) = logs::summarise(Node::open(&chroot(args)), &wanted(args));
+    let (item, outcome) = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args));
     deliver(args, outbox, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item)?)?;
     outcome
 }
 
 fn network(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
-    let item = reach::network(&reach::Endpoints::read());
+    let item = reach::network(&reach::Destinations::read());
     deliver(args, outbox, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item)?)
 }
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
 fn echo(args: Args) -> Result<u8> {
-    let found = reach::network(&reach::Endpoints::read());
+    let found = reach::network(&reach::Destinations::read());
     let place = args.text("to").unwrap_or(names::TERMINATION_LOG);
     std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)?;
     Ok(0)

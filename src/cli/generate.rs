@@ -13,7 +13,7 @@ use super::{output, table};
 use crate::deploy;
 use crate::image;
 use crate::names;
-use crate::plugin::{self, Definition, Driver, builtin, pod};
+use crate::plugin::{self, Definition, DriverKind, builtin, pod};
 use base::at::At as _;
 use base::json::json;
 use base::{temp, yaml};
@@ -87,8 +87,8 @@ fn new_plugin(args: Args) -> Result<String> {
     Ok(text)
 }
 
-fn driver(args: Args) -> Driver {
-    args.text("type").and_then(Driver::parse).unwrap_or(Driver::Job)
+fn driver(args: Args) -> DriverKind {
+    args.text("type").and_then(DriverKind::parse).unwrap_or(DriverKind::Job)
 }
 
 /// A new definition from flags.

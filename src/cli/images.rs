@@ -59,7 +59,7 @@ fn push(args: Args) -> Result<()> {
     let registry = args.text("custom-registry").unwrap_or_default();
     let kit = archive.filter(|_| !registry.is_empty()).map(Kit::read).transpose()?.flatten();
     let file = args.text("output").unwrap_or(REGISTRIES);
-    let places = kit.as_ref().map(|_| kit::Places::new(registry));
+    let places = kit.as_ref().map(|_| kit::KitTargets::new(registry));
     let translation = translation(args)?;
     let target = |image: &str| match (&places, &translation) {
         (Some(places), _) => places.apply(image),
@@ -81,7 +81,7 @@ fn push(args: Args) -> Result<()> {
         bail!("no registry to push to; name one with --custom-registry, or several with --e2e-repo-config");
     }
     let work = work()?;
-    let local = Local::open(args, &work)?;
+    let local = ImageFolder::open(args, &work)?;
     let Some(archive) = archive else {
         let mut targets = Vec::new();
         for image in all(wanted(args, false)?.0, args)? {
@@ -124,7 +124,7 @@ fn push(args: Args) -> Result<()> {
 }
 
 /// Takes the image from docker after its registry failed with `error`.
-fn held_by_docker(local: &Local, name: &Reference, error: anyhow::Error) -> Result<Stored> {
+fn held_by_docker(local: &ImageFolder, name: &Reference, error: anyhow::Error) -> Result<Stored> {
     let text = name.to_string();
     if !docker::is_here(&text) {
         return Err(error);
@@ -149,7 +149,7 @@ fn download(args: Args) -> Result<()> {
         return output::line(out.display());
     }
     images.retain(|image| !in_no_registry(image));
-    let local = Local::open(args, &folder)?;
+    let local = ImageFolder::open(args, &folder)?;
     local.download(&images)?;
     local.archive(&[], &out)
 }
@@ -164,7 +164,7 @@ fn make_kit(args: Args) -> Result<()> {
         images.iter().for_each(|image| log::info!("would put {image} into the kit"));
         return output::line(out.display());
     }
-    let local = Local::open(args, &folder)?;
+    let local = ImageFolder::open(args, &folder)?;
     let own = own_image(args, &local.store)?;
     kit.sonobuoy_image = own.first().map(|own| own.name.to_string()).unwrap_or_default();
     local.images.replace(own);
@@ -194,7 +194,7 @@ fn make_kit(args: Args) -> Result<()> {
 }
 
 /// Queries the conformance image, which is in the store.
-fn ask(local: &Local, conformance: &str, unconfined: bool) -> Result<Lists> {
+fn ask(local: &ImageFolder, conformance: &str, unconfined: bool) -> Result<Lists> {
     let name = Reference::parse(conformance)?;
     let images = local.images.borrow();
     let image = images.iter().find(|image| image.name == name).context("the conformance image is missing")?;
@@ -254,7 +254,7 @@ fn platform(args: Args) -> Result<Platform> {
 }
 
 /// Images in a folder, and access to their registries.
-struct Local<'a> {
+struct ImageFolder<'a> {
     args: Args<'a>,
     client: Client,
     platform: Platform,
@@ -263,7 +263,7 @@ struct Local<'a> {
     images: RefCell<Vec<Stored>>,
 }
 
-impl<'a> Local<'a> {
+impl<'a> ImageFolder<'a> {
     fn open(args: Args<'a>, folder: &'a Path) -> Result<Self> {
         let store = Store::open(folder)?;
         let images = RefCell::default();

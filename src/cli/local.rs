@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::afterwards::{Outputs, report, upload};
+use super::afterwards::{OutputFiles, report, upload};
 use super::flag::Args;
 use super::run_args::RunArgs;
 use super::shown::{self, INTERRUPTED, Plain};
 use super::wait;
-use crate::board::{self, About, Output};
+use crate::board::{self, About, ProgressOutput};
 use crate::driver;
 use crate::names::env;
-use crate::pipeline::{self, Local};
+use crate::pipeline::{self, LocalRun};
 use crate::remote::authority::Authorities;
 use crate::status;
 use base::at::At as _;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
     let per_test = request.per_test()?;
     let plan = request.plan(None)?;
     let definitions = plan.prepared()?;
-    let mut local = Local {
+    let mut local = LocalRun {
         definitions: &definitions,
         config: plan.run,
         nodes: usize::try_from(args.number("local-nodes"))?,
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
         )
     })?;
 
-    let outputs = Outputs::open(args)?;
+    let outputs = OutputFiles::open(args)?;
     let upload = upload(args, false)?;
 
     let stop = Stop::new();
@@ -90,7 +90,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
                 complete.clone_from(status);
             }
             let mut scene = board::of_run(status, &about);
-            if output == Output::Board && status.status != status::RUNNING {
+            if output == ProgressOutput::Board && status.status != status::RUNNING {
                 // The report has more detail.
                 scene.troubles.clear();
             }

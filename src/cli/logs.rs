@@ -32,7 +32,7 @@ const SILENCE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 300 } el
 
 /// The container of a log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Container {
+struct LogContainer {
     namespace: String,
     pod: String,
     container: String,
@@ -107,7 +107,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
     std::thread::scope(|scope| {
         let printing = std::thread::Builder::new().name("print".into()).spawn_scoped(scope, move || {
             let mut printer = Printer::default();
-            let outcome = receiver.into_iter().try_for_each(|(source, line): (Container, Vec<u8>)| {
+            let outcome = receiver.into_iter().try_for_each(|(source, line): (LogContainer, Vec<u8>)| {
                 printer.line(&source, &line)?;
                 Ok(printer.out.flush()?)
             });
@@ -152,7 +152,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
 #[derive(Default)]
 struct Followed {
     /// The last start of each container; empty before the first.
-    known: BTreeMap<Container, String>,
+    known: BTreeMap<LogContainer, String>,
     /// The reference count minus one is the number of logs being read.
     reading: Arc<()>,
     omits: bool,
@@ -161,7 +161,7 @@ struct Followed {
 impl Followed {
     /// A guard to hold while the log of this start of a container is read; `None` if it must not be read: it is being
     /// read already, has not begun, or exceeds the limit.
-    fn begin(&mut self, source: &Container, start: String) -> Option<Arc<()>> {
+    fn begin(&mut self, source: &LogContainer, start: String) -> Option<Arc<()>> {
         let known = self.known.get(source);
         if known.is_some_and(|known| start.is_empty() || *known == start) {
             return None;
@@ -189,9 +189,9 @@ impl Followed {
 /// Reads one log to its end, and resumes it after interruptions.
 fn read_along(
     client: &Client,
-    source: &Container,
+    source: &LogContainer,
     asked: &Asked<'_>,
-    sender: &SyncSender<(Container, Vec<u8>)>,
+    sender: &SyncSender<(LogContainer, Vec<u8>)>,
 ) {
     let mut attempts = Attempts::new(u32::MAX, client.stop());
     let mut heard: Option<Instant> = None;
@@ -239,7 +239,7 @@ fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result
 /// Standard output with a header whenever the source changes.
 struct Printer {
     out: std::io::BufWriter<Box<dyn Write>>,
-    last: Option<Container>,
+    last: Option<LogContainer>,
     /// Whether the last line is complete.
     whole: bool,
 }
@@ -251,7 +251,7 @@ impl Default for Printer {
 }
 
 impl Printer {
-    fn line(&mut self, source: &Container, line: &[u8]) -> anyhow::Result<()> {
+    fn line(&mut self, source: &LogContainer, line: &[u8]) -> anyhow::Result<()> {
         if self.last.as_ref() != Some(source) {
             self.break_line()?;
             writeln!(self.out, "{source}")?;
@@ -272,16 +272,16 @@ impl Printer {
 }
 
 impl Asked<'_> {
-    fn has(&self, source: &Container) -> bool {
+    fn has(&self, source: &LogContainer) -> bool {
         self.container.is_none_or(|name| source.container == name)
     }
 
-    fn request(&self, source: &Container) -> Request {
+    fn request(&self, source: &LogContainer) -> Request {
         self.query.iter().fold(source.request(), |request, (key, value)| request.query(*key, value))
     }
 }
 
-impl Container {
+impl LogContainer {
     /// The source in messages.
     fn path(&self) -> String {
         format!("{}/{}/{}", self.namespace, self.pod, self.container)
@@ -294,7 +294,7 @@ impl Container {
     }
 }
 
-impl std::fmt::Display for Container {
+impl std::fmt::Display for LogContainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { namespace, pod, container } = self;
         let text = format!("namespace=\"{namespace}\" pod=\"{pod}\" container=\"{container}\"");
@@ -303,11 +303,11 @@ impl std::fmt::Display for Container {
 }
 
 /// The containers of a pod, in the order of its spec.
-fn containers(pod: &Value) -> Vec<Container> {
+fn containers(pod: &Value) -> Vec<LogContainer> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
     containers
-        .map(|container| Container {
+        .map(|container| LogContainer {
             namespace: text(&pod["metadata"]["namespace"]),
             pod: text(&pod["metadata"]["name"]),
             container: text(&container["name"]),
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn no_more_logs_are_followed_than_the_limit() {
         let source =
-            |number| Container { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
+            |number| LogContainer { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
         let mut followed = Followed::default();
         assert!(followed.begin(&source(0), String::new()).is_none(), "it has not begun");
         let mut reading: Vec<_> = (0..MAX_FOLLOWED + 2)

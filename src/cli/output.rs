@@ -10,28 +10,28 @@ use base::live;
 use base::visible::{self, Visible};
 
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
-struct Output(io::Stdout);
+struct Stdout(io::Stdout);
 
 /// The reader has closed standard output; [`left`] detects it in a chain of errors.
 #[derive(Debug)]
-struct Left;
+struct OutputClosed;
 
-impl fmt::Display for Left {
+impl fmt::Display for OutputClosed {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("standard output was closed by its reader")
     }
 }
 
-impl std::error::Error for Left {}
+impl std::error::Error for OutputClosed {}
 
 /// Standard output for data read by programs; on a terminal, control characters are made visible.
 pub(crate) fn stdout() -> Box<dyn Write> {
-    if io::stdout().is_terminal() { Box::new(Visible::new(Output(io::stdout()))) } else { raw() }
+    if io::stdout().is_terminal() { Box::new(Visible::new(Stdout(io::stdout()))) } else { raw() }
 }
 
 /// Standard output for callers that write escapes, and pass untrusted text through [`visible`].
 pub(crate) fn raw() -> Box<dyn Write> {
-    Box::new(Output(io::stdout()))
+    Box::new(Stdout(io::stdout()))
 }
 
 /// Standard output for much text; `escapes` is whether the caller writes escapes, as for [`raw`].
@@ -88,10 +88,10 @@ fn write(mut out: Box<dyn Write>, text: &str) -> anyhow::Result<()> {
 /// Whether `error` is due to a closed standard output, as opposed to any other closed pipe.
 pub(crate) fn left(error: &anyhow::Error) -> bool {
     let mut inner = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref());
-    inner.any(<dyn std::error::Error + Send + Sync>::is::<Left>)
+    inner.any(<dyn std::error::Error + Send + Sync>::is::<OutputClosed>)
 }
 
-impl Write for Output {
+impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         live::around(|| self.0.write(bytes)).map_err(mark)
     }
@@ -103,7 +103,7 @@ impl Write for Output {
 
 fn mark(error: io::Error) -> io::Error {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => io::Error::new(error.kind(), Left),
+        io::ErrorKind::BrokenPipe => io::Error::new(error.kind(), OutputClosed),
         // `write_all` retries after this one.
         io::ErrorKind::Interrupted => error,
         kind => io::Error::new(kind, format!("cannot write to standard output: {error}")),

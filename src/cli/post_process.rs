@@ -9,8 +9,8 @@ use std::path::Path;
 use super::flag::Args;
 use super::output;
 use crate::layout;
-use crate::plugin::Driver;
-use crate::process::{self, Expected, Rules};
+use crate::plugin::DriverKind;
+use crate::process::{self, Expected, ReadingRules};
 use base::at::At as _;
 use base::visible;
 
@@ -51,10 +51,10 @@ pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
         let own = plugins.iter().filter(|(_, other)| other.part_of.as_ref() == Some(&name));
         let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
         let (attempts, parts) = own.partition(|part| layout::is_attempt(part, &name));
-        let rules = Rules {
+        let rules = ReadingRules {
             per_node: match definition.driver.as_str() {
                 "" => looks_per_node(&path),
-                driver => Driver::parse(driver).is_some_and(Driver::is_per_node),
+                driver => DriverKind::parse(driver).is_some_and(DriverKind::is_per_node),
             },
             format: definition.result_format.clone(),
             files: definition.result_files.clone().unwrap_or_default(),
@@ -62,7 +62,7 @@ pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
             name,
             attempts,
             parts,
-            ..Rules::default()
+            ..ReadingRules::default()
         };
         outcomes.push((shown, process::process(&path, &rules)?.status));
     }
@@ -72,7 +72,7 @@ pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
 /// What a stored definition says about results.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-struct Stored {
+struct StoredDefinition {
     plugin_name: String,
     driver: String,
     result_format: String,
@@ -81,14 +81,16 @@ struct Stored {
 }
 
 /// The stored definition of a plugin; the default if it is unreadable, since the results are still usable.
-fn definition(dir: &Path) -> Stored {
+fn definition(dir: &Path) -> StoredDefinition {
     let mut paths = layout::DEFINITIONS.iter().map(|file| dir.join(file));
-    let Some(path) = paths.find(|path| path.symlink_metadata().is_ok()) else { return Stored::default() };
+    let Some(path) = paths.find(|path| path.symlink_metadata().is_ok()) else {
+        return StoredDefinition::default();
+    };
     let read = || {
         let document: Value = serde_json::from_slice(&fs::read(&path)?)?;
         // The definition may also be unwrapped.
         let config = document.pointer("/Definition/sonobuoy-config").or(document.get("sonobuoy-config"));
-        anyhow::Ok(config.map(Stored::deserialize).transpose()?.unwrap_or_default())
+        anyhow::Ok(config.map(StoredDefinition::deserialize).transpose()?.unwrap_or_default())
     };
     read().at("cannot read", &path).inspect_err(|error| log::warn!("{error:#}")).unwrap_or_default()
 }

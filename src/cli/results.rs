@@ -12,9 +12,10 @@ use super::flag::Args;
 use super::retrieve::{fetch, unpack};
 use super::{access, cluster, output, post_process, shown};
 use crate::layout;
-use crate::remote::{Failure, Retrieval, seal};
+use crate::remote::{Retrieval, RetrievalError, seal};
 use crate::report::{
-    self, Archive, Depth, Diff, Facts, Look, Many, Mode, Objects, Report, Terminal, View, write_json,
+    self, Depth, Diff, FactTables, Look, Many, Objects, OpenedArchive, Report, TextOutput, View, ViewMode,
+    write_json,
 };
 use base::{near, temp, yaml};
 
@@ -33,10 +34,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         return Err(error::usage(format!("archive `{word}` does not exist; did you mean `results diff`?")));
     }
     let mode = match args.text("mode") {
-        Some("detailed") => Mode::Detailed,
-        Some("dump") => Mode::Dump,
-        Some("readable") => Mode::Readable,
-        _ => Mode::Report,
+        Some("detailed") => ViewMode::Detailed,
+        Some("dump") => ViewMode::Dump,
+        Some("readable") => ViewMode::Readable,
+        _ => ViewMode::Report,
     };
     let fetched = (args.on("from-cluster") || args.on("live")).then(|| from_cluster(args)).transpose()?;
     let archives: Vec<&str> =
@@ -72,7 +73,7 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
         keep_seal: false,
         ..Retrieval::new(&namespace, &folder)
     };
-    let paths = fetch(args, &retrieval, &stop).map_err(Failure::into_error)?;
+    let paths = fetch(args, &retrieval, &stop).map_err(RetrievalError::into_error)?;
     // A persistent claim holds the archives of all runs; names begin with the time.
     let newest = paths.iter().max().context("the run has no archive yet")?;
     if !args.on("live") {
@@ -95,12 +96,12 @@ fn is_for_people(args: Args) -> bool {
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
-fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Option<(u8, String)>> {
+fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<Option<(u8, String)>> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
     let format = args.text("format").unwrap_or("text");
     if let Some(word) = args.text("facts") {
         let depth = if word == ALL { Depth::Page } else { Depth::Nodes };
-        write_facts(&Archive::open(name, None, depth)?.facts.only(plugin), format, look(args), out)?;
+        write_facts(&OpenedArchive::open(name, None, depth)?.facts.only(plugin), format, look(args), out)?;
         return Ok(None);
     }
     let as_original = format == "text" && !is_for_people(args);
@@ -110,7 +111,7 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
         "html" => Depth::Page,
         _ => Depth::Tests,
     };
-    let mut archive = Archive::open(name, plugin, depth)?;
+    let mut archive = OpenedArchive::open(name, plugin, depth)?;
     let annotated = annotate::is_on(args);
     if as_original {
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
@@ -121,7 +122,7 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
         }
         // What the original shows does not depend on where it is shown.
         if annotated && name != "-" {
-            archive = Archive::open(name, plugin, Depth::Tests)?;
+            archive = OpenedArchive::open(name, plugin, Depth::Tests)?;
         }
     }
     let mut report = Report::read(&archive, node)?;
@@ -144,7 +145,7 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
                 // Its file is temporary.
                 report.archive = "--from-cluster";
             }
-            Terminal { look: look(args), out }.report(&report)?;
+            TextOutput { look: look(args), out }.report(&report)?;
         }
         "json" => write_json(&report, out)?,
         "yaml" => write!(out, "{}", yaml::write(&serde_json::to_value(&report)?))?,
@@ -156,11 +157,11 @@ fn show(args: Args, name: &str, mode: Mode, out: &mut impl Write) -> Result<Opti
 }
 
 /// Prints facts as a table, CSV or JSON.
-pub(super) fn write_facts(facts: &Facts, format: &str, look: Look, out: &mut dyn Write) -> Result<()> {
+pub(super) fn write_facts(facts: &FactTables, format: &str, look: Look, out: &mut dyn Write) -> Result<()> {
     match format {
         "json" => Ok(writeln!(out, "{:#}", facts.json()?)?),
         "csv" => facts.write_csv(out),
-        "text" | "table" => facts.write_text(&mut Terminal { look, out }),
+        "text" | "table" => facts.write_text(&mut TextOutput { look, out }),
         other => Err(error::usage(format!("facts are shown as text, json or csv, not {other}"))),
     }
 }
@@ -176,7 +177,7 @@ pub(super) fn add(
     let mut add = || {
         // Other commands have a flag of that name, too.
         let only = |id| args.text(id).filter(|_| cluster.is_none());
-        let opened = Archive::open(archive, only("plugin"), Depth::Nodes)?;
+        let opened = OpenedArchive::open(archive, only("plugin"), Depth::Nodes)?;
         let mut report = Report::read(&opened, only("node"))?;
         many.add(&mut report, cluster)?;
         anyhow::Ok(verdict(args, &report))
@@ -197,11 +198,11 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
     let mut out = output::buffered(false);
     match args.text("format").unwrap_or("text") {
         "json" => writeln!(out, "{:#}", many.json())?,
-        "text" => many.write_text(&mut Terminal { look: look(args), out: &mut out })?,
+        "text" => many.write_text(&mut TextOutput { look: look(args), out: &mut out })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
         "junit" => report::write_many_junit(&many, &mut out)?,
         "html" => {
-            let opened = Archive::open(many.newest(), args.text("plugin"), Depth::Page)?;
+            let opened = OpenedArchive::open(many.newest(), args.text("plugin"), Depth::Page)?;
             report::write_html(&Report::read(&opened, args.text("node"))?, Some(&many), &mut out)?;
         }
         format => {
@@ -219,7 +220,7 @@ fn diff(args: Args) -> Result<u8> {
     let plugin = args.text("plugin");
     let open = |name: &str| {
         let archive = args.text(name).context("two archives are needed")?;
-        let opened = Archive::open(archive, None, Depth::Nodes);
+        let opened = OpenedArchive::open(archive, None, Depth::Nodes);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
         // A plugin may be in only one of them.
         opened.plugins.retain(|name| plugin.is_none_or(|only| only == name));
@@ -243,11 +244,11 @@ fn diff(args: Args) -> Result<u8> {
         "junit" => report::write_diff_junit(&diff, &mut out)?,
         _ => {
             if tests || diff.objects.is_none() {
-                diff.write_text(&mut Terminal { look: look(args), out: &mut out })?;
+                diff.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
             }
             if let Some(objects) = &diff.objects {
                 out.write_all(if tests { b"\n" } else { b"" })?;
-                objects.write_text(&mut Terminal { look: Look::default(), out: &mut out })?;
+                objects.write_text(&mut TextOutput { look: Look::default(), out: &mut out })?;
             }
         }
     }

@@ -7,7 +7,7 @@ use super::flag::Args;
 use super::shown::{self, Plain};
 use super::{access, cluster, output};
 use crate::board::{Scene, Task, Unit};
-use crate::remote::{Failure, Retrieval};
+use crate::remote::{Retrieval, RetrievalError};
 use base::archive;
 use base::at::At as _;
 use base::stop::Stop;
@@ -42,8 +42,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             }
             Ok(0)
         }
-        Err(Failure::Unasked(error)) => Err(error),
-        Err(Failure::NotReady(error)) => {
+        Err(RetrievalError::Unasked(error)) => Err(error),
+        Err(RetrievalError::NotReady(error)) => {
             output::error("Results not ready yet. Check `sonobuoy status` for status.\n");
             Err(error)
         }
@@ -55,7 +55,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
 }
 
 /// Fetches the wanted archives; returns the paths in order of arrival.
-pub(super) fn fetch(args: Args, retrieval: &Retrieval<'_>, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn fetch(
+    args: Args,
+    retrieval: &Retrieval<'_>,
+    stop: &Stop,
+) -> Result<Vec<PathBuf>, RetrievalError> {
     let fetched = shown::with(shown::or_quiet(args), Plain::Log, |board| {
         let show = |done, total, over: bool| {
             let task =
@@ -81,7 +85,7 @@ pub(super) fn fetch(args: Args, retrieval: &Retrieval<'_>, stop: &Stop) -> Resul
         }
         Ok(fetched)
     });
-    fetched.unwrap_or_else(|error| Err(Failure::Transfer(error)))
+    fetched.unwrap_or_else(|error| Err(RetrievalError::Transfer(error)))
 }
 
 /// Unpacks each archive next to it, and deletes the archive.

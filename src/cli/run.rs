@@ -16,7 +16,7 @@ use crate::names;
 use crate::plugin::mode::CERTIFIED;
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
-use crate::remote::state::Source;
+use crate::remote::state::StatusSource;
 use base::kube::Client;
 use base::tls;
 
@@ -117,7 +117,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     // A load balancer may take longer than the run.
     let over = client.stop().child();
     let until_then = client.under(&over);
-    let source = Source::pod(client.clone());
+    let source = StatusSource::pod(client.clone());
     let run = std::thread::scope(|scope| {
         let shown = std::thread::Builder::new()
             .name("credentials".into())

@@ -14,10 +14,10 @@ use super::error::{self, invalid};
 use super::flag::Args;
 use super::{cluster, shown};
 use crate::config;
-use crate::deploy::{Change, Plan, Split};
+use crate::deploy::{Plan, PluginChange, Split};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
-use crate::image::lists::{Source, listed};
+use crate::image::lists::{ListSource, listed};
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
 use crate::names::{self, PLUGIN_CONFIG_DIR};
 use crate::plugin::focus::{self, FOCUS, PARALLEL, SKIP};
@@ -197,9 +197,9 @@ impl<'m> RunArgs<'m> {
             test_images(registry, env.entry(builtin::E2E.into()).or_default(), &mut changes);
         }
         let harden = args.text("harden") == Some("on");
-        let names_image = changes
-            .iter()
-            .any(|change| matches!(change, Change::Image { plugin, .. } if plugin == builtin::SYSTEMD_LOGS));
+        let names_image = changes.iter().any(
+            |change| matches!(change, PluginChange::Image { plugin, .. } if plugin == builtin::SYSTEMD_LOGS),
+        );
         let own_logs = local || harden && creates && !names_image;
         let plugins: Vec<Definition> =
             found.into_iter().map(|found| adopt(found, &self.config, own_logs, harden)).collect();
@@ -216,7 +216,7 @@ impl<'m> RunArgs<'m> {
         }
         let split = split(args, kit.as_ref(), &version)?;
         let docker_config = self.docker_config(&version, &mut changes)?;
-        changes.extend(registry.map(|registry| Change::Registry(registry.into())));
+        changes.extend(registry.map(|registry| PluginChange::Registry(registry.into())));
         Ok(Plan {
             rbac: !local && rbac(args)?,
             node_selector: self.node_selector()?,
@@ -290,7 +290,7 @@ impl<'m> RunArgs<'m> {
     }
 
     /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image from the version.
-    fn changes(&self, has_ours: bool) -> Result<(Env, Vec<Change>)> {
+    fn changes(&self, has_ours: bool) -> Result<(Env, Vec<PluginChange>)> {
         let ids = self.args.ids().map(clap::Id::as_str).filter(|id| self.args.given(id));
         let given = ids.flat_map(|id| {
             let places = self.args.indices_of(id).into_iter().flatten();
@@ -342,7 +342,7 @@ impl<'m> RunArgs<'m> {
     }
 
     /// Registry credentials of the tests, which Kubernetes supports from 1.27 on.
-    fn docker_config(&self, version: &str, changes: &mut Vec<Change>) -> Result<Option<Vec<u8>>> {
+    fn docker_config(&self, version: &str, changes: &mut Vec<PluginChange>) -> Result<Option<Vec<u8>>> {
         let path = &self.config.e2e_docker_config_file;
         if path.is_empty() {
             return Ok(None);
@@ -355,8 +355,8 @@ impl<'m> RunArgs<'m> {
         let (plugin, name) = (builtin::E2E.to_owned(), base_name(path)?);
         let word = format!("--e2e-docker-config-file={}/{name}", names::CREDENTIALS_DIR);
         let secret = self.config.image_pull_secrets.clone();
-        changes.push(Change::Credentials { plugin: plugin.clone(), secret, name });
-        changes.push(Change::Word { plugin, variable: "E2E_EXTRA_ARGS".into(), word });
+        changes.push(PluginChange::Credentials { plugin: plugin.clone(), secret, name });
+        changes.push(PluginChange::Word { plugin, variable: "E2E_EXTRA_ARGS".into(), word });
         read_text(path).map(|text| Some(text.into_bytes()))
     }
 }
@@ -442,7 +442,7 @@ fn of_kit(kit: &Kit) -> Result<Vec<Found>> {
 }
 
 /// Points tests to the registry of all other images, unless set otherwise.
-fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut Vec<Change>) {
+fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut Vec<PluginChange>) {
     const FILE: &str = "registries.yaml";
     const LIST: &str = "KUBE_TEST_REPO_LIST";
     if env.contains_key(LIST) || env.contains_key("KUBE_TEST_REPO") {
@@ -450,7 +450,7 @@ fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut
     }
     env.insert(LIST.into(), format!("{PLUGIN_CONFIG_DIR}/{FILE}"));
     let text = kit::repositories(registry);
-    changes.push(Change::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
+    changes.push(PluginChange::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
 }
 
 /// Whether a plugin depends on the version of Kubernetes other than through its environment.
@@ -489,12 +489,13 @@ fn adopt(found: Found, run: &config::Run, own_logs: bool, harden: bool) -> Defin
 }
 
 /// Adds the effect of one flag.
-fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<Change>)) -> Result<()> {
+fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) -> Result<()> {
     let mut set = |plugin: &str, name: &str, value: &str| {
         env.entry(plugin.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
     };
     let e2e = || builtin::E2E.to_owned();
-    let image = |plugin: &str, image: &str| Change::Image { plugin: plugin.into(), image: image.into() };
+    let image =
+        |plugin: &str, image: &str| PluginChange::Image { plugin: plugin.into(), image: image.into() };
     match id {
         "plugin-env" => {
             let (plugin, rest) = value.split_once('.').unwrap_or(("", ""));
@@ -543,13 +544,13 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<Change>)) -> Res
             if id == "e2e-repo-config" {
                 set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
             }
-            changes.push(Change::File { plugin: e2e(), name, text: read_text(value)? });
+            changes.push(PluginChange::File { plugin: e2e(), name, text: read_text(value)? });
         }
         "kubernetes-version" | "kube-conformance-image-version" => {
             let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
             changes.push(image(builtin::E2E, &format!("{repository}:{}", names::VERSION_PLACEHOLDER)));
         }
-        "ssh-key" => changes.push(Change::SshKey { plugin: e2e() }),
+        "ssh-key" => changes.push(PluginChange::SshKey { plugin: e2e() }),
         "kube-conformance-image" | "systemd-logs-image" | "sonobuoy-image"
             if value.starts_with(['/', ':']) =>
         {
@@ -618,7 +619,7 @@ pub(super) fn tests(path: &str) -> Result<Vec<String>> {
     let file = Path::new(path);
     let lines = match Kit::read(file)? {
         Some(kit) => kit.tests,
-        None => Source::File(file).whole(path)?,
+        None => ListSource::File(file).whole(path)?,
     };
     let names = lines.iter().map(|line| listed(line).unwrap_or(line).trim().to_owned());
     let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();

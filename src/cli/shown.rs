@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::flag::Args;
 use super::output;
-use crate::board::{self, Board, Output};
+use crate::board::{self, Board, ProgressOutput};
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::{clock, logger, temp, visible};
@@ -17,40 +17,40 @@ pub(crate) const WORDS: &[&str] = &["plain", "board", "json"];
 const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::launch"];
 
 /// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
-fn asked_for(args: Args) -> Option<Output> {
+fn asked_for(args: Args) -> Option<ProgressOutput> {
     match args.text("output")? {
-        "board" if board::possible() => Some(Output::Board),
+        "board" if board::possible() => Some(ProgressOutput::Board),
         "board" => {
             log::warn!("--output board needs a terminal; there is a line for each change instead");
-            Some(Output::Plain)
+            Some(ProgressOutput::Plain)
         }
-        "json" => Some(Output::Json),
-        _ => Some(Output::Plain),
+        "json" => Some(ProgressOutput::Json),
+        _ => Some(ProgressOutput::Plain),
     }
 }
 
 /// The requested output, else a board on a terminal; `None` for the original's lines.
-pub(crate) fn or_original(args: Args) -> Option<Output> {
+pub(crate) fn or_original(args: Args) -> Option<ProgressOutput> {
     let watched = || std::io::IsTerminal::is_terminal(&std::io::stdout()) && board::possible();
-    asked_for(args).or_else(|| watched().then_some(Output::Board))
+    asked_for(args).or_else(|| watched().then_some(ProgressOutput::Board))
 }
 
 /// The requested output, else a board if one can be drawn, else lines.
-pub(crate) fn or_plain(args: Args) -> Output {
-    asked_for(args).unwrap_or(if board::possible() { Output::Board } else { Output::Plain })
+pub(crate) fn or_plain(args: Args) -> ProgressOutput {
+    asked_for(args).unwrap_or(if board::possible() { ProgressOutput::Board } else { ProgressOutput::Plain })
 }
 
 /// A board if one can be drawn and is not declined, else only heartbeats: for short operations.
-pub(crate) fn or_quiet(args: Args) -> Output {
+pub(crate) fn or_quiet(args: Args) -> ProgressOutput {
     match or_plain(args) {
-        Output::Board => Output::Board,
-        _ => Output::Quiet,
+        ProgressOutput::Board => ProgressOutput::Board,
+        _ => ProgressOutput::Quiet,
     }
 }
 
 /// Whether standard output carries only events.
 pub(crate) fn is_json(args: Args) -> bool {
-    asked_for(args) == Some(Output::Json)
+    asked_for(args) == Some(ProgressOutput::Json)
 }
 
 /// Reports the archive to programs; `path` is its location.
@@ -91,15 +91,19 @@ pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
 }
 
 /// Runs `work` with a board. Lines of `plain` go to standard output with the time, or to the log.
-pub(crate) fn with<T>(output: Output, plain: Plain, work: impl FnOnce(&Board) -> Result<T>) -> Result<T> {
+pub(crate) fn with<T>(
+    output: ProgressOutput,
+    plain: Plain,
+    work: impl FnOnce(&Board) -> Result<T>,
+) -> Result<T> {
     let say = |line: &str| match (output, plain) {
-        (Output::Json, _) => output::data(&format!("{line}\n")),
-        (Output::Plain, Plain::Stdout) => output::line(format!("{} {line}", time())),
-        (Output::Plain, Plain::Log) | (Output::Quiet, _) => {
+        (ProgressOutput::Json, _) => output::data(&format!("{line}\n")),
+        (ProgressOutput::Plain, Plain::Stdout) => output::line(format!("{} {line}", time())),
+        (ProgressOutput::Plain, Plain::Log) | (ProgressOutput::Quiet, _) => {
             log::info!("{line}");
             Ok(())
         }
-        (Output::Board, _) => {
+        (ProgressOutput::Board, _) => {
             output::error(&format!("{}\n", visible::line(line)));
             Ok(())
         }

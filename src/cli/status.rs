@@ -9,7 +9,7 @@ use super::shown::{self, Plain};
 use super::{access, cluster, error, form, output, run_args, status_table, wait};
 use crate::board::{About, Board};
 use crate::remote::authority::Authorities;
-use crate::remote::state::{Source, State};
+use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
 use crate::{layout, status};
 use base::json::{self, json};
@@ -24,7 +24,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         let words = shown::WORDS.join(", ");
         return Err(error::usage(format!("-o {word}: with --watch it must be one of {words}")));
     }
-    let form = Form {
+    let form = StatusForm {
         all: args.on("show-all") || args.on("all") || word == Some("wide"),
         json: args.on("json") && !args.on("show-all") || word == Some("json"),
     };
@@ -32,7 +32,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let source = access::source(args, service.as_ref(), watched, &Stop::new())?;
     // A missing run is an error, also with `--watch`.
     let mut state = source.read(namespace)?;
-    if let (State::Told(run), Some(client)) = (&mut state, source.cluster())
+    if let (RunState::Told(run), Some(client)) = (&mut state, source.cluster())
         && run.truncated
         && args.on("all")
     {
@@ -55,26 +55,26 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     }
     let told = match (word, &state) {
         (Some("yaml"), state) => Some(form::document("yaml", &json!(state.document()))),
-        (Some("name" | "markdown"), State::Told(run)) => {
+        (Some("name" | "markdown"), RunState::Told(run)) => {
             form::table(args, status_table::HEAD, &status_table::rows(run))
         }
         _ => None,
     };
     output::print(&told.map_or_else(|| form.text(&state), Ok)?)?;
     match &state {
-        State::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
-        State::Silent { phase, .. } if matches!(&**phase, "Failed" | "Unknown") => {
+        RunState::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
+        RunState::Silent { phase, .. } if matches!(&**phase, "Failed" | "Unknown") => {
             log::error!("sonobuoy aggregator is in the '{phase}' state");
         }
-        State::Silent { message, .. } if state.has_failed() => log::error!("{message}"),
-        State::Told(run) => learn(args, &source, namespace, run),
+        RunState::Silent { message, .. } if state.has_failed() => log::error!("{message}"),
+        RunState::Told(run) => learn(args, &source, namespace, run),
         _ => {}
     }
     Ok(code(&state))
 }
 
 /// Stores the certificate of the run's authority, unless the name of its archive shows that it is stored.
-fn learn(args: Args, source: &Source, namespace: &str, run: &status::Run) {
+fn learn(args: Args, source: &StatusSource, namespace: &str, run: &status::Run) {
     let Ok(kept) = Authorities::of_user() else { return };
     if layout::run_of_archive(&run.archive.name).and_then(|uuid| kept.of(uuid)).is_some() {
         return;
@@ -84,40 +84,46 @@ fn learn(args: Args, source: &Source, namespace: &str, run: &status::Run) {
 }
 
 #[derive(Clone, Copy)]
-struct Form {
+struct StatusForm {
     all: bool,
     json: bool,
 }
 
-impl Form {
-    fn text(self, state: &State) -> Result<String> {
+impl StatusForm {
+    fn text(self, state: &RunState) -> Result<String> {
         if self.json {
             return Ok(format!("{}\n", json::line(&state.document())));
         }
         let run = match state {
-            State::Told(run) => run,
-            State::Silent { phase, message, no_image, .. } => {
+            RunState::Told(run) => run,
+            RunState::Silent { phase, message, no_image, .. } => {
                 let sentence = status_table::silent_sentence(phase, no_image.as_deref());
                 return Ok(format!("{sentence}\n{message}\n"));
             }
-            State::Lost(message) => return Ok(format!("{message}\n")),
-            State::Absent => return Ok("the aggregator no longer exists\n".into()),
+            RunState::Lost(message) => return Ok(format!("{message}\n")),
+            RunState::Absent => return Ok("the aggregator no longer exists\n".into()),
         };
         Ok(status_table::whole(run, self.all))
     }
 }
 
 /// 1 for a run that failed or delivered no results, or whose aggregator cannot continue.
-fn code(state: &State) -> u8 {
+fn code(state: &RunState) -> u8 {
     match state {
-        State::Told(run) if run.brought_nothing() => 1,
+        RunState::Told(run) if run.brought_nothing() => 1,
         state if state.has_failed() => 1,
         _ => 0,
     }
 }
 
 /// Shows every change until the run is over: on a board, else one after the other.
-fn watch(source: &Source, namespace: &str, form: Form, board: Option<&Board>, about: &About) -> Result<u8> {
+fn watch(
+    source: &StatusSource,
+    namespace: &str,
+    form: StatusForm,
+    board: Option<&Board>,
+    about: &About,
+) -> Result<u8> {
     let (mut shown, mut printed, mut outcome, mut last) = (String::new(), HashSet::new(), Ok(()), None);
     source.follow(namespace, |state| {
         let Some(state) = state else { return true };
@@ -132,7 +138,7 @@ fn watch(source: &Source, namespace: &str, form: Form, board: Option<&Board>, ab
                 false => output::print(&status_table::news(&text, &mut printed)),
             }),
         };
-        let over = state.is_over() || state == State::Absent;
+        let over = state.is_over() || state == RunState::Absent;
         last = Some(state);
         outcome.is_ok() && !over
     })?;
@@ -141,7 +147,7 @@ fn watch(source: &Source, namespace: &str, form: Form, board: Option<&Board>, ab
         _ if source.stop().stopped() => Err(error::interrupted(format!(
             "the watch was interrupted; the run continues: `sonobuoy status --watch -n {namespace}` watches it again"
         ))),
-        Some(State::Absent) => bail!("the run in namespace `{namespace}` is gone"),
+        Some(RunState::Absent) => bail!("the run in namespace `{namespace}` is gone"),
         Some(state) => Ok(code(&state)),
         None => bail!("the watch was interrupted"),
     }

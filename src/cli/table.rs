@@ -14,7 +14,7 @@ use super::form;
 use super::load;
 use super::run_args::default_of;
 use super::shown;
-use crate::config::{Identity, MAX_ATTEMPTS};
+use crate::config::{IdentityMode, MAX_ATTEMPTS};
 use crate::doctor;
 use crate::names;
 use crate::plugin::{builtin, mode};
@@ -532,7 +532,7 @@ fn the_run(creates: bool) -> [Arg; 18] {
         text("--namespace-psa-enforce-level LEVEL", "Pod Security level of the namespace"),
         choice(
             "--identity",
-            &Identity::WORDS,
+            &IdentityMode::WORDS,
             "How workers authenticate: with one certificate per worker, or one per plugin [default: auto]",
         ),
         choice(

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::flag::Args;
 use super::shown::{self, Plain};
-use crate::board::{Board, Output, Scene, Task, Unit};
+use crate::board::{Board, ProgressOutput, Scene, Task, Unit};
 use base::oci::Descriptor;
 use base::temp;
 
@@ -49,7 +49,7 @@ pub(super) fn each<T>(
         let transfers = Transfers {
             board,
             title: format!("{verb} images"),
-            drawn: output == Output::Board,
+            drawn: output == ProgressOutput::Board,
             all: all.into(),
             current: RefCell::default(),
         };

@@ -13,10 +13,10 @@ use super::flag::Args;
 use super::run_args::{Purpose, RunArgs};
 use super::shown::{self, Plain, time};
 use super::{access, cluster, error, output, status_table};
-use crate::board::{self, About, Board, Output, Scene, Trouble};
+use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
 use crate::deploy;
 use crate::remote::authority::Authorities;
-use crate::remote::state::{Source, State};
+use crate::remote::state::{RunState, StatusSource};
 use crate::status::{COMPLETE, FAILED, RUNNING, Run};
 use base::Joined as _;
 use base::clock;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 /// The timeout and the output of a wait.
 pub(crate) struct Wait {
     limit: Duration,
-    output: Option<Output>,
+    output: Option<ProgressOutput>,
     /// Without `output`: whether to print lines of a table, as the original does.
     prints: bool,
     per_test: Option<Duration>,
@@ -79,13 +79,13 @@ impl Wait {
         let is_off =
             sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
         let prints = args.text("wait-output") == Some("Progress") && !is_off;
-        let output = shown::or_original(args).filter(|output| prints || *output != Output::Board);
+        let output = shown::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
         let limit = Duration::from_secs(minutes.saturating_mul(60));
         Ok((minutes > 0).then_some(Self { limit, output, prints, per_test }))
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
-    pub(crate) fn wait(&self, source: &Source, namespace: &str) -> Result<Run> {
+    pub(crate) fn wait(&self, source: &StatusSource, namespace: &str) -> Result<Run> {
         shown::stop_on_interrupt(source.stop())?;
         let follow = |board: Option<&Board>| self.follow(source, namespace, board);
         match self.output {
@@ -94,14 +94,14 @@ impl Wait {
         }
     }
 
-    fn follow(&self, source: &Source, namespace: &str, board: Option<&Board>) -> Result<Run> {
+    fn follow(&self, source: &StatusSource, namespace: &str, board: Option<&Board>) -> Result<Run> {
         let mut follower = Follower::new(self, namespace, board);
         let (mut learning, mut outcome) = (Authorities::of_user().ok(), Ok(None));
         source.stop().within(self.limit, |over| {
             let source = source.under(over);
             source.follow(namespace, |state| {
                 // The earlier the certificate is stored, the less time for tampering.
-                if let (Some(State::Told(_)), Some(kept), Some(client)) =
+                if let (Some(RunState::Told(_)), Some(kept), Some(client)) =
                     (&state, &learning, source.cluster())
                     && kept.learn(client, namespace)
                 {
@@ -153,7 +153,7 @@ struct Follower<'a> {
     namespace: &'a str,
     board: Option<&'a Board>,
     printed: HashSet<String>,
-    latest: State,
+    latest: RunState,
     seen: bool,
     /// Deadline for a stuck aggregator.
     stuck: Option<Instant>,
@@ -170,7 +170,7 @@ impl<'a> Follower<'a> {
             namespace,
             board,
             printed: HashSet::new(),
-            latest: State::Absent,
+            latest: RunState::Absent,
             seen: false,
             stuck: None,
             began: Instant::now(),
@@ -180,29 +180,29 @@ impl<'a> Follower<'a> {
     }
 
     /// Reports a state. Returns the run, if complete; an error if it cannot complete.
-    fn take(&mut self, state: State) -> Result<Option<Run>> {
+    fn take(&mut self, state: RunState) -> Result<Option<Run>> {
         if self.tell(&state)? {
             (self.news, self.quiet) = (Instant::now(), NEWS_INTERVAL);
         }
         let namespace = self.namespace;
         self.stuck = match &state {
-            State::Silent { stuck: Some(limit), .. } => {
+            RunState::Silent { stuck: Some(limit), .. } => {
                 self.stuck.or_else(|| Instant::now().checked_add(*limit))
             }
             _ => None,
         };
         match &state {
-            State::Told(run) if run.status == COMPLETE && run.is_over() => return Ok(Some(run.clone())),
-            State::Told(run) if run.status == FAILED => {
+            RunState::Told(run) if run.status == COMPLETE && run.is_over() => return Ok(Some(run.clone())),
+            RunState::Told(run) if run.status == FAILED => {
                 let error = run.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
                 bail!("the run has failed{error}; see `sonobuoy logs -n {namespace}`")
             }
-            State::Told(_) => self.seen = true,
-            State::Lost(message) => bail!("{message}"),
-            State::Absent if self.seen => {
+            RunState::Told(_) => self.seen = true,
+            RunState::Lost(message) => bail!("{message}"),
+            RunState::Absent if self.seen => {
                 bail!("the aggregator of the run in namespace `{namespace}` is gone, and its results with it")
             }
-            State::Silent { message, .. } if state.is_over() => {
+            RunState::Silent { message, .. } if state.is_over() => {
                 bail!("{message}; see `sonobuoy logs -n {namespace}`");
             }
             _ => {}
@@ -225,7 +225,7 @@ impl<'a> Follower<'a> {
         }
         self.quiet = (self.quiet * 2).min(MAX_NEWS_INTERVAL);
         let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
-        let State::Told(run) = &self.latest else {
+        let RunState::Told(run) = &self.latest else {
             return output::line(format!("{} ... waiting for {since}", time()));
         };
         let (mut done, mut all) = (0, 0);
@@ -239,7 +239,7 @@ impl<'a> Follower<'a> {
 
     fn timeout(&self) -> anyhow::Error {
         let (limit, namespace) = (clock::duration(self.wait.limit), self.namespace);
-        let is = if matches!(self.latest, State::Told(_)) { "it is " } else { "" };
+        let is = if matches!(self.latest, RunState::Told(_)) { "it is " } else { "" };
         anyhow::anyhow!(
             "the run in namespace `{namespace}` was not over within {limit}: {is}{}; it is still running, see `sonobuoy status -n \
              {namespace}`",
@@ -248,7 +248,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Reports news; returns whether there was any.
-    fn tell(&mut self, state: &State) -> Result<bool> {
+    fn tell(&mut self, state: &RunState) -> Result<bool> {
         if let Some(board) = self.board {
             let about = About {
                 title: format!("run in namespace {}", self.namespace),
@@ -260,12 +260,12 @@ impl<'a> Follower<'a> {
             return Ok(true);
         }
         let text = match state {
-            State::Told(run) => status_table::whole(run, true),
-            State::Lost(message) => format!("{message}\n"),
-            State::Silent { message, .. } => format!(
+            RunState::Told(run) => status_table::whole(run, true),
+            RunState::Lost(message) => format!("{message}\n"),
+            RunState::Silent { message, .. } => format!(
                 "Waiting for the aggregator status to become Running. Currently the status is {message}"
             ),
-            State::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
+            RunState::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
         };
         let new = status_table::news(&text, &mut self.printed);
         if self.wait.prints {
@@ -276,18 +276,18 @@ impl<'a> Follower<'a> {
 }
 
 /// The scene of a run in a cluster.
-pub(crate) fn scene(state: &State, about: &About) -> Scene {
+pub(crate) fn scene(state: &RunState, about: &About) -> Scene {
     let mut scene = board::of_run(&state.document(), about);
     let mut trouble = |cause| {
         scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
     };
     match state {
         // The remedy is too long for the line with the state.
-        State::Silent { message, stuck: Some(_), .. } => {
+        RunState::Silent { message, stuck: Some(_), .. } => {
             trouble(message.lines().map(str::trim).joined("; "));
             scene.state = "waiting for the aggregator".into();
         }
-        State::Told(run) => run.message.clone().into_iter().for_each(trouble),
+        RunState::Told(run) => run.message.clone().into_iter().for_each(trouble),
         _ => scene.state = state.summary().into(),
     }
     scene
@@ -309,13 +309,13 @@ mod tests {
     #[test]
     fn only_a_complete_run_is_a_success() {
         let wait = wait(Duration::from_secs(60));
-        let run = |status: &str| State::Told(Run { status: status.into(), ..Run::default() });
+        let run = |status: &str| RunState::Told(Run { status: status.into(), ..Run::default() });
         let mut fresh = follower(&wait);
-        assert!(fresh.take(State::Absent).unwrap().is_none(), "it may still come");
+        assert!(fresh.take(RunState::Absent).unwrap().is_none(), "it may still come");
         assert!(fresh.take(run("running")).unwrap().is_none());
         assert!(fresh.take(run("complete")).unwrap().is_some());
         assert!(fresh.take(run("failed")).is_err());
-        assert!(fresh.take(State::Absent).unwrap_err().to_string().contains("gone"));
+        assert!(fresh.take(RunState::Absent).unwrap_err().to_string().contains("gone"));
     }
 
     #[test]
@@ -325,11 +325,11 @@ mod tests {
         let entry =
             |node: &str| status::Entry { plugin: "p".into(), node: node.into(), ..status::Entry::default() };
         let mut run = Run { plugins: Some(vec![entry("a")]), ..Run::default() };
-        assert!(follower.tell(&State::Told(run.clone())).unwrap());
-        assert!(!follower.tell(&State::Told(run.clone())).unwrap());
+        assert!(follower.tell(&RunState::Told(run.clone())).unwrap());
+        assert!(!follower.tell(&RunState::Told(run.clone())).unwrap());
         run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
         let before = follower.printed.len();
-        assert!(follower.tell(&State::Told(run)).unwrap());
+        assert!(follower.tell(&RunState::Told(run)).unwrap());
         assert_eq!(follower.printed.len(), before + 1);
     }
 
@@ -337,7 +337,7 @@ mod tests {
     fn timeout_names_the_last_state() {
         let wait = wait(Duration::ZERO);
         let mut late = follower(&wait);
-        late.latest = State::Told(Run::default());
+        late.latest = RunState::Told(Run::default());
         let error = late.timeout().to_string();
         assert!(error.contains("was not over within 0s: it is running"), "{error}");
     }
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn stuck_aggregator_has_time_for_repair() {
         let wait = wait(Duration::from_secs(3_600));
-        let stuck = State::Silent {
+        let stuck = RunState::Silent {
             phase: "Pending".into(),
             message: "no image".into(),
             stuck: Some(Duration::from_secs(300)),
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(follower.stuck, until, "the time counts from the first");
         follower.stuck = Some(Instant::now());
         assert!(follower.tick().unwrap_err().to_string().contains("no image"));
-        follower.take(State::Told(Run::default())).unwrap();
+        follower.take(RunState::Told(Run::default())).unwrap();
         assert_eq!(follower.stuck, None);
     }
 }

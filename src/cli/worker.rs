@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::flag::Args;
 use crate::driver::lifeline;
 use crate::names::{self, env};
-use crate::worker::{self, End, Others, Scope, Settings};
+use crate::worker::{self, End, Others, Scope, WorkerSettings};
 use base::kube::{Client, Config, Event, Options, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
@@ -55,7 +55,7 @@ fn leave(place: &Path, error: &anyhow::Error) {
 }
 
 fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) -> anyhow::Result<()> {
-    let settings = Settings::read(scope, |name| std::env::var(name).ok())?;
+    let settings = WorkerSettings::read(scope, |name| std::env::var(name).ok())?;
     // Without Kubernetes, the operator names a file that is created after all other processes succeeded.
     if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
         let submitted = worker::run(&settings, &Others::Marker(path.into()), term)?;
@@ -64,7 +64,7 @@ fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) ->
     } else {
         // Ends after the worker, not with `term`: within a pod's grace period others may still end.
         let over = Stop::new();
-        match Pod::read(variable, &over) {
+        match OwnPod::read(variable, &over) {
             Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, term))?,
             None => worker::run(&settings, &Others::Unknown, term)?,
         };
@@ -73,7 +73,7 @@ fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) ->
 }
 
 /// The worker's own pod.
-struct Pod {
+struct OwnPod {
     client: Client,
     namespace: String,
     name: String,
@@ -81,7 +81,7 @@ struct Pod {
     worker: String,
 }
 
-impl Pod {
+impl OwnPod {
     /// Reads the pod; `None` outside a pod, or without an account that may read it.
     fn read(variable: &dyn Fn(&str) -> Option<String>, stop: &Stop) -> Option<Self> {
         let (namespace, name) = (variable(env::NAMESPACE)?, variable(env::PLUGIN_POD)?);
@@ -146,7 +146,11 @@ impl Pod {
 }
 
 /// Runs `work` while the other containers are watched.
-fn beside<T>(pod: &Pod, over: &Stop, work: impl FnOnce(&Others) -> anyhow::Result<T>) -> anyhow::Result<T> {
+fn beside<T>(
+    pod: &OwnPod,
+    over: &Stop,
+    work: impl FnOnce(&Others) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let end = End::default();
     std::thread::scope(|scope| {
         let watch = || pod.watch(&end);

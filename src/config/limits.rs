@@ -17,7 +17,7 @@ pub(crate) struct Limits {
     pub pod_logs: PodLogs,
     /// Of what one worker sends.
     #[serde(skip_serializing_if = "is_zero")]
-    pub results: Results,
+    pub results: ResultLimits,
     /// Of all results of a plugin.
     #[serde(skip_serializing_if = "is_zero")]
     pub plugin: Share,
@@ -26,7 +26,7 @@ pub(crate) struct Limits {
     pub run: Whole,
     /// Of progress updates.
     #[serde(skip_serializing_if = "is_zero")]
-    pub progress: Progress,
+    pub progress: ProgressLimits,
     /// Of connections to the aggregator.
     #[serde(skip_serializing_if = "is_zero")]
     pub connections: Connections,
@@ -41,7 +41,7 @@ pub(crate) struct Limits {
 /// Maximum data of one worker, and the reserved disk space.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct Results {
+pub(crate) struct ResultLimits {
     /// Bytes of one result as sent. An end-to-end suite sends tens of MiB, the logs of a large node a few GiB.
     pub bytes: u64,
     /// Bytes that the archive of one result may unpack to.
@@ -54,7 +54,7 @@ pub(crate) struct Results {
     pub free_inodes: u64,
 }
 
-impl Default for Results {
+impl Default for ResultLimits {
     fn default() -> Self {
         Self {
             bytes: 10 << 30,
@@ -93,7 +93,7 @@ impl Default for Whole {
 /// Maximum memory of the aggregator for progress updates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLimits {
     /// Bytes of one update; a suite with all of its 7,000 tests failed needs about 1 MiB.
     pub bytes: u64,
     /// Bytes of all updates being read at the same time.
@@ -102,7 +102,7 @@ pub(crate) struct Progress {
     pub kept_bytes: u64,
 }
 
-impl Default for Progress {
+impl Default for ProgressLimits {
     fn default() -> Self {
         Self { bytes: 1 << 20, reading_bytes: 16 << 20, kept_bytes: 24 << 20 }
     }

@@ -24,7 +24,7 @@ use base::yaml::{Error, schema, typed};
 
 pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
 pub(crate) use grace::{Grace, Retries};
-pub(crate) use limits::{Connections, Limits, Results};
+pub(crate) use limits::{Connections, Limits, ResultLimits};
 pub(crate) use redaction::Redaction;
 
 /// The page whose tables describe the keys, also to editors.
@@ -113,7 +113,7 @@ pub(crate) struct Run {
     pub redaction: Redaction,
     /// Authentication of workers.
     #[serde(skip_serializing_if = "is_zero")]
-    pub identity: Identity,
+    pub identity: IdentityMode,
     /// Maximum repetitions of a plugin's failed tests.
     #[serde(skip_serializing_if = "is_zero", deserialize_with = "read::attempts")]
     pub retry_failed: i64,
@@ -210,7 +210,7 @@ pub(crate) struct Toleration(pub BTreeMap<String, String>);
 /// Authentication of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Identity {
+pub(crate) enum IdentityMode {
     /// Each worker with a separate certificate.
     Node,
     /// All workers of a plugin with one certificate.
@@ -220,7 +220,7 @@ pub(crate) enum Identity {
     Auto,
 }
 
-impl Identity {
+impl IdentityMode {
     /// The values of the flag.
     pub(crate) const WORDS: [&'static str; 3] = ["node", "plugin", "auto"];
 }

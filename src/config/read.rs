@@ -28,7 +28,7 @@ pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
     let logs = &read.limits.pod_logs;
     if logs.since_seconds.is_some() && logs.since_time.is_some() {
         let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
-        return Err(whole.place.error(words));
+        return Err(whole.position.error(words));
     }
     for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Unknown) {
         log::warn!("{unknown}; it is ignored");
@@ -42,7 +42,7 @@ pub(super) fn rules(text: &str) -> Result<Redaction, Error> {
     let whole = yaml::document(text)?;
     let entries = typed::entries("the rules", &whole)?;
     if let Some((key, value)) = entries.iter().find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
-        return Err(value.place.error(format!("`{}` is not a rule for a file", key.text)));
+        return Err(value.position.error(format!("`{}` is not a rule for a file", key.text)));
     }
     let rules = Rules { any_case: true, ..Rules::default() };
     typed::read_over("", &whole, &serde_json::Value::Null, &rules)

@@ -25,7 +25,7 @@ const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An object to create.
-pub(super) struct Object<'a> {
+pub(super) struct NewObject<'a> {
     value: &'a Value,
     pub(super) resource: Resource,
     /// Empty for cluster-scoped objects.
@@ -71,7 +71,7 @@ pub(crate) fn validate(client: &Client, objects: &[Value], namespace: &str) -> R
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
     refuse_second_run(client, &objects)?;
-    Work { client, made: Vec::new(), home: namespace }.check(&objects).map(drop)
+    Creation { client, made: Vec::new(), home: namespace }.check(&objects).map(drop)
 }
 
 /// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
@@ -79,7 +79,7 @@ pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Resu
     let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
     let is_alone = refuse_second_run(client, &objects)?;
-    let mut work = Work { client, made: Vec::new(), home: namespace };
+    let mut work = Creation { client, made: Vec::new(), home: namespace };
     work.create(&objects, is_alone).map_err(|error| match work.made.is_empty() {
         true => error.context("nothing was created"),
         false => error.context(format!(
@@ -89,7 +89,7 @@ pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Resu
     })
 }
 
-pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<Object<'a>>> {
+pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {
     let one = |value: &'a Value| {
         let text = |value: &'a Value| value.text();
         let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
@@ -116,26 +116,26 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
             (true, "") => home.to_owned(),
             (true, given) => given.to_owned(),
         };
-        Ok(Object { value, resource, namespace, name })
+        Ok(NewObject { value, resource, namespace, name })
     };
     objects.iter().map(one).collect()
 }
 
 /// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be the only one.
-fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<bool> {
+fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool> {
     let aggregator = objects.iter().find(|object| {
         object.resource == Resource::PODS
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
     });
-    let Some(Object { namespace, .. }) = aggregator else { return Ok(false) };
+    let Some(NewObject { namespace, .. }) = aggregator else { return Ok(false) };
     let stands = match state::find(client, namespace) {
         Ok(None) => return Ok(true),
         // An account without permission to list may still create; the server decides.
         Err(error) if error.is_forbidden() => return Ok(false),
         Err(error) => return Err(error).context("looking for another run"),
-        Ok(Some(pod)) => match state::State::of(&pod) {
-            state::State::Told(run) if run.status == status::COMPLETE => "is complete",
-            state::State::Told(run) if run.status == status::FAILED => "has failed",
+        Ok(Some(pod)) => match state::RunState::of(&pod) {
+            state::RunState::Told(run) if run.status == status::COMPLETE => "is complete",
+            state::RunState::Told(run) if run.status == status::FAILED => "has failed",
             _ => "is not over",
         },
     };
@@ -147,24 +147,24 @@ fn refuse_second_run(client: &Client, objects: &[Object<'_>]) -> Result<bool> {
 }
 
 /// Refusals of the objects, found by dry runs.
-pub(super) fn refusals(client: &Client, objects: &[Object<'_>], home: &str) -> Vec<Refused> {
-    let work = Work { client, made: Vec::new(), home };
+pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>], home: &str) -> Vec<Refused> {
+    let work = Creation { client, made: Vec::new(), home };
     let refused = objects.iter().filter_map(|object| work.refusal(object, objects));
     refused.chain(objects.iter().flat_map(|object| work.missing_claims(object, objects))).collect()
 }
 
-struct Work<'a> {
+struct Creation<'a> {
     client: &'a Client,
     /// Objects created so far.
     made: Vec<String>,
     home: &'a str,
 }
 
-impl Work<'_> {
+impl Creation<'_> {
     /// Rejects what the server would reject; returns the namespaces to create, whose objects it cannot judge yet.
-    fn check<'o>(&self, objects: &'o [Object<'_>]) -> Result<BTreeSet<&'o str>> {
+    fn check<'o>(&self, objects: &'o [NewObject<'_>]) -> Result<BTreeSet<&'o str>> {
         let coming = self.absent_namespaces(objects)?;
-        let later = |object: &Object<'_>| coming.contains(&*object.namespace);
+        let later = |object: &NewObject<'_>| coming.contains(&*object.namespace);
         let mut refused = Vec::new();
         let mut asked = BTreeSet::new();
         for object in objects {
@@ -179,14 +179,14 @@ impl Work<'_> {
         Ok(coming)
     }
 
-    fn create(&mut self, objects: &[Object<'_>], is_alone: bool) -> Result<()> {
+    fn create(&mut self, objects: &[NewObject<'_>], is_alone: bool) -> Result<()> {
         let coming = self.check(objects)?;
-        let later = |object: &Object<'_>| coming.contains(&*object.namespace);
+        let later = |object: &NewObject<'_>| coming.contains(&*object.namespace);
         if is_alone {
             self.clear()?;
         }
         // First the missing namespaces and their accounts, which pods need in a dry run.
-        let first = |object: &Object<'_>| {
+        let first = |object: &NewObject<'_>| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
         };
@@ -230,8 +230,8 @@ impl Work<'_> {
     }
 
     /// Whether the role or binding of this name does not belong to a run in this namespace, whose leftovers
-    /// [`Work::clear`] removes.
-    fn is_foreign(&self, object: &Object<'_>) -> bool {
+    /// [`Creation::clear`] removes.
+    fn is_foreign(&self, object: &NewObject<'_>) -> bool {
         let labels = |value: &Value| {
             [names::LABEL_ALL, "namespace"].map(|label| value["metadata"]["labels"][label].clone())
         };
@@ -242,7 +242,7 @@ impl Work<'_> {
 
     /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a missing one that the
     /// manifest does not contain.
-    fn absent_namespaces<'o>(&self, objects: &'o [Object<'_>]) -> Result<BTreeSet<&'o str>> {
+    fn absent_namespaces<'o>(&self, objects: &'o [NewObject<'_>]) -> Result<BTreeSet<&'o str>> {
         let mut absent = BTreeSet::new();
         let used: BTreeSet<&str> = objects
             .iter()
@@ -274,7 +274,7 @@ impl Work<'_> {
     }
 
     /// Refusal of a creation, if the server rejects it.
-    fn refusal(&self, object: &Object<'_>, all: &[Object<'_>]) -> Option<Refused> {
+    fn refusal(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Refused> {
         let attempt = |value: &Value| {
             self.client.send(&Request::create(&object.resource, &object.namespace, value).dry_run())
         };
@@ -301,8 +301,8 @@ impl Work<'_> {
     }
 
     /// Missing permission to create an object whose namespace does not exist yet.
-    fn missing_right(&self, object: &Object<'_>) -> Option<Refused> {
-        let Object { resource, namespace, .. } = object;
+    fn missing_right(&self, object: &NewObject<'_>) -> Option<Refused> {
+        let NewObject { resource, namespace, .. } = object;
         match self.client.allowed("create", resource, namespace) {
             Ok(false) => Some(Refused {
                 why: format!("your account may not create {} in namespace `{namespace}`", resource.plural),
@@ -319,13 +319,13 @@ impl Work<'_> {
     }
 
     /// Missing volume claims of a pod, which would stay pending forever.
-    fn missing_claims(&self, object: &Object<'_>, all: &[Object<'_>]) -> Vec<Refused> {
-        let Object { value, namespace, .. } = object;
+    fn missing_claims(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Vec<Refused> {
+        let NewObject { value, namespace, .. } = object;
         let volumes = value["spec"]["volumes"].as_array().filter(|_| object.resource == Resource::PODS);
         let claims = volumes.into_iter().flatten();
         let claims = claims.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
         let absent = claims.filter(|claim| {
-            let comes = |other: &Object<'_>| {
+            let comes = |other: &NewObject<'_>| {
                 other.resource == Resource::VOLUME_CLAIMS
                     && other.name == *claim
                     && other.namespace == *namespace
@@ -342,14 +342,14 @@ impl Work<'_> {
         absent.map(say).collect()
     }
 
-    fn one(&mut self, object: &Object<'_>) -> Result<()> {
+    fn one(&mut self, object: &NewObject<'_>) -> Result<()> {
         let outcome = self.try_one(object);
         self.report(object, outcome)
     }
 
     /// Creates an object; returns false if it exists. Retries while the server is unavailable: an object found after
     /// an attempt without response is that attempt's, since none existed before.
-    fn try_one(&self, object: &Object<'_>) -> Result<bool, Error> {
+    fn try_one(&self, object: &NewObject<'_>) -> Result<bool, Error> {
         let end = Instant::now() + DEFAULTING_TIMEOUT;
         let mut unsure = false;
         loop {
@@ -375,7 +375,7 @@ impl Work<'_> {
         }
     }
 
-    fn report(&mut self, object: &Object<'_>, outcome: Result<bool, Error>) -> Result<()> {
+    fn report(&mut self, object: &NewObject<'_>, outcome: Result<bool, Error>) -> Result<()> {
         let (name, namespace, resource) = (object.name, &*object.namespace, &*object.resource.plural);
         let is_new = outcome.map_err(|error| anyhow!("{}", object.refused(&error)))?;
         let words = if is_new { "create request issued" } else { "object already exists" };
@@ -385,7 +385,7 @@ impl Work<'_> {
     }
 }
 
-impl Object<'_> {
+impl NewObject<'_> {
     fn described(&self) -> String {
         format!("{} `{}`", self.resource.kind, self.name)
     }
@@ -457,13 +457,13 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
 }
 
 /// Whether the role that a binding names is one of `all`.
-fn binds_one_of(object: &Object<'_>, all: &[Object<'_>]) -> bool {
+fn binds_one_of(object: &NewObject<'_>, all: &[NewObject<'_>]) -> bool {
     let role = &object.value["roleRef"];
     all.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
 }
 
 /// A copy of a pod whose account is in the same manifest, with the namespace's default account instead.
-fn lends_account(object: &Object<'_>, all: &[Object<'_>]) -> Option<Value> {
+fn lends_account(object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Value> {
     let account = object.value["spec"]["serviceAccountName"].as_str()?;
     let mut made = all.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
     made.find(|other| other.name == account && other.namespace == object.namespace)?;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use anyhow::{Result, bail};
 use serde_json::{Map, Value};
 
-use super::rights::Rights;
+use super::rights::RunAccounts;
 use super::{Plan, harden};
 use crate::config;
 use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
@@ -26,7 +26,7 @@ const CONFIG_MAP_BYTES: usize = 1 << 20;
 /// All objects, in the order in which they must be created.
 pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>> {
     let run = &plan.run;
-    let rights = Rights::new(plan, plugins)?;
+    let rights = RunAccounts::new(plan, plugins)?;
     let mut objects = Vec::new();
     if rights.makes_namespace() {
         objects.push(namespace(run));

@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     /// Plugins as they were loaded.
     pub plugins: Vec<Definition>,
     /// Changes to plugins from flags, in the order of the command line.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PluginChange>,
     /// Variables by plugin; an empty value removes one. Those of `sonobuoy` go to the aggregator.
     pub env: BTreeMap<String, BTreeMap<String, String>>,
     /// Value of `$SONOBUOY_K8S_VERSION` in images.
@@ -84,7 +84,7 @@ pub(crate) struct Split {
 
 /// A change to the plugin of that name, if it is part of the run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Change {
+pub(crate) enum PluginChange {
     /// Sets the image of its container.
     Image {
         /// The plugin's name.
@@ -136,7 +136,7 @@ impl Plan {
 
     /// Notes about plugins with more permissions than they declare.
     pub(crate) fn notes(&self) -> Result<Vec<String>> {
-        Ok(rights::Rights::new(self, &self.plugins)?.notes())
+        Ok(rights::RunAccounts::new(self, &self.plugins)?.notes())
     }
 
     /// The objects of the run, in the order in which they must be created.

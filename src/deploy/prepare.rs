@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Change, Plan, Split, harden};
+use super::{Plan, PluginChange, Split, harden};
 use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
@@ -131,14 +131,14 @@ fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
 
 const CREDENTIALS_VOLUME: &str = "sonobuoy-credentials-vol";
 
-fn apply(change: &Change, plugins: &mut [Definition]) {
+fn apply(change: &PluginChange, plugins: &mut [Definition]) {
     let named = match change {
-        Change::Image { plugin, .. }
-        | Change::File { plugin, .. }
-        | Change::Word { plugin, .. }
-        | Change::SshKey { plugin }
-        | Change::Credentials { plugin, .. } => plugin,
-        Change::Registry(registry) => {
+        PluginChange::Image { plugin, .. }
+        | PluginChange::File { plugin, .. }
+        | PluginChange::Word { plugin, .. }
+        | PluginChange::SshKey { plugin }
+        | PluginChange::Credentials { plugin, .. } => plugin,
+        PluginChange::Registry(registry) => {
             for plugin in plugins {
                 let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
                 inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(|c| relocate(c, registry));
@@ -149,17 +149,17 @@ fn apply(change: &Change, plugins: &mut [Definition]) {
     };
     let Some(plugin) = plugins.iter_mut().find(|plugin| plugin.name() == named) else { return };
     match change {
-        Change::Image { image, .. } => plugin.spec["image"] = json!(image),
-        Change::File { name, text, .. } => drop(plugin.config_map.insert(name.clone(), text.clone())),
-        Change::Word { variable, word, .. } => add_word(plugin, variable, word),
-        Change::SshKey { .. } => mount_ssh_key(plugin),
-        Change::Credentials { secret, name, .. } => {
+        PluginChange::Image { image, .. } => plugin.spec["image"] = json!(image),
+        PluginChange::File { name, text, .. } => drop(plugin.config_map.insert(name.clone(), text.clone())),
+        PluginChange::Word { variable, word, .. } => add_word(plugin, variable, word),
+        PluginChange::SshKey { .. } => mount_ssh_key(plugin),
+        PluginChange::Credentials { secret, name, .. } => {
             let items = json!([{"key": super::manifest::DOCKER_CONFIG, "path": name}]);
             let secret = json!({"secretName": secret, "items": items});
             plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
             plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
         }
-        Change::Registry(_) => {}
+        PluginChange::Registry(_) => {}
     }
 }
 

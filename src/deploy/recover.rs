@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::driver::refusal;
 use crate::names::{bare, claim};
-use crate::remote::state::{State, find, kept};
+use crate::remote::state::{RunState, find, kept};
 use crate::status;
 use base::json::json;
 use base::kube::{Client, Object as _, Resource, Selector};
@@ -22,11 +22,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
     let found = find(client, namespace).context("looking for the aggregator")?;
     if let Some(pod) = &found {
-        match State::read_pod(client, pod) {
-            State::Told(run) if run.status == status::COMPLETE => {
+        match RunState::read_pod(client, pod) {
+            RunState::Told(run) if run.status == status::COMPLETE => {
                 bail!("the run is complete; `sonobuoy retrieve -n {namespace}` fetches its archive")
             }
-            State::Told(status::Run { message: None, .. }) => {
+            RunState::Told(status::Run { message: None, .. }) => {
                 log::info!("the aggregator in namespace `{namespace}` runs; nothing has to be recovered");
                 return Ok(());
             }

@@ -40,7 +40,7 @@ pub(crate) struct Removal {
 
 /// Deleted objects that may still exist.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct Remaining {
     targets: Vec<Target>,
     /// Whether namespaces of e2e tests are among them.
     e2e: bool,
@@ -70,9 +70,9 @@ enum Namespace {
 
 impl Removal {
     /// Deletes everything; missing objects are not an error. Tries all before it returns an error.
-    pub(crate) fn issue(&self, client: &Client) -> Result<Left> {
-        let mut work = Work { removal: self, client, left: Vec::new(), failures: Vec::new() };
-        let run = Run::read(client, &self.namespace)?;
+    pub(crate) fn issue(&self, client: &Client) -> Result<Remaining> {
+        let mut work = RemovalInProgress { removal: self, client, left: Vec::new(), failures: Vec::new() };
+        let run = RunObjects::read(client, &self.namespace)?;
         if run.relation == Namespace::Absent {
             log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
         }
@@ -115,7 +115,7 @@ impl Removal {
             }
         }
         ensure!(work.failures.is_empty(), "{}", work.failures.join("; "));
-        Ok(Left { targets: work.left, e2e: self.all && others.is_empty() })
+        Ok(Remaining { targets: work.left, e2e: self.all && others.is_empty() })
     }
 
     /// Other namespaces with an aggregator.
@@ -131,14 +131,14 @@ impl Removal {
 }
 
 /// A removal in progress.
-struct Work<'a> {
+struct RemovalInProgress<'a> {
     removal: &'a Removal,
     client: &'a Client,
     left: Vec<Target>,
     failures: Vec<String>,
 }
 
-impl Work<'_> {
+impl RemovalInProgress<'_> {
     fn namespace(&mut self, name: &str, epilogue: String) {
         self.one(&Resource::NAMESPACES, "", NAMESPACE, name);
         self.await_end(Resource::NAMESPACES, "", Selector::name(name), epilogue);
@@ -153,7 +153,7 @@ impl Work<'_> {
     }
 
     /// Deletes the objects of the run in a namespace that is kept.
-    fn empty(&mut self, run: &Run) {
+    fn empty(&mut self, run: &RunObjects) {
         let Removal { namespace, rbac, .. } = self.removal;
         // First the objects that start pods, last those that pods use.
         for resource in [
@@ -229,7 +229,7 @@ impl Work<'_> {
     }
 }
 
-impl Left {
+impl Remaining {
     /// Waits until everything is gone. `progress` receives what still exists and why, after each change, and what is gone.
     pub(crate) fn wait(
         &self,
@@ -283,7 +283,7 @@ impl Target {
 }
 
 /// Facts about the run, read from its objects.
-struct Run {
+struct RunObjects {
     relation: Namespace,
     /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
@@ -291,7 +291,7 @@ struct Run {
     ssh_key: bool,
 }
 
-impl Run {
+impl RunObjects {
     fn read(client: &Client, namespace: &str) -> Result<Self, Error> {
         let mut run =
             Self { relation: Namespace::Absent, namespaced: false, plugins: Vec::new(), ssh_key: false };

@@ -49,7 +49,7 @@ impl Level {
 }
 
 /// Accounts of a run.
-pub(super) struct Rights<'a> {
+pub(super) struct RunAccounts<'a> {
     run: &'a config::Run,
     plugins: &'a [Definition],
     level: Level,
@@ -57,7 +57,7 @@ pub(super) struct Rights<'a> {
     apart: bool,
 }
 
-impl<'a> Rights<'a> {
+impl<'a> RunAccounts<'a> {
     pub(super) fn new(plan: &'a Plan, plugins: &'a [Definition]) -> Result<Self> {
         let run = &plan.run;
         let level = Level::parse(&run.aggregator_permissions)?;
@@ -287,21 +287,21 @@ fn urls() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::Driver;
+    use crate::plugin::DriverKind;
 
     /// Accounts, and each role's name and rules, of a run with these plugins.
     fn made(level: &str, plugins: &[(&str, Option<Permissions>)]) -> (Vec<String>, Vec<(String, String)>) {
         let plugins: Vec<_> = plugins
             .iter()
             .map(|(name, permissions)| {
-                let mut plugin = Definition::new(*name, Driver::Job, json!({}));
+                let mut plugin = Definition::new(*name, DriverKind::Job, json!({}));
                 plugin.config.permissions.clone_from(permissions);
                 plugin
             })
             .collect();
         let run = config::Run { aggregator_permissions: level.into(), ..config::Run::standard() };
         let plan = Plan { run, harden: true, ..Plan::default() };
-        let rights = Rights::new(&plan, &plugins).unwrap();
+        let rights = RunAccounts::new(&plan, &plugins).unwrap();
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
         let roles =
             rights.roles().chunks(2).map(|pair| (name(&pair[1]), pair[1]["rules"].to_string())).collect();

@@ -16,7 +16,7 @@ use super::trial_namespace::{TrialNamespace, pin};
 use crate::backplane::{Authority, Identity, server_config};
 use crate::config::Grace;
 use crate::deploy;
-use crate::driver::{self, Verdict};
+use crate::driver::{self, PodVerdict};
 use crate::item::{self, Item};
 use crate::names::{self, env};
 use base::http::{Response, Server};
@@ -46,12 +46,12 @@ type Pods = BTreeMap<String, (String, &'static str)>;
 pub(super) fn check(
     client: &Client,
     subject: &Subject<'_>,
-    place: &TrialNamespace,
+    trial_namespace: &TrialNamespace,
     nodes: &[String],
     placed: bool,
 ) -> Check {
     let mut check = Check::new("echo");
-    if let Err(error) = (Echo { client, subject, place }).measure(nodes, placed, &mut check) {
+    if let Err(error) = (Echo { client, subject, trial_namespace }).measure(nodes, placed, &mut check) {
         check.fail(format!("{error:#}"), None);
     }
     check
@@ -60,13 +60,13 @@ pub(super) fn check(
 struct Echo<'a> {
     client: &'a Client,
     subject: &'a Subject<'a>,
-    place: &'a TrialNamespace,
+    trial_namespace: &'a TrialNamespace,
 }
 
 impl Echo<'_> {
     fn measure(&self, nodes: &[String], placed: bool, check: &mut Check) -> Result<()> {
         let authority = Authority::new(Duration::from_secs(POD_SECONDS))?;
-        let name = self.place.account_name();
+        let name = self.trial_namespace.account_name();
         let mut server = self.server(&name, &authority.to_pem());
         if !placed {
             pin(&mut server, &nodes[0]);
@@ -103,7 +103,7 @@ impl Echo<'_> {
 
     /// Creates a pod, or returns cause and remedy of the rejection, as for the run's own objects.
     fn create(&self, pod: &Value) -> Result<(), (String, Option<String>)> {
-        self.client.create(&Resource::PODS, &self.place.namespace, pod).map(drop).map_err(|error| {
+        self.client.create(&Resource::PODS, &self.trial_namespace.namespace, pod).map(drop).map_err(|error| {
             let remedy = deploy::remedy(&error, &Resource::PODS, self.subject.namespace);
             let why = match error {
                 Error::Api(refusal) => refusal.message,
@@ -194,7 +194,7 @@ impl Echo<'_> {
         if !run.image_pull_policy.is_empty() {
             container["imagePullPolicy"] = json!(run.image_pull_policy);
         }
-        let mut pod = self.place.pod(name, vec![container], run.security_context_mode != "none");
+        let mut pod = self.trial_namespace.pod(name, vec![container], run.security_context_mode != "none");
         pod["spec"]["activeDeadlineSeconds"] = json!(POD_SECONDS);
         if !run.image_pull_secrets.is_empty() {
             pod["spec"]["imagePullSecrets"] = json!([{"name": run.image_pull_secrets}]);
@@ -212,7 +212,7 @@ impl Echo<'_> {
         if names.is_empty() {
             return Ok(found);
         }
-        self.place.watch(self.client, POD_TIMEOUT, |pod| {
+        self.trial_namespace.watch(self.client, POD_TIMEOUT, |pod| {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             if names.contains(&name) && !found.contains_key(&name) {
                 let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
@@ -237,7 +237,7 @@ impl Echo<'_> {
     /// Latest warning event of a pod.
     fn warning(&self, pod: &str) -> Option<String> {
         let of = Selector::fields(format!("involvedObject.name={pod}"));
-        let events = self.client.list(&Resource::EVENTS, &self.place.namespace, &of).ok()?;
+        let events = self.client.list(&Resource::EVENTS, &self.trial_namespace.namespace, &of).ok()?;
         let warning = events.iter().rev().find(|event| event["type"] == "Warning")?;
         Some(format!("{}: {}", warning["reason"].as_str()?, warning["message"].as_str()?))
     }
@@ -263,7 +263,7 @@ fn hopeless(pod: &Value) -> Option<String> {
     let grace =
         Grace { unschedulable: none, image_pull: none, creation: none, terminated: none, ..Grace::default() };
     match driver::judge(pod, CONTAINER, SystemTime::now(), &grace) {
-        Verdict::Failed(why) => Some(why),
+        PodVerdict::Failed(why) => Some(why),
         _ => None,
     }
 }

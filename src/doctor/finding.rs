@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::remedies::{self, Causes, Failure};
+use crate::remedies::{self, Causes, ReportedFailure};
 use base::json::json;
 use base::{visible, xml};
 
@@ -28,7 +28,7 @@ pub(crate) struct Check {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
     /// Problems found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
     /// Measurements by node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, Value>,
@@ -46,7 +46,7 @@ pub(crate) enum Severity {
 
 /// A problem.
 #[derive(Debug, PartialEq, Serialize)]
-pub(crate) struct Finding {
+pub(crate) struct CheckFinding {
     /// Severity.
     pub severity: Severity,
     /// Cause.
@@ -98,7 +98,7 @@ impl Check {
     pub(crate) fn add(&mut self, severity: Severity, cause: impl Into<String>, remedy: Option<&str>) {
         let cause = cause.into();
         let remedy = remedy.or_else(|| remedies::remedy(&cause)).map(str::to_owned);
-        self.findings.push(Finding { severity, cause, extent: None, remedy });
+        self.findings.push(CheckFinding { severity, cause, extent: None, remedy });
     }
 
     /// Adds one finding that makes a run fail for each cause among `found`: affected object, problem, and remedy; the cause
@@ -112,7 +112,8 @@ impl Check {
         let mut causes = Causes::new(found.iter().map(|(name, ..)| name.as_str()));
         let first = self.findings.len();
         for (name, text, remedy) in found {
-            let at = first + causes.add(&Failure { text: essence(&text), ..Failure::default() });
+            let at =
+                first + causes.add(&ReportedFailure { text: essence(&text), ..ReportedFailure::default() });
             if at == self.findings.len() {
                 self.fail(text, None);
                 let extent = Extent { count: 0, of, unit, names: Vec::new() };
@@ -135,7 +136,7 @@ impl Check {
         let findings = earlier.iter().flat_map(|check| &check.findings);
         let remedies: Vec<&String> = findings.filter_map(|one| one.remedy.as_ref()).collect();
         let before = self.findings.len();
-        self.findings.retain(|Finding { remedy, cause, .. }| {
+        self.findings.retain(|CheckFinding { remedy, cause, .. }| {
             !remedies.iter().any(|told| remedy.as_ref() == Some(*told) || cause.contains(&**told))
         });
         if self.findings.is_empty() && before > 0 && self.seen.is_empty() {
@@ -159,7 +160,7 @@ impl Check {
 
     /// Formats the check as text, a line for each cause.
     pub(crate) fn lines(&self) -> String {
-        let word = |finding: &Finding| if finding.severity == Severity::Fails { "FAIL" } else { "warn" };
+        let word = |finding: &CheckFinding| if finding.severity == Severity::Fails { "FAIL" } else { "warn" };
         let mut lines: Vec<_> =
             self.findings.iter().map(|finding| (word(finding), finding.sentence())).collect();
         match &self.skipped {
@@ -174,7 +175,7 @@ impl Check {
     }
 }
 
-impl Finding {
+impl CheckFinding {
     /// One line for display, without the remedy.
     pub(crate) fn line(&self) -> String {
         match &self.extent {
@@ -238,12 +239,12 @@ fn junit(checks: &[Check]) -> String {
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n");
     let _ = writeln!(out, "<testsuite name=\"doctor\" {counts} skipped=\"{}\">", of("skipped"));
     for check in checks {
-        let mut lines: Vec<String> = check.findings.iter().map(Finding::sentence).collect();
+        let mut lines: Vec<String> = check.findings.iter().map(CheckFinding::sentence).collect();
         let attribute = |text: &str| xml::escape(text, true);
         let inside = match check.status() {
             "failed" => {
                 let first = check.findings.iter().find(|finding| finding.severity == Severity::Fails);
-                let message = attribute(&first.map(Finding::line).unwrap_or_default());
+                let message = attribute(&first.map(CheckFinding::line).unwrap_or_default());
                 let text = xml::escape(&lines.join("\n"), false);
                 format!("<failure message=\"{message}\">{text}</failure>")
             }
@@ -275,7 +276,7 @@ mod tests {
         };
         let odd = ("node-9".to_owned(), "odd".to_owned(), Some("look".to_owned()));
         check.add_all(("nodes", 40), (1..6).map(refused).chain([odd]));
-        let lines: Vec<_> = check.findings.iter().map(Finding::line).collect();
+        let lines: Vec<_> = check.findings.iter().map(CheckFinding::line).collect();
         assert_eq!(
             lines,
             [

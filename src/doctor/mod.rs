@@ -144,7 +144,7 @@ pub(crate) fn examine(
     })?;
     let nodes = nodes.unwrap_or_default();
     take(rights::preflight(client, preflight))?;
-    let place = place(client, subject, preflight);
+    let trial_namespace = trial_namespace(client, subject, preflight);
     let placed = nodes.take_aggregator(subject);
     let (sampled, unknown) = sample(&nodes.usable(), words);
     let stop = client.stop().child();
@@ -152,13 +152,15 @@ pub(crate) fn examine(
         let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let images = || images::check(client, subject, &nodes, &stop);
         let images = thread("images").spawn_scoped(scope, images)?;
-        let echo = || match &place {
-            Ok(place) if !sampled.is_empty() => echo::check(client, subject, place, &sampled, placed),
+        let echo = || match &trial_namespace {
+            Ok(trial_namespace) if !sampled.is_empty() => {
+                echo::check(client, subject, trial_namespace, &sampled, placed)
+            }
             Ok(_) => Check::skipped("echo", "no node is known to be ready"),
             Err(why) => Check::skipped("echo", why.clone()),
         };
         let echo = thread("echo").spawn_scoped(scope, echo)?;
-        rights::check(client, subject, place.as_ref().ok()).into_iter().try_for_each(&mut take)?;
+        rights::check(client, subject, trial_namespace.as_ref().ok()).into_iter().try_for_each(&mut take)?;
         take(ended(images))?;
         let mut echo = ended(echo);
         if let Some(unknown) = unknown {
@@ -175,7 +177,7 @@ fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
 
 /// A namespace for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
 /// else a similar one.
-fn place(
+fn trial_namespace(
     client: &Client,
     subject: &Subject<'_>,
     preflight: &Preflight<'_>,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Subject;
 use super::finding::Check;
 use crate::driver;
-use crate::plugin::{Driver, pod::default_spec};
+use crate::plugin::{DriverKind, pod::default_spec};
 use base::kube::{Client, Error, Resource, Selector};
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
@@ -23,12 +23,12 @@ const MAX_IMAGES_TOLD: usize = 50;
 /// Nodes and their load.
 #[derive(Default)]
 pub(crate) struct Nodes {
-    all: Vec<Node>,
+    all: Vec<NodeInfo>,
     /// Number of pods on each node; empty if unknown.
     pods: BTreeMap<String, u64>,
 }
 
-struct Node {
+struct NodeInfo {
     name: String,
     architecture: String,
     is_linux: bool,
@@ -37,7 +37,7 @@ struct Node {
     object: Value,
 }
 
-impl Node {
+impl NodeInfo {
     fn new(object: Value) -> Self {
         let info = &object["status"]["nodeInfo"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -64,7 +64,8 @@ impl Node {
 impl Nodes {
     /// Lists nodes and counts pods; without permission to list pods, counts none.
     pub(crate) fn read(client: &Client) -> Result<Self, Error> {
-        let all = client.list(&Resource::NODES, "", &Selector::all())?.into_iter().map(Node::new).collect();
+        let all =
+            client.list(&Resource::NODES, "", &Selector::all())?.into_iter().map(NodeInfo::new).collect();
         let mut pods = BTreeMap::new();
         let living = Selector::fields("status.phase!=Succeeded,status.phase!=Failed");
         let counted = client.each(&Resource::PODS, "", &living, &mut |pod| {
@@ -92,7 +93,7 @@ impl Nodes {
             let names = images.iter().filter_map(|one| one["names"].as_array()).flatten();
             images.len() < MAX_IMAGES_TOLD && !names.into_iter().any(|name| name == image)
         };
-        let images = |node: &Node| node.object["status"]["images"].as_array().is_some_and(lacks);
+        let images = |node: &NodeInfo| node.object["status"]["images"].as_array().is_some_and(lacks);
         !self.all.is_empty() && self.all.iter().all(images)
     }
 
@@ -108,7 +109,7 @@ impl Nodes {
     }
 
     /// Ready Linux nodes, by their position among those of their architecture.
-    fn ranked(&self) -> Vec<(usize, &Node)> {
+    fn ranked(&self) -> Vec<(usize, &NodeInfo)> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let mut ranked = Vec::new();
         for node in self.all.iter().filter(|node| node.unready.is_none() && node.is_linux) {
@@ -123,8 +124,8 @@ impl Nodes {
     /// Checks the nodes.
     pub(super) fn check(&self, subject: &Subject<'_>) -> Check {
         let mut check = Check::new("nodes");
-        let mut find = |remedy: &str, problem: &dyn Fn(&Node) -> Option<String>| {
-            let found = |node: &Node| Some((node.name.clone(), problem(node)?, Some(remedy.to_owned())));
+        let mut find = |remedy: &str, problem: &dyn Fn(&NodeInfo) -> Option<String>| {
+            let found = |node: &NodeInfo| Some((node.name.clone(), problem(node)?, Some(remedy.to_owned())));
             check.add_all(("nodes", self.all.len()), self.all.iter().filter_map(found));
         };
         find("look at the node and its kubelet, or remove the node from the cluster", &|node| {
@@ -156,9 +157,9 @@ impl Nodes {
 
     /// Checks whether any node accepts the aggregator, and the plugins that run once.
     fn find_unplaced(&self, subject: &Subject<'_>, check: &mut Check) {
-        let once = subject.plugins.iter().filter(|plugin| plugin.config.driver == Driver::Job);
+        let once = subject.plugins.iter().filter(|plugin| plugin.config.driver == DriverKind::Job);
         let once = once.map(|plugin| {
-            let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(Driver::Job, ""));
+            let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(DriverKind::Job, ""));
             (format!("plugin `{}`", plugin.name()), spec)
         });
         let aggregator = subject.aggregator().map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
@@ -177,7 +178,7 @@ impl Nodes {
         check.add_all(("nodes", self.all.len()), refused);
     }
 
-    fn free(&self, node: &Node) -> Option<u64> {
+    fn free(&self, node: &NodeInfo) -> Option<u64> {
         let max = node.object["status"]["allocatable"]["pods"].as_str()?.parse::<u64>().ok()?;
         let used = self.pods.get(&node.name).copied().unwrap_or_default();
         (!self.pods.is_empty()).then(|| max.saturating_sub(used))
@@ -213,7 +214,7 @@ mod tests {
         let all = [("a", "amd64", true), ("b", "amd64", true), ("c", "arm64", true), ("d", "amd64", false)];
         let all = all
             .iter()
-            .map(|(name, architecture, ready)| Node::new(node(name, architecture, *ready)))
+            .map(|(name, architecture, ready)| NodeInfo::new(node(name, architecture, *ready)))
             .collect();
         let nodes = Nodes { all, pods: BTreeMap::new() };
         assert_eq!(nodes.usable(), ["a", "c", "b"]);
@@ -229,15 +230,15 @@ mod tests {
         let mut other = node("c", "amd64", false);
         other["spec"]["taints"] = json!([{"key": "mine", "effect": "NoExecute"}]);
         let pods = BTreeMap::from([("b".to_owned(), 3), ("c".to_owned(), 1)]);
-        let nodes = Nodes { all: [tainted, other].map(Node::new).into(), pods };
+        let nodes = Nodes { all: [tainted, other].map(NodeInfo::new).into(), pods };
         let objects = [
             json!({"kind": "Pod", "metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "spec": {}}),
         ];
-        let plugin = crate::plugin::Definition::new("logs", Driver::DaemonSet, json!({}));
+        let plugin = crate::plugin::Definition::new("logs", DriverKind::DaemonSet, json!({}));
         let subject =
             Subject { objects: &objects, namespace: "n", plugins: vec![plugin], run: Default::default() };
         let check = nodes.check(&subject);
-        let lines: Vec<_> = check.findings.iter().map(super::super::finding::Finding::line).collect();
+        let lines: Vec<_> = check.findings.iter().map(super::super::finding::CheckFinding::line).collect();
         assert_eq!(
             lines,
             [

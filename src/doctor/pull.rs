@@ -47,15 +47,15 @@ pub(crate) fn pull(
 ) -> Result<Pulls> {
     let targets = nodes.one_each();
     ensure!(!targets.is_empty(), "no node is ready to pull anything");
-    let place =
+    let trial_namespace =
         TrialNamespace::create(client, None, json!({})).context("cannot create a namespace to pull in")?;
     if let Some(config) = credentials {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
-            "metadata": place.metadata(&place.account_name()),
+            "metadata": trial_namespace.metadata(&trial_namespace.account_name()),
             "stringData": {".dockerconfigjson": config.to_string()},
         });
-        let created = client.create(&Resource::SECRETS, &place.namespace, &secret);
+        let created = client.create(&Resource::SECRETS, &trial_namespace.namespace, &secret);
         created.context("cannot create the pull secret")?;
     }
     let container = |(number, image): (usize, &String)| {
@@ -63,17 +63,19 @@ pub(crate) fn pull(
         json!({"name": name, "image": image, "imagePullPolicy": run.image_pull_policy, "command": [NO_COMMAND]})
     };
     for (architecture, node) in &targets {
-        let name = format!("{}-{architecture}", place.account_name());
-        let mut pod = place.pod(&name, images.iter().enumerate().map(container).collect(), true);
+        let name = format!("{}-{architecture}", trial_namespace.account_name());
+        let mut pod = trial_namespace.pod(&name, images.iter().enumerate().map(container).collect(), true);
         if credentials.is_some() {
-            pod["spec"]["imagePullSecrets"] = json!([{"name": place.account_name()}]);
+            pod["spec"]["imagePullSecrets"] = json!([{"name": trial_namespace.account_name()}]);
         }
         pin(&mut pod, node);
-        client.create(&Resource::PODS, &place.namespace, &pod).context("cannot create a pod that pulls")?;
+        client
+            .create(&Resource::PODS, &trial_namespace.namespace, &pod)
+            .context("cannot create a pod that pulls")?;
     }
     let waiting: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
     let mut found: Pulls = targets.into_iter().map(|target| (target, waiting.clone())).collect();
-    let watched = place.watch(client, limit, |pod| {
+    let watched = trial_namespace.watch(client, limit, |pod| {
         let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
         of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
         found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)

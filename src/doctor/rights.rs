@@ -1,7 +1,7 @@
 //! Checks the account's permissions, and each object of the run in a dry run.
 
 use super::Subject;
-use super::finding::{Check, Finding, Severity};
+use super::finding::{Check, CheckFinding, Severity};
 use super::trial_namespace::TrialNamespace;
 use crate::deploy::{Preflight, Refused, Trial};
 use base::kube::{Client, Resource};
@@ -15,13 +15,17 @@ const LATER: [(&str, &str, &str, Severity); 5] = [
     ("delete", "pods", "delete", Severity::Warns),
 ];
 
-/// Checks permissions, and tries objects in `place`.
-pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&TrialNamespace>) -> [Check; 2] {
+/// Checks permissions, and tries objects in `trial_namespace`.
+pub(super) fn check(
+    client: &Client,
+    subject: &Subject<'_>,
+    trial_namespace: Option<&TrialNamespace>,
+) -> [Check; 2] {
     let (mut rights, mut objects) = (Check::new("rights"), Check::new("objects"));
-    let account = place.map(TrialNamespace::account_name).unwrap_or_default();
+    let account = trial_namespace.map(TrialNamespace::account_name).unwrap_or_default();
     let all = subject.with_pods();
     let tried = client.discover().map_err(Into::into).and_then(|known| {
-        let stand_in = place.and_then(|place| place.stand_in(&account));
+        let stand_in = trial_namespace.and_then(|trial_namespace| trial_namespace.stand_in(&account));
         Trial::new(client, &known, &all, subject.namespace, stand_in)
     });
     let trial = match tried {
@@ -70,7 +74,9 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Trial
     objects.seen = format!("{} of {total} objects would be created", total - rejected);
     // Refusals for lack of permission were reported with the permissions. Without a namespace to try them in, every object
     // is rejected for that reason.
-    let told = |refused: &Refused| !missing.is_empty() && (refused.lacks_right.is_some() || place.is_none());
+    let told = |refused: &Refused| {
+        !missing.is_empty() && (refused.lacks_right.is_some() || trial_namespace.is_none())
+    };
     let refused: Vec<_> = trial.refused.into_iter().filter(|refused| !told(refused)).collect();
     if refused.len() < rejected {
         let number = rejected - refused.len();
@@ -88,7 +94,7 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, place: Option<&Trial
 /// Makes the checks of `run` before it creates anything.
 pub(super) fn preflight(client: &Client, preflight: &Preflight<'_>) -> Check {
     // A colon follows the check's name; the message includes the remedy.
-    let finding = |cause| Finding { severity: Severity::Fails, cause, extent: None, remedy: None };
+    let finding = |cause| CheckFinding { severity: Severity::Fails, cause, extent: None, remedy: None };
     Check {
         findings: preflight.failures(client).into_iter().map(finding).collect(),
         seen: "name service, version, namespace".into(),

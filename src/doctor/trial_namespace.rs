@@ -37,18 +37,19 @@ impl TrialNamespace {
         let id = crate::config::new_uuid().chars().filter(char::is_ascii_alphanumeric).take(8).collect();
         let own = existing.is_none();
         let namespace = existing.map_or_else(|| format!("{DOCTOR}-{id}"), str::to_owned);
-        // Dropping the place deletes what may have been created, even after the stop of the command.
+        // Dropping the namespace deletes what may have been created, even after the stop of the command.
         let client = client.under(&Stop::new()).within(CLEARING_TIMEOUT);
-        let mut place = Self { namespace, id, own, client, refused: false };
-        let created = if own { place.create_namespace(labels) } else { place.create_account() };
+        let mut trial_namespace = Self { namespace, id, own, client, refused: false };
+        let created =
+            if own { trial_namespace.create_namespace(labels) } else { trial_namespace.create_account() };
         if let Err(error) = created {
-            place.refused = matches!(error, Error::Api(_)) && !error.is_passing();
+            trial_namespace.refused = matches!(error, Error::Api(_)) && !error.is_passing();
             return Err(error);
         }
         if own {
-            place.create_account()?;
+            trial_namespace.create_account()?;
         }
-        Ok(place)
+        Ok(trial_namespace)
     }
 
     fn create_namespace(&self, mut labels: Value) -> Result<Value, Error> {

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
-use super::monitor::{Monitor, Seen};
+use super::monitor::{Monitor, WatchEvent};
 use super::node::refusal;
 pub(crate) use super::pod::object_name;
 use super::pod::{Launch, attempt};
 use super::roster::{Roster, is_own};
-use super::waves::Waves;
-use super::{Driver, Plugin, Proof};
+use super::waves::WaveQueue;
+use super::{Driver, PluginLaunch, Proof};
 use crate::config;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::{Choice, Order, zone};
@@ -43,7 +43,7 @@ const JOB_GRACE: u64 = 60;
 const DAEMON_SET_GRACE: u64 = 1;
 
 /// Runs plugins in a cluster.
-pub(crate) struct Cluster<'r> {
+pub(crate) struct ClusterDriver<'r> {
     /// Client that retries long enough to outlast an outage of the API server.
     pub client: kube::Client,
     /// Settings of the run.
@@ -64,26 +64,31 @@ pub(crate) struct Cluster<'r> {
     pub keep_logs: &'r (dyn Fn(&Value) + Sync),
 }
 
-impl Driver for Cluster<'_> {
-    fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
+impl Driver for ClusterDriver<'_> {
+    fn run(
+        &self,
+        plugin: &PluginLaunch<'_>,
+        findings: &SyncSender<Finding>,
+        stop: &Stop,
+    ) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
         let launched = SystemTime::now();
         let driver = plugin.definition.config.driver;
         if let Proof::Certificate(identity) = &plugin.proof {
             self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
         }
-        if driver != plugin::Driver::Nodes && !self.was_replaced(&launch)? {
+        if driver != plugin::DriverKind::Nodes && !self.was_replaced(&launch)? {
             self.create(resource(&launch), &launch.object(), stop)?;
         }
         self.follow(&launch, &plugin.ids, launched, findings, stop);
         Ok(())
     }
 
-    fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()> {
+    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
         let grace = match plugin.definition.config.driver {
-            plugin::Driver::Job => JOB_GRACE,
-            plugin::Driver::DaemonSet | plugin::Driver::Nodes => DAEMON_SET_GRACE,
+            plugin::DriverKind::Job => JOB_GRACE,
+            plugin::DriverKind::DaemonSet | plugin::DriverKind::Nodes => DAEMON_SET_GRACE,
         };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
@@ -109,7 +114,7 @@ pub(crate) fn expected(
 ) -> (Vec<ResultId>, BTreeMap<String, String>) {
     let plugin = definition.name();
     let driver = definition.config.driver;
-    if driver == plugin::Driver::Job {
+    if driver == plugin::DriverKind::Job {
         return (vec![ResultId::global(plugin)], BTreeMap::new());
     }
     let default = default_spec(driver, &config.service_account_name);
@@ -119,7 +124,7 @@ pub(crate) fn expected(
         let refusal = refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why));
         refusal.is_none()
     });
-    let choice = if driver == plugin::Driver::Nodes { config.nodes.clone() } else { Choice::default() };
+    let choice = if driver == plugin::DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
     let (mut chosen, others) = choice.choose(fit, seed);
     if definition.config.waves.order == Order::Zone {
         chosen.sort_by_key(|node| zone(node));
@@ -150,8 +155,8 @@ pub(crate) fn shrink_node(node: &mut Value) {
     });
 }
 
-impl Cluster<'_> {
-    fn launch<'a>(&'a self, plugin: &'a Plugin<'a>) -> Launch<'a> {
+impl ClusterDriver<'_> {
+    fn launch<'a>(&'a self, plugin: &'a PluginLaunch<'a>) -> Launch<'a> {
         Launch {
             definition: plugin.definition,
             session: &plugin.session,
@@ -167,7 +172,7 @@ impl Cluster<'_> {
 
     /// Whether another pod has replaced a Job's first one, before a restart of the aggregator.
     fn was_replaced(&self, launch: &Launch<'_>) -> anyhow::Result<bool> {
-        if launch.definition.config.driver != plugin::Driver::Job || self.config.retries.node_lost == 0 {
+        if launch.definition.config.driver != plugin::DriverKind::Job || self.config.retries.node_lost == 0 {
             return Ok(false);
         }
         let pods = Selector::labels(launch.selector());
@@ -180,7 +185,7 @@ impl Cluster<'_> {
     fn advance(
         &self,
         launch: &Launch<'_>,
-        waves: &mut Waves,
+        waves: &mut WaveQueue,
         monitor: &mut Monitor,
         stop: &Stop,
     ) -> Vec<Failure> {
@@ -281,26 +286,26 @@ impl Cluster<'_> {
         let driver = launch.definition.config.driver;
         let places = || expected.iter().map(|id| id.node.clone());
         let (spec, nodes) = match driver {
-            plugin::Driver::Job => (None, BTreeSet::new()),
+            plugin::DriverKind::Job => (None, BTreeSet::new()),
             _ => (Some(launch.pod_spec()), places().collect()),
         };
         let mut monitor = Monitor::new(plugin, spec, nodes, self.config.graces.clone(), launched);
         monitor.retries = self.config.retries.node_lost;
         let mut waves = match driver {
-            plugin::Driver::DaemonSet => None,
+            plugin::DriverKind::DaemonSet => None,
             // The first pod exists.
-            plugin::Driver::Job => Some(Waves::new([], 1)),
-            plugin::Driver::Nodes => {
+            plugin::DriverKind::Job => Some(WaveQueue::new([], 1)),
+            plugin::DriverKind::Nodes => {
                 monitor.waves = Some(self.config.nodes.clone());
                 let waves = launch.definition.config.waves;
-                Some(Waves::new(places(), waves.size(self.config.nodes.max_parallel, expected.len())))
+                Some(WaveQueue::new(places(), waves.size(self.config.nodes.max_parallel, expected.len())))
             }
         };
         let mut changed = None::<Instant>;
         if launch.audience.is_some() && launch.definition.config.has_worker() {
             // The worker requests a certificate first, unless the run uses its own authority; the original's worker
             // does not.
-            monitor.silences.limit = Some(self.config.graces.silence);
+            monitor.silent.limit = Some(self.config.graces.silence);
         }
         let client = &self.client.under(stop);
         let (sender, seen) = sync_channel(MAX_QUEUED_EVENTS);
@@ -358,9 +363,9 @@ impl Cluster<'_> {
     /// Judges all events so far, and explains the findings.
     fn judge(&self, client: &kube::Client, launch: &Launch<'_>, monitor: &mut Monitor) -> Vec<Finding> {
         let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
-        if let Some((uid, pod)) = monitor.silences.look_at(&heard, SystemTime::now()) {
+        if let Some((uid, pod)) = monitor.silent.look_at(&heard, SystemTime::now()) {
             match worker_log(client, launch, &pod) {
-                Ok(log) => monitor.silences.explain(&uid, &log),
+                Ok(log) => monitor.silent.explain(&uid, &log),
                 Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
             }
         }
@@ -379,25 +384,25 @@ impl Cluster<'_> {
 
 fn resource(launch: &Launch<'_>) -> &'static Resource {
     match launch.definition.config.driver {
-        plugin::Driver::Job | plugin::Driver::Nodes => &Resource::PODS,
-        plugin::Driver::DaemonSet => &Resource::DAEMON_SETS,
+        plugin::DriverKind::Job | plugin::DriverKind::Nodes => &Resource::PODS,
+        plugin::DriverKind::DaemonSet => &Resource::DAEMON_SETS,
     }
 }
 
-fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen: &SyncSender<Seen>) {
+fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen: &SyncSender<WatchEvent>) {
     let selector = Selector::labels(launch.selector());
     for event in client.watch(&Resource::PODS, &launch.config.namespace, &selector).shrink(shrink_pod) {
         let told = match event {
-            Ok(Event::Restarted) => Seen::PodsListing,
+            Ok(Event::Restarted) => WatchEvent::PodsListing,
             Ok(Event::Applied(pod)) => {
                 roster.enter(launch, &pod);
-                Seen::Pod(pod)
+                WatchEvent::Pod(pod)
             }
             Ok(Event::Deleted(pod)) => {
                 roster.leave(&pod);
-                Seen::PodGone(pod)
+                WatchEvent::PodGone(pod)
             }
-            Ok(Event::Synced) => Seen::PodsListed,
+            Ok(Event::Synced) => WatchEvent::PodsListed,
             Err(error) => {
                 log::warn!("pods of plugin `{}` cannot be watched: {error}", launch.definition.name());
                 continue;
@@ -410,7 +415,7 @@ fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen:
 }
 
 /// Follows the nodes. Nodes `known` beforehand may be deleted before the first list.
-fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSender<Seen>) {
+fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSender<WatchEvent>) {
     let mut listed = BTreeSet::new();
     for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
         let mut told = Vec::new();
@@ -419,14 +424,14 @@ fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSe
             Ok(Event::Applied(node)) => {
                 known.insert(node.name().to_owned());
                 listed.insert(node.name().to_owned());
-                told.push(Seen::Node(node));
+                told.push(WatchEvent::Node(node));
             }
             Ok(Event::Deleted(node)) => {
                 known.remove(node.name());
-                told.push(Seen::NodeGone(node.name().to_owned()));
+                told.push(WatchEvent::NodeGone(node.name().to_owned()));
             }
             Ok(Event::Synced) => {
-                told.extend(known.difference(&listed).cloned().map(Seen::NodeGone));
+                told.extend(known.difference(&listed).cloned().map(WatchEvent::NodeGone));
                 known.retain(|name| listed.contains(name));
             }
             Err(error) => {

@@ -15,7 +15,7 @@ use base::{sys, temp};
 use crate::plugin::{self, Definition, builtin};
 
 /// Values of the pod's fields.
-pub(super) struct Facts<'a> {
+pub(super) struct PodFields<'a> {
     /// `spec.nodeName`
     pub(super) node: &'a str,
     /// `metadata.name`
@@ -28,7 +28,7 @@ pub(super) struct Facts<'a> {
 
 /// A process to start.
 #[derive(Debug, PartialEq)]
-pub(super) struct Container {
+pub(super) struct ProcessSpec {
     pub(super) name: String,
     /// Program and arguments.
     pub(super) command: Vec<String>,
@@ -59,7 +59,7 @@ pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
 }
 
 /// Maps a path below a mounted directory of the node to this machine; returns other text unchanged.
-fn on_host(text: &str, container: &Value, facts: &Facts<'_>) -> String {
+fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
     for mount in container["volumeMounts"].items() {
         let (Some(name), Some(point)) = (mount["name"].as_str(), mount["mountPath"].as_str()) else {
             continue;
@@ -79,7 +79,7 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
     let plugin = definition.name();
     let (first, together) = containers(definition);
     for value in first.into_iter().chain(together) {
-        let facts = Facts { node: "", pod: "", namespace: "", volumes: &[] };
+        let facts = PodFields { node: "", pod: "", namespace: "", volumes: &[] };
         let container = resolve(plugin, value, &facts, &[])?;
         let Some(program) = container.command.first() else {
             bail!(
@@ -111,9 +111,9 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
 pub(super) fn resolve(
     plugin: &str,
     container: &Value,
-    facts: &Facts<'_>,
+    facts: &PodFields<'_>,
     given: &[(String, String)],
-) -> anyhow::Result<Container> {
+) -> anyhow::Result<ProcessSpec> {
     let name = container["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("plugin").to_owned();
     let mut listed: Vec<(String, String)> = Vec::new();
     let mut put = |name: &str, value: String| {
@@ -169,10 +169,10 @@ pub(super) fn resolve(
         *program = own.to_string_lossy().into_owned();
     }
     let dir = container["workingDir"].as_str().filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    Ok(Container { name, command, env, dir })
+    Ok(ProcessSpec { name, command, env, dir })
 }
 
-fn value_from(from: &Value, facts: &Facts<'_>) -> Option<String> {
+fn value_from(from: &Value, facts: &PodFields<'_>) -> Option<String> {
     let text = match from["fieldRef"]["fieldPath"].as_str()? {
         "spec.nodeName" => facts.node,
         "metadata.name" => facts.pod,
@@ -220,11 +220,11 @@ mod tests {
     use base::json::json;
 
     use super::*;
-    use crate::plugin::Driver;
+    use crate::plugin::DriverKind;
 
-    const FACTS: Facts<'_> = Facts { node: "n1", pod: "p1", namespace: "ns", volumes: &[] };
+    const FACTS: PodFields<'_> = PodFields { node: "n1", pod: "p1", namespace: "ns", volumes: &[] };
 
-    fn env<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+    fn env<'a>(container: &'a ProcessSpec, name: &str) -> Option<&'a str> {
         container.env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
@@ -274,10 +274,10 @@ mod tests {
 
     #[test]
     fn host_folders_and_own_program_are_mapped() {
-        let definition = Definition::new("p", Driver::DaemonSet, json!({}));
+        let definition = Definition::new("p", DriverKind::DaemonSet, json!({}));
         let volumes = host_volumes(&definition);
         assert_eq!(volumes, [("root".to_owned(), "/".to_owned())], "as every DaemonSet has it");
-        let facts = Facts { volumes: &volumes, ..FACTS };
+        let facts = PodFields { volumes: &volumes, ..FACTS };
         let value = json!({
             "name": "c",
             "image": "$SONOBUOY_IMAGE",
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn local_command_must_exist() {
         let check = |spec: Value, words: &str| {
-            let result = check(&Definition::new("p", Driver::Job, spec));
+            let result = check(&Definition::new("p", DriverKind::Job, spec));
             match (result, words) {
                 (Ok(()), "") => {}
                 (Err(error), words) if !words.is_empty() => {

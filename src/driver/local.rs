@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::Value;
 
-use super::container::{self, Container, Facts};
+use super::container::{self, PodFields, ProcessSpec};
 use super::lifeline;
 use super::pod::object_name;
 use super::process::{self, Talk};
-use super::{Driver, Plugin, Proof};
+use super::{Driver, PluginLaunch, Proof};
 use crate::layout;
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::Definition;
@@ -34,7 +34,7 @@ use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs plugins on this machine.
-pub(crate) struct Local {
+pub(crate) struct LocalDriver {
     /// This program, which also contains the worker.
     pub program: PathBuf,
     /// Parent of the pods' directories.
@@ -79,8 +79,13 @@ pub(crate) fn end_strays() {
     sys::end_strays();
 }
 
-impl Driver for Local {
-    fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()> {
+impl Driver for LocalDriver {
+    fn run(
+        &self,
+        plugin: &PluginLaunch<'_>,
+        findings: &SyncSender<Finding>,
+        stop: &Stop,
+    ) -> anyhow::Result<()> {
         thread::scope(|scope| {
             for id in &plugin.ids {
                 let fail = move |error: anyhow::Error| {
@@ -98,7 +103,7 @@ impl Driver for Local {
         })
     }
 
-    fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()> {
+    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
         let dir = self.pods.join(plugin.definition.name());
         match fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot remove", &dir),
@@ -107,22 +112,22 @@ impl Driver for Local {
     }
 }
 
-impl Local {
+impl LocalDriver {
     fn run_pod(
         &self,
-        plugin: &Plugin<'_>,
+        plugin: &PluginLaunch<'_>,
         id: &ResultId,
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) -> anyhow::Result<()> {
-        let pod = Pod::prepare(self, plugin, id, stop)?;
+        let pod = LocalPod::prepare(self, plugin, id, stop)?;
         let (first, together) = container::containers(plugin.definition);
         // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
         let (sender, receiver) = sync_channel(starts + 2);
         thread::scope(|scope| {
             let asked = sender.clone();
-            let _asked = stop.on_stop(move || drop(asked.try_send(Event::Stop)));
+            let _asked = stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
             let mut processes =
                 Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
             if let Err(error) = pod.live(&first, &together, &mut processes, findings) {
@@ -136,7 +141,7 @@ impl Local {
 
 /// A process of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
+enum PodProcess {
     Worker,
     /// In place of a worker: only kills the plugin if this process is killed.
     Keeper,
@@ -144,16 +149,16 @@ enum At {
     Together(usize),
 }
 
-enum Event {
-    Ended(At, io::Result<ExitStatus>),
+enum ProcessEvent {
+    Ended(PodProcess, io::Result<ExitStatus>),
     Stop,
 }
 
 /// Processes of a pod, each in a group. The first holds the lifeline: the worker, or a keeper.
 struct Processes<'scope, 'env> {
     scope: &'scope thread::Scope<'scope, 'env>,
-    sender: SyncSender<Event>,
-    receiver: Receiver<Event>,
+    sender: SyncSender<ProcessEvent>,
+    receiver: Receiver<ProcessEvent>,
     groups: Vec<Group>,
     /// Standard input of the lifeline's holder. Receives the number of each group; kills all groups if closed early.
     lifeline: Option<ChildStdin>,
@@ -162,7 +167,7 @@ struct Processes<'scope, 'env> {
 }
 
 impl Processes<'_, '_> {
-    fn add(&mut self, at: At, (group, mut child): (Group, Child)) -> anyhow::Result<()> {
+    fn add(&mut self, at: PodProcess, (group, mut child): (Group, Child)) -> anyhow::Result<()> {
         match &mut self.lifeline {
             // A holder that has ended needs no update.
             Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
@@ -170,7 +175,7 @@ impl Processes<'_, '_> {
         }
         self.groups.push(group);
         let sender = self.sender.clone();
-        let wait = move || drop(sender.send(Event::Ended(at, child.wait())));
+        let wait = move || drop(sender.send(ProcessEvent::Ended(at, child.wait())));
         let waiting = thread::Builder::new().name("process".into()).spawn_scoped(self.scope, wait);
         waiting.context("cannot start a thread that waits for a process")?;
         self.alive += 1;
@@ -178,11 +183,11 @@ impl Processes<'_, '_> {
     }
 
     /// The next event except the keeper's end.
-    fn next(&mut self) -> anyhow::Result<Event> {
+    fn next(&mut self) -> anyhow::Result<ProcessEvent> {
         loop {
             let event = self.receiver.recv()?;
-            self.alive -= usize::from(matches!(event, Event::Ended(..)));
-            if !matches!(event, Event::Ended(At::Keeper, _)) {
+            self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
+            if !matches!(event, ProcessEvent::Ended(PodProcess::Keeper, _)) {
                 return Ok(event);
             }
         }
@@ -194,8 +199,8 @@ impl Processes<'_, '_> {
         let deadline = Instant::now() + GRACE;
         while self.alive > 0 {
             match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(Event::Ended(..)) => self.alive -= 1,
-                Ok(Event::Stop) => {}
+                Ok(ProcessEvent::Ended(..)) => self.alive -= 1,
+                Ok(ProcessEvent::Stop) => {}
                 Err(_) => break,
             }
         }
@@ -204,9 +209,9 @@ impl Processes<'_, '_> {
 }
 
 /// One plugin on one node.
-struct Pod<'a> {
-    local: &'a Local,
-    plugin: &'a Plugin<'a>,
+struct LocalPod<'a> {
+    local: &'a LocalDriver,
+    plugin: &'a PluginLaunch<'a>,
     id: &'a ResultId,
     node: &'a str,
     name: String,
@@ -215,10 +220,10 @@ struct Pod<'a> {
     stop: &'a Stop,
 }
 
-impl<'a> Pod<'a> {
+impl<'a> LocalPod<'a> {
     fn prepare(
-        local: &'a Local,
-        plugin: &'a Plugin<'a>,
+        local: &'a LocalDriver,
+        plugin: &'a PluginLaunch<'a>,
         id: &'a ResultId,
         stop: &'a Stop,
     ) -> anyhow::Result<Self> {
@@ -261,8 +266,12 @@ impl<'a> Pod<'a> {
     ) -> anyhow::Result<()> {
         let definition = self.plugin.definition;
         let volumes = container::host_volumes(definition);
-        let facts =
-            Facts { node: self.node, pod: &self.name, namespace: &self.local.namespace, volumes: &volumes };
+        let facts = PodFields {
+            node: self.node,
+            pod: &self.name,
+            namespace: &self.local.namespace,
+            volumes: &volumes,
+        };
         let resolve =
             |value: &Value, given: &[_]| container::resolve(definition.name(), value, &facts, given);
         let given = if definition.config.has_worker() {
@@ -270,7 +279,7 @@ impl<'a> Pod<'a> {
             let own = resolve(&definition.spec, &self.shared_variables(Some(0)))?;
             self.shared_variables(Some(self.start_worker(&own, processes)?))
         } else {
-            processes.add(At::Keeper, self.start_keeper()?)?;
+            processes.add(PodProcess::Keeper, self.start_keeper()?)?;
             self.shared_variables(None)
         };
         for value in first {
@@ -281,7 +290,7 @@ impl<'a> Pod<'a> {
         let mut containers = Vec::new();
         for (index, value) in together.iter().enumerate() {
             let container = resolve(value, &given)?;
-            processes.add(At::Together(index), self.start(&container)?)?;
+            processes.add(PodProcess::Together(index), self.start(&container)?)?;
             containers.push(container);
         }
         self.watch(&containers, processes, findings)
@@ -290,17 +299,19 @@ impl<'a> Pod<'a> {
     /// Runs an init container to its end; returns whether it succeeded.
     fn run_first(
         &self,
-        container: &Container,
+        container: &ProcessSpec,
         processes: &mut Processes<'_, '_>,
         findings: &SyncSender<Finding>,
     ) -> anyhow::Result<bool> {
         let mut failures = 0;
         loop {
-            processes.add(At::First, self.start(container)?)?;
+            processes.add(PodProcess::First, self.start(container)?)?;
             let status = match processes.next()? {
-                Event::Stop => return Ok(false),
-                Event::Ended(At::First, status) => status?,
-                Event::Ended(_, status) => bail!("{}", self.ended("the worker", WORKER_CONTAINER, status?)),
+                ProcessEvent::Stop => return Ok(false),
+                ProcessEvent::Ended(PodProcess::First, status) => status?,
+                ProcessEvent::Ended(_, status) => {
+                    bail!("{}", self.ended("the worker", WORKER_CONTAINER, status?))
+                }
             };
             if status.success() {
                 return Ok(true);
@@ -315,7 +326,7 @@ impl<'a> Pod<'a> {
 
     fn watch(
         &self,
-        containers: &[Container],
+        containers: &[ProcessSpec],
         processes: &mut Processes<'_, '_>,
         findings: &SyncSender<Finding>,
     ) -> anyhow::Result<()> {
@@ -323,9 +334,9 @@ impl<'a> Pod<'a> {
         let (mut open, mut all_well) = (containers.len(), true);
         loop {
             let (index, status) = match processes.next()? {
-                Event::Stop => return Ok(()),
-                Event::Ended(At::Together(index), status) => (index, status?),
-                Event::Ended(_, status) => {
+                ProcessEvent::Stop => return Ok(()),
+                ProcessEvent::Ended(PodProcess::Together(index), status) => (index, status?),
+                ProcessEvent::Ended(_, status) => {
                     let status = status?;
                     if !status.success() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
@@ -339,7 +350,7 @@ impl<'a> Pod<'a> {
                 failures[index] += 1;
                 let ending = process::ending(status);
                 log::info!("container `{}` of `{}` {ending} and is started again", container.name, self.id);
-                processes.add(At::Together(index), self.start(container)?)?;
+                processes.add(PodProcess::Together(index), self.start(container)?)?;
                 continue;
             }
             open -= 1;
@@ -359,7 +370,7 @@ impl<'a> Pod<'a> {
     }
 
     /// Starts the worker; returns the port that it announces.
-    fn start_worker(&self, plugin: &Container, processes: &mut Processes<'_, '_>) -> anyhow::Result<u16> {
+    fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes<'_, '_>) -> anyhow::Result<u16> {
         let mut command = Command::new(&self.local.program);
         let role = self.plugin.definition.config.driver.worker_role();
         let results = self.results();
@@ -398,7 +409,7 @@ impl<'a> Pod<'a> {
             // A worker that fails to start prints nothing.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
-        processes.add(At::Worker, (group, child))?;
+        processes.add(PodProcess::Worker, (group, child))?;
         let port = line.trim().parse();
         port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER))))
     }
@@ -415,7 +426,7 @@ impl<'a> Pod<'a> {
             .at("cannot start", &self.local.program)
     }
 
-    fn start(&self, container: &Container) -> anyhow::Result<(Group, Child)> {
+    fn start(&self, container: &ProcessSpec) -> anyhow::Result<(Group, Child)> {
         let [program, args @ ..] = container.command.as_slice() else {
             bail!("container `{}` has no command", container.name);
         };

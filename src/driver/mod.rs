@@ -17,7 +17,7 @@ mod verdict;
 mod waves;
 
 pub(crate) use node::refusal;
-pub(crate) use verdict::{Verdict, judge};
+pub(crate) use verdict::{PodVerdict, judge};
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
@@ -29,7 +29,7 @@ use base::stop::Stop;
 use client::protocol::{Finding, ResultId};
 
 /// A plugin of a run, ready to start.
-pub(crate) struct Plugin<'a> {
+pub(crate) struct PluginLaunch<'a> {
     /// The definition.
     pub definition: &'a Definition,
     /// 16 hexadecimal characters that distinguish its objects from those of other runs.
@@ -42,10 +42,10 @@ pub(crate) struct Plugin<'a> {
     pub proof: Proof,
 }
 
-impl Plugin<'_> {
+impl PluginLaunch<'_> {
     /// The same launch with another definition.
-    pub(crate) fn with<'d>(&self, definition: &'d Definition) -> Plugin<'d> {
-        Plugin {
+    pub(crate) fn with<'d>(&self, definition: &'d Definition) -> PluginLaunch<'d> {
+        PluginLaunch {
             definition,
             session: self.session.clone(),
             ids: self.ids.clone(),
@@ -70,8 +70,13 @@ pub(crate) enum Proof {
 pub(crate) trait Driver: Sync {
     /// Starts the plugin and watches it until `stop`. Returns an error only if the start fails; later failures are
     /// sent to `findings`.
-    fn run(&self, plugin: &Plugin<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> anyhow::Result<()>;
+    fn run(
+        &self,
+        plugin: &PluginLaunch<'_>,
+        findings: &SyncSender<Finding>,
+        stop: &Stop,
+    ) -> anyhow::Result<()>;
 
     /// Removes the objects of the plugin after the run.
-    fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()>;
+    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()>;
 }

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::node::refusal;
 use super::pod::attempt;
-use super::silence::{Complaint, Silences};
-use super::verdict::{FAILED_GRACE, Verdict, disruption, judge};
+use super::silence::{SilenceFinding, SilentWorkers};
+use super::verdict::{FAILED_GRACE, PodVerdict, disruption, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::Choice;
@@ -21,7 +21,7 @@ use client::protocol::{Failure, FailureKind, Finding, Lost, ResultId};
 
 /// An event of a watch.
 #[derive(Debug)]
-pub(crate) enum Seen {
+pub(crate) enum WatchEvent {
     /// A pod of the plugin, new or changed.
     Pod(Value),
     /// A pod of the plugin that was deleted.
@@ -51,8 +51,8 @@ pub(crate) struct Monitor {
     progress: SystemTime,
     listed: bool,
     relisted: BTreeSet<String>,
-    pods: BTreeMap<String, Pod>,
-    nodes: BTreeMap<String, Node>,
+    pods: BTreeMap<String, PodState>,
+    nodes: BTreeMap<String, NodeState>,
     settled: BTreeSet<ResultId>,
     /// Those of them that have failed here.
     failed: BTreeSet<ResultId>,
@@ -60,7 +60,7 @@ pub(crate) struct Monitor {
     troubles: BTreeMap<ResultId, String>,
     expected: BTreeSet<String>,
     /// Workers that are expected to contact the aggregator soon after their start.
-    pub(super) silences: Silences,
+    pub(super) silent: SilentWorkers,
     /// Further pods for one that was lost, if this run creates the pods itself.
     pub(super) retries: u64,
     /// What was lost so far, of a single pod.
@@ -74,16 +74,16 @@ pub(crate) struct Monitor {
     pub(super) waves: Option<Choice>,
 }
 
-struct Pod {
+struct PodState {
     id: ResultId,
-    verdict: Verdict,
+    verdict: PodVerdict,
     /// End of the period in which its result is being received.
     held: Option<SystemTime>,
     /// The pod, kept for the report only while it has a problem.
     object: Option<Value>,
 }
 
-struct Node {
+struct NodeState {
     refusal: Option<String>,
     /// Since when the node is not ready, and why.
     down: Option<(SystemTime, String)>,
@@ -113,7 +113,7 @@ impl Monitor {
             pending: Vec::new(),
             troubles: BTreeMap::new(),
             expected,
-            silences: Silences::new(None, progress),
+            silent: SilentWorkers::new(None, progress),
             retries: 0,
             lost: Vec::new(),
             attempts: BTreeMap::new(),
@@ -168,7 +168,7 @@ impl Monitor {
     fn forget(&mut self, id: &ResultId) {
         self.pods.retain(|uid, pod| {
             if pod.id == *id {
-                self.silences.lose(uid);
+                self.silent.lose(uid);
             }
             pod.id != *id
         });
@@ -194,13 +194,13 @@ impl Monitor {
     }
 
     /// Records an event in constant time; [`Monitor::check`] draws the conclusions.
-    pub(crate) fn see(&mut self, seen: Seen, now: SystemTime) {
+    pub(crate) fn see(&mut self, seen: WatchEvent, now: SystemTime) {
         let mut out = std::mem::take(&mut self.pending);
         match seen {
-            Seen::Pod(pod) => self.see_pod(pod, now),
-            Seen::PodGone(pod) => self.lose_pod(&uid(&pod), Some(&pod), now, &mut out),
-            Seen::PodsListing => self.relisted.clear(),
-            Seen::PodsListed => {
+            WatchEvent::Pod(pod) => self.see_pod(pod, now),
+            WatchEvent::PodGone(pod) => self.lose_pod(&uid(&pod), Some(&pod), now, &mut out),
+            WatchEvent::PodsListing => self.relisted.clear(),
+            WatchEvent::PodsListed => {
                 self.listed = true;
                 let present = std::mem::take(&mut self.relisted);
                 let gone: Vec<_> = self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
@@ -213,8 +213,8 @@ impl Monitor {
                     self.lose(id.clone(), pod_lost(&id, DELETED.into(), now), None, &mut out);
                 }
             }
-            Seen::Node(node) => self.see_node(&node, now, &mut out),
-            Seen::NodeGone(name) => self.lose_node(&name, now, &mut out),
+            WatchEvent::Node(node) => self.see_node(&node, now, &mut out),
+            WatchEvent::NodeGone(name) => self.lose_node(&name, now, &mut out),
         }
         self.pending = out;
     }
@@ -222,7 +222,7 @@ impl Monitor {
     /// Suspends failures of pods whose results are being received.
     pub(crate) fn hold(&mut self, receiving: &dyn Fn(&ResultId) -> bool, now: SystemTime) {
         for pod in self.pods.values_mut() {
-            if let Verdict::Trouble(_, fatal) = &mut pod.verdict
+            if let PodVerdict::Trouble(_, fatal) = &mut pod.verdict
                 && *fatal <= now
                 && receiving(&pod.id)
             {
@@ -242,30 +242,30 @@ impl Monitor {
         // A pod that has no node yet belongs to no result.
         for pod in self.pods.values_mut().filter(|pod| !pod.id.node.is_empty()) {
             present.insert(pod.id.node.clone());
-            if let Verdict::Quiet(reason, fatal) | Verdict::Trouble(reason, fatal) = &pod.verdict
+            if let PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal) = &pod.verdict
                 && *fatal <= now
             {
-                pod.verdict = Verdict::Failed(reason.clone());
+                pod.verdict = PodVerdict::Failed(reason.clone());
             }
             match &pod.verdict {
-                Verdict::Fine | Verdict::Quiet(..) => {}
-                Verdict::Trouble(reason, _) => {
+                PodVerdict::Fine | PodVerdict::Quiet(..) => {}
+                PodVerdict::Trouble(reason, _) => {
                     troubles.insert(pod.id.clone(), reason.clone());
                 }
-                Verdict::Failed(reason) => {
+                PodVerdict::Failed(reason) => {
                     failures.push((Failure::new(pod.id.clone(), reason), pod.object.take()));
                 }
-                Verdict::Lost(reason) => {
+                PodVerdict::Lost(reason) => {
                     let pod_lost = pod_lost(&pod.id, reason.clone(), now);
                     lost.push((pod.id.clone(), pod_lost, pod.object.take()));
                 }
             }
         }
         lost.extend(self.down_nodes(now, &mut troubles));
-        for (id, complaint) in self.silences.complaints(now) {
-            match complaint {
-                Complaint::Failure(reason) => failures.push((Failure::new(id, reason), None)),
-                Complaint::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
+        for (id, finding) in self.silent.findings(now) {
+            match finding {
+                SilenceFinding::Failure(reason) => failures.push((Failure::new(id, reason), None)),
+                SilenceFinding::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
             }
         }
         failures.extend(self.missing_pods(&present, now, &mut troubles));
@@ -379,39 +379,44 @@ impl Monitor {
             self.progress = self.progress.max(now);
         }
         let mut verdict = judge(&pod, WORKER_CONTAINER, now, &self.grace);
-        if matches!(verdict, Verdict::Fine | Verdict::Quiet(..)) && pod["status"]["phase"] == "Succeeded" {
+        if matches!(verdict, PodVerdict::Fine | PodVerdict::Quiet(..))
+            && pod["status"]["phase"] == "Succeeded"
+        {
             // The worker ends only after its result was accepted, or after a request to end.
-            verdict = Verdict::Quiet(
+            verdict = PodVerdict::Quiet(
                 "all containers succeeded, but there is no result".into(),
                 now + self.grace.ended,
             );
         }
         let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
         let controlled = self.is_controlled();
-        let quiet = matches!(verdict, Verdict::Fine | Verdict::Quiet(..));
+        let quiet = matches!(verdict, PodVerdict::Fine | PodVerdict::Quiet(..));
         verdict = match verdict {
             // Whatever its containers do now, the deletion is the reason.
             _ if deleted && (quiet || !controlled) => {
                 let why = disruption(&pod["status"]).map(|why| format!(": {why}")).unwrap_or_default();
-                Verdict::Trouble(format!("the pod is being deleted{why}"), now + Duration::from_secs(86_400))
+                PodVerdict::Trouble(
+                    format!("the pod is being deleted{why}"),
+                    now + Duration::from_secs(86_400),
+                )
             }
             // The controller replaces it.
-            Verdict::Lost(reason) if controlled => Verdict::Trouble(reason, now + self.grace.no_pod),
+            PodVerdict::Lost(reason) if controlled => PodVerdict::Trouble(reason, now + self.grace.no_pod),
             other => other,
         };
         let held = self.pods.get(&uid).and_then(|pod| pod.held).filter(|until| *until > now);
-        if let (Verdict::Failed(reason), Some(until)) = (&verdict, held) {
-            verdict = Verdict::Trouble(reason.clone(), until);
+        if let (PodVerdict::Failed(reason), Some(until)) = (&verdict, held) {
+            verdict = PodVerdict::Trouble(reason.clone(), until);
         }
-        self.silences.see(&uid, &id, &pod);
+        self.silent.see(&uid, &id, &pod);
         // A repeated failure of the same pod changes nothing.
-        let object = (verdict != Verdict::Fine).then_some(pod);
-        self.pods.insert(uid, Pod { id, verdict, held, object });
+        let object = (verdict != PodVerdict::Fine).then_some(pod);
+        self.pods.insert(uid, PodState { id, verdict, held, object });
     }
 
     fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime, out: &mut Vec<Finding>) {
         let Some(pod) = self.pods.remove(uid) else { return };
-        self.silences.lose(uid);
+        self.silent.lose(uid);
         if self.is_controlled() {
             // The controller creates another one, whose time starts now.
             self.progress = self.progress.max(now);
@@ -454,7 +459,7 @@ impl Monitor {
             self.progress = self.progress.max(now);
             out.push(Finding::Expect(id));
         }
-        self.nodes.insert(name, Node { refusal, down });
+        self.nodes.insert(name, NodeState { refusal, down });
     }
 
     fn lose_node(&mut self, name: &str, now: SystemTime, out: &mut Vec<Finding>) {
@@ -580,8 +585,8 @@ mod tests {
         monitor
     }
 
-    fn node(name: &str, ready: &str) -> Seen {
-        Seen::Node(
+    fn node(name: &str, ready: &str) -> WatchEvent {
+        WatchEvent::Node(
             json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
         )
     }
@@ -591,7 +596,7 @@ mod tests {
         json!({"metadata": {"uid": uid, "name": uid.replace('u', "pod-")}, "spec": spec, "status": status})
     }
 
-    fn see(monitor: &mut Monitor, seen: Seen, seconds: u64) -> Vec<Finding> {
+    fn see(monitor: &mut Monitor, seen: WatchEvent, seconds: u64) -> Vec<Finding> {
         monitor.see(seen, at(seconds));
         monitor.check(at(seconds))
     }
@@ -616,9 +621,9 @@ mod tests {
     #[test]
     fn vanished_job_pod_fails_at_once() {
         let mut monitor = once();
-        check(&see(&mut monitor, Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), 1), &NONE);
+        check(&see(&mut monitor, WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), 1), &NONE);
         check(
-            &see(&mut monitor, Seen::PodGone(pod("u", "n", json!({}))), 2),
+            &see(&mut monitor, WatchEvent::PodGone(pod("u", "n", json!({}))), 2),
             &["p/global! n", "p/global: the plugin's pod was deleted"],
         );
         check(&monitor.check(at(9)), &NONE);
@@ -627,21 +632,21 @@ mod tests {
     #[test]
     fn job_pod_missing_from_a_list_is_gone() {
         let mut monitor = once();
-        monitor.see(Seen::Pod(pod("u", "n", json!({}))), at(1));
-        check(&see(&mut monitor, Seen::PodsListed, 1), &NONE);
-        monitor.see(Seen::PodsListing, at(2));
+        monitor.see(WatchEvent::Pod(pod("u", "n", json!({}))), at(1));
+        check(&see(&mut monitor, WatchEvent::PodsListed, 1), &NONE);
+        monitor.see(WatchEvent::PodsListing, at(2));
         let deleted = |node| [format!("p/global! {node}"), "p/global: the plugin's pod was deleted".into()];
-        check(&see(&mut monitor, Seen::PodsListed, 2), &deleted("n"));
-        check(&see(&mut once(), Seen::PodsListed, 1), &deleted(""));
+        check(&see(&mut monitor, WatchEvent::PodsListed, 2), &deleted("n"));
+        check(&see(&mut once(), WatchEvent::PodsListed, 1), &deleted(""));
     }
 
     #[test]
     fn job_fails_with_its_node() {
         let mut monitor = once();
-        monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, Seen::NodeGone("other".into()), 2), &NONE);
+        monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, WatchEvent::NodeGone("other".into()), 2), &NONE);
         check(
-            &see(&mut monitor, Seen::NodeGone("n".into()), 2),
+            &see(&mut monitor, WatchEvent::NodeGone("n".into()), 2),
             &[
                 "p/global! n",
                 "p/global: node `n` was lost at 13:46:42: it was deleted with the plugin's pod on it",
@@ -652,7 +657,7 @@ mod tests {
     #[test]
     fn unready_node_is_trouble_that_may_pass() {
         let mut monitor = once();
-        monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, node("n", "Unknown"), 10), &["p/global? node `n` is not ready"]);
         check(&see(&mut monitor, node("n", "True"), 20), &["p/global? passed"]);
         check(&see(&mut monitor, node("n", "False"), 30), &["p/global? node"]);
@@ -663,16 +668,16 @@ mod tests {
         );
     }
 
-    fn down(name: &str, since: u64) -> Seen {
+    fn down(name: &str, since: u64) -> WatchEvent {
         let condition = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": clock::rfc3339(at(since)),
             "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."});
-        Seen::Node(json!({"metadata": {"name": name}, "status": {"conditions": [condition]}}))
+        WatchEvent::Node(json!({"metadata": {"name": name}, "status": {"conditions": [condition]}}))
     }
 
     #[test]
     fn lost_node_has_time_and_message_of_its_condition() {
         let mut monitor = on_nodes(&["a", "b"]);
-        monitor.see(Seen::Pod(pod("u", "a", json!({"phase": "Running"}))), at(1));
+        monitor.see(WatchEvent::Pod(pod("u", "a", json!({"phase": "Running"}))), at(1));
         let said = "13:46:50: Kubelet stopped posting node status";
         // The node counts although it has no pod.
         check(&see(&mut monitor, down("b", 10), 60), &[format!("p/b? node `b` is not ready since {said}")]);
@@ -690,15 +695,15 @@ mod tests {
     fn grace_of_zero_disables_node_loss() {
         let grace = Grace { node_not_ready: Duration::ZERO, ..Grace::default() };
         let mut monitor = Monitor::new("p", None, BTreeSet::new(), grace, at(0));
-        monitor.see(Seen::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, down("n", 10), 20), &["p/global? node `n` is not ready since"]);
         check(&monitor.check(at(99_999)), &NONE);
     }
 
     fn retried() -> Monitor {
         let mut monitor = Monitor { retries: 1, ..once() };
-        monitor.see(Seen::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, Seen::PodsListed, 1), &NONE);
+        monitor.see(WatchEvent::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, WatchEvent::PodsListed, 1), &NONE);
         monitor
     }
 
@@ -710,12 +715,12 @@ mod tests {
         assert_eq!(monitor.take_due(), ["global"]);
         assert_eq!((monitor.attempt("global"), monitor.lost_nodes()), (2, vec!["n".to_owned()]));
         let failed = json!({"phase": "Failed", "reason": "NodeLost"});
-        check(&see(&mut monitor, Seen::Pod(pod("u1", "n", failed)), 131), &NONE);
-        check(&see(&mut monitor, Seen::Pod(pod("u2", "m", json!({"phase": "Running"}))), 132), &NONE);
-        check(&see(&mut monitor, Seen::PodGone(pod("u1", "n", json!({}))), 133), &NONE);
+        check(&see(&mut monitor, WatchEvent::Pod(pod("u1", "n", failed)), 131), &NONE);
+        check(&see(&mut monitor, WatchEvent::Pod(pod("u2", "m", json!({"phase": "Running"}))), 132), &NONE);
+        check(&see(&mut monitor, WatchEvent::PodGone(pod("u1", "n", json!({}))), 133), &NONE);
         let ended = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
         check(
-            &see(&mut monitor, Seen::Pod(pod("u2", "m", ended)), 140),
+            &see(&mut monitor, WatchEvent::Pod(pod("u2", "m", ended)), 140),
             &["p/global! m", "p/global: Pod failed: Evicted: low on disk"],
         );
         assert_eq!(monitor.take_due(), NONE);
@@ -725,13 +730,13 @@ mod tests {
     fn loss_precedes_the_failure_of_the_pod() {
         let mut monitor = retried();
         check(
-            &see(&mut monitor, Seen::PodGone(pod("u1", "n", json!({}))), 2),
+            &see(&mut monitor, WatchEvent::PodGone(pod("u1", "n", json!({}))), 2),
             &["p/global! n", "p/global? the plugin's"],
         );
         assert_eq!((monitor.take_due(), monitor.lost_nodes()), (vec!["global".into()], vec!["n".into()]));
         let unscheduled = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": clock::rfc3339(at(0))}]});
         check(
-            &see(&mut monitor, Seen::Pod(pod("u2", "", unscheduled)), 3),
+            &see(&mut monitor, WatchEvent::Pod(pod("u2", "", unscheduled)), 3),
             &["p/global? Can't schedule pod"],
         );
         check(
@@ -753,10 +758,10 @@ mod tests {
         let mut drained = pod("u1", "n", status);
         drained["metadata"]["deletionTimestamp"] = json!(clock::rfc3339(at(2)));
         check(
-            &see(&mut monitor, Seen::Pod(drained.clone()), 3),
+            &see(&mut monitor, WatchEvent::Pod(drained.clone()), 3),
             &["p/global? the pod is being deleted: Eviction API: evicting"],
         );
-        let findings = see(&mut monitor, Seen::PodGone(drained), 32);
+        let findings = see(&mut monitor, WatchEvent::PodGone(drained), 32);
         check(
             &findings,
             &[
@@ -770,11 +775,14 @@ mod tests {
     fn evicted_daemon_set_pod_may_be_replaced() {
         let mut monitor = on_nodes(&["a"]);
         let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
-        check(&see(&mut monitor, Seen::Pod(pod("u1", "a", evicted)), 10), &["p/a? Pod failed: Evicted"]);
-        check(&monitor.check(at(69)), &NONE);
-        monitor.see(Seen::PodGone(pod("u1", "a", json!({}))), at(70));
         check(
-            &see(&mut monitor, Seen::Pod(pod("u2", "a", json!({"phase": "Running"}))), 70),
+            &see(&mut monitor, WatchEvent::Pod(pod("u1", "a", evicted)), 10),
+            &["p/a? Pod failed: Evicted"],
+        );
+        check(&monitor.check(at(69)), &NONE);
+        monitor.see(WatchEvent::PodGone(pod("u1", "a", json!({}))), at(70));
+        check(
+            &see(&mut monitor, WatchEvent::Pod(pod("u2", "a", json!({"phase": "Running"}))), 70),
             &["p/a? passed"],
         );
         check(&monitor.check(at(9_999)), &NONE);
@@ -783,18 +791,18 @@ mod tests {
     #[test]
     fn recreated_node_is_lost_once() {
         let mut monitor = on_nodes(&["a"]);
-        monitor.see(Seen::Pod(pod("u1", "a", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, Seen::NodeGone("a".into()), 2), &["p/a! a", "p/a: node `a` was lost"]);
+        monitor.see(WatchEvent::Pod(pod("u1", "a", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, WatchEvent::NodeGone("a".into()), 2), &["p/a! a", "p/a: node `a` was lost"]);
         check(&see(&mut monitor, node("a", "True"), 3), &["p/a+"]);
-        monitor.see(Seen::Pod(pod("u2", "a", json!({"phase": "Running"}))), at(4));
-        check(&see(&mut monitor, Seen::NodeGone("a".into()), 5), &NONE);
+        monitor.see(WatchEvent::Pod(pod("u2", "a", json!({"phase": "Running"}))), at(4));
+        check(&see(&mut monitor, WatchEvent::NodeGone("a".into()), 5), &NONE);
     }
 
     #[test]
     fn trouble_becomes_failure_with_the_pod_in_the_report() {
         let mut monitor = once();
         let status = json!({"conditions": [{"reason": "Unschedulable", "message": "m", "lastTransitionTime": base::clock::rfc3339(at(0))}]});
-        check(&see(&mut monitor, Seen::Pod(pod("u", "", status)), 1), &["p/global? Can't schedule"]);
+        check(&see(&mut monitor, WatchEvent::Pod(pod("u", "", status)), 1), &["p/global? Can't schedule"]);
         check(&monitor.check(at(299)), &NONE);
         let findings = monitor.check(at(300));
         check(&findings, &["p/global: Can't schedule"]);
@@ -809,7 +817,7 @@ mod tests {
             let state = json!({"terminated": {"exitCode": 1, "finishedAt": base::clock::rfc3339(at(since))}});
             let mut pod = pod("u", "n", json!({"containerStatuses": [{"name": "plugin", "state": state}]}));
             pod["spec"]["restartPolicy"] = "Never".into();
-            Seen::Pod(pod)
+            WatchEvent::Pod(pod)
         };
         check(&see(&mut monitor, ended(0), 1), &["p/global? Container plugin is in a terminated state"]);
         monitor.hold(&|_| true, at(15));
@@ -822,10 +830,10 @@ mod tests {
     #[test]
     fn daemon_set_still_creating_pods_is_no_failure() {
         let mut monitor = on_nodes(&["a", "b", "c"]);
-        check(&see(&mut monitor, Seen::PodsListed, 0), &NONE);
-        monitor.see(Seen::Pod(pod("u1", "a", json!({}))), at(50));
+        check(&see(&mut monitor, WatchEvent::PodsListed, 0), &NONE);
+        monitor.see(WatchEvent::Pod(pod("u1", "a", json!({}))), at(50));
         check(&monitor.check(at(64)), &NONE);
-        check(&see(&mut monitor, Seen::Pod(pod("u2", "b", json!({}))), 100), &NONE);
+        check(&see(&mut monitor, WatchEvent::Pod(pod("u2", "b", json!({}))), 100), &NONE);
         check(&monitor.check(at(120)), &["p/c? no pod on the node yet"]);
         check(&monitor.check(at(160)), &["p/c: No pod was scheduled on node c within 60 s"]);
         check(&monitor.check(at(999)), &NONE);
@@ -835,8 +843,8 @@ mod tests {
     fn joining_and_leaving_nodes_are_followed() {
         let mut monitor = on_nodes(&["a"]);
         check(&see(&mut monitor, node("b", "True"), 5), &["p/b+"]);
-        check(&see(&mut monitor, Seen::NodeGone("a".into()), 6), &["p/a: skipped: node deleted"]);
-        check(&see(&mut monitor, Seen::NodeGone("zzz".into()), 6), &NONE);
+        check(&see(&mut monitor, WatchEvent::NodeGone("a".into()), 6), &["p/a: skipped: node deleted"]);
+        check(&see(&mut monitor, WatchEvent::NodeGone("zzz".into()), 6), &NONE);
     }
 
     #[test]
@@ -845,7 +853,7 @@ mod tests {
         let tainted =
             json!({"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}});
         check(
-            &see(&mut monitor, Seen::Node(tainted), 5),
+            &see(&mut monitor, WatchEvent::Node(tainted), 5),
             &["p/a: skipped: taint `k:NoExecute` is not tolerated"],
         );
     }
@@ -857,7 +865,7 @@ mod tests {
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}});
         let waiting = json!({"metadata": {"uid": "u"}, "spec": {"affinity": affinity},
             "status": {"conditions": [{"reason": "Unschedulable", "message": "no cpu", "lastTransitionTime": base::clock::rfc3339(at(0))}]}});
-        check(&see(&mut monitor, Seen::Pod(waiting), 1), &["p/a? Can't schedule pod: no cpu"]);
+        check(&see(&mut monitor, WatchEvent::Pod(waiting), 1), &["p/a? Can't schedule pod: no cpu"]);
         check(&monitor.check(at(300)), &["p/a: Can't schedule pod: no cpu"]);
     }
 
@@ -866,7 +874,7 @@ mod tests {
         let names: Vec<_> = (0..5_000).map(|n| format!("n{n}")).collect();
         let mut monitor = on_nodes(&names.iter().map(String::as_str).collect::<Vec<_>>());
         for name in &names {
-            monitor.see(Seen::Pod(pod(name, name, json!({"phase": "Running"}))), at(1));
+            monitor.see(WatchEvent::Pod(pod(name, name, json!({"phase": "Running"}))), at(1));
         }
         check(&monitor.check(at(1)), &NONE);
         assert!(monitor.pods.values().all(|pod| pod.object.is_none()));

@@ -15,7 +15,7 @@ use crate::names::{
     RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account, worker_secret,
 };
 use crate::plugin::pod::default_spec;
-use crate::plugin::{Definition, Driver, Permissions};
+use crate::plugin::{Definition, DriverKind, Permissions};
 use base::hex;
 use base::json::json;
 use base::kube::Object as _;
@@ -127,10 +127,10 @@ impl Launch<'_> {
         });
         names::recommend(&mut metadata);
         match self.definition.config.driver {
-            Driver::Job | Driver::Nodes => {
+            DriverKind::Job | DriverKind::Nodes => {
                 json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self.pod_spec()})
             }
-            Driver::DaemonSet => {
+            DriverKind::DaemonSet => {
                 let mut template = json!({"labels": metadata["labels"]});
                 if !self.config.custom_annotations.is_empty() {
                     template["annotations"] = json!(self.config.custom_annotations);
@@ -273,12 +273,12 @@ impl Launch<'_> {
         let driver = self.definition.config.driver;
         let role = driver.worker_role();
         let mut command = vec!["/sonobuoy", "worker", role, "--level=trace", "-v=6", "--logtostderr"];
-        if driver == Driver::DaemonSet {
+        if driver == DriverKind::DaemonSet {
             // Its controller would restart a pod that ends.
             command.push("--sleep=-1");
         }
         // The original's Job has arguments.
-        let args = if driver == Driver::Job { command.split_off(1) } else { Vec::new() };
+        let args = if driver == DriverKind::Job { command.split_off(1) } else { Vec::new() };
         let mut worker = json!({
             "name": WORKER_CONTAINER,
             "image": self.config.worker_image,
@@ -371,9 +371,9 @@ impl Launch<'_> {
 /// Name of the pod or DaemonSet of a plugin.
 pub(crate) fn object_name(definition: &Definition, session: &str) -> String {
     let kind = match definition.config.driver {
-        Driver::Job => "job",
-        Driver::DaemonSet => "daemon-set",
-        Driver::Nodes => "node",
+        DriverKind::Job => "job",
+        DriverKind::DaemonSet => "daemon-set",
+        DriverKind::Nodes => "node",
     };
     format!("sonobuoy-{}-{kind}-{session}", definition.name())
 }

@@ -38,7 +38,7 @@ fn worker_receives_the_plugins_results_path() {
         (json!({"name": "other", "mountPath": "/old"}), Value::Null),
     ] {
         let spec = json!({"name": "main", "image": "i", "volumeMounts": mounts(old)});
-        with_launch(&Definition::new("p", Driver::Job, spec), |launch| {
+        with_launch(&Definition::new("p", DriverKind::Job, spec), |launch| {
             let env = launch.worker_env();
             let found = env.iter().find(|variable| variable["name"] == env::RESULTS_MOUNT);
             assert_eq!(found.map_or(Value::Null, |variable| variable["value"].clone()), told);
@@ -50,7 +50,7 @@ fn worker_receives_the_plugins_results_path() {
 fn worker_is_as_restricted_as_its_plugin() {
     let check = |context: Value, expected: Value| {
         let spec = json!({"name": "main", "image": "i", "securityContext": context});
-        with_launch(&Definition::new("p", Driver::Job, spec), |launch| {
+        with_launch(&Definition::new("p", DriverKind::Job, spec), |launch| {
             assert_eq!(launch.worker()["securityContext"], expected);
         });
     };
@@ -62,7 +62,7 @@ fn worker_is_as_restricted_as_its_plugin() {
 
 #[test]
 fn container_name_and_sidecars_are_optional() {
-    let mut definition = Definition::new("p", Driver::Job, json!({"name": "", "image": "i"}));
+    let mut definition = Definition::new("p", DriverKind::Job, json!({"name": "", "image": "i"}));
     definition.pod_spec = Some(json!({"containers": null}));
     with_launch(&definition, |launch| {
         assert_eq!(names(&launch.pod_spec()["containers"]), ["plugin", WORKER_CONTAINER]);
@@ -73,7 +73,7 @@ fn container_name_and_sidecars_are_optional() {
 fn termination_message_path_of_a_definition_is_kept() {
     for (key, value) in [("terminationMessagePath", "/said"), ("terminationMessagePolicy", "File")] {
         let spec = json!({"name": "main", key: value});
-        with_launch(&Definition::new("p", Driver::Job, spec.clone()), |launch| {
+        with_launch(&Definition::new("p", DriverKind::Job, spec.clone()), |launch| {
             assert_eq!(launch.plugin()[key], value);
             assert_ne!(launch.plugin()["terminationMessagePolicy"], "FallbackToLogsOnError");
         });
@@ -82,7 +82,7 @@ fn termination_message_path_of_a_definition_is_kept() {
 
 #[test]
 fn job_is_a_bare_pod_with_the_worker_last() {
-    let mut definition = Definition::new("p", Driver::Job, json!({"name": "main", "image": "i"}));
+    let mut definition = Definition::new("p", DriverKind::Job, json!({"name": "main", "image": "i"}));
     definition.pod_spec = Some(json!({"containers": [{"name": "car"}], "hostname": "kept"}));
     definition.extra_volumes = vec![json!({"name": "more"})];
     with_launch(&definition, |launch| {
@@ -114,7 +114,7 @@ fn job_is_a_bare_pod_with_the_worker_last() {
 
 #[test]
 fn daemon_set_selects_its_run_and_copies_annotations() {
-    let definition = Definition::new("p", Driver::DaemonSet, json!({"name": "main"}));
+    let definition = Definition::new("p", DriverKind::DaemonSet, json!({"name": "main"}));
     with_launch(&definition, |launch| {
         let set = launch.object();
         assert_eq!(set["metadata"]["name"], "sonobuoy-p-daemon-set-0123456789abcdef");
@@ -141,7 +141,7 @@ fn plugin_receives_its_node_name_unless_set() {
             json!({"name": var::NODE_NAME, "value": "mine"}),
         ),
     ] {
-        let definition = Definition::new("p", Driver::Job, json!({"name": "main", "env": env}));
+        let definition = Definition::new("p", DriverKind::Job, json!({"name": "main", "env": env}));
         with_launch(&definition, |launch| {
             assert_eq!(launch.pod_spec()["containers"][0]["env"], json!([expected]));
         });
@@ -162,11 +162,11 @@ fn worker_listens_at_the_plugins_progress_port() {
     };
     for (told, expected) in [(json!("8101"), "8101"), (json!(""), "8099"), (Value::Null, "8099")] {
         let spec = json!({"name": "main", "env": [{"name": env::PROGRESS_PORT, "value": told}]});
-        with_launch(&Definition::new("p", Driver::Job, spec.clone()), |launch| {
+        with_launch(&Definition::new("p", DriverKind::Job, spec.clone()), |launch| {
             assert_eq!(ports(&launch)[1], expected);
         });
         // In the node's network, another plugin or run has another port.
-        let mut definition = Definition::new("p", Driver::DaemonSet, spec);
+        let mut definition = Definition::new("p", DriverKind::DaemonSet, spec);
         for (session, expected) in [("0123456789abcdef", "20291"), ("ffff456789abcdef", "25535")] {
             with_launch(&definition, |launch| {
                 assert_eq!(ports(&Launch { session, ..launch }), [expected, expected]);
@@ -181,7 +181,7 @@ fn worker_listens_at_the_plugins_progress_port() {
 fn worker_inherits_variables_and_keeps_its_own() {
     let env =
         json!([{"name": "SONOBUOY_DONE_FILE_DELAY", "value": "1s"}, {"name": "RESULT_TYPE", "value": "x"}]);
-    let definition = Definition::new("p", Driver::Job, json!({"name": "main", "env": env}));
+    let definition = Definition::new("p", DriverKind::Job, json!({"name": "main", "env": env}));
     with_launch(&definition, |launch| {
         let spec = launch.pod_spec();
         let env = spec["containers"][1]["env"].as_array().unwrap();
@@ -200,7 +200,7 @@ fn worker_inherits_variables_and_keeps_its_own() {
 #[test]
 fn declared_permissions_select_the_account() {
     let check = |permissions: Option<Permissions>, named: Value, account: &str, bare: bool| {
-        let mut definition = Definition::new("p", Driver::Job, json!({"name": "main"}));
+        let mut definition = Definition::new("p", DriverKind::Job, json!({"name": "main"}));
         definition.config.permissions = permissions;
         definition.pod_spec = Some(json!({"serviceAccountName": named}));
         with_launch(&definition, |launch| {

@@ -22,7 +22,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Workers of one launch without contact.
-pub(super) struct Silences {
+pub(super) struct SilentWorkers {
     /// Time limit for the first contact; `None` if a worker may stay silent until its result.
     pub(super) limit: Option<Duration>,
     /// Start of the aggregator; earlier contacts were impossible.
@@ -32,10 +32,10 @@ pub(super) struct Silences {
     /// When the next log may be read, and the pause after that.
     next: SystemTime,
     pause: Duration,
-    workers: BTreeMap<String, Worker>,
+    workers: BTreeMap<String, SilentWorker>,
 }
 
-struct Worker {
+struct SilentWorker {
     id: ResultId,
     pod: String,
     since: SystemTime,
@@ -45,14 +45,14 @@ struct Worker {
 
 /// State of a silent worker.
 #[derive(Debug, PartialEq)]
-pub(super) enum Complaint {
+pub(super) enum SilenceFinding {
     /// A probable cause was found.
     Trouble(String),
     /// The time limit has passed.
     Failure(String),
 }
 
-impl Silences {
+impl SilentWorkers {
     pub(super) fn new(limit: Option<Duration>, began: SystemTime) -> Self {
         Self { limit, began, progress: began, next: began, pause: FIRST_PAUSE, workers: BTreeMap::new() }
     }
@@ -69,7 +69,7 @@ impl Silences {
         };
         let since = started.max(self.began);
         let pod = pod.name().to_owned();
-        let new = Worker { id: id.clone(), pod, since, looked: None, cause: None };
+        let new = SilentWorker { id: id.clone(), pod, since, looked: None, cause: None };
         let worker = self.workers.entry(uid.to_owned()).or_insert(new);
         worker.since = worker.since.max(since);
     }
@@ -108,9 +108,9 @@ impl Silences {
     }
 
     /// Returns the workers with a problem.
-    pub(super) fn complaints(&self, now: SystemTime) -> Vec<(ResultId, Complaint)> {
+    pub(super) fn findings(&self, now: SystemTime) -> Vec<(ResultId, SilenceFinding)> {
         let Some(limit) = self.limit else { return Vec::new() };
-        let complaint = |worker: &Worker| {
+        let finding = |worker: &SilentWorker| {
             let cause = worker
                 .cause
                 .as_ref()
@@ -119,11 +119,11 @@ impl Silences {
                 let unexplained = || worker.looked.map(|_| "its worker does not say why in its log".into());
                 let cause = cause.or_else(unexplained).map(|cause| format!(": {cause}")).unwrap_or_default();
                 let said = format!("nothing was heard from it in {}{cause}", clock::duration(limit));
-                return Some(Complaint::Failure(said));
+                return Some(SilenceFinding::Failure(said));
             }
-            cause.map(Complaint::Trouble)
+            cause.map(SilenceFinding::Trouble)
         };
-        self.workers.values().filter_map(|worker| Some((worker.id.clone(), complaint(worker)?))).collect()
+        self.workers.values().filter_map(|worker| Some((worker.id.clone(), finding(worker)?))).collect()
     }
 }
 
@@ -151,12 +151,12 @@ mod tests {
         worker(name, &json!({"running": {"startedAt": clock::rfc3339(at(since))}}))
     }
 
-    fn silences(nodes: &[&str]) -> Silences {
-        let mut silences = Silences::new(Some(Duration::from_secs(180)), at(0));
+    fn silent_workers(nodes: &[&str]) -> SilentWorkers {
+        let mut silent = SilentWorkers::new(Some(Duration::from_secs(180)), at(0));
         for node in nodes {
-            silences.see(node, &id(node), &running(node, 5));
+            silent.see(node, &id(node), &running(node, 5));
         }
-        silences
+        silent
     }
 
     const REFUSED: &str =
@@ -164,60 +164,59 @@ mod tests {
 
     #[test]
     fn silent_worker_is_trouble_and_finally_a_failure() {
-        let mut silences = silences(&["a"]);
+        let mut silent = silent_workers(&["a"]);
         let nobody = |_: &ResultId| false;
-        assert_eq!(silences.look_at(&nobody, at(14)), None);
-        assert_eq!(silences.look_at(&nobody, at(15)), Some(("a".to_owned(), "a".to_owned())));
-        assert_eq!(silences.look_at(&nobody, at(24)), None, "its log was read");
-        assert_eq!(silences.complaints(at(24)), []);
-        silences.explain("a", REFUSED);
-        let told = silences.complaints(at(24));
-        let [(_, Complaint::Trouble(said))] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(silent.look_at(&nobody, at(14)), None);
+        assert_eq!(silent.look_at(&nobody, at(15)), Some(("a".to_owned(), "a".to_owned())));
+        assert_eq!(silent.look_at(&nobody, at(24)), None, "its log was read");
+        assert_eq!(silent.findings(at(24)), []);
+        silent.explain("a", REFUSED);
+        let told = silent.findings(at(24));
+        let [(_, SilenceFinding::Trouble(said))] = &told[..] else { panic!("{told:?}") };
         assert!(said.contains("`x`: connection refused; ") && said.contains("network policy"), "{said}");
-        assert!(silences.look_at(&nobody, at(25)).is_some(), "the log may have another line by now");
-        silences.explain("a", "nothing of interest");
-        let told = silences.complaints(at(185));
-        let [(failed, Complaint::Failure(said))] = &told[..] else { panic!("{told:?}") };
+        assert!(silent.look_at(&nobody, at(25)).is_some(), "the log may have another line by now");
+        silent.explain("a", "nothing of interest");
+        let told = silent.findings(at(185));
+        let [(failed, SilenceFinding::Failure(said))] = &told[..] else { panic!("{told:?}") };
         assert_eq!(*failed, id("a"));
         assert!(said.starts_with("nothing was heard from it in 3m0s: its worker cannot reach"), "{said}");
     }
 
     #[test]
     fn heard_and_stopped_workers_are_not_silent() {
-        let mut silences = silences(&["a", "b", "c"]);
-        silences.see("b", &id("b"), &worker("b", &json!({"waiting": {"reason": "x"}})));
-        silences.lose("c");
-        assert_eq!(silences.look_at(&|_| true, at(100)), None);
-        assert_eq!(silences.complaints(at(999)), []);
-        let mut silent = Silences::new(None, at(0));
+        let mut silent = silent_workers(&["a", "b", "c"]);
+        silent.see("b", &id("b"), &worker("b", &json!({"waiting": {"reason": "x"}})));
+        silent.lose("c");
+        assert_eq!(silent.look_at(&|_| true, at(100)), None);
+        assert_eq!(silent.findings(at(999)), []);
+        let mut silent = SilentWorkers::new(None, at(0));
         silent.see("a", &id("a"), &running("a", 0));
         assert_eq!(silent.look_at(&|_| false, at(100)), None, "workers of the original send no heartbeats");
-        assert_eq!(silent.complaints(at(9_999)), []);
+        assert_eq!(silent.findings(at(9_999)), []);
     }
 
     #[test]
     fn queued_workers_are_given_time() {
-        let mut silences = silences(&["a", "b"]);
-        silences.look_at(&|heard| *heard == id("a"), at(184));
-        assert_eq!(silences.complaints(at(190)), []);
-        assert_eq!(silences.complaints(at(229)).len(), 1);
+        let mut silent = silent_workers(&["a", "b"]);
+        silent.look_at(&|heard| *heard == id("a"), at(184));
+        assert_eq!(silent.findings(at(190)), []);
+        assert_eq!(silent.findings(at(229)).len(), 1);
     }
 
     #[test]
     fn logs_of_many_silent_workers_are_read_in_turn_and_ever_more_rarely() {
-        let mut silences = silences(&["a", "b", "c"]);
-        let read: Vec<(u64, String)> = (0..170)
-            .filter_map(|second| Some((second, silences.look_at(&|_| false, at(second))?.0)))
-            .collect();
+        let mut silent = silent_workers(&["a", "b", "c"]);
+        let read: Vec<(u64, String)> =
+            (0..170).filter_map(|second| Some((second, silent.look_at(&|_| false, at(second))?.0))).collect();
         let expected = [(15, "a"), (25, "b"), (45, "c"), (85, "a"), (145, "b")];
         assert_eq!(read, expected.map(|(second, uid)| (second, uid.to_owned())));
     }
 
     #[test]
     fn silence_before_the_aggregator_started_does_not_count() {
-        let mut silences = Silences::new(Some(Duration::from_secs(180)), at(1_000));
-        silences.see("a", &id("a"), &running("a", 0));
-        assert_eq!(silences.complaints(at(1_100)), []);
-        assert_eq!(silences.complaints(at(1_180)).len(), 1);
+        let mut silent = SilentWorkers::new(Some(Duration::from_secs(180)), at(1_000));
+        silent.see("a", &id("a"), &running("a", 0));
+        assert_eq!(silent.findings(at(1_100)), []);
+        assert_eq!(silent.findings(at(1_180)).len(), 1);
     }
 }

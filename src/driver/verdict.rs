@@ -34,7 +34,7 @@ const MAX_LINES_SAID: usize = 5;
 
 /// State of a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum PodVerdict {
     /// No problem.
     Fine,
     /// No problem yet, but a failure if unchanged at the given time.
@@ -48,12 +48,12 @@ pub(crate) enum Verdict {
 }
 
 /// Judges `pod`, whose container `worker` submits results, at the time `now`.
-pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> Verdict {
-    let mut found = Verdict::Fine;
-    for verdict in complaints(pod, worker, grace) {
+pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> PodVerdict {
+    let mut found = PodVerdict::Fine;
+    for verdict in verdicts(pod, worker, grace) {
         let verdict = match verdict {
-            Verdict::Quiet(reason, fatal) | Verdict::Trouble(reason, fatal) if fatal <= now => {
-                Verdict::Failed(reason)
+            PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal) if fatal <= now => {
+                PodVerdict::Failed(reason)
             }
             other => other,
         };
@@ -62,12 +62,12 @@ pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -
     found
 }
 
-fn worse(left: Verdict, right: Verdict) -> Verdict {
+fn worse(left: PodVerdict, right: PodVerdict) -> PodVerdict {
     match (&left, &right) {
-        (Verdict::Failed(_) | Verdict::Lost(_), _) | (_, Verdict::Fine) => left,
-        (Verdict::Trouble(..), Verdict::Quiet(..)) => left,
-        (Verdict::Trouble(_, first), Verdict::Trouble(_, second))
-        | (Verdict::Quiet(_, first), Verdict::Quiet(_, second))
+        (PodVerdict::Failed(_) | PodVerdict::Lost(_), _) | (_, PodVerdict::Fine) => left,
+        (PodVerdict::Trouble(..), PodVerdict::Quiet(..)) => left,
+        (PodVerdict::Trouble(_, first), PodVerdict::Trouble(_, second))
+        | (PodVerdict::Quiet(_, first), PodVerdict::Quiet(_, second))
             if first <= second =>
         {
             left
@@ -76,9 +76,9 @@ fn worse(left: Verdict, right: Verdict) -> Verdict {
     }
 }
 
-fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
+fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
     let status = &pod["status"];
-    let failed = if is_lost(status) { Verdict::Lost } else { Verdict::Failed };
+    let failed = if is_lost(status) { PodVerdict::Lost } else { PodVerdict::Failed };
     let (first, together) = (status["initContainerStatuses"].items(), status["containerStatuses"].items());
     let mut out = Vec::new();
     if status["phase"] == "Failed" {
@@ -112,17 +112,17 @@ fn complaints(pod: &Value, worker: &str, grace: &Grace) -> Vec<Verdict> {
     out
 }
 
-fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<Verdict> {
+fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
     let restarts = container["restartCount"].as_u64().unwrap_or_default();
     // A pod with a restart policy tolerates more restarts.
     let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
     let limit = if on_failure { grace.restarts.max(MAX_FAILURES.into()) } else { grace.restarts };
     let (name, last) = (container["name"].text(), how(&container["lastState"]["terminated"]));
     let reason = || format!("Container {name} has restarted unexpectedly {restarts} times{last}");
-    (restarts > limit).then(|| Verdict::Failed(reason()))
+    (restarts > limit).then(|| PodVerdict::Failed(reason()))
 }
 
-fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<Verdict> {
+fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
     let started = time(&pod["status"]["startTime"]);
     let (name, image) = (container["name"].text(), container["image"].text());
     let waiting = &container["state"]["waiting"];
@@ -138,7 +138,7 @@ fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<Verdict> {
             }
         },
         "ErrImageNeverPull" | "InvalidImageName" => {
-            Verdict::Failed(format!("Image of container {name} cannot be used{said}"))
+            PodVerdict::Failed(format!("Image of container {name} cannot be used{said}"))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
             after(started, grace.creation, format!("Container {name} cannot be created{said}"))
@@ -146,10 +146,10 @@ fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<Verdict> {
         "CrashLoopBackOff" => {
             let last = &container["lastState"]["terminated"];
             if is_for_another_machine(last) {
-                return Some(Verdict::Failed(format!("Container {name} cannot be started{}", how(last))));
+                return Some(PodVerdict::Failed(format!("Container {name} cannot be started{}", how(last))));
             }
             // The limit of restarts decides; until then this is only displayed.
-            Verdict::Trouble(format!("Container {name} keeps ending{}", how(last)), far_future())
+            PodVerdict::Trouble(format!("Container {name} keeps ending{}", how(last)), far_future())
         }
         _ => return None,
     })
@@ -161,8 +161,8 @@ fn ended(
     container: &Value,
     worker: &str,
     grace: &Grace,
-    failed: fn(String) -> Verdict,
-) -> Verdict {
+    failed: fn(String) -> PodVerdict,
+) -> PodVerdict {
     let state = &container["state"]["terminated"];
     let (name, unwell) = (container["name"].text(), is_unwell(state));
     let reason = format!("Container {name} is in a terminated state{}", how(state));
@@ -180,9 +180,9 @@ fn ended(
         false => grace.terminated,
     };
     match after(time(&state["finishedAt"]), grace, reason) {
-        Verdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
+        PodVerdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
         // A plugin's container may end when done; the worker then sends its results.
-        Verdict::Trouble(reason, fatal) if !unwell => Verdict::Quiet(reason, fatal),
+        PodVerdict::Trouble(reason, fatal) if !unwell => PodVerdict::Quiet(reason, fatal),
         other => other,
     }
 }
@@ -214,8 +214,8 @@ fn is_for_another_machine(state: &Value) -> bool {
 }
 
 /// A problem since `since` that is fatal `grace` later; not fatal while its start is unknown.
-fn after(since: Option<SystemTime>, grace: Duration, reason: String) -> Verdict {
-    Verdict::Trouble(reason, since.and_then(|since| since.checked_add(grace)).unwrap_or_else(far_future))
+fn after(since: Option<SystemTime>, grace: Duration, reason: String) -> PodVerdict {
+    PodVerdict::Trouble(reason, since.and_then(|since| since.checked_add(grace)).unwrap_or_else(far_future))
 }
 
 fn far_future() -> SystemTime {
@@ -272,11 +272,11 @@ mod tests {
     fn check(status: Value, seconds: u64, expected: &str) {
         let pod = json!({"spec": {"restartPolicy": "Never"}, "status": status});
         let verdict = match judge(&pod, "worker", after_start(seconds), &Grace::default()) {
-            Verdict::Fine => "fine".to_owned(),
-            Verdict::Quiet(reason, _) => format!("quiet: {reason}"),
-            Verdict::Trouble(reason, _) => format!("trouble: {reason}"),
-            Verdict::Failed(reason) => format!("failed: {reason}"),
-            Verdict::Lost(reason) => format!("lost: {reason}"),
+            PodVerdict::Fine => "fine".to_owned(),
+            PodVerdict::Quiet(reason, _) => format!("quiet: {reason}"),
+            PodVerdict::Trouble(reason, _) => format!("trouble: {reason}"),
+            PodVerdict::Failed(reason) => format!("failed: {reason}"),
+            PodVerdict::Lost(reason) => format!("lost: {reason}"),
         };
         assert_eq!(verdict, expected);
     }
@@ -304,7 +304,7 @@ mod tests {
         let failed = |policy: &str, restarts: u64| {
             let running = json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
             let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": running}});
-            matches!(judge(&pod, "worker", after_start(0), &Grace::default()), Verdict::Failed(_))
+            matches!(judge(&pod, "worker", after_start(0), &Grace::default()), PodVerdict::Failed(_))
         };
         let cases = [("Always", 2), ("Always", 3), ("OnFailure", 5), ("OnFailure", 6)];
         assert_eq!(cases.map(|(policy, restarts)| failed(policy, restarts)), [false, true, false, true]);

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 const MAX_CHANGES: usize = 4;
 
 /// The places of one launch.
-pub(super) struct Waves {
+pub(super) struct WaveQueue {
     waiting: VecDeque<String>,
     /// Places with a pod.
     active: BTreeSet<String>,
@@ -16,7 +16,7 @@ pub(super) struct Waves {
     adopted: bool,
 }
 
-impl Waves {
+impl WaveQueue {
     /// Places in their order, `size` at once.
     pub(super) fn new(places: impl IntoIterator<Item = String>, size: usize) -> Self {
         Self { waiting: places.into_iter().collect(), active: BTreeSet::new(), size, adopted: false }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn wave_is_refilled_as_results_settle() {
-        let mut waves = Waves::new(["a", "b", "c", "d"].map(str::to_owned), 2);
+        let mut waves = WaveQueue::new(["a", "b", "c", "d"].map(str::to_owned), 2);
         assert_eq!(waves.due(|node| node != "b"), ["a", "c"]);
         assert_eq!(waves.due(|_| true), [""; 0]);
         assert_eq!(waves.finished(|node| node == "a"), ["a"]);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn pods_from_before_a_restart_count() {
-        let mut waves = Waves::new(["a", "b"].map(str::to_owned), 1);
+        let mut waves = WaveQueue::new(["a", "b"].map(str::to_owned), 1);
         waves.adopt(|| ["b".to_owned()].into());
         waves.adopt(|| unreachable!());
         assert_eq!(waves.due(|_| true), [""; 0]);

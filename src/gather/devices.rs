@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Facts, Node};
+use super::{Facts, NodeFiles};
 use base::json::json;
 
 /// Kinds of links by device name, as in `/dev/disk`.
@@ -24,7 +24,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("rotational", "queue/rotational"),
 ];
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let links = links(node);
     let names = node.list("/sys/block").into_iter();
     let devices: BTreeMap<_, _> = names.map(|name| (name.clone(), device(node, &name, &links))).collect();
@@ -34,7 +34,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     }
 }
 
-fn links(node: &Node) -> Links {
+fn links(node: &NodeFiles) -> Links {
     let mut all = Links::new();
     for (kind, folder) in [("ids", "by-id"), ("uuids", "by-uuid"), ("labels", "by-label")] {
         let found = all.entry(kind).or_default();
@@ -53,7 +53,7 @@ fn links(node: &Node) -> Links {
     all
 }
 
-fn device(node: &Node, name: &str, links: &Links) -> Value {
+fn device(node: &NodeFiles, name: &str, links: &Links) -> Value {
     let folder = format!("/sys/block/{name}");
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
     let mut partitions = BTreeMap::new();
@@ -88,7 +88,7 @@ fn is_partition(device: &str, entry: &str) -> bool {
 }
 
 /// The facts that devices and partitions share.
-fn volume(node: &Node, folder: &str, name: &str, links: &Links) -> Value {
+fn volume(node: &NodeFiles, folder: &str, name: &str, links: &Links) -> Value {
     let bytes = node.number::<u64>(&format!("{folder}/size")).unwrap_or(0).saturating_mul(SECTOR);
     // A string as the kernel reports it, else a number, as in Ansible.
     let size =

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Facts, Node, between, pairs};
+use super::{Facts, NodeFiles, between, pairs};
 use base::json::json;
 
 /// Ansible's families and its names of their distributions; any other distribution is its own family.
@@ -85,7 +85,7 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     ("/usr/bin/swupd", "swupd"),
 ];
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let paths = ["/etc/os-release", "/usr/lib/os-release"];
     let read = paths.into_iter().find_map(|path| Some((path, assignments(&node.some(path)?))));
     let (path, release) = read.unwrap_or((paths[0], BTreeMap::new()));
@@ -128,7 +128,7 @@ fn assignments(text: &str) -> BTreeMap<String, String> {
 }
 
 /// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
-fn release_file(node: &Node) -> Option<Release> {
+fn release_file(node: &NodeFiles) -> Option<Release> {
     if let Some(version) = node.some("/etc/alpine-release") {
         let (path, variety) = ("/etc/alpine-release", "Alpine");
         return Some(Release { name: variety.into(), version, release: String::new(), path, variety });
@@ -147,7 +147,7 @@ fn release_file(node: &Node) -> Option<Release> {
     Some(Release { name: name.into(), version: version.join("."), release, path, variety })
 }
 
-fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, String>) -> Release {
+fn by_os_release(node: &NodeFiles, path: &'static str, release: &BTreeMap<String, String>) -> Release {
     let field = |key: &str| release.get(key).cloned().unwrap_or_default();
     let (id, version) = (field("ID"), field("VERSION_ID"));
     if ["suse", "sles", "sled"].iter().any(|name| id.contains(name)) || field("ID_LIKE").contains("suse") {
@@ -175,7 +175,7 @@ fn by_os_release(node: &Node, path: &'static str, release: &BTreeMap<String, Str
     Release { name, version: exact.unwrap_or(version), release, path, variety }
 }
 
-fn lsb(node: &Node, release: &BTreeMap<String, String>) -> serde_json::Value {
+fn lsb(node: &NodeFiles, release: &BTreeMap<String, String>) -> serde_json::Value {
     let own = assignments(&node.text("/etc/lsb-release").unwrap_or_default());
     let names = [
         ("id", "DISTRIB_ID", "NAME"),
@@ -201,7 +201,7 @@ fn lsb(node: &Node, release: &BTreeMap<String, String>) -> serde_json::Value {
     json!(facts)
 }
 
-fn package_manager(node: &Node, family: Option<&str>) -> &'static str {
+fn package_manager(node: &NodeFiles, family: Option<&str>) -> &'static str {
     if node.exists("/run/ostree-booted") {
         return "atomic_container";
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Facts, Node, field, pairs};
+use super::{Facts, NodeFiles, field, pairs};
 use base::json::json;
 
 /// Folder of the firmware's texts, whose files are named as Ansible's facts, except that of the vendor.
@@ -71,7 +71,7 @@ const CHASSIS: &[&str] = &[
     "Stick PC",
 ];
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     if let Some(text) = node.text("/proc/cpuinfo") {
         processors(node, &text, facts);
     }
@@ -89,7 +89,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set("form_factor", chassis.unwrap_or_else(|| "NA".into()));
 }
 
-fn processors(node: &Node, text: &str, facts: &mut Facts) {
+fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let found = Processors::read(text, facts.text("architecture"));
     facts.set("processor", found.names);
     // The last processor's, as in Ansible; other architectures name the field differently.
@@ -162,7 +162,7 @@ impl Processors {
 }
 
 /// Memory and swap, in MiB as Ansible counts them.
-fn memory(node: &Node, text: &str, facts: &mut Facts) {
+fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let kib = |key| -> u64 {
         let amount = field(text, ':', key).and_then(|value| value.split_whitespace().next());
         amount.and_then(|amount| amount.parse().ok()).unwrap_or(0)

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 
-use super::Node;
+use super::NodeFiles;
 use base::clock;
 use base::json::json;
 
@@ -76,7 +76,7 @@ const FILES: &str = "/var/log and the kernel's messages, since there is no journ
 /// Passes every chunk of the log to `take`: JSON objects, each followed by a newline. Stops when `take` returns false.
 /// Returns the source of the lines.
 pub(crate) fn read(
-    node: &Node,
+    node: &NodeFiles,
     wanted: &LogQuery,
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
 ) -> Result<&'static str> {
@@ -116,7 +116,7 @@ pub(crate) fn read(
 }
 
 /// Starts the program; its stderr is a file in memory.
-fn journalctl(node: &Node, wanted: &LogQuery) -> Result<(Child, File)> {
+fn journalctl(node: &NodeFiles, wanted: &LogQuery) -> Result<(Child, File)> {
     let program = PROGRAMS.iter().find(|path| node.exists(path)).context("the node has no `journalctl`")?;
     let mut command = command(node, program);
     command.args(["-o", "json", "-a", "--no-pager", "--since", &words(&wanted.since)]);
@@ -132,7 +132,7 @@ fn journalctl(node: &Node, wanted: &LogQuery) -> Result<(Child, File)> {
 }
 
 /// Prepares a command that runs a program of the node with an empty environment.
-pub(super) fn command(node: &Node, program: &str) -> Command {
+pub(super) fn command(node: &NodeFiles, program: &str) -> Command {
     let mut command = if node.root == Path::new("/") {
         Command::new(program)
     } else {
@@ -156,7 +156,7 @@ pub(crate) fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> 
 }
 
 /// Whether the node keeps a journal, on disk or in memory.
-fn has_journal(node: &Node) -> bool {
+fn has_journal(node: &NodeFiles) -> bool {
     let kept = |folder: String| node.list(&folder).iter().any(|name| name.ends_with(".journal"));
     ["/var/log/journal", "/run/log/journal"]
         .iter()
@@ -193,7 +193,7 @@ fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Resu
 
 /// Lines of plain logs and of the kernel, each as a journal entry.
 fn files(
-    node: &Node,
+    node: &NodeFiles,
     wanted: &LogQuery,
     why: &str,
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
@@ -234,7 +234,7 @@ fn files(
 }
 
 /// Whether a file is a recent plain-text log: not rotated, compressed or binary.
-fn is_log(node: &Node, name: &str, since: SystemTime) -> bool {
+fn is_log(node: &NodeFiles, name: &str, since: SystemTime) -> bool {
     let plain =
         name.ends_with(".log") || ["syslog", "messages", "dmesg", "secure", "cron", "kern"].contains(&name);
     let meta = node.resolve(&format!("/var/log/{name}"), true).and_then(std::fs::metadata);
@@ -249,7 +249,7 @@ fn next_line(lines: &mut BufReader<File>) -> Result<Option<String>> {
 }
 
 /// The kernel's ring buffer, opened so that reading at its end does not block.
-fn ring(node: &Node) -> Option<File> {
+fn ring(node: &NodeFiles) -> Option<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let path = node.resolve("/dev/kmsg", true).ok()?;
     let mut options = File::options();
@@ -284,7 +284,7 @@ fn record(text: &str) -> Option<Record> {
 }
 
 /// When the node booted, in microseconds since 1970.
-fn booted(node: &Node) -> u64 {
+fn booted(node: &NodeFiles) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let uptime = node.text("/proc/uptime").unwrap_or_default();
     let up: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
@@ -301,7 +301,7 @@ mod tests {
         LogQuery { since: since.to_owned(), units: Vec::new(), priority: None }
     }
 
-    fn lines(node: &Node, wanted: &LogQuery) -> Result<Vec<serde_json::Value>> {
+    fn lines(node: &NodeFiles, wanted: &LogQuery) -> Result<Vec<serde_json::Value>> {
         let mut text = Vec::new();
         let origin = read(node, wanted, &mut |chunk| {
             text.extend_from_slice(chunk);

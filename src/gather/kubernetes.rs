@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Facts, Node, field, mounts};
+use super::{Facts, NodeFiles, field, mounts};
 use base::json::json;
 
 /// Kernel settings that matter to the kubelet, network plugins and busy nodes.
@@ -92,7 +92,7 @@ const FOLDERS: &[&str] = &[
 
 type Named<V> = BTreeMap<String, V>;
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let sysctl = |name: &&str| {
         let value = node.some(&format!("/proc/sys/{}", name.replace('.', "/")))?;
         Some(((*name).to_owned(), value.replace('\t', " ")))
@@ -114,7 +114,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set_own("open_files", files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()));
 }
 
-fn cgroup(node: &Node) -> Value {
+fn cgroup(node: &NodeFiles) -> Value {
     let unified = node.some("/sys/fs/cgroup/cgroup.controllers");
     let version = if unified.is_some() { Some(2) } else { node.is_dir("/sys/fs/cgroup/memory").then_some(1) };
     let named = node.text("/proc/cgroups").unwrap_or_default();
@@ -129,7 +129,7 @@ fn cgroup(node: &Node) -> Value {
 }
 
 /// The cluster's processes on this node, and the limits of these and of the first process.
-fn processes(node: &Node, facts: &mut Facts) {
+fn processes(node: &NodeFiles, facts: &mut Facts) {
     let (mut found, mut limits) = (Named::new(), Named::new());
     let mut add_limits = |name: &str, pid: &str| {
         let text = node.some(&format!("/proc/{pid}/limits"));
@@ -170,7 +170,7 @@ fn packages(status: &str) -> Value {
     json!(versions.collect::<BTreeMap<_, _>>())
 }
 
-fn space(node: &Node, folder: &str) -> Option<Value> {
+fn space(node: &NodeFiles, folder: &str) -> Option<Value> {
     let path = node.resolve(folder, true).ok().filter(|path| path.is_dir())?;
     let sizes = mounts::sizes(&path)?;
     let mut facts = json!({});

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use super::{Facts, Node, journal};
+use super::{Facts, NodeFiles, journal};
 use crate::names::env;
 use base::{small, sys};
 
@@ -27,7 +27,7 @@ const MAX_FILES: usize = 100;
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let end = Instant::now() + PROGRAMS_TIMEOUT;
     let names = node.list(FOLDER).into_iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES);
     let of_node = names.map(|name| {
@@ -51,7 +51,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
 
 /// The fact in a file of the node or of this container, or in the output of a program if these are enabled; else the reason
 /// for its absence.
-fn fact(node: &Node, end: Instant, path: &str, text: &str, of_node: bool) -> Result<Value, String> {
+fn fact(node: &NodeFiles, end: Instant, path: &str, text: &str, of_node: bool) -> Result<Value, String> {
     let file = if of_node { node.resolve(path, true).unwrap_or_default() } else { path.into() };
     // Text may have the executable bit, too.
     let is_program = text.starts_with("#!") || text.starts_with("\u{7f}ELF");
@@ -87,7 +87,7 @@ fn fact(node: &Node, end: Instant, path: &str, text: &str, of_node: bool) -> Res
 }
 
 /// Why a user other than root and the current one can write a file, if so.
-fn open_to_others(node: &Node, path: &str) -> Option<String> {
+fn open_to_others(node: &NodeFiles, path: &str) -> Option<String> {
     let about = node.resolve(path, true).and_then(std::fs::metadata).ok()?;
     let known = [0, rustix::process::geteuid().as_raw().into()];
     let others = !known.contains(&sys::owner(&about).0) || sys::mode(&about) & 0o022 != 0;

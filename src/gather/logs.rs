@@ -14,8 +14,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::journal::{self, LogQuery};
-use super::summary::{self, Summary};
-use super::{Node, Outbox};
+use super::summary::{self, LogSummary};
+use super::{NodeFiles, Outbox};
 use crate::item::Item;
 use crate::layout::LOG_SUMMARY;
 use base::at::At as _;
@@ -44,7 +44,12 @@ pub(crate) struct LogFormat {
 ///
 /// A plain log is the same file as the original plugin's. A compressed log, or one with a summary, is in a folder: the
 /// aggregator takes a bare `.gz` for an archive and would reject it.
-pub(crate) fn keep(node: Result<Node>, wanted: &LogQuery, form: &LogFormat, outbox: &Outbox) -> Result<()> {
+pub(crate) fn keep(
+    node: Result<NodeFiles>,
+    wanted: &LogQuery,
+    form: &LogFormat,
+    outbox: &Outbox,
+) -> Result<()> {
     let in_folder = form.gzip || form.summary;
     let folder = outbox.path(FOLDER);
     if in_folder {
@@ -71,9 +76,9 @@ pub(crate) fn keep(node: Result<Node>, wanted: &LogQuery, form: &LogFormat, outb
 }
 
 /// Counts problems without storing the log. Always returns an item, which reports an error if the log is unavailable.
-pub(crate) fn summarise(node: Result<Node>, wanted: &LogQuery) -> (Item, Result<()>) {
+pub(crate) fn summarise(node: Result<NodeFiles>, wanted: &LogQuery) -> (Item, Result<()>) {
     let counted = node.and_then(|node| {
-        let mut summary = Summary::new()?;
+        let mut summary = LogSummary::new()?;
         let origin = journal::read(&node, wanted, &mut |chunk| {
             summary.add(chunk);
             Ok(true)
@@ -118,11 +123,11 @@ fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
 }
 
 /// Streams the log into a file; returns a summary if requested.
-fn write(node: &Node, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Result<Option<Item>> {
+fn write(node: &NodeFiles, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Result<Option<Item>> {
     let mut file = BufWriter::new(NewFile::create(path, 0o666).at("cannot write", path)?);
     // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
     let mut gzip = form.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-    let mut summary = if form.summary { Some(Summary::new()?) } else { None };
+    let mut summary = if form.summary { Some(LogSummary::new()?) } else { None };
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
     let origin = journal::read(node, wanted, &mut |mut chunk| {
@@ -182,7 +187,7 @@ mod tests {
         LogQuery { since: "60".into(), units: Vec::new(), priority: None }
     }
 
-    fn logs() -> (Scratch, Scratch, Outbox, Node) {
+    fn logs() -> (Scratch, Scratch, Outbox, NodeFiles) {
         let text = "eth0: Link is Down\n".repeat(5_000);
         let (scratch, node) = Scratch::node(&[("var/log/messages", &text)]);
         let out = Scratch::new();

@@ -31,11 +31,11 @@ use crate::names::VERSION;
 use crate::remedies;
 use base::json::json;
 
-pub(crate) use node::Node;
+pub(crate) use node::NodeFiles;
 pub(crate) use outbox::Outbox;
 
 /// All sources of facts. Each adds those that exist and omits the rest; later ones may use facts of earlier ones.
-const SOURCES: &[fn(&Node, &mut Facts)] = &[
+const SOURCES: &[fn(&NodeFiles, &mut Facts)] = &[
     platform::gather,
     distribution::gather,
     time::gather,
@@ -84,7 +84,7 @@ const ANSWER: std::time::Duration = std::time::Duration::from_secs(2);
 ///
 /// Also a valid result in the `manual` format: `status` tells whether facts exist, `details` which ones are missing.
 /// Consumers of Ansible's format ignore both.
-pub(crate) fn host_facts(node: &Node) -> Value {
+pub(crate) fn host_facts(node: &NodeFiles) -> Value {
     let mut facts = Facts::default();
     for source in SOURCES {
         source(node, &mut facts);
@@ -96,7 +96,7 @@ pub(crate) fn host_facts(node: &Node) -> Value {
         }
     }
     if node.live {
-        let around = reach::Endpoints::read();
+        let around = reach::Destinations::read();
         let skew = around.skew(ANSWER).map(|skew| {
             let reach::Skew { offset, doubt, against } = skew?;
             Ok(json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": against }))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Facts, Node};
+use super::{Facts, NodeFiles};
 use base::json::json;
 
 /// Timeout for the server of a network file system.
@@ -20,7 +20,7 @@ const REMOTE: &[&str] =
 
 type Sizes = BTreeMap<&'static str, u64>;
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     // A container's own mounts are not the node's; those of the first process are.
     let Some(table) = node.first(["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"]) else { return };
     let bound = bind_mounts(&node.text("/proc/1/mountinfo").unwrap_or_default());
@@ -28,7 +28,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     facts.set("mounts", mounts);
 }
 
-fn mount(node: &Node, line: &str, bound: &[String]) -> Option<Value> {
+fn mount(node: &NodeFiles, line: &str, bound: &[String]) -> Option<Value> {
     let words: Vec<String> = line.split_whitespace().map(unescape).collect();
     let [device, mount, fstype, options, rest @ ..] = &words[..] else { return None };
     let on_a_device = device.starts_with(['/', '\\']) || device.contains(":/");
@@ -94,7 +94,7 @@ fn bind_mounts(mountinfo: &str) -> Vec<String> {
     lines.collect()
 }
 
-fn uuid(node: &Node, device: &str) -> Option<String> {
+fn uuid(node: &NodeFiles, device: &str) -> Option<String> {
     // A mapped device is mounted by its name but linked by its number.
     let names = [device.rsplit('/').next().map(str::to_owned), node.link_name(device)];
     let leads_here = |uuid: &String| {

@@ -9,7 +9,7 @@ use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sys::socket::SockaddrStorage;
 use serde_json::{Map, Value};
 
-use super::{Facts, Node};
+use super::{Facts, NodeFiles};
 use base::json::json;
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
@@ -64,11 +64,11 @@ fn addresses() -> io::Result<Vec<Address>> {
     Ok(getifaddrs()?.filter_map(read).collect())
 }
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
     // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
     // node's may belong to another namespace, such as that of the host around the node.
-    let ours = if node.live { Node::open(Path::new("/")).ok() } else { None };
+    let ours = if node.live { NodeFiles::open(Path::new("/")).ok() } else { None };
     let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
     let addresses = match &ours {
         Some(_) => addresses().map_err(|error| error.to_string()),
@@ -110,7 +110,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     }
 }
 
-fn interface(node: &Node, name: &str, addresses: &[Address]) -> Map<String, Value> {
+fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Map<String, Value> {
     let folder = format!("/sys/class/net/{name}");
     let read = |file: &str| node.some(&format!("{folder}/{file}"));
     let number = |file: &str| node.number::<i64>(&format!("{folder}/{file}"));
@@ -184,7 +184,7 @@ fn address(found: &Address) -> Value {
 }
 
 fn default_route(
-    node: &Node,
+    node: &NodeFiles,
     source: IpAddr,
     interfaces: &BTreeMap<String, Map<String, Value>>,
     addresses: &[Address],
@@ -207,7 +207,7 @@ fn default_route(
 }
 
 /// The gateway of the default route through an interface.
-fn gateway(node: &Node, interface: &str, four: bool) -> Option<String> {
+fn gateway(node: &NodeFiles, interface: &str, four: bool) -> Option<String> {
     let table = node.text(if four { "/proc/net/route" } else { "/proc/net/ipv6_route" })?;
     table.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
         [name, "00000000", gateway, ..] if four && name == interface && gateway != "00000000" => {

@@ -22,7 +22,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 const MAX_LINKS: usize = 40;
 
 /// A node's file system, at `/` or below the folder where a container has it mounted.
-pub(crate) struct Node {
+pub(crate) struct NodeFiles {
     /// Its `/`, as seen by this process.
     pub root: PathBuf,
     /// Whether it is the system of this process, so that system calls describe it, too.
@@ -32,7 +32,7 @@ pub(crate) struct Node {
     unread: RefCell<BTreeMap<String, String>>,
 }
 
-impl Node {
+impl NodeFiles {
     /// The node below `root`; an error if that is not the root of a system.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let shown = root.display();
@@ -201,7 +201,7 @@ pub(crate) mod tests {
         }
 
         /// A node with the given files.
-        pub(crate) fn node(files: &[(&str, &str)]) -> (Self, Node) {
+        pub(crate) fn node(files: &[(&str, &str)]) -> (Self, NodeFiles) {
             let scratch = Self::new();
             fs::create_dir_all(scratch.0.join("etc")).unwrap();
             for (path, text) in files {
@@ -209,7 +209,7 @@ pub(crate) mod tests {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, text).unwrap();
             }
-            let node = Node::open(&scratch.0).unwrap();
+            let node = NodeFiles::open(&scratch.0).unwrap();
             (scratch, node)
         }
     }
@@ -242,7 +242,7 @@ pub(crate) mod tests {
     #[test]
     fn invalid_root_is_refused() {
         let scratch = Scratch::new();
-        let says = |path: &Path| format!("{:#}", Node::open(path).err().unwrap());
+        let says = |path: &Path| format!("{:#}", NodeFiles::open(path).err().unwrap());
         assert!(says(&scratch.0).contains("is not the root of a system"));
         assert!(says(&scratch.0.join("absent")).contains("cannot look at"));
         fs::write(scratch.0.join("file"), "").unwrap();

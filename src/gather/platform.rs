@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Map, Value};
 
-use super::{Facts, Node, field};
+use super::{Facts, NodeFiles, field};
 use base::json::json;
 
 /// Service managers by the name of process 1 and the first of these paths that exists; an empty path always matches.
@@ -22,7 +22,7 @@ const SERVICE_MANAGERS: &[(&[&str], &str, &str)] = &[
     (&["bash", "sh"], "", "service"),
 ];
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     facts.set("system", "Linux");
     facts.set_some("kernel", node.text("/proc/sys/kernel/osrelease"));
     facts.set_some("kernel_version", node.text("/proc/sys/kernel/version"));
@@ -58,7 +58,7 @@ pub(super) fn gather(node: &Node, facts: &mut Facts) {
     security(node, facts);
 }
 
-fn names(node: &Node, facts: &mut Facts) {
+fn names(node: &NodeFiles, facts: &mut Facts) {
     let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return };
     let full = full_name(&name, &node.text("/etc/hosts").unwrap_or_default());
     facts.set("hostname", name.split('.').next());
@@ -78,7 +78,7 @@ fn full_name(name: &str, hosts: &str) -> String {
     (*dotted.or(named.first()).unwrap_or(&name)).to_owned()
 }
 
-fn machine(node: &Node, facts: &mut Facts) {
+fn machine(node: &NodeFiles, facts: &mut Facts) {
     let running = || node.live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
     let Some(machine) = node.some("/proc/sys/kernel/arch").or_else(running) else { return };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
@@ -120,7 +120,7 @@ fn command_line(line: &str, all: bool) -> Value {
     Value::Object(words)
 }
 
-fn loadavg(node: &Node, facts: &mut Facts) {
+fn loadavg(node: &NodeFiles, facts: &mut Facts) {
     // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
     let loads = if node.live {
         let loads = rustix::system::sysinfo().loads;
@@ -135,7 +135,7 @@ fn loadavg(node: &Node, facts: &mut Facts) {
 }
 
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
-fn systemd(node: &Node) -> Option<Value> {
+fn systemd(node: &NodeFiles) -> Option<Value> {
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
     let of_machine = |name: String| name.contains("-linux-gnu").then(|| format!("/usr/lib/{name}"));
     let more = node.list("/usr/lib").into_iter().filter_map(of_machine);
@@ -153,7 +153,7 @@ fn systemd(node: &Node) -> Option<Value> {
     })
 }
 
-fn security(node: &Node, facts: &mut Facts) {
+fn security(node: &NodeFiles, facts: &mut Facts) {
     facts.set("fips", node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"));
     let apparmor = if node.is_dir("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
     facts.set("apparmor", json!({ "status": apparmor }));
@@ -171,7 +171,7 @@ fn security(node: &Node, facts: &mut Facts) {
     facts.set_own("security", json!({ "lockdown": lockdown, "modules": modules }));
 }
 
-fn selinux(node: &Node) -> Value {
+fn selinux(node: &NodeFiles) -> Value {
     let Some(enforcing) = node.text("/sys/fs/selinux/enforce") else {
         return json!({ "status": "disabled" });
     };
@@ -208,7 +208,7 @@ mod tests {
         let expected = json!({"features": "+PAM -AUDIT x=unified", "version": 252});
         assert_eq!(systemd(&node), Some(expected));
         // The same as in this machine's library.
-        let this = Node::open("/".as_ref()).unwrap();
+        let this = NodeFiles::open("/".as_ref()).unwrap();
         let told = std::process::Command::new("systemctl").arg("--version").output();
         if let (Some(found), Ok(told)) = (systemd(&this), told) {
             let told = String::from_utf8(told.stdout).unwrap();

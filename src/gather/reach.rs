@@ -45,7 +45,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The destinations of the legs, as far as this process knows them.
-pub(crate) struct Endpoints {
+pub(crate) struct Destinations {
     /// Host and port of the API server.
     api: Option<(String, u16)>,
     token: Option<String>,
@@ -88,7 +88,7 @@ fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
     Ok(Skew { offset: clock.offset_seconds, doubt: clock.uncertainty_seconds, against: "aggregator" })
 }
 
-impl Endpoints {
+impl Destinations {
     /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
         let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
@@ -180,10 +180,10 @@ fn proof() -> Option<(Trust, Identity)> {
 
 /// Outcome of a leg, and what it learned about the clock.
 type Leg = (Item, Option<Result<Skew>>);
-type Probe = fn(&Endpoints, Item) -> Result<Leg>;
+type Probe = fn(&Destinations, Item) -> Result<Leg>;
 
 /// Tries all legs concurrently, so that blocked ones cost a single timeout.
-pub(crate) fn network(around: &Endpoints) -> Item {
+pub(crate) fn network(around: &Destinations) -> Item {
     let legs: [(&str, Probe); 3] = [("dns", dns_leg), ("api", api_leg), ("aggregator", aggregator)];
     let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
         let threads = legs.map(|(name, leg)| {
@@ -228,7 +228,7 @@ fn timed(leg: Item, Timings { connect, handshake }: Timings) -> Item {
     leg.with("connect_ms", millis(connect)).with("handshake_ms", millis(handshake))
 }
 
-fn api_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
+fn api_leg(around: &Destinations, leg: Item) -> Result<Leg> {
     let Some((host, port)) = &around.api else {
         return Ok((skipped(leg, "no API server is known here"), None));
     };
@@ -243,7 +243,7 @@ fn api_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
     Ok((leg, Some(Skew::of_answer(&answer, "API server"))))
 }
 
-fn dns_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
+fn dns_leg(around: &Destinations, leg: Item) -> Result<Leg> {
     let lines = around.resolver.lines();
     let servers: Vec<IpAddr> =
         lines.filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok()).collect();
@@ -282,7 +282,7 @@ fn service_name(resolver: &str) -> String {
     format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
 }
 
-fn aggregator(around: &Endpoints, leg: Item) -> Result<Leg> {
+fn aggregator(around: &Destinations, leg: Item) -> Result<Leg> {
     let (host, port) = match around.find_aggregator() {
         Ok(address) => address,
         Err(error) => return Ok((skipped(leg, &format!("{error:#}")), None)),
@@ -294,7 +294,7 @@ fn aggregator(around: &Endpoints, leg: Item) -> Result<Leg> {
 
 /// Connects to the aggregator as a worker does: a small request, whose response carries the time, then enough data in both
 /// directions to fill many packets.
-fn speak(around: &Endpoints, host: &str, port: u16, leg: Item) -> Result<Leg> {
+fn speak(around: &Destinations, host: &str, port: u16, leg: Item) -> Result<Leg> {
     let Some(proof) = &around.proof else {
         // The aggregator requires certificates that only workers have, so the check ends at the handshake.
         let anyone = (Trust::Anybody, Identity::default());
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn without_a_cluster_legs_are_skipped() {
-        let around = Endpoints {
+        let around = Destinations {
             api: None,
             token: None,
             authority: None,
@@ -412,7 +412,7 @@ mod tests {
             let _ = stream.read(&mut [0; 512]);
             stream.write_all(b"HTTP/1.1 404 no\r\ncontent-length: 0\r\n\r\n").unwrap();
         });
-        let around = Endpoints { relay: Some(port), ..Endpoints::read() };
+        let around = Destinations { relay: Some(port), ..Destinations::read() };
         assert!(around.ask_relay(STEP_TIMEOUT).is_none());
         answering.join().unwrap();
     }
@@ -420,10 +420,10 @@ mod tests {
     #[test]
     fn unreachable_aggregator_is_the_failing_leg() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let around = Endpoints {
+        let around = Destinations {
             aggregator: Some(("127.0.0.1".into(), free)),
             resolver: String::new(),
-            ..Endpoints::read()
+            ..Destinations::read()
         };
         let (leg, _) = aggregator(&around, passed("aggregator")).unwrap();
         assert_eq!(leg.status, item::FAILED);

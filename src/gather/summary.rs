@@ -159,11 +159,11 @@ const MAX_LINE_BYTES: usize = 256 << 10;
 const EXAMPLE: usize = 300;
 
 /// Counts, updated with every chunk of a log.
-pub(crate) struct Summary {
+pub(crate) struct LogSummary {
     /// Matches words of problems and errors' priorities.
     words: Regex,
-    seen: Vec<Seen>,
-    units: BTreeMap<String, Seen>,
+    seen: Vec<Occurrences>,
+    units: BTreeMap<String, Occurrences>,
     /// Number of entries per priority.
     priorities: [u64; PRIORITIES.len()],
     entries: u64,
@@ -172,14 +172,14 @@ pub(crate) struct Summary {
 }
 
 #[derive(Clone, Default)]
-struct Seen {
+struct Occurrences {
     count: u64,
     first: Option<String>,
     last: Option<String>,
     example: String,
 }
 
-impl Seen {
+impl Occurrences {
     fn add(&mut self, message: &str) {
         self.count += 1;
         if self.count == 1 {
@@ -189,7 +189,7 @@ impl Seen {
     }
 }
 
-impl Summary {
+impl LogSummary {
     /// An empty summary.
     pub(crate) fn new() -> Result<Self> {
         let words =
@@ -198,7 +198,7 @@ impl Summary {
             Regex::new(&format!(r#"(?i-u){words}|"priority":"([0-7])""#)).context("words are broken")?;
         Ok(Self {
             words,
-            seen: vec![Seen::default(); PROBLEMS.len()],
+            seen: vec![Occurrences::default(); PROBLEMS.len()],
             units: BTreeMap::new(),
             priorities: [0; PRIORITIES.len()],
             entries: 0,
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     fn summary(chunks: &[&str]) -> Item {
-        let mut summary = Summary::new().unwrap();
+        let mut summary = LogSummary::new().unwrap();
         for chunk in chunks {
             summary.add(chunk.as_bytes());
         }
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn endless_lines_and_endless_names_stay_bounded() {
-        let mut summary = Summary::new().unwrap();
+        let mut summary = LogSummary::new().unwrap();
         for _ in 0..64 {
             summary.add(&[b'x'; 64 << 10]);
         }

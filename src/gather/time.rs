@@ -6,7 +6,7 @@ use ::time::{Date, Duration as Span, Month, OffsetDateTime};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Facts, Node};
+use super::{Facts, NodeFiles};
 use base::json::json;
 
 const NAME: &str = "(<[^>]+>|[A-Za-z]+)";
@@ -24,7 +24,7 @@ const TIME_SERVICES: &[(&str, &str)] = &[
     ("/run/ptp4l", "ptp4l"),
 ];
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let file = node.bytes("/etc/localtime").unwrap_or_default();
     let rule = file.rsplit(|byte| *byte == b'\n').nth(1).and_then(|rule| std::str::from_utf8(rule).ok());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use regex::Regex;
 
 use self::Role::{Guest, Host, Nested};
-use super::{Facts, Node};
+use super::{Facts, NodeFiles};
 
 /// What a sign means for the node.
 #[derive(Clone, Copy, PartialEq)]
@@ -70,7 +70,7 @@ const SIGNS: &[(&str, &str, &str, Role)] = &[
 /// Technologies that are also reported as containers.
 const CONTAINERS: &[&str] = &["docker", "lxc", "podman", "openvz", "containerd"];
 
-pub(super) fn gather(node: &Node, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let mut first = None;
     let (mut guests, mut hosts) = (BTreeSet::new(), BTreeSet::new());
     for (file, pattern, technology, role) in SIGNS {

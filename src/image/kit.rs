@@ -121,12 +121,12 @@ pub(crate) fn is_never_pulled(image: &str) -> bool {
 
 /// Places of a kit's images in a registry: the tests' images under the rest of their name after the part that a file for
 /// `--e2e-repo-config` replaces, all others under the last component.
-pub(crate) struct Places<'a> {
+pub(crate) struct KitTargets<'a> {
     registry: &'a str,
     known: Vec<String>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> KitTargets<'a> {
     /// The places in `registry`.
     pub(crate) fn new(registry: &'a str) -> Self {
         let known = translation::all_registries();
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn test_images_are_found_where_a_kit_is_pushed() {
-        let places = Places::new("reg.local:5000/mirror/");
+        let places = KitTargets::new("reg.local:5000/mirror/");
         for (image, expected) in [
             ("registry.k8s.io/e2e-test-images/agnhost:2.53", "agnhost:2.53"),
             ("registry.k8s.io/e2e-test-images/volume/nfs:1.4", "volume/nfs:1.4"),

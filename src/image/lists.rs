@@ -40,14 +40,14 @@ pub(crate) fn listed(line: &str) -> Option<&str> {
 }
 
 /// Source of lists.
-pub(crate) enum Source<'a> {
+pub(crate) enum ListSource<'a> {
     /// Standard input, and where the lists are that it refers to.
     Stdin(Option<&'a str>),
     File(&'a Path),
     Online(&'a str),
 }
 
-impl Source<'_> {
+impl ListSource<'_> {
     /// The complete list, sorted, with all its references resolved.
     pub(crate) fn whole(&self, name: &str) -> anyhow::Result<Vec<String>> {
         let mut changes = Vec::new();
@@ -63,10 +63,10 @@ impl Source<'_> {
             let other =
                 release::parse(&other).map_err(|why| anyhow!("the list {name} refers to another: {why}"))?;
             let base = match self {
-                Source::Stdin(None) => {
+                ListSource::Stdin(None) => {
                     bail!("the list refers to the list of {other}; say where lists are with `--url`")
                 }
-                Source::Stdin(Some(url)) => Source::Online(url).read(&other)?,
+                ListSource::Stdin(Some(url)) => ListSource::Online(url).read(&other)?,
                 _ => self.read(&other)?,
             };
             changes.push(std::mem::replace(&mut text, base));
@@ -92,16 +92,16 @@ impl Source<'_> {
 
     fn read(&self, name: &str) -> anyhow::Result<String> {
         let (place, bytes) = match self {
-            Source::Stdin(_) => {
+            ListSource::Stdin(_) => {
                 let bytes = small::read_from(std::io::stdin().lock(), MAX_LIST_BYTES);
                 ("standard input".to_owned(), bytes.context("failed to read standard input")?)
             }
-            Source::File(file) => {
+            ListSource::File(file) => {
                 let beside = file.with_file_name(format!("{name}.gz"));
                 let path = if file.as_os_str() == name { *file } else { beside.as_path() };
                 (path.display().to_string(), small::read(path, MAX_LIST_BYTES).at("cannot read", path)?)
             }
-            Source::Online(base) => {
+            ListSource::Online(base) => {
                 let url = format!("{base}/{name}.gz");
                 let bytes = fetch(&url, MAX_LIST_BYTES).map_err(|error| {
                     // An unreachable server may have the list.

@@ -203,7 +203,7 @@ impl Reader<'_> {
         Ok(match self.event()? {
             EventData::MappingEnd => None,
             event if is_null(&event) => Some(String::new()),
-            EventData::Scalar { value, .. } if value == MERGE => return Err(Reference.into()),
+            EventData::Scalar { value, .. } if value == MERGE => return Err(AnchorOrMergeKey.into()),
             EventData::Scalar { value, .. } => Some(value),
             _ => bail!("not a result: a key is not text"),
         })
@@ -245,7 +245,9 @@ impl Reader<'_> {
                     // Keys have their meaning here: `0x1f: x` has the key `31`.
                     let key = match self.event()? {
                         EventData::MappingEnd => break Value::Object(map),
-                        EventData::Scalar { value, .. } if value == MERGE => return Err(Reference.into()),
+                        EventData::Scalar { value, .. } if value == MERGE => {
+                            return Err(AnchorOrMergeKey.into());
+                        }
                         key @ EventData::Scalar { .. } => self.value(key, depth)?,
                         _ => bail!("not a result: a key is not text"),
                     };
@@ -293,7 +295,7 @@ impl Reader<'_> {
             Err(None) => bail!("not a result: it cannot be read as YAML"),
         };
         match &event {
-            EventData::Alias { .. } => Err(Reference.into()),
+            EventData::Alias { .. } => Err(AnchorOrMergeKey.into()),
             _ => Ok(event),
         }
     }
@@ -302,15 +304,15 @@ impl Reader<'_> {
 /// The tree uses an anchor or a merge key. Programs do not write them, and their expansion could use unlimited
 /// memory; see [`read_expanded`].
 #[derive(Debug)]
-pub(crate) struct Reference;
+pub(crate) struct AnchorOrMergeKey;
 
-impl std::fmt::Display for Reference {
+impl std::fmt::Display for AnchorOrMergeKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("anchors and merge keys are not read here")
     }
 }
 
-impl std::error::Error for Reference {}
+impl std::error::Error for AnchorOrMergeKey {}
 
 fn is_null(event: &EventData) -> bool {
     matches!(event, EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. }

@@ -34,11 +34,11 @@ pub(crate) struct Tree {
     limit: u64,
     holes: Vec<Hole>,
     held: usize,
-    open: Vec<Group>,
+    open: Vec<OpenGroup>,
 }
 
 #[derive(Clone)]
-struct Group {
+struct OpenGroup {
     tally: Tally,
     status_hole: usize,
     late_hole: Option<usize>,
@@ -49,7 +49,7 @@ struct Group {
 pub(crate) struct Mark {
     written: u64,
     holes: usize,
-    open: Vec<Group>,
+    open: Vec<OpenGroup>,
 }
 
 impl Tree {
@@ -95,7 +95,7 @@ impl Tree {
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
         self.details(item, indent)?;
         let own_status = own_status.to_owned();
-        self.open.push(Group { tally: Tally::default(), status_hole, late_hole, own_status });
+        self.open.push(OpenGroup { tally: Tally::default(), status_hole, late_hole, own_status });
         Ok(())
     }
 

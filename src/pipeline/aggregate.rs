@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-use super::{Cluster, StatusService};
+use super::{ClusterRun, StatusService};
 use crate::{config, names, plugin};
 use base::kube::Client;
 use base::stop::Stop;
@@ -33,7 +33,7 @@ pub(crate) fn aggregate(
     let folder = std::env::var_os("SONOBUOY_AGGREGATOR_DIR")
         .map_or_else(|| names::RUNS_DIR.into(), std::path::PathBuf::from);
     let status_service = status_service(&config, Path::new(&folder), &variable);
-    let run = Cluster {
+    let run = ClusterRun {
         config,
         definitions,
         client,
@@ -61,7 +61,7 @@ pub(crate) fn aggregate(
 }
 
 /// Runs everything, and stays afterwards if requested; returns whether all went well.
-fn see_through(run: Cluster<'_>, no_exit: bool, stop: &Stop) -> bool {
+fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> bool {
     let clean = run.run(stop).unwrap_or_else(|error| {
         log::error!("{error:#}");
         false

@@ -16,13 +16,13 @@ use serde_json::Value;
 
 use super::conduct;
 use super::events::Events;
-use super::retry::{self, Retries};
+use super::retry::{self, TestRetries};
 use super::status_service::{StatusPublisher, StatusService, announced};
 use super::{launch, pack, review, upload};
-use crate::aggregator::{Aggregator, Settings, connections};
+use crate::aggregator::{Aggregator, AggregatorSettings, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
-use crate::driver::{self, Driver as _, Plugin, Proof};
+use crate::driver::{self, Driver as _, PluginLaunch, Proof};
 use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
@@ -49,7 +49,7 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const TOLD_TROUBLES: usize = 20;
 
 /// A run in a cluster.
-pub(crate) struct Cluster<'a> {
+pub(crate) struct ClusterRun<'a> {
     /// Settings of the run.
     pub config: config::Run,
     /// The plugins.
@@ -66,11 +66,11 @@ pub(crate) struct Cluster<'a> {
     pub upload: Option<String>,
 }
 
-impl Cluster<'_> {
+impl ClusterRun<'_> {
     /// Runs everything; returns whether all went well, and `Err` only without an archive.
     pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<bool> {
         let pod = self.own_pod();
-        let rights = Rights { stop, settled: Instant::now() + RIGHTS_SETTLE };
+        let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
         let uid = pod.as_ref().map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
@@ -121,7 +121,7 @@ impl Cluster<'_> {
         &self,
         run_dir: &Path,
         pod: Option<(String, String)>,
-        (identity, rights): (&str, &Rights<'_>),
+        (identity, rights): (&str, &FreshPermissions<'_>),
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
     ) -> anyhow::Result<bool> {
@@ -131,7 +131,12 @@ impl Cluster<'_> {
         let limit = launch::total(&self.config, &self.definitions);
         let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
         let limits = self.config.limits.clone();
-        let settings = Settings { limits, valid, silent: self.config.graces.silent, ..Settings::default() };
+        let settings = AggregatorSettings {
+            limits,
+            valid,
+            silent: self.config.graces.silent,
+            ..AggregatorSettings::default()
+        };
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         aggregator.identify(identity)?;
@@ -155,7 +160,7 @@ impl Cluster<'_> {
         if by_node {
             let all = self.definitions.iter().chain(&again);
             let launched = all.map(|definition| self.launched(definition)).collect();
-            aggregator = aggregator.certifies(Box::new(review::Cluster {
+            aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
                 client: self.client.once(review::REVIEW_TIMEOUT),
                 namespace: self.config.namespace.clone(),
                 audience: audience.clone(),
@@ -177,7 +182,7 @@ impl Cluster<'_> {
         let receiving = |id: &ResultId| aggregator.receiving(id);
         let settled = |id: &ResultId| aggregator.settled(id);
         let keep_logs = |pod: &Value| self.keep_logs(run_dir, pod, stop);
-        let driver = driver::cluster::Cluster {
+        let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
             ca_cert: authority.certificate_pem(),
@@ -196,12 +201,12 @@ impl Cluster<'_> {
             };
             let session = session(&self.config.uuid, definition.name());
             let limit = launch::limit(&self.config, definition);
-            anyhow::Ok(Plugin { definition, session, ids, limit, proof })
+            anyhow::Ok(PluginLaunch { definition, session, ids, limit, proof })
         };
         let plugins = self.definitions.iter().zip(expected).map(plugin).collect::<Result<Vec<_>, _>>()?;
         let attempts = again.iter().map(|attempt| plugin((attempt, vec![ResultId::global(attempt.name())])));
         let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
-        let retries = Retries { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
+        let retries = TestRetries { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let finish = || {
@@ -298,7 +303,7 @@ impl Cluster<'_> {
     fn expected(
         &self,
         run_dir: &Path,
-        rights: &Rights<'_>,
+        rights: &FreshPermissions<'_>,
     ) -> anyhow::Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
         let mut nodes = Vec::new();
         let mut list = || {
@@ -335,7 +340,7 @@ impl Cluster<'_> {
             }
             let (mut ids, others) =
                 driver::cluster::expected(definition, &self.config, &nodes, &self.config.uuid);
-            if definition.config.driver == plugin::Driver::Nodes && ids.is_empty() {
+            if definition.config.driver == plugin::DriverKind::Nodes && ids.is_empty() {
                 let why = others.first_key_value().map(|(node, why)| format!(": on `{node}`, {why}"));
                 let why = format!("no node was chosen{}", why.unwrap_or_default());
                 failures.push(Failure::new(global.clone(), why));
@@ -360,12 +365,12 @@ impl Cluster<'_> {
     }
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
-    fn certifies_nodes(&self, own_pod: &str, rights: &Rights<'_>) -> anyhow::Result<bool> {
+    fn certifies_nodes(&self, own_pod: &str, rights: &FreshPermissions<'_>) -> anyhow::Result<bool> {
         let config = &self.config;
-        if config.identity == config::Identity::Plugin || self.definitions.is_empty() {
+        if config.identity == config::IdentityMode::Plugin || self.definitions.is_empty() {
             return Ok(false);
         }
-        let asked_for = config.identity == config::Identity::Node;
+        let asked_for = config.identity == config::IdentityMode::Node;
         // The image of this build contains this program; the capabilities of workers in other images are unknown.
         if !asked_for && !self.is_own_image(own_pod) {
             log::info!(
@@ -506,13 +511,13 @@ impl Cluster<'_> {
 }
 
 /// Permissions of a run that has just begun.
-pub(super) struct Rights<'a> {
+pub(super) struct FreshPermissions<'a> {
     stop: &'a Stop,
     /// Time from which refusals are final.
     settled: Instant,
 }
 
-impl Rights<'_> {
+impl FreshPermissions<'_> {
     /// Calls `ask`, again while a refusal may pass.
     pub(super) fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {

@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{Context as _, bail};
 
 use super::launch;
-use super::retry::Retries;
+use super::retry::TestRetries;
 use crate::aggregator::Aggregator;
 use crate::driver::Driver;
 use crate::{config, layout, status};
@@ -39,7 +39,7 @@ pub(super) fn run<T>(
     aggregator: &Aggregator,
     server: &Server,
     driver: &dyn Driver,
-    retries: &Retries<'_>,
+    retries: &TestRetries<'_>,
     mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
     finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
     stop: &Stop,

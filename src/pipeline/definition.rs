@@ -6,20 +6,24 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::config;
-use crate::driver::Plugin;
+use crate::driver::PluginLaunch;
 use crate::layout;
 use base::at::At as _;
 use base::json::json;
 
 /// Writes the definition of a plugin into its folder.
-pub(super) fn describe(plugin: &Plugin<'_>, config: &config::Run, run_dir: &Path) -> anyhow::Result<()> {
+pub(super) fn describe(
+    plugin: &PluginLaunch<'_>,
+    config: &config::Run,
+    run_dir: &Path,
+) -> anyhow::Result<()> {
     let dir = run_dir.join(layout::plugin(plugin.definition.name()));
     fs::create_dir_all(&dir).at("cannot create", &dir)?;
     write_json(&dir.join(layout::DEFINITIONS[0]), &description(plugin, config))
 }
 
 /// A definition as in archives, with the settings of its launch.
-fn description(plugin: &Plugin<'_>, config: &config::Run) -> Value {
+fn description(plugin: &PluginLaunch<'_>, config: &config::Run) -> Value {
     json!({
         "Definition": plugin.definition.to_value(),
         "SessionID": plugin.session,

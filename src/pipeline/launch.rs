@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::definition;
-use super::retry::Retries;
+use super::retry::TestRetries;
 use crate::aggregator::{Aggregator, Waited};
 use crate::board;
 use crate::config;
-use crate::driver::{Driver, Plugin};
+use crate::driver::{Driver, PluginLaunch};
 use crate::plugin::Definition;
 use base::clock;
 use base::stop::{Stop, StopOnDrop, caught};
@@ -49,11 +49,11 @@ pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<
 pub(super) fn launch(
     aggregator: &Aggregator,
     driver: &dyn Driver,
-    retries: &Retries<'_>,
+    retries: &TestRetries<'_>,
     findings: &SyncSender<Finding>,
     stop: &Stop,
 ) {
-    let mut groups: BTreeMap<i64, Vec<&Plugin<'_>>> = BTreeMap::new();
+    let mut groups: BTreeMap<i64, Vec<&PluginLaunch<'_>>> = BTreeMap::new();
     for plugin in retries.plugins {
         // Explains the plugin's results, also before the end.
         if let Err(error) = definition::describe(plugin, retries.config, retries.run_dir) {
@@ -68,7 +68,7 @@ pub(super) fn launch(
         group.sort_by_key(|plugin| plugin.definition.name());
         let names: Vec<&str> = group.iter().map(|plugin| plugin.definition.name()).collect();
         log::info!("starting plugins of order {order}: {}", names.join(", "));
-        let launch = |plugin: &Plugin<'_>| launch_one(aggregator, driver, plugin, findings, stop);
+        let launch = |plugin: &PluginLaunch<'_>| launch_one(aggregator, driver, plugin, findings, stop);
         each(aggregator, group.into_iter(), &launch);
         let ended = retries.plugins.iter().filter(|plugin| last_order(retries.plugins, plugin) == order);
         each(aggregator, ended, &|plugin| retries.run(aggregator, plugin, launch, stop));
@@ -78,8 +78,8 @@ pub(super) fn launch(
 /// Does `work` for each plugin in a separate thread. A plugin whose thread cannot start, or panics, has failed.
 fn each<'p>(
     aggregator: &Aggregator,
-    plugins: impl Iterator<Item = &'p Plugin<'p>>,
-    work: &(dyn Fn(&Plugin<'_>) + Sync),
+    plugins: impl Iterator<Item = &'p PluginLaunch<'p>>,
+    work: &(dyn Fn(&PluginLaunch<'_>) + Sync),
 ) {
     thread::scope(|scope| {
         for plugin in plugins {
@@ -98,14 +98,14 @@ fn each<'p>(
 }
 
 /// Records an error for every result of a plugin that did not arrive.
-fn fail(aggregator: &Aggregator, plugin: &Plugin<'_>, error: &anyhow::Error) {
+fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Error) {
     let name = plugin.definition.name();
     let why = format!("plugin `{name}` could not be started: {error:#}");
     aggregator.record(&Failure::new(ResultId::global(name), why));
 }
 
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
-fn last_order(plugins: &[Plugin<'_>], plugin: &Plugin<'_>) -> i64 {
+fn last_order(plugins: &[PluginLaunch<'_>], plugin: &PluginLaunch<'_>) -> i64 {
     let definitions = plugins.iter().map(|plugin| plugin.definition);
     let own = definitions.filter(|one| one.whole() == plugin.definition.name());
     own.map(|one| one.config.order).max().unwrap_or(plugin.definition.config.order)
@@ -132,7 +132,7 @@ fn running(aggregator: &Aggregator, plugin: &str) -> Option<String> {
 fn launch_one(
     aggregator: &Aggregator,
     driver: &dyn Driver,
-    plugin: &Plugin<'_>,
+    plugin: &PluginLaunch<'_>,
     findings: &SyncSender<Finding>,
     stop: &Stop,
 ) {

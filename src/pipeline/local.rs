@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::conduct;
-use super::retry::{self, Retries};
+use super::retry::{self, TestRetries};
 use super::{launch, pack, review};
-use crate::aggregator::{Aggregator, Settings, connections};
+use crate::aggregator::{Aggregator, AggregatorSettings, connections};
 use crate::backplane::{open_server_config, plugin_of};
-use crate::driver::{self, Driver as _, Plugin, Proof};
+use crate::driver::{self, Driver as _, PluginLaunch, Proof};
 use crate::names::VERSION;
 use crate::plugin::Definition;
 use crate::query::Redactor;
@@ -30,7 +30,7 @@ const ADDRESSES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 /// A run on this machine.
-pub(crate) struct Local<'a> {
+pub(crate) struct LocalRun<'a> {
     /// The plugins.
     pub definitions: &'a [Definition],
     /// Settings of the run; those about a cluster have no effect.
@@ -55,7 +55,7 @@ pub(crate) struct Ended {
     pub authority: String,
 }
 
-impl Local<'_> {
+impl LocalRun<'_> {
     /// Checks that all plugins can run here, before anything is started or written. Returns the folder that the run will use.
     pub(crate) fn prepare(&mut self) -> anyhow::Result<PathBuf> {
         self.definitions.iter().try_for_each(driver::local::check)?;
@@ -105,12 +105,13 @@ impl Local<'_> {
         let run_dir = work.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let settings = Settings {
+        let settings = AggregatorSettings {
             limits: self.config.limits.clone(),
             silent: self.config.graces.silent,
             publish_every: PUBLISH_EVERY,
-            valid: launch::total(&self.config, self.definitions).unwrap_or(Settings::default().valid),
-            ..Settings::default()
+            valid: launch::total(&self.config, self.definitions)
+                .unwrap_or(AggregatorSettings::default().valid),
+            ..AggregatorSettings::default()
         };
         let nodes = nodes(self.nodes);
         let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
@@ -120,7 +121,8 @@ impl Local<'_> {
         let again_expected: Vec<Vec<ResultId>> = again_expected.collect();
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
         // Processes on one machine only have the tokens created here.
-        let (known, tokens) = review::Known::new(expected.iter().chain(&again_expected).flatten().cloned())?;
+        let (known, tokens) =
+            review::KnownTokens::new(expected.iter().chain(&again_expected).flatten().cloned())?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
@@ -128,7 +130,7 @@ impl Local<'_> {
         let connections = connections(&self.config.limits.connections);
         let tls = open_server_config(&authority.certificate_pem(), &identity)?;
         let server = server.tls(tls).principal(plugin_of).limits(connections);
-        let driver = driver::local::Local {
+        let driver = driver::local::LocalDriver {
             program: self.program.clone(),
             pods: work.join("pods"),
             run_dir: run_dir.clone(),
@@ -143,12 +145,12 @@ impl Local<'_> {
             let limit = launch::limit(&self.config, definition);
             let own = ids.iter().filter_map(|id| Some((id.clone(), tokens.get(id)?.clone())));
             let proof = Proof::Tokens(own.collect());
-            Plugin { definition, session, ids, limit, proof }
+            PluginLaunch { definition, session, ids, limit, proof }
         };
-        let plugins: Vec<Plugin<'_>> = self.definitions.iter().zip(expected).map(plugin).collect();
-        let attempts: Vec<Plugin<'_>> = again.iter().zip(again_expected).map(plugin).collect();
+        let plugins: Vec<PluginLaunch<'_>> = self.definitions.iter().zip(expected).map(plugin).collect();
+        let attempts: Vec<PluginLaunch<'_>> = again.iter().zip(again_expected).map(plugin).collect();
         let retries =
-            Retries { run_dir: &run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
+            TestRetries { run_dir: &run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
 
         driver::local::adopt_strays();
         let publish = |status: &status::Run| {

@@ -10,7 +10,7 @@ use base::openmetrics::{Metrics, Sample};
 
 /// The results of a plugin in numbers.
 #[derive(Default)]
-struct Results {
+struct PluginCounts {
     expected: u64,
     received: u64,
     failed: u64,
@@ -20,7 +20,7 @@ struct Results {
 
 /// The document of a status.
 pub(super) fn text(run: &Run) -> String {
-    let mut plugins = BTreeMap::<&str, Results>::new();
+    let mut plugins = BTreeMap::<&str, PluginCounts>::new();
     for entry in run.plugins.iter().flatten() {
         let results = plugins.entry(&entry.plugin).or_default();
         let count = entry.count.unwrap_or(1);
@@ -31,7 +31,7 @@ pub(super) fn text(run: &Run) -> String {
             _ => results.silence = results.silence.max(entry.last_heartbeat),
         }
     }
-    let each = |of: &dyn Fn(&Results) -> Option<u64>| -> Vec<Sample> {
+    let each = |of: &dyn Fn(&PluginCounts) -> Option<u64>| -> Vec<Sample> {
         let known = plugins.iter().filter_map(|(name, results)| Some((*name, of(results)?)));
         known.map(|(name, number)| (vec![("plugin", name.to_owned())], number as f64)).collect()
     };

@@ -25,8 +25,8 @@ mod why;
 
 pub(crate) use aggregate::aggregate;
 pub(crate) use annotation::shorten;
-use cluster::Cluster;
-pub(crate) use local::Local;
+use cluster::ClusterRun;
+pub(crate) use local::LocalRun;
 pub(crate) use partial::pack_partial;
 use status_service::StatusService;
 pub(crate) use upload::upload;

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use super::definition::write_json;
-use super::retry::Retries;
+use super::retry::TestRetries;
 use super::{process, redact, why};
 use crate::aggregator::Aggregator;
 use crate::backplane::Statement;
@@ -22,7 +22,7 @@ use base::{archive, clock};
 /// entry for the status, and the number of errors while processing.
 pub(super) fn pack(
     aggregator: &Aggregator,
-    retries: &Retries<'_>,
+    retries: &TestRetries<'_>,
     redactor: Option<&Redactor>,
     out: &Path,
     started: SystemTime,

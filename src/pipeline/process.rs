@@ -2,16 +2,16 @@
 
 use anyhow::ensure;
 
-use super::retry::Retries;
+use super::retry::TestRetries;
 use crate::aggregator::Aggregator;
-use crate::driver::Plugin;
+use crate::driver::PluginLaunch;
 use crate::item::FAILED;
 use crate::{layout, process};
 use base::stop::caught;
 
 /// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
 /// plugins that could not be processed, which does not affect the others.
-pub(super) fn process(aggregator: &Aggregator, retries: &Retries<'_>) -> usize {
+pub(super) fn process(aggregator: &Aggregator, retries: &TestRetries<'_>) -> usize {
     let mut errors = aggregator.verify();
     for plugin in retries.plugins {
         if let Err(error) = process_one(aggregator, plugin, retries) {
@@ -22,7 +22,11 @@ pub(super) fn process(aggregator: &Aggregator, retries: &Retries<'_>) -> usize {
     errors
 }
 
-fn process_one(aggregator: &Aggregator, plugin: &Plugin<'_>, retries: &Retries<'_>) -> anyhow::Result<()> {
+fn process_one(
+    aggregator: &Aggregator,
+    plugin: &PluginLaunch<'_>,
+    retries: &TestRetries<'_>,
+) -> anyhow::Result<()> {
     if plugin.definition.config.part_of.is_some() {
         return Ok(());
     }

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use super::definition;
 use crate::aggregator::{Aggregator, Received, Waited};
-use crate::driver::Plugin;
+use crate::driver::PluginLaunch;
 use crate::plugin::{Definition, builtin, focus};
-use crate::process::{Expected, Rules};
+use crate::process::{Expected, ReadingRules};
 use crate::{config, layout, process, report};
 use base::at::At as _;
 use base::stop::Stop;
@@ -34,22 +34,22 @@ fn attempt(definition: &Definition, number: u32) -> Definition {
 }
 
 /// Inputs for retrying failed tests.
-pub(super) struct Retries<'a> {
+pub(super) struct TestRetries<'a> {
     pub(super) run_dir: &'a Path,
     pub(super) config: &'a config::Run,
     /// The run's plugins.
-    pub(super) plugins: &'a [Plugin<'a>],
+    pub(super) plugins: &'a [PluginLaunch<'a>],
     /// The prepared attempts; unused ones are allowed.
-    pub(super) attempts: &'a [Plugin<'a>],
+    pub(super) attempts: &'a [PluginLaunch<'a>],
 }
 
-impl Retries<'_> {
+impl TestRetries<'_> {
     /// Retries the failed tests of `plugin` by `launch` until none is left, or no attempt.
     pub(super) fn run(
         &self,
         aggregator: &Aggregator,
-        plugin: &Plugin<'_>,
-        launch: impl Fn(&Plugin<'_>),
+        plugin: &PluginLaunch<'_>,
+        launch: impl Fn(&PluginLaunch<'_>),
         stop: &Stop,
     ) {
         let name = plugin.definition.name();
@@ -87,7 +87,7 @@ impl Retries<'_> {
     }
 
     /// Launches to remove after the run.
-    pub(super) fn to_remove(&self, aggregator: &Aggregator) -> impl Iterator<Item = &Plugin<'_>> {
+    pub(super) fn to_remove(&self, aggregator: &Aggregator) -> impl Iterator<Item = &PluginLaunch<'_>> {
         let all = self.plugins.iter().chain(self.attempts);
         all.filter(|plugin| {
             !plugin.definition.config.skip_cleanup
@@ -97,9 +97,9 @@ impl Retries<'_> {
     }
 
     /// Rules for reading the results of a plugin, with those of its parts and attempts.
-    pub(super) fn rules(&self, aggregator: &Aggregator, plugin: &Plugin<'_>) -> Rules {
+    pub(super) fn rules(&self, aggregator: &Aggregator, plugin: &PluginLaunch<'_>) -> ReadingRules {
         let name = plugin.definition.name();
-        let own = |plugins: &[Plugin<'_>]| {
+        let own = |plugins: &[PluginLaunch<'_>]| {
             let definitions = plugins.iter().map(|plugin| plugin.definition);
             let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
             own.map(|one| one.name().to_owned()).filter(|one| aggregator.expects(one)).collect::<Vec<_>>()
@@ -107,7 +107,7 @@ impl Retries<'_> {
         let expected = aggregator.received().into_iter();
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
-        let mut rules = Rules {
+        let mut rules = ReadingRules {
             parts: own(self.plugins),
             attempts: own(self.attempts),
             expected: expected.collect(),
@@ -121,7 +121,7 @@ impl Retries<'_> {
     }
 
     /// The tests that have failed in every attempt so far.
-    fn failed(&self, aggregator: &Aggregator, plugin: &Plugin<'_>) -> anyhow::Result<BTreeSet<String>> {
+    fn failed(&self, aggregator: &Aggregator, plugin: &PluginLaunch<'_>) -> anyhow::Result<BTreeSet<String>> {
         let dir = self.run_dir.join(layout::plugin(plugin.definition.name()));
         if ![layout::RESULTS, layout::ERRORS].iter().any(|part| dir.join(part).is_dir()) {
             return Ok(BTreeSet::new());
@@ -153,13 +153,13 @@ fn focused(definition: &Definition, tests: &BTreeSet<String>) -> Option<Definiti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::Driver;
+    use crate::plugin::DriverKind;
     use crate::plugin::focus::{FOCUS, PARALLEL};
     use base::json::json;
 
     fn plugin(format: &str, variable: &str) -> Definition {
         let spec = json!({"name": "plugin", "env": [{"name": variable, "value": "x"}]});
-        let mut definition = Definition::new("p", Driver::Job, spec);
+        let mut definition = Definition::new("p", DriverKind::Job, spec);
         definition.config.result_format = format.into();
         definition
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn only_plugins_with_focus_and_tests_are_retried() {
         let mut each_node = plugin("junit", FOCUS);
-        each_node.config.driver = Driver::DaemonSet;
+        each_node.config.driver = DriverKind::DaemonSet;
         let part = attempt(&plugin("junit", FOCUS), 1);
         let all = [plugin("junit", FOCUS), plugin("raw", FOCUS), plugin("junit", "FOCUS"), each_node, part];
         let config = config::Run { retry_failed: 2, ..config::Run::standard() };

@@ -39,7 +39,7 @@ pub(super) struct Launched {
 }
 
 /// Has tokens reviewed by the API server.
-pub(super) struct Cluster {
+pub(super) struct ClusterReviewer {
     /// Waits and retries little, since the worker does.
     pub(super) client: kube::Client,
     pub(super) namespace: String,
@@ -55,7 +55,7 @@ pub(super) fn audience(uuid: &str) -> String {
     format!("sonobuoy-{uuid}")
 }
 
-impl Cluster {
+impl ClusterReviewer {
     /// Pod that holds a token, from the watches, else from the server.
     fn seat(&self, claims: &Claims) -> Result<Seat, ReviewError> {
         if let Some(seat) = self.roster.seat(&claims.uid).filter(|seat| !seat.node.is_empty()) {
@@ -86,7 +86,7 @@ impl Cluster {
     }
 }
 
-impl Reviewer for Cluster {
+impl Reviewer for ClusterReviewer {
     fn may_know(&self, token: &str) -> bool {
         is_for(token, &self.audience)
     }
@@ -173,9 +173,9 @@ impl Claims {
 }
 
 /// Tokens created here, for the pods of one machine.
-pub(super) struct Known(HashMap<String, ResultId>);
+pub(super) struct KnownTokens(HashMap<String, ResultId>);
 
-impl Known {
+impl KnownTokens {
     /// Creates a token for each result; returns the known tokens, and those to hand out.
     pub(super) fn new(
         ids: impl Iterator<Item = ResultId>,
@@ -191,7 +191,7 @@ impl Known {
     }
 }
 
-impl Reviewer for Known {
+impl Reviewer for KnownTokens {
     fn may_know(&self, token: &str) -> bool {
         self.0.contains_key(token)
     }
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn local_tokens_are_valid_for_one_result() {
         let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
-        let (known, tokens) = Known::new(ids.iter().cloned()).unwrap();
+        let (known, tokens) = KnownTokens::new(ids.iter().cloned()).unwrap();
         let here = IpAddr::from([127, 0, 0, 1]);
         for id in &ids {
             assert_eq!(known.review(&tokens[id], here).unwrap().id, *id);

@@ -30,14 +30,14 @@ use base::stop::Stop;
 use base::temp;
 use client::protocol::GZIP;
 
-type Source = Arc<dyn Fn() -> status::Run + Send + Sync>;
+type CurrentStatus = Arc<dyn Fn() -> status::Run + Send + Sync>;
 
 /// The server and what it serves.
 pub(crate) struct StatusService {
     server: Server,
     /// Folder of archives.
     folder: PathBuf,
-    source: Mutex<Source>,
+    source: Mutex<CurrentStatus>,
 }
 
 impl StatusService {
@@ -50,7 +50,7 @@ impl StatusService {
         let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
         let tls = server_config(&read("ca.crt")?, &identity)?;
         let server = Server::bind(&format!("[::]:{port}"))?.tls(tls);
-        let source = Mutex::new(Arc::new(status::Run::default) as Source);
+        let source = Mutex::new(Arc::new(status::Run::default) as CurrentStatus);
         Ok(Self { server, folder: folder.to_owned(), source })
     }
 

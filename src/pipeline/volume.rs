@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use super::cluster::{Cluster, Rights};
+use super::cluster::{ClusterRun, FreshPermissions};
 use crate::{config, layout, names};
 use base::archive;
 use base::at::At as _;
@@ -14,10 +14,10 @@ use base::small;
 /// Maximum size of an identity file.
 const MAX_IDENTITY_BYTES: u64 = 4 << 10;
 
-impl Cluster<'_> {
+impl ClusterRun<'_> {
     /// Identity that the cluster gives this run, one value per line: uid and version of its two config maps, which a
     /// recreated pod finds unchanged, and the uid of this pod.
-    pub(super) fn identity(&self, pod: Option<&str>, rights: &Rights<'_>) -> String {
+    pub(super) fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
         let of_map = |name: &str| {
             let mut get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
             let map = rights.ask(&mut get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));

@@ -126,11 +126,11 @@ fn list<'v>(container: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Driver;
+    use super::super::DriverKind;
     use super::*;
 
     fn plugin(spec: Value) -> Definition {
-        let mut definition = Definition::new("p", Driver::Job, spec);
+        let mut definition = Definition::new("p", DriverKind::Job, spec);
         definition.pod_spec =
             Some(json!({"containers": [{"name": "side"}], "initContainers": [{"name": "init"}]}));
         definition

@@ -1,6 +1,6 @@
 //! Definitions built into the program: those in plugins.d.
 
-use super::{Definition, Driver, read};
+use super::{Definition, DriverKind, read};
 use crate::names::OWN_IMAGE;
 
 /// The end-to-end tests of Kubernetes.
@@ -38,13 +38,13 @@ pub(crate) const LANGUAGES: &[&str] = &["shell", "python", "go", "rust"];
 const DAEMON_SET_ONLY: &str = "#| ";
 
 /// A definition that runs unchanged, with its comments, under its own name or under `name`.
-pub(crate) fn example(language: &str, name: Option<&str>, driver: Driver) -> Option<String> {
+pub(crate) fn example(language: &str, name: Option<&str>, driver: DriverKind) -> Option<String> {
     let (_, text) = EXAMPLES.iter().find(|(known, _)| *known == language)?;
     let mut text = (*text).to_owned();
     if let Some(name) = name {
         text = text.replacen(&format!("example-{language}\n"), &format!("{name}\n"), 1);
     }
-    if driver == Driver::DaemonSet {
+    if driver == DriverKind::DaemonSet {
         text = text
             .replacen("driver: Job\n", "driver: DaemonSet\n", 1)
             .lines()
@@ -79,14 +79,14 @@ pub(crate) fn without_image(name: &str) -> Option<Definition> {
 
 /// Runs a plugin of this program's image in pods that end with its result, instead of those of a DaemonSet, which sleep.
 pub(crate) fn end_with_result(definition: &mut Definition) {
-    let is_own = definition.config.driver == Driver::DaemonSet && definition.spec["image"] == OWN_IMAGE;
+    let is_own = definition.config.driver == DriverKind::DaemonSet && definition.spec["image"] == OWN_IMAGE;
     let Some(command) = definition.spec["command"].as_array_mut().filter(|_| is_own) else { return };
     let words = command.len();
     if command.first().is_some_and(|program| program == OWN_PROGRAM) {
         command.retain(|word| word != "--sleep=-1");
     }
     if command.len() < words {
-        definition.config.set_driver(Driver::Nodes);
+        definition.config.set_driver(DriverKind::Nodes);
     }
 }
 
@@ -97,12 +97,15 @@ mod tests {
     #[test]
     fn own_plugins_need_not_sleep() {
         for (name, driver) in
-            [("host-facts", Driver::Nodes), (SYSTEMD_LOGS, Driver::DaemonSet), (E2E, Driver::Job)]
+            [("host-facts", DriverKind::Nodes), (SYSTEMD_LOGS, DriverKind::DaemonSet), (E2E, DriverKind::Job)]
         {
             let mut definition = named(name).unwrap();
             end_with_result(&mut definition);
             assert_eq!(definition.config.driver, driver, "{name}");
-            assert!(!definition.spec.to_string().contains("--sleep") || driver != Driver::Nodes, "{name}");
+            assert!(
+                !definition.spec.to_string().contains("--sleep") || driver != DriverKind::Nodes,
+                "{name}"
+            );
             assert!(definition.to_yaml().contains(&format!("driver: {}", driver.name())), "{name}");
         }
     }
@@ -112,14 +115,14 @@ mod tests {
         assert!(EXAMPLES.iter().map(|(language, _)| *language).eq(LANGUAGES.iter().copied()));
         for language in LANGUAGES {
             for (name, driver, expected) in [
-                (None, Driver::Job, format!("example-{language}")),
-                (Some("mine"), Driver::DaemonSet, "mine".into()),
+                (None, DriverKind::Job, format!("example-{language}")),
+                (Some("mine"), DriverKind::DaemonSet, "mine".into()),
             ] {
                 let loaded = read(&example(language, name, driver).unwrap()).unwrap();
                 assert_eq!((loaded.notes.len(), loaded.definition.name()), (0, &*expected), "{language}");
                 assert_eq!(loaded.definition.config.driver, driver, "{language}");
                 let text = loaded.definition.to_yaml();
-                assert_eq!(text.contains(DAEMON_SET_ONLY), driver == Driver::Job, "{language}");
+                assert_eq!(text.contains(DAEMON_SET_ONLY), driver == DriverKind::Job, "{language}");
                 super::super::check(&loaded.definition).unwrap();
             }
         }

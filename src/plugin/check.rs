@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::{Result, bail};
 
-use super::{Definition, Driver, RESERVED, RESULT_FORMATS, is_junit};
+use super::{Definition, DriverKind, RESERVED, RESULT_FORMATS, is_junit};
 use crate::names::is_label;
 use base::yaml;
 
@@ -77,7 +77,7 @@ fn check_part(definition: &Definition, all: &[Definition]) -> Result<()> {
     };
     for (one, definition) in [(name, definition), (whole, of)] {
         let config = &definition.config;
-        if config.driver != Driver::Job || !is_junit(&config.result_format) {
+        if config.driver != DriverKind::Job || !is_junit(&config.result_format) {
             bail!("plugin `{name}` is part of `{whole}`: `{one}` must be a Job with results in JUnit");
         }
     }
@@ -112,12 +112,12 @@ pub(super) fn check_name(name: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Driver;
+    use super::super::DriverKind;
     use super::*;
     use base::json::json;
 
     fn plugin(name: &str, files: &[(&str, &str)]) -> Definition {
-        let mut definition = Definition::new(name, Driver::Job, json!({"name": "plugin"}));
+        let mut definition = Definition::new(name, DriverKind::Job, json!({"name": "plugin"}));
         definition.config_map = files.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         definition
     }

@@ -87,13 +87,13 @@ pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::Driver;
+    use super::super::DriverKind;
     use super::*;
     use base::json::json;
 
     fn plugin(env: &[(&str, &str)]) -> Definition {
         let env: Vec<_> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-        Definition::new("e2e", Driver::Job, json!({"name": "e2e", "env": env}))
+        Definition::new("e2e", DriverKind::Job, json!({"name": "e2e", "env": env}))
     }
 
     #[test]

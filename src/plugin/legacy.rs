@@ -21,11 +21,11 @@ const RESULTS_DIR: &str = "/tmp/results";
 pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     let old_name = match node.get("name") {
         Some(name) => typed::text("name", name)?,
-        None => return Err(node.place.error("`name` is missing")),
+        None => return Err(node.position.error("`name` is missing")),
     };
     let name = old_name.replace('_', "-");
     let Some(spec) = node.get("spec") else {
-        return Err(node.place.error("`spec` is missing; it must be a PodSpec"));
+        return Err(node.position.error("`spec` is missing; it must be a PodSpec"));
     };
     let mut parts = shape::Parts::default();
     let Value::Object(mut pod) = parts.pod("spec", spec)? else {
@@ -40,7 +40,7 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
         take_list(&mut pod, "containers").into_iter().partition(|container| !runs_worker(container));
     if producers.is_empty() {
         return Err(spec
-            .place
+            .position
             .error("the only container is the worker; the one that produces results is missing"));
     }
     if workers.is_empty() {

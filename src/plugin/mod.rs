@@ -77,7 +77,7 @@ pub(crate) fn is_junit(format: &str) -> bool {
 pub(crate) struct Config {
     /// Whether it runs once per cluster or on each node.
     #[serde(skip)]
-    pub driver: Driver,
+    pub driver: DriverKind,
     /// The driver as the definition spells it; case does not matter.
     #[serde(rename = "driver")]
     pub driver_spelling: String,
@@ -152,7 +152,7 @@ impl Config {
         self.worker == Worker::Beside
     }
 
-    pub(crate) fn set_driver(&mut self, driver: Driver) {
+    pub(crate) fn set_driver(&mut self, driver: DriverKind) {
         self.driver = driver;
         self.driver_spelling = driver.name().to_owned();
     }
@@ -175,7 +175,7 @@ pub(crate) struct Loaded {
 
 /// How the pods of a plugin are created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Driver {
+pub(crate) enum DriverKind {
     /// One pod for the cluster.
     #[default]
     Job,
@@ -185,7 +185,7 @@ pub(crate) enum Driver {
     Nodes,
 }
 
-impl Driver {
+impl DriverKind {
     /// All of them.
     const ALL: [Self; 3] = [Self::Job, Self::DaemonSet, Self::Nodes];
 
@@ -216,7 +216,7 @@ impl Driver {
 
 impl Definition {
     /// A minimal definition.
-    pub(crate) fn new(name: impl Into<String>, driver: Driver, spec: Value) -> Self {
+    pub(crate) fn new(name: impl Into<String>, driver: DriverKind, spec: Value) -> Self {
         let mut config = Config { plugin_name: name.into(), ..Config::default() };
         config.set_driver(driver);
         Self { config, spec, pod_spec: None, extra_volumes: Vec::new(), config_map: BTreeMap::new() }
@@ -234,7 +234,7 @@ impl Definition {
 
     /// Whether failed tests can be retried: requires a variable with the tests to run, and results in JUnit.
     pub(crate) fn can_retry(&self) -> bool {
-        self.config.driver == Driver::Job
+        self.config.driver == DriverKind::Job
             && self.config.part_of.is_none()
             && is_junit(&self.config.result_format)
             && self.env(focus::FOCUS).is_some()

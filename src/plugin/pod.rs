@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Definition, Driver};
+use super::{Definition, DriverKind};
 use base::json::json;
 
 /// Maximum restarts of a failing container in a pod with `restartPolicy: OnFailure`.
@@ -17,9 +17,9 @@ impl Definition {
 }
 
 /// The pod spec of a plugin that has none, without containers.
-pub(crate) fn default_spec(driver: Driver, service_account: &str) -> Value {
+pub(crate) fn default_spec(driver: DriverKind, service_account: &str) -> Value {
     match driver {
-        Driver::Job => json!({
+        DriverKind::Job => json!({
             "containers": [],
             "restartPolicy": "Never",
             "serviceAccountName": service_account,
@@ -30,12 +30,12 @@ pub(crate) fn default_spec(driver: Driver, service_account: &str) -> Value {
                 {"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"},
             ],
         }),
-        Driver::Nodes => {
-            let mut spec = default_spec(Driver::DaemonSet, service_account);
+        DriverKind::Nodes => {
+            let mut spec = default_spec(DriverKind::DaemonSet, service_account);
             spec["restartPolicy"] = "Never".into();
             spec
         }
-        Driver::DaemonSet => json!({
+        DriverKind::DaemonSet => json!({
             "containers": [],
             "dnsPolicy": "ClusterFirstWithHostNet",
             "hostIPC": true,

@@ -18,9 +18,9 @@ pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     if all.len() > 1 {
         let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
         let message = format!("must contain one definition, not {} ({})", names.len(), names.join(", "));
-        return Err(yaml::Place { line: 1, column: 1 }.error(message));
+        return Err(yaml::Position { line: 1, column: 1 }.error(message));
     }
-    all.pop().ok_or_else(|| yaml::Place { line: 1, column: 1 }.error("there is no plugin definition"))
+    all.pop().ok_or_else(|| yaml::Position { line: 1, column: 1 }.error("there is no plugin definition"))
 }
 
 /// Reads the definitions of a text: one, or all that its ConfigMap contains.
@@ -44,7 +44,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     }
     let others = others.join(", ");
     match all.first_mut() {
-        None => Err(first.place.error(format!("there is no plugin definition; it has {others}"))),
+        None => Err(first.position.error(format!("there is no plugin definition; it has {others}"))),
         Some(_) if others.is_empty() => Ok(all),
         Some(loaded) => {
             loaded.notes.push(format!("ignored, since they do not define a plugin: {others}"));
@@ -89,7 +89,7 @@ fn is_config_map(node: &Node) -> bool {
 }
 
 fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
-    let data = map.get("data").ok_or_else(|| map.place.error("this ConfigMap has no `data`"))?;
+    let data = map.get("data").ok_or_else(|| map.position.error("this ConfigMap has no `data`"))?;
     let name = map.get("metadata").and_then(|meta| meta.get("name"));
     let name = name.map_or(Ok("(no name)"), |node| typed::text("metadata.name", node))?;
     let mut all = Vec::new();
@@ -98,19 +98,19 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
         if key.text.ends_with(".tmpl") {
             let message =
                 format!("`data.{}` is a v0.10 template, which is not supported; {NEW_FORM}", key.text);
-            return Err(key.place.error(message));
+            return Err(key.position.error(message));
         }
         if !is_definition_file(&key.text) {
             continue;
         }
-        let mut loaded = parse(text)
-            .and_then(|node| one(&node))
-            .map_err(|error| node.place.error(format!("in `data.{}` of the ConfigMap: {error}", key.text)))?;
+        let mut loaded = parse(text).and_then(|node| one(&node)).map_err(|error| {
+            node.position.error(format!("in `data.{}` of the ConfigMap: {error}", key.text))
+        })?;
         loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{name}`", key.text));
         all.push(loaded);
     }
     if all.is_empty() {
-        return Err(data.place.error("this ConfigMap has no entry named *.yaml, *.yml or *.json"));
+        return Err(data.position.error("this ConfigMap has no entry named *.yaml, *.yml or *.json"));
     }
     Ok(all)
 }
@@ -124,9 +124,13 @@ fn is_definition_file(name: &str) -> bool {
 
 fn one(node: &Node) -> Result<Loaded, Error> {
     match &node.content {
-        Content::Null => return Err(node.place.error("there is no plugin definition")),
+        Content::Null => return Err(node.position.error("there is no plugin definition")),
         Content::Map(_) => {}
-        _ => return Err(node.place.error(format!("a plugin definition must be a map, not {}", node.kind()))),
+        _ => {
+            return Err(node
+                .position
+                .error(format!("a plugin definition must be a map, not {}", node.kind())));
+        }
     }
     check_kind(node)?;
     let mut parts = shape::Parts::default();
@@ -141,7 +145,7 @@ fn one(node: &Node) -> Result<Loaded, Error> {
             }
             None => "; it needs `driver` and `plugin-name`",
         };
-        return Err(node.place.error(format!("`sonobuoy-config` is missing{form}")));
+        return Err(node.position.error(format!("`sonobuoy-config` is missing{form}")));
     };
     let (file, misspelt) = file(node, section, &mut parts.notes)?;
     let spec = parts.container(node.get("spec"))?;
@@ -164,7 +168,7 @@ fn check_kind(node: &Node) -> Result<(), Error> {
             if text != expected && !text.is_empty() {
                 let message =
                     format!("`{key}` is `{text}`; in a plugin definition it must be `{expected}` or absent");
-                return Err(value.place.error(message));
+                return Err(value.position.error(message));
             }
         }
     }
@@ -270,7 +274,7 @@ pub(super) struct Rule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Driver;
+    use super::super::DriverKind;
     use super::*;
     use base::json::json;
 
@@ -328,7 +332,7 @@ config-map:
             "config-map": {"f": "text"},
         });
         assert_eq!(loaded.definition.to_value(), expected);
-        assert_eq!(loaded.definition.config.driver, Driver::DaemonSet);
+        assert_eq!(loaded.definition.config.driver, DriverKind::DaemonSet);
         assert_eq!(read(&loaded.definition.to_yaml()).unwrap(), loaded, "what is written is read back");
         assert_eq!(read(&expected.to_string()).unwrap(), loaded, "JSON as well");
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::read::{FORMER, Rule};
-use super::{Config, Driver, Permissions, RESULT_FORMATS, shape};
+use super::{Config, DriverKind, Permissions, RESULT_FORMATS, shape};
 use base::json::json;
 use base::yaml::typed::schema_of;
 
@@ -39,8 +39,8 @@ pub(crate) fn schema() -> Value {
     config["additionalProperties"] = json!(false);
     let keys = &mut config["properties"];
     keys["driver"] = json!({"anyOf": [
-        {"enum": Driver::ALL.map(Driver::name)},
-        {"pattern": format!("^({})$", Driver::ALL.map(|driver| in_any_case(driver.name())).join("|"))},
+        {"enum": DriverKind::ALL.map(DriverKind::name)},
+        {"pattern": format!("^({})$", DriverKind::ALL.map(|driver| in_any_case(driver.name())).join("|"))},
     ]});
     keys["result-format"] = json!({"enum": RESULT_FORMATS});
     let words = [Permissions::None, Permissions::Read, Permissions::Admin];

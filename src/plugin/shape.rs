@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-use super::{Driver, quantity};
+use super::{DriverKind, quantity};
 use base::json::json;
 use base::yaml::typed::{self, entries, text, wrong};
 use base::yaml::{Content, Error, Node};
@@ -16,7 +16,7 @@ pub(super) const POD: &str = "PodSpec";
 pub(super) const CONTAINER: &str = "Container";
 
 /// A field of a Kubernetes type.
-struct Field {
+struct KubernetesField {
     name: &'static str,
     kind: &'static str,
     written: Written,
@@ -31,7 +31,7 @@ enum Written {
     Filled,
 }
 
-static TYPES: LazyLock<HashMap<&str, Vec<Field>>> = LazyLock::new(|| {
+static TYPES: LazyLock<HashMap<&str, Vec<KubernetesField>>> = LazyLock::new(|| {
     let mut types: HashMap<_, Vec<_>> = HashMap::new();
     let mut of = "";
     for line in include_str!("kubernetes.txt").lines().filter(|line| !line.starts_with('#')) {
@@ -45,18 +45,18 @@ static TYPES: LazyLock<HashMap<&str, Vec<Field>>> = LazyLock::new(|| {
     types
 });
 
-fn field(name: &'static str, mark: &'static str) -> Field {
+fn field(name: &'static str, mark: &'static str) -> KubernetesField {
     for (prefix, written) in [("!*", Written::OrNull), ("!", Written::Always), ("*", Written::Given)] {
         if let Some(kind) = mark.strip_prefix(prefix) {
-            return Field { name, kind, written };
+            return KubernetesField { name, kind, written };
         }
     }
-    Field { name, kind: mark, written: Written::Filled }
+    KubernetesField { name, kind: mark, written: Written::Filled }
 }
 
 /// The JSON Schemas of all types, by name.
 pub(super) fn schemas() -> Map<String, Value> {
-    let of = |fields: &[Field]| {
+    let of = |fields: &[KubernetesField]| {
         let properties = fields.iter().map(|field| (field.name.to_owned(), schema(field.kind)));
         let properties: Map<_, _> = properties.collect();
         json!({"type": ["object", "null"], "additionalProperties": false, "properties": properties})
@@ -127,7 +127,11 @@ impl Parts {
             ("int32" | "int64", Content::Number(number)) if !number.is_f64() => {
                 let fits =
                     number.as_i64().is_some_and(|whole| kind == "int64" || i32::try_from(whole).is_ok());
-                if fits { Ok(json!(number)) } else { Err(node.place.error(format!("`{path}` is too large"))) }
+                if fits {
+                    Ok(json!(number))
+                } else {
+                    Err(node.position.error(format!("`{path}` is too large")))
+                }
             }
             ("int32" | "int64", _) => Err(wrong(path, node, "a whole number without quotes")),
             ("port", Content::Number(number)) if number.is_i64() => Ok(json!(number)),
@@ -177,7 +181,7 @@ impl Parts {
     }
 }
 
-fn fields(kind: &str) -> &'static [Field] {
+fn fields(kind: &str) -> &'static [KubernetesField] {
     TYPES.get(kind).map(Vec::as_slice).unwrap_or_default()
 }
 
@@ -187,7 +191,7 @@ fn is_field(kind: &str, name: &str) -> bool {
 
 /// Whether an unknown key may be a field of a later Kubernetes: well-formed, and not a known field in the wrong place
 /// or case.
-fn may_become_a_field(key: &str, fields: &[Field]) -> bool {
+fn may_become_a_field(key: &str, fields: &[KubernetesField]) -> bool {
     key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.bytes().all(|b| b.is_ascii_alphanumeric())
         && !fields.iter().any(|field| field.name.eq_ignore_ascii_case(key))
@@ -195,7 +199,7 @@ fn may_become_a_field(key: &str, fields: &[Field]) -> bool {
         && !is_field(CONTAINER, key)
 }
 
-fn why(key: &str, fields: &[Field]) -> String {
+fn why(key: &str, fields: &[KubernetesField]) -> String {
     if let Some(field) = fields.iter().find(|field| field.name.eq_ignore_ascii_case(key)) {
         return format!("it is spelled `{}`", field.name);
     }
@@ -238,18 +242,18 @@ fn is_empty(value: &Value) -> bool {
 fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
     quantity::canonical(text).map(Value::from).ok_or_else(|| {
         let message = format!("`{path}` is `{text}`, which is not a quantity; write it as 2, 500m or 1Gi");
-        node.place.error(message)
+        node.position.error(message)
     })
 }
 
 /// The driver named in a map.
-pub(super) fn driver(node: &Node, path: &str) -> Result<Driver, Error> {
+pub(super) fn driver(node: &Node, path: &str) -> Result<DriverKind, Error> {
     let Some(value) = node.get("driver") else {
-        return Err(node.place.error(format!("`{path}` is missing; write Job, DaemonSet or Nodes")));
+        return Err(node.position.error(format!("`{path}` is missing; write Job, DaemonSet or Nodes")));
     };
     let text = text(path, value)?;
-    Driver::parse(text)
-        .ok_or_else(|| value.place.error(format!("`{path}` is `{text}`; write Job, DaemonSet or Nodes")))
+    DriverKind::parse(text)
+        .ok_or_else(|| value.position.error(format!("`{path}` is `{text}`; write Job, DaemonSet or Nodes")))
 }
 
 /// A node as JSON, without null values, as in Go.

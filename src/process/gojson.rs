@@ -22,7 +22,7 @@ const OUTPUT_COST: usize = 128;
 
 /// Relevant fields of an event; others are only type-checked.
 #[derive(Default)]
-struct Event {
+struct GoTestEvent {
     action: String,
     package: String,
     test: String,
@@ -32,13 +32,13 @@ struct Event {
 
 /// Output of running tests.
 #[derive(Default)]
-struct Outputs {
+struct TestOutputs {
     of: HashMap<(String, String), String>,
     size: usize,
 }
 
-impl Outputs {
-    fn add(&mut self, event: Event) {
+impl TestOutputs {
+    fn add(&mut self, event: GoTestEvent) {
         // The frame of `go test` repeats the event that ends a test.
         let line = event.output.trim_start();
         if ["=== ", "--- "].iter().any(|frame| line.starts_with(frame)) {
@@ -62,7 +62,7 @@ impl Outputs {
         }
     }
 
-    fn take(&mut self, event: &Event) -> String {
+    fn take(&mut self, event: &GoTestEvent) -> String {
         let key = (event.package.clone(), event.test.clone());
         let Some(text) = self.of.remove(&key) else { return String::new() };
         self.size -= cost(&key) + text.len();
@@ -79,8 +79,8 @@ pub(crate) fn read(input: impl Read, tree: &mut Tree) -> Result<()> {
     let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let metered = Metered { input, taken: taken.clone() };
     let input = Last { input: BufReader::with_capacity(64 << 10, metered), last: last.clone() };
-    let mut outputs = Outputs::default();
-    for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<Event>>() {
+    let mut outputs = TestOutputs::default();
+    for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<GoTestEvent>>() {
         taken.set(0);
         let event = event.map_err(|error| reason(&error, last.get()))?.unwrap_or_default();
         let status = match event.action.as_str() {
@@ -152,18 +152,18 @@ fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
     anyhow!("invalid character '{quoted}' {context}")
 }
 
-impl<'de> Deserialize<'de> for Event {
+impl<'de> Deserialize<'de> for GoTestEvent {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         struct Fields;
         impl<'de> Visitor<'de> for Fields {
-            type Value = Event;
+            type Value = GoTestEvent;
 
             fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
                 f.write_str("an event of `go test -json`")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event, A::Error> {
-                let mut event = Event::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<GoTestEvent, A::Error> {
+                let mut event = GoTestEvent::default();
                 while let Some(Text(key)) = map.next_key()? {
                     // Keys match in any case, as in Go; null leaves a field unchanged.
                     match key.to_ascii_lowercase().as_str() {

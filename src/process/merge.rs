@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{Files, Rules};
+use super::{PluginFiles, ReadingRules};
 use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, Step, TIMEOUT};
 use crate::layout::RESULTS;
 use base::Joined as _;
@@ -36,7 +36,7 @@ pub(super) struct AttemptIndex {
 
 impl AttemptIndex {
     /// Reads the files of parts and attempts. Logs those that cannot be read; the tree also reports its own.
-    pub(super) fn read(dir: &Path, rules: &Rules) -> Result<Self> {
+    pub(super) fn read(dir: &Path, rules: &ReadingRules) -> Result<Self> {
         let mut index = Self::default();
         let mut left = MAX_INDEX_BYTES;
         if !rules.parts.is_empty() {
@@ -79,7 +79,13 @@ impl AttemptIndex {
 }
 
 /// Passes the tests that ran, according to the files of one source, to `take` until `left` bytes are used.
-fn each(dir: &Path, source: &str, rules: &Rules, left: &mut usize, mut take: impl FnMut(Item)) -> Result<()> {
+fn each(
+    dir: &Path,
+    source: &str,
+    rules: &ReadingRules,
+    left: &mut usize,
+    mut take: impl FnMut(Item),
+) -> Result<()> {
     let mut visit = |step| {
         if let Step::Item(item) = step {
             let text: usize = item.details.values().filter_map(Value::as_str).map(str::len).sum();
@@ -90,7 +96,7 @@ fn each(dir: &Path, source: &str, rules: &Rules, left: &mut usize, mut take: imp
         }
         Ok(())
     };
-    let files = Files::beside(dir, source, rules);
+    let files = PluginFiles::beside(dir, source, rules);
     for (path, _) in files.list(Path::new(RESULTS))?.iter().filter(|(_, name)| rules.selects(name)) {
         if let Err(error) = files.open(path).and_then(|file| super::junit(file, &mut visit)) {
             log::warn!("cannot read the result `{}` of `{source}`: {error:#}", path.display());
@@ -113,7 +119,7 @@ fn attempt(item: &Item) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Outcome, process};
+    use super::super::{PluginOutcome, process};
     use super::*;
     use std::fs;
 
@@ -133,7 +139,7 @@ mod tests {
     }
 
     /// Writes the files of a plugin with its parts and attempts; returns its outcome and tree.
-    fn merged(sources: &[(&str, &str)]) -> (Outcome, String) {
+    fn merged(sources: &[(&str, &str)]) -> (PluginOutcome, String) {
         let root = base::temp::Folder::new().unwrap();
         for (source, outcomes) in sources {
             let folder = root.join(source).join("results/global");
@@ -145,19 +151,19 @@ mod tests {
             let names = sources.iter().map(|(name, _)| (*name).to_owned());
             names.filter(|name| name.starts_with(part)).collect::<Vec<_>>()
         };
-        let rules = Rules {
+        let rules = ReadingRules {
             name: "p".into(),
             format: "junit".into(),
             parts: named("part"),
             attempts: named("retry"),
-            ..Rules::default()
+            ..ReadingRules::default()
         };
         let dir = root.join("p");
         let outcome = process(&dir, &rules).unwrap();
         (outcome, fs::read_to_string(dir.join(crate::layout::TREE)).unwrap())
     }
 
-    fn counts(outcome: &Outcome) -> String {
+    fn counts(outcome: &PluginOutcome) -> String {
         outcome.counts.iter().map(|(status, count)| format!("{status} {count} ")).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Converts all files and error reports of a plugin to its `sonobuoy_results.yaml`.
 //!
 //! An unreadable file becomes one item with the reason, and so does an expected result without files; neither fails
-//! the whole. Memory is bounded for any input, time by [`Rules::limit`].
+//! the whole. Memory is bounded for any input, time by [`ReadingRules::limit`].
 
 mod failure;
 #[cfg(any(fuzzing, test))]
@@ -64,7 +64,7 @@ pub(crate) struct Expected {
 
 /// Rules for reading the files of a plugin.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rules {
+pub(crate) struct ReadingRules {
     /// Name of the plugin.
     pub name: String,
     /// Whether there is a result for each node.
@@ -86,7 +86,7 @@ pub(crate) struct Rules {
     pub limit: Option<(Instant, Duration)>,
 }
 
-impl Rules {
+impl ReadingRules {
     /// Fails after the deadline.
     fn check_time(&self) -> io::Result<()> {
         match self.limit {
@@ -111,7 +111,7 @@ impl Rules {
     }
 }
 
-impl From<&plugin::Config> for Rules {
+impl From<&plugin::Config> for ReadingRules {
     fn from(config: &plugin::Config) -> Self {
         Self {
             name: config.plugin_name.clone(),
@@ -125,25 +125,25 @@ impl From<&plugin::Config> for Rules {
 
 /// Outcome of a plugin, or of one node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct PluginOutcome {
     /// `passed`, `failed`, `unknown`, or a sum of custom statuses.
     pub status: String,
     /// Number of items without children by status.
     pub counts: BTreeMap<String, u64>,
     /// Outcomes by node, for a plugin that runs on each: a node that also reported an error appears twice. With parts
     /// or further attempts, outcomes of these.
-    pub nodes: Vec<(String, Outcome)>,
+    pub nodes: Vec<(String, PluginOutcome)>,
     /// Expected results without files.
     pub missing: usize,
 }
 
 /// Reads `results/` and `errors/` of a plugin and its parts, and writes `sonobuoy_results.yaml` into the plugin's
 /// folder.
-pub(crate) fn process(dir: &Path, rules: &Rules) -> Result<Outcome> {
+pub(crate) fn process(dir: &Path, rules: &ReadingRules) -> Result<PluginOutcome> {
     let path = dir.join(TREE);
     let index = AttemptIndex::read(dir, rules)?;
-    let mut run = Run {
-        files: Files::beside(dir, &rules.name, rules),
+    let mut run = TreeBuilder {
+        files: PluginFiles::beside(dir, &rules.name, rules),
         rules,
         index: &index,
         tree: Tree::create(&path)?,
@@ -159,19 +159,22 @@ pub(crate) fn process(dir: &Path, rules: &Rules) -> Result<Outcome> {
     if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
         log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
     }
-    let Run { tree, nodes, parts, missing, .. } = run;
+    let TreeBuilder { tree, nodes, parts, missing, .. } = run;
     let tally = tree.finish(&path)?;
     let custom = tally.has_custom();
     let nodes = nodes.into_iter().map(|(name, [verdict, sum], counts)| {
-        (name, Outcome { status: if custom { sum } else { verdict }, counts, ..Outcome::default() })
+        (
+            name,
+            PluginOutcome { status: if custom { sum } else { verdict }, counts, ..PluginOutcome::default() },
+        )
     });
-    let attempts = index.attempts.iter().cloned().map(|(name, counts)| (name, Outcome::of(counts)));
+    let attempts = index.attempts.iter().cloned().map(|(name, counts)| (name, PluginOutcome::of(counts)));
     let status = tally.status(custom);
     let counts = counts(&tally, &status);
-    Ok(Outcome { status, counts, nodes: nodes.chain(parts).chain(attempts).collect(), missing })
+    Ok(PluginOutcome { status, counts, nodes: nodes.chain(parts).chain(attempts).collect(), missing })
 }
 
-impl Outcome {
+impl PluginOutcome {
     /// Derives the outcome from counts of items.
     fn of(counts: BTreeMap<String, u64>) -> Self {
         let mut tally = Tally::default();
@@ -181,7 +184,7 @@ impl Outcome {
 }
 
 /// Writes the tree of a plugin whose results could not be processed: one item with the reason.
-pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> Result<()> {
+pub(crate) fn unprocessed(dir: &Path, rules: &ReadingRules, reason: &str) -> Result<()> {
     let path = dir.join(TREE);
     let mut tree = Tree::create(&path)?;
     let root = Item::new(&rules.name, "");
@@ -194,7 +197,7 @@ pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> Result<()>
 /// A file whose reads fail after the deadline.
 struct Timed<'a> {
     file: File,
-    rules: &'a Rules,
+    rules: &'a ReadingRules,
 }
 
 impl Read for Timed<'_> {
@@ -205,16 +208,16 @@ impl Read for Timed<'_> {
 }
 
 /// The files of a plugin.
-struct Files<'a> {
+struct PluginFiles<'a> {
     dir: PathBuf,
-    rules: &'a Rules,
+    rules: &'a ReadingRules,
     /// Prefix of their paths in the tree.
     prefix: String,
 }
 
-impl<'a> Files<'a> {
+impl<'a> PluginFiles<'a> {
     /// Files of the plugin in `dir`, or of a sibling.
-    fn beside(dir: &Path, plugin: &str, rules: &'a Rules) -> Self {
+    fn beside(dir: &Path, plugin: &str, rules: &'a ReadingRules) -> Self {
         if plugin == rules.name {
             return Self { dir: dir.to_owned(), rules, prefix: String::new() };
         }
@@ -254,14 +257,14 @@ fn junit(file: impl Read, visit: &mut Visit<'_>) -> Result<()> {
     junit::read(BufReader::with_capacity(64 << 10, file), visit)
 }
 
-struct Run<'a> {
-    files: Files<'a>,
-    rules: &'a Rules,
+struct TreeBuilder<'a> {
+    files: PluginFiles<'a>,
+    rules: &'a ReadingRules,
     index: &'a AttemptIndex,
     tree: Tree,
     /// Each node with its status, in a tree without custom statuses and in one with them, and its counts.
     nodes: Vec<(String, [String; 2], BTreeMap<String, u64>)>,
-    parts: Vec<(String, Outcome)>,
+    parts: Vec<(String, PluginOutcome)>,
     /// End of the current node's part in the tree.
     limit: u64,
     /// Number of expected results without files.
@@ -273,7 +276,7 @@ struct Run<'a> {
     resumed: BTreeMap<String, String>,
 }
 
-impl Run<'_> {
+impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
         let root = Item::new(&self.rules.name, "");
         self.tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
@@ -286,7 +289,7 @@ impl Run<'_> {
         }
         self.missing(&self.rules.name)?;
         for part in &self.rules.parts {
-            self.files = Files::beside(dir, part, self.rules);
+            self.files = PluginFiles::beside(dir, part, self.rules);
             let before = self.tree.counted();
             self.folder(Path::new(RESULTS))?;
             self.folder(Path::new(ERRORS))?;
@@ -296,7 +299,7 @@ impl Run<'_> {
                 *count -= before.get(status).copied().unwrap_or_default();
                 *count > 0
             });
-            self.parts.push((part.clone(), Outcome::of(counts)));
+            self.parts.push((part.clone(), PluginOutcome::of(counts)));
         }
         // Tests that no file lists.
         for (name, why) in std::mem::take(&mut self.resumed) {
@@ -467,7 +470,7 @@ impl Run<'_> {
         let mark = self.tree.mark();
         let read = read::read(self.files.open(path)?, Writer::Plugin, &mut renaming(&mut self.tree, typed));
         match read {
-            Err(error) if error.is::<read::Reference>() => {
+            Err(error) if error.is::<read::AnchorOrMergeKey>() => {
                 self.tree.back(mark)?;
                 let mut text = String::new();
                 let size = self.files.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
@@ -548,7 +551,12 @@ mod tests {
             fs::create_dir_all(dir.join("results").join(node)).unwrap();
             fs::write(dir.join("results").join(node).join("junit.xml"), suites(count)).unwrap();
         }
-        let rules = Rules { name: "p".into(), per_node: true, format: "junit".into(), ..Rules::default() };
+        let rules = ReadingRules {
+            name: "p".into(),
+            per_node: true,
+            format: "junit".into(),
+            ..ReadingRules::default()
+        };
         let outcome = process(&dir, &rules).unwrap();
         let statuses: Vec<_> =
             outcome.nodes.iter().map(|(name, node)| (name.as_str(), node.status.as_str())).collect();
@@ -560,13 +568,20 @@ mod tests {
     #[test]
     fn missing_results_count_as_unknown() {
         let dir = base::temp::Folder::new().unwrap();
-        let rules =
-            |per_node| Rules { name: "p".into(), per_node, format: "junit".into(), ..Rules::default() };
+        let rules = |per_node| ReadingRules {
+            name: "p".into(),
+            per_node,
+            format: "junit".into(),
+            ..ReadingRules::default()
+        };
         fs::create_dir_all(dir.join("results/n1")).unwrap();
-        let unknown =
-            Outcome { status: UNKNOWN.into(), counts: [(UNKNOWN.into(), 1)].into(), ..Outcome::default() };
+        let unknown = PluginOutcome {
+            status: UNKNOWN.into(),
+            counts: [(UNKNOWN.into(), 1)].into(),
+            ..PluginOutcome::default()
+        };
         assert_eq!(process(&dir, &rules(false)).unwrap(), unknown);
         let nodes = vec![("n1".to_owned(), unknown.clone())];
-        assert_eq!(process(&dir, &rules(true)).unwrap(), Outcome { nodes, ..unknown });
+        assert_eq!(process(&dir, &rules(true)).unwrap(), PluginOutcome { nodes, ..unknown });
     }
 }

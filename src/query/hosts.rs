@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{Answer, FailedQuery, Fault, MAX_TEXT_BYTES, Query, component, keep};
+use super::{FailedQuery, Fault, MAX_TEXT_BYTES, Query, QueryOutcome, component, keep};
 use crate::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
 use base::json::json;
 use base::kube::{Error, Request, Resource};
@@ -17,8 +17,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Queries one node.
-pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Result<Answer, Fault> {
-    let mut answer = Answer::default();
+pub(super) fn fetch(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Result<QueryOutcome, Fault> {
+    let mut answer = QueryOutcome::default();
     let client = query.client.clone().within(ANSWER_TIMEOUT).patience(RETRY_TIMEOUT).hopeless(UNREACHABLE);
     let folder = query.folder.join(HOSTS).join(component(node));
     let ask = |path: &str| Request::get(&Resource::NODES, "", node).subresource("proxy").subresource(path);

@@ -22,7 +22,7 @@ const SHARE: usize = 4;
 
 /// Time limits of a snapshot.
 #[derive(Clone, Copy)]
-pub(super) struct Times {
+pub(super) struct SnapshotDeadlines {
     /// Until then, all kubelets are queried.
     pub(super) due: Instant,
     /// Ends the snapshot.
@@ -30,7 +30,7 @@ pub(super) struct Times {
     limit: Duration,
 }
 
-impl Times {
+impl SnapshotDeadlines {
     /// From now: `limit`, plus a tenth of the run's own limit for responsive kubelets. 0 means no limit.
     pub(super) fn new(limit: Duration, run: Duration) -> Option<Self> {
         let due = Instant::now().checked_add(limit)?;
@@ -39,14 +39,14 @@ impl Times {
 }
 
 pub(super) struct Kubelets {
-    times: Option<Times>,
-    known: Mutex<Known>,
+    times: Option<SnapshotDeadlines>,
+    known: Mutex<KnownKubelets>,
 }
 
 /// All kubelets, and the numbers of those that were queried and are silent: a large cluster has a hundred thousand queries, each
 /// of which compares them.
 #[derive(Default)]
-struct Known {
+struct KnownKubelets {
     kubelets: BTreeMap<String, Kubelet>,
     tried: usize,
     silent: usize,
@@ -61,14 +61,14 @@ struct Kubelet {
 }
 
 impl Kubelets {
-    pub(super) fn new(times: Option<Times>) -> Self {
+    pub(super) fn new(times: Option<SnapshotDeadlines>) -> Self {
         Self { times, known: Mutex::default() }
     }
 
     /// Updates the record of a node, and counts it if it is known now.
     fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, bool) -> T) -> T {
         let mut known = lock(&self.known);
-        let Known { kubelets, tried, silent } = &mut *known;
+        let KnownKubelets { kubelets, tried, silent } = &mut *known;
         let most_answer = *silent * SHARE <= *tried;
         let kubelet = kubelets.entry(node.to_owned()).or_default();
         let counts = |kubelet: &Kubelet| {
@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn only_responding_kubelets_continue_after_the_limit() {
         let over = Instant::now();
-        let kubelets = Kubelets::new(Some(Times { due: over, end: over, limit: Duration::from_secs(120) }));
+        let kubelets =
+            Kubelets::new(Some(SnapshotDeadlines { due: over, end: over, limit: Duration::from_secs(120) }));
         kubelets.answered("good");
         assert!(kubelets.may_ask("good") && kubelets.may_ask("new"), "most answer");
         assert!(kubelets.failed("bad", &refusal(500)));
@@ -216,8 +217,8 @@ mod tests {
     #[test]
     fn time_limit_of_kubelets_is_a_tenth_of_the_run() {
         let seconds = Duration::from_secs;
-        assert!(Times::new(seconds(0), seconds(100)).is_none());
-        let times = Times::new(seconds(120), seconds(90)).unwrap();
+        assert!(SnapshotDeadlines::new(seconds(0), seconds(100)).is_none());
+        let times = SnapshotDeadlines::new(seconds(120), seconds(90)).unwrap();
         assert_eq!(times.end - times.due, seconds(9));
     }
 }

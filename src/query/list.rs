@@ -14,7 +14,7 @@ use anyhow::Result;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{Answer, FailedQuery, Fault, Query, component};
+use super::{FailedQuery, Fault, Query, QueryOutcome, component};
 use crate::{layout, names};
 use base::at::At as _;
 use base::json::json;
@@ -27,12 +27,12 @@ const MAX_REFUSED_NAMED: usize = 10;
 pub(super) struct Listing {
     pub(super) resource: Resource,
     /// If all are listed: the namespaces to keep.
-    pub(super) only: Option<Arc<Scope>>,
+    pub(super) only: Option<Arc<SelectedNamespaces>>,
     pub(super) selector: Selector,
 }
 
 /// The selected namespaces.
-pub(super) struct Scope {
+pub(super) struct SelectedNamespaces {
     /// By name; one created in the meantime is selected, too.
     pub(super) wanted: Regex,
     /// Those that existed at the start.
@@ -41,7 +41,7 @@ pub(super) struct Scope {
 
 impl Listing {
     /// Lists the objects in `namespace`; empty for all of them and for cluster-scoped objects.
-    pub(super) fn fetch(&self, query: &Query<'_>, namespace: &str) -> Result<Answer, Fault> {
+    pub(super) fn fetch(&self, query: &Query<'_>, namespace: &str) -> Result<QueryOutcome, Fault> {
         match (self.list(query, namespace), &self.only) {
             // Without permission to list everywhere, listing some namespaces may still be allowed.
             (Err(Fault::Forbidden(why)), Some(scope)) => self.piecemeal(query, scope, why),
@@ -49,8 +49,13 @@ impl Listing {
         }
     }
 
-    fn piecemeal(&self, query: &Query<'_>, scope: &Scope, why: String) -> Result<Answer, Fault> {
-        let mut answer = Answer::default();
+    fn piecemeal(
+        &self,
+        query: &Query<'_>,
+        scope: &SelectedNamespaces,
+        why: String,
+    ) -> Result<QueryOutcome, Fault> {
+        let mut answer = QueryOutcome::default();
         let mut refused = Vec::new();
         for namespace in &scope.known {
             match self.list(query, namespace) {
@@ -74,10 +79,10 @@ impl Listing {
         Ok(answer)
     }
 
-    fn list(&self, query: &Query<'_>, namespace: &str) -> Result<Answer, Fault> {
-        let mut answer = Answer::default();
+    fn list(&self, query: &Query<'_>, namespace: &str) -> Result<QueryOutcome, Fault> {
+        let mut answer = QueryOutcome::default();
         let mut files =
-            Files { folder: query.folder, resource: &self.resource, open: None, begun: BTreeSet::new() };
+            KindFiles { folder: query.folder, resource: &self.resource, open: None, begun: BTreeSet::new() };
         let mut take = |mut object: Value| {
             // Only a list of all namespaces needs the objects' own.
             let place = match namespace {
@@ -108,14 +113,14 @@ impl Listing {
 }
 
 /// The files of one kind.
-struct Files<'a> {
+struct KindFiles<'a> {
     folder: &'a Path,
     resource: &'a Resource,
     open: Option<(PathBuf, BufWriter<File>)>,
     begun: BTreeSet<PathBuf>,
 }
 
-impl Files<'_> {
+impl KindFiles<'_> {
     fn path(&self, namespace: &str) -> PathBuf {
         let Resource { group, version, plural, namespaced, .. } = self.resource;
         let group = if group.is_empty() { "core" } else { group };

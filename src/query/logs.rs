@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::hosts::ANSWER_TIMEOUT;
 use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{Answer, FailedQuery, Fault, Query, Task, What, component, plan, selector};
+use super::{FailedQuery, Fault, Query, QueryOutcome, QueryTask, What, component, plan, selector};
 use crate::{config, layout, names};
 use base::at::At as _;
 use base::clock;
@@ -38,7 +38,7 @@ const LOOKS: usize = 3;
 pub(super) struct PodSelection(Vec<(Option<Regex>, Selector)>);
 
 /// A log to fetch.
-pub(super) struct Log {
+pub(super) struct LogRequest {
     pod: String,
     container: String,
     request: Request,
@@ -70,10 +70,10 @@ impl PodSelection {
     }
 
     /// The logs of one pod.
-    pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<Task> {
+    pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<QueryTask> {
         let namespace = pod["metadata"]["namespace"].text();
         let takes = |wanted: &Option<Regex>| wanted.as_ref().is_some_and(|wanted| wanted.is_match(namespace));
-        let mut found = Pods::default();
+        let mut found = LogTasks::default();
         if self.0.iter().any(|(wanted, selector)| takes(wanted) && selector.labels.is_empty()) {
             found.take(pod, config);
         }
@@ -86,8 +86,8 @@ impl PodSelection {
         query: &Query<'_>,
         known: &BTreeSet<String>,
         troubles: &mut Vec<FailedQuery>,
-    ) -> Vec<Task> {
-        let mut found = Pods::default();
+    ) -> Vec<QueryTask> {
+        let mut found = LogTasks::default();
         for (namespaces, selector) in &self.0 {
             let wanted = |name: &str| namespaces.as_ref().is_none_or(|pattern| pattern.is_match(name));
             found.of_namespaces(query, selector, wanted, known, troubles);
@@ -98,12 +98,12 @@ impl PodSelection {
 }
 
 #[derive(Default)]
-struct Pods {
+struct LogTasks {
     seen: BTreeSet<(String, String)>,
-    tasks: Vec<Task>,
+    tasks: Vec<QueryTask>,
 }
 
-impl Pods {
+impl LogTasks {
     /// Finds the pods of all namespaces that are `wanted`: a few are listed individually, more at once; without
     /// permission to list all, the known ones are listed.
     fn of_namespaces(
@@ -172,8 +172,8 @@ impl Pods {
             let container = container.text().to_owned();
             let request = request(namespace, name, &container, limits);
             let (node, shown) = (spec["nodeName"].text().to_owned(), format!("{name}/{container}"));
-            let what = What::Log(Log { pod: name.to_owned(), container, request, starting });
-            self.tasks.push(Task { name: shown, node, ..Task::new("PodLogs", namespace, what) });
+            let what = What::Log(LogRequest { pod: name.to_owned(), container, request, starting });
+            self.tasks.push(QueryTask { name: shown, node, ..QueryTask::new("PodLogs", namespace, what) });
         }
     }
 }
@@ -197,7 +197,7 @@ fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs
     })
 }
 
-impl Log {
+impl LogRequest {
     /// The log as a stream; `None` if the container is still being created.
     fn open(&self, client: &Client, silence: Duration) -> Result<Option<impl Read>, kube::Error> {
         for _ in 0..LOOKS {
@@ -210,12 +210,17 @@ impl Log {
         Ok(None)
     }
 
-    pub(super) fn fetch(&self, query: &Query<'_>, kubelets: &Kubelets, task: &Task) -> Result<Answer, Fault> {
+    pub(super) fn fetch(
+        &self,
+        query: &Query<'_>,
+        kubelets: &Kubelets,
+        task: &QueryTask,
+    ) -> Result<QueryOutcome, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
         let end = Instant::now().checked_add(asked.min(LOG_TIMEOUT));
         let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
-            Ok(None) => return Ok(Answer::default()),
+            Ok(None) => return Ok(QueryOutcome::default()),
             Ok(Some(stream)) => stream,
             Err(error) if kubelets.failed(&task.node, &error) => return Err(Fault::LeftOut),
             Err(error) => return Err(error.into()),
@@ -227,7 +232,7 @@ impl Log {
         let path = query.folder.join(&place);
         super::create_parent(&path)?;
         let mut file = BufWriter::new(File::create(&path).at("cannot write", &path)?);
-        let mut answer = Answer::default();
+        let mut answer = QueryOutcome::default();
         let mut filter = query.redactor.map(super::Redactor::lines);
         // The server should enforce the limit; one that does not must not fill the disk.
         let limit = query.config.limits.pod_logs.limit_bytes.and_then(|bytes| u64::try_from(bytes).ok());

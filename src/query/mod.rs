@@ -37,7 +37,7 @@ use base::pattern;
 use base::stop::{Stop, StopOnDrop};
 use base::visible;
 
-use kubelets::{Kubelets, Times};
+use kubelets::{Kubelets, SnapshotDeadlines};
 pub(crate) use redact::Redactor;
 
 /// Concurrent queries; the client's rate limit protects the server.
@@ -68,7 +68,7 @@ pub(crate) struct Query<'a> {
 
 /// The outcome of a snapshot.
 #[derive(Debug, Default)]
-pub(crate) struct Summary {
+pub(crate) struct SnapshotSummary {
     /// Successful queries.
     pub answered: usize,
     /// Failed queries, each with its reason.
@@ -76,7 +76,7 @@ pub(crate) struct Summary {
 }
 
 /// A query.
-struct Task {
+struct QueryTask {
     /// Its name in `meta/query-time.json`.
     queryobj: String,
     namespace: String,
@@ -90,7 +90,7 @@ struct Task {
 enum What {
     List(list::Listing),
     Host,
-    Log(logs::Log),
+    Log(logs::LogRequest),
     Version,
     Groups,
 }
@@ -108,7 +108,7 @@ enum Fault {
 }
 
 #[derive(Default)]
-struct Answer {
+struct QueryOutcome {
     health: Health,
     troubles: Vec<FailedQuery>,
 }
@@ -126,7 +126,7 @@ struct Timing {
 
 impl Query<'_> {
     /// Takes the snapshot. `Err` only if nothing could be queried or the folder is not writable.
-    pub(crate) fn run(&self, stop: &Stop) -> Result<Summary> {
+    pub(crate) fn run(&self, stop: &Stop) -> Result<SnapshotSummary> {
         let meta = self.folder.join(layout::META);
         fs::create_dir_all(&meta).at("cannot create", &meta)?;
         let namespaces = pattern::compile(&self.config.filters.namespaces)
@@ -139,7 +139,7 @@ impl Query<'_> {
             seconds => seconds,
         };
         let limit = Duration::from_secs(limit.try_into().unwrap_or_default());
-        let times = Times::new(self.config.limits.snapshot.time, limit);
+        let times = SnapshotDeadlines::new(self.config.limits.snapshot.time, limit);
 
         let labels = selector::checked("Filters.LabelSelector", &self.config.filters.label_selector);
         let plan = plan::make(self, &namespaces, labels)?;
@@ -171,7 +171,7 @@ impl Query<'_> {
         records.troubles.extend(kubelets.troubles());
         ensure!(!stop.stopped(), "the snapshot was interrupted");
         records.write(self.folder, self.redactor)?;
-        Ok(Summary { answered: records.answered, errors: records.troubles })
+        Ok(SnapshotSummary { answered: records.answered, errors: records.troubles })
     }
 
     /// Keeps the logs of one pod, if the settings select them.
@@ -188,7 +188,7 @@ impl Query<'_> {
     /// Performs all tasks in parallel, and records them in their order.
     fn carry_out(
         &self,
-        tasks: Vec<Task>,
+        tasks: Vec<QueryTask>,
         kubelets: &Kubelets,
         stop: &Stop,
         records: &mut Records,
@@ -253,7 +253,7 @@ impl Query<'_> {
         Ok(())
     }
 
-    fn ask(&self, task: &Task, kubelets: &Kubelets) -> Result<Answer, Fault> {
+    fn ask(&self, task: &QueryTask, kubelets: &Kubelets) -> Result<QueryOutcome, Fault> {
         if !kubelets.may_ask(&task.node) {
             return Err(Fault::LeftOut);
         }
@@ -266,7 +266,7 @@ impl Query<'_> {
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
         };
         keep(&self.folder.join(file), document.to_string().as_bytes())?;
-        let mut answer = Answer::default();
+        let mut answer = QueryOutcome::default();
         answer.health.api_version = document["gitVersion"].text().into();
         Ok(answer)
     }
@@ -291,7 +291,7 @@ fn overdue() -> Fault {
     Fault::Refused("skipped: the time for the snapshot was up (`Limits.Snapshot.Time`)".into())
 }
 
-impl Task {
+impl QueryTask {
     /// A query that no kubelet answers.
     fn new(queryobj: &str, namespace: &str, what: What) -> Self {
         let [queryobj, namespace] = [queryobj, namespace].map(str::to_owned);
@@ -325,7 +325,7 @@ struct Records {
 }
 
 impl Records {
-    fn add(&mut self, task: Task, time: Duration, outcome: Result<Answer, Fault>) {
+    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<QueryOutcome, Fault>) {
         let error = match outcome {
             Ok(answer) => {
                 self.answered += 1;
@@ -341,7 +341,7 @@ impl Records {
                 Some(why)
             }
         };
-        let Task { queryobj, namespace, .. } = task;
+        let QueryTask { queryobj, namespace, .. } = task;
         self.timings.push(Timing { queryobj, namespace, time: clock::duration(time), error });
     }
 

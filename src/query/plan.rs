@@ -10,8 +10,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use regex::Regex;
 
-use super::list::{Listing, Scope};
-use super::{FailedQuery, Query, Task, What};
+use super::list::{Listing, SelectedNamespaces};
+use super::{FailedQuery, Query, QueryTask, What};
 use base::kube::{Discovery, Error, Kind, Resource, Selector};
 
 /// Maximum namespaces queried individually; more are queried at once, dropping other namespaces' objects.
@@ -19,8 +19,8 @@ pub(super) const MAX_SEPARATE_NAMESPACES: usize = 5;
 
 /// Queries of a snapshot.
 #[derive(Default)]
-pub(super) struct Plan {
-    pub(super) tasks: Vec<Task>,
+pub(super) struct QueryPlan {
+    pub(super) tasks: Vec<QueryTask>,
     /// The namespaces that match.
     pub(super) namespaces: BTreeSet<String>,
     /// All namespaces, as far as known.
@@ -34,9 +34,9 @@ pub(super) struct Plan {
 }
 
 /// Makes the plan; `Err` only if the server is not reachable at all.
-pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow::Result<Plan> {
+pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow::Result<QueryPlan> {
     let chosen = query.config.resources.as_deref();
-    let mut plan = Plan { logs: named(chosen, "podlogs"), ..Plan::default() };
+    let mut plan = QueryPlan { logs: named(chosen, "podlogs"), ..QueryPlan::default() };
     if chosen.is_some_and(<[String]>::is_empty) {
         return Ok(plan);
     }
@@ -56,26 +56,26 @@ pub(super) fn make(query: &Query<'_>, wanted: &Regex, labels: String) -> anyhow:
 
     if named(chosen, "nodes") {
         match object_names(query, &Resource::NODES) {
-            Ok(nodes) => plan.tasks.extend(nodes.into_iter().map(|node| Task {
+            Ok(nodes) => plan.tasks.extend(nodes.into_iter().map(|node| QueryTask {
                 name: node.clone(),
                 node,
-                ..Task::new("Nodes", "", What::Host)
+                ..QueryTask::new("Nodes", "", What::Host)
             })),
             Err(error) => troubles.push(FailedQuery::new("Nodes", "", "", error.to_string())),
         }
     }
     let (namespaced, cluster): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|resource| resource.namespaced);
     let selector = Selector::labels(labels);
-    let list = |resource: &Resource, namespace: &str, only: Option<Arc<Scope>>| {
+    let list = |resource: &Resource, namespace: &str, only: Option<Arc<SelectedNamespaces>>| {
         let (resource, selector) = (resource.clone(), selector.clone());
-        Task::new(&resource.plural.clone(), namespace, What::List(Listing { resource, only, selector }))
+        QueryTask::new(&resource.plural.clone(), namespace, What::List(Listing { resource, only, selector }))
     };
     plan.tasks.extend(cluster.iter().map(|resource| list(resource, "", None)));
     for (name, what) in [("serverversion", What::Version), ("servergroups", What::Groups)] {
-        plan.tasks.extend(named(chosen, name).then(|| Task::new(name, "", what)));
+        plan.tasks.extend(named(chosen, name).then(|| QueryTask::new(name, "", what)));
     }
     plan.namespaced = !namespaced.is_empty();
-    let scope = Arc::new(Scope { wanted: wanted.clone(), known: plan.namespaces.clone() });
+    let scope = Arc::new(SelectedNamespaces { wanted: wanted.clone(), known: plan.namespaces.clone() });
     for resource in &namespaced {
         if every || plan.namespaces.len() > MAX_SEPARATE_NAMESPACES {
             plan.tasks.push(list(resource, "", Some(scope.clone())));

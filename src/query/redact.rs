@@ -64,14 +64,14 @@ pub(crate) struct Redactor {
     env: Vec<Regex>,
     /// A rule hides the first group; without groups, as in all rules from files, the whole match.
     text: Vec<(String, Regex)>,
-    fields: Vec<Field>,
+    fields: Vec<HiddenField>,
     assignment: Regex,
     key_begin: Regex,
     key_end: Regex,
     counts: Mutex<BTreeMap<String, u64>>,
 }
 
-struct Field {
+struct HiddenField {
     name: String,
     kind: String,
     path: Vec<String>,
@@ -97,7 +97,7 @@ impl Redactor {
         }
         let field = |name: String, kind: &str, path: &str| {
             let path = path.split('.').map(ToOwned::to_owned).collect();
-            Field { name, kind: kind.to_owned(), path }
+            HiddenField { name, kind: kind.to_owned(), path }
         };
         let mut fields: Vec<_> = FIELDS.map(|path| field(SECRETS.to_owned(), "Secret", path)).into();
         fields.extend(
@@ -136,7 +136,7 @@ impl Redactor {
     /// Hides secrets in an object; returns whether there were any.
     pub(crate) fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = resource.plural == "configmaps" && self.files(object.get_mut("data"));
-        for Field { name, path, .. } in
+        for HiddenField { name, path, .. } in
             self.fields.iter().filter(|field| field.kind.eq_ignore_ascii_case(&resource.kind))
         {
             hidden |= self.field(name, object, path);

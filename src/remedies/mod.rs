@@ -55,7 +55,7 @@ pub(crate) fn advised(text: &str) -> String {
 
 /// One failure.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Failure<'a> {
+pub(crate) struct ReportedFailure<'a> {
     /// The plugin.
     pub plugin: &'a str,
     /// The node, if the failure is specific to one.
@@ -97,7 +97,7 @@ pub(crate) struct Cause {
     pub link: Option<String>,
     /// Its number, in order of first occurrence.
     #[serde(skip)]
-    pub place: usize,
+    pub index: usize,
 }
 
 /// One failure of a cause.
@@ -128,7 +128,7 @@ impl Causes {
     }
 
     /// The cause of a text, as used for grouping.
-    pub(crate) fn name(&self, failure: &Failure<'_>) -> String {
+    pub(crate) fn name(&self, failure: &ReportedFailure<'_>) -> String {
         let mut lines = significant(failure.text);
         let Some(line) = lines.next() else {
             return format!("{}: no reason given", cut(&mask(failure.test, &self.nodes), MAX_CAUSE_BYTES));
@@ -143,16 +143,16 @@ impl Causes {
     }
 
     /// Adds a failure; returns the index of its cause.
-    pub(crate) fn add(&mut self, failure: &Failure<'_>) -> usize {
+    pub(crate) fn add(&mut self, failure: &ReportedFailure<'_>) -> usize {
         let mut name = self.name(failure);
         if self.list.len() >= MAX_CAUSES && !self.of.contains_key(&name) {
             name = "other causes".into();
         }
-        let place = *self.of.entry(name.clone()).or_insert(self.list.len());
-        if place == self.list.len() {
-            self.list.push(Cause::new(name, place, failure));
+        let index = *self.of.entry(name.clone()).or_insert(self.list.len());
+        if index == self.list.len() {
+            self.list.push(Cause::new(name, index, failure));
         }
-        let cause = &mut self.list[place];
+        let cause = &mut self.list[index];
         cause.count += 1;
         let is_new = cause.tests.insert(digest(&(failure.plugin, failure.test)));
         if is_new
@@ -165,7 +165,7 @@ impl Causes {
         if !cause.plugins.iter().any(|plugin| plugin == failure.plugin) {
             cause.plugins.push(failure.plugin.to_owned());
         }
-        place
+        index
     }
 
     /// The causes, by descending number of failures.
@@ -176,7 +176,7 @@ impl Causes {
 }
 
 impl Cause {
-    fn new(cause: String, place: usize, failure: &Failure<'_>) -> Self {
+    fn new(cause: String, index: usize, failure: &ReportedFailure<'_>) -> Self {
         let lines = significant(failure.text).take(MAX_LINES).map(|line| cut(once(line), MAX_LINE_BYTES));
         let example = Example {
             plugin: failure.plugin.to_owned(),
@@ -194,7 +194,7 @@ impl Cause {
             example,
             remedy: failure.remedy.or_else(|| remedy(failure.text)).map(str::to_owned),
             link: failure.link.map(str::to_owned),
-            place,
+            index,
         }
     }
 
@@ -295,7 +295,7 @@ mod tests {
             ("", "a test 7: no reason given"),
             ("\n  \n", "a test 7: no reason given"),
         ] {
-            let failure = Failure { test: "a test 7", text, ..Failure::default() };
+            let failure = ReportedFailure { test: "a test 7", text, ..ReportedFailure::default() };
             let expected = cause.replace("a test 7", "a test <n>");
             assert_eq!(Causes::default().name(&failure), expected, "{text}");
         }
@@ -310,14 +310,20 @@ mod tests {
             ("n2", "b", "dial tcp 10.0.0.3:443: i/o timeout\nmore"),
             ("n1", "c", "odd"),
         ] {
-            causes.add(&Failure { plugin: "p", node: Some(node), test, text, ..Failure::default() });
+            causes.add(&ReportedFailure {
+                plugin: "p",
+                node: Some(node),
+                test,
+                text,
+                ..ReportedFailure::default()
+            });
         }
-        causes.add(&Failure {
+        causes.add(&ReportedFailure {
             plugin: "q",
             test: "d",
             text: "odd",
             remedy: Some("help"),
-            ..Failure::default()
+            ..ReportedFailure::default()
         });
         let list = causes.list();
         let shown: Vec<_> = list.iter().map(|c| (c.cause.as_str(), c.count, c.extent())).collect();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Causes, Failure};
+use super::{Causes, ReportedFailure};
 
 /// Maximum causes kept, by descending number of results.
 const MAX_CAUSES: usize = 20;
@@ -55,7 +55,13 @@ impl Why {
         let mut causes = Causes::new(errors.iter().map(|error| error.node.as_str()));
         for Event { plugin, node, error, .. } in &errors {
             let node = Some(node.as_str()).filter(|node| *node != client::protocol::GLOBAL);
-            causes.add(&Failure { plugin, node, test: plugin, text: error, ..Failure::default() });
+            causes.add(&ReportedFailure {
+                plugin,
+                node,
+                test: plugin,
+                text: error,
+                ..ReportedFailure::default()
+            });
         }
         let reason = |cause: super::Cause| Reason {
             cause: cause.cause,

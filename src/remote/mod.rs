@@ -9,4 +9,4 @@ pub(crate) mod seal;
 pub(crate) mod service;
 pub(crate) mod state;
 
-pub(crate) use retrieve::{Failure, Retrieval, whole_status};
+pub(crate) use retrieve::{Retrieval, RetrievalError, whole_status};

@@ -70,7 +70,7 @@ pub(crate) struct Retrieval<'a> {
 
 /// Why nothing was retrieved.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RetrievalError {
     /// Unknown whether there is a run.
     Unasked(anyhow::Error),
     /// The run has no archive yet.
@@ -109,7 +109,7 @@ impl<'a> Retrieval<'a> {
     }
 }
 
-impl Failure {
+impl RetrievalError {
     /// The cause.
     pub(crate) fn into_error(self) -> anyhow::Error {
         match self {
@@ -121,13 +121,13 @@ impl Failure {
     }
 }
 
-impl From<anyhow::Error> for Failure {
+impl From<anyhow::Error> for RetrievalError {
     fn from(error: anyhow::Error) -> Self {
         Self::Transfer(error)
     }
 }
 
-impl From<kube::Error> for Failure {
+impl From<kube::Error> for RetrievalError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Sink(why) => anyhow!(why).into(),
@@ -140,7 +140,7 @@ impl From<kube::Error> for Failure {
 
 impl Retrieval<'_> {
     /// Fetches all archives; returns their paths in the order of arrival.
-    pub(crate) fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
+    pub(crate) fn fetch(&self, stop: &Stop) -> Result<Vec<PathBuf>, RetrievalError> {
         fs::create_dir_all(self.into).at("cannot create", self.into)?;
         let Some(client) = self.client else {
             return self.by_service("no cluster is configured", stop);
@@ -154,7 +154,7 @@ impl Retrieval<'_> {
             Err(error) if error.is_passing() && self.service.is_some() => {
                 return self.by_service(&error.to_string(), stop);
             }
-            Err(error) => return Err(Failure::Unasked(error.into())),
+            Err(error) => return Err(RetrievalError::Unasked(error.into())),
         };
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
@@ -164,8 +164,8 @@ impl Retrieval<'_> {
             let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
             match self.partial_by_exec(client, pod) {
                 Ok(path) => return Ok(vec![path]),
-                Err(Failure::Refused(why)) => return self.by_service(&not_run(&why), stop),
-                Err(Failure::NotReady(_)) if over => {}
+                Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
+                Err(RetrievalError::NotReady(_)) if over => {}
                 Err(failure) => return Err(failure),
             }
         }
@@ -185,8 +185,8 @@ impl Retrieval<'_> {
                     return Err(why.into());
                 }
                 Ok(received) => return Ok(self.settle(received, &self.seals(client, pod))?),
-                Err(Failure::Refused(why)) => return self.by_service(&not_run(&why), stop),
-                Err(Failure::Restart(error)) if attempts.again(false) => {
+                Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
+                Err(RetrievalError::Restart(error)) if attempts.again(false) => {
                     log::warn!("{error:#}; fetching everything again");
                 }
                 Err(failure) => return Err(failure),
@@ -200,7 +200,7 @@ impl Retrieval<'_> {
         client: &kube::Client,
         pod: &str,
         known: Option<&status::Archive>,
-    ) -> Result<Vec<Received>, Failure> {
+    ) -> Result<Vec<Received>, RetrievalError> {
         let cannot_write = "cannot write into";
         let mut spool = temp::file(self.into).at(cannot_write, self.into)?;
         let mut write = |piece: &[u8]| spool.write_all(piece).at(cannot_write, self.into);
@@ -215,11 +215,11 @@ impl Retrieval<'_> {
             };
             Err(match exit.code {
                 0 => return Ok(()),
-                ..0 => Failure::Refused(said),
+                ..0 => RetrievalError::Refused(said),
                 _ if offset > 0 => {
-                    Failure::Restart(anyhow!("the aggregator cannot resume the transfer: {said}"))
+                    RetrievalError::Restart(anyhow!("the aggregator cannot resume the transfer: {said}"))
                 }
-                _ => Failure::NotReady(anyhow!(
+                _ => RetrievalError::NotReady(anyhow!(
                     "the results are not ready, or the aggregator cannot send them: {said}"
                 )),
             })
@@ -238,12 +238,16 @@ impl Retrieval<'_> {
     }
 
     /// Unpacks every archive of a tar.
-    fn unpack(&self, tar: impl Read, known: Option<&status::Archive>) -> Result<Vec<Received>, Failure> {
+    fn unpack(
+        &self,
+        tar: impl Read,
+        known: Option<&status::Archive>,
+    ) -> Result<Vec<Received>, RetrievalError> {
         let mut reader = Reader::new(tar, LIMITS);
         let mut all: Vec<Received> = Vec::new();
         let next = |reader: &mut Reader<_>| match reader.next_entry() {
-            Err(error @ archive::Error::TooLarge(_)) => Err(Failure::from(anyhow::Error::from(error))),
-            entry => entry.map_err(|error| Failure::Restart(error.into())),
+            Err(error @ archive::Error::TooLarge(_)) => Err(RetrievalError::from(anyhow::Error::from(error))),
+            entry => entry.map_err(|error| RetrievalError::Restart(error.into())),
         };
         while let Some(entry) = next(&mut reader)? {
             let sent = String::from_utf8_lossy(&entry.name);
@@ -264,20 +268,20 @@ impl Retrieval<'_> {
             let content = (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
             pump(content, &mut |piece| file.write(piece).map_err(|error| format!("{error:#}"))).map_err(
                 |failure| match failure {
-                    Failure::Line(why) => {
-                        Failure::Restart(anyhow!("the archive was damaged in transit: {why}"))
+                    RetrievalError::Line(why) => {
+                        RetrievalError::Restart(anyhow!("the archive was damaged in transit: {why}"))
                     }
                     failure => failure,
                 },
             )?;
-            known.map_or(Ok(()), |known| file.verify(known)).map_err(Failure::Restart)?;
+            known.map_or(Ok(()), |known| file.verify(known)).map_err(RetrievalError::Restart)?;
             all.push((name.to_owned(), file));
         }
         Ok(all)
     }
 
     /// Downloads the archive from the status service after the cluster `refused` access.
-    fn by_service(&self, refused: &str, stop: &Stop) -> Result<Vec<PathBuf>, Failure> {
+    fn by_service(&self, refused: &str, stop: &Stop) -> Result<Vec<PathBuf>, RetrievalError> {
         let credentials = self.service.with_context(|| {
             format!("{refused}; the archive of a run with `--status-service` can be fetched without commands")
         })?;
@@ -300,7 +304,7 @@ impl Retrieval<'_> {
         self.resume(stop, archive.size, &mut |piece| file.write(piece), &|offset, sink| {
             let body = source.results("", Some((offset, &archive.sha256)))?;
             match pump(body.take(archive.size - offset), sink)? {
-                count if offset + count < archive.size => Err(Failure::Line("it ended early".into())),
+                count if offset + count < archive.size => Err(RetrievalError::Line("it ended early".into())),
                 _ => Ok(()),
             }
         })?;
@@ -324,8 +328,8 @@ impl Retrieval<'_> {
         stop: &Stop,
         total: u64,
         write: &mut dyn FnMut(&[u8]) -> Result<()>,
-        attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), Failure>,
-    ) -> Result<u64, Failure> {
+        attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), RetrievalError>,
+    ) -> Result<u64, RetrievalError> {
         let mut attempts = Attempts::new(IDLE_LIMIT, stop);
         let mut size = 0;
         loop {
@@ -339,7 +343,7 @@ impl Retrieval<'_> {
             });
             let why = match outcome {
                 Ok(()) => return Ok(size),
-                Err(Failure::Line(why)) => why,
+                Err(RetrievalError::Line(why)) => why,
                 Err(failure) => return Err(failure),
             };
             let again = attempts.again(size > before);
@@ -348,10 +352,10 @@ impl Retrieval<'_> {
             }
             match again {
                 true => log::warn!("the transfer was cut after {size} bytes, resuming there: {why}"),
-                false if size == 0 => return Err(Failure::Refused(why)),
+                false if size == 0 => return Err(RetrievalError::Refused(why)),
                 false => {
                     let why = anyhow!("the transfer was cut and could not be resumed: {why}");
-                    return Err(Failure::Restart(why));
+                    return Err(RetrievalError::Restart(why));
                 }
             }
         }
@@ -440,13 +444,13 @@ impl Retrieval<'_> {
     }
 
     /// Packs and fetches the results of an unfinished run.
-    fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, Failure> {
+    fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, RetrievalError> {
         let mut file = self.partial_file()?;
         let mut sink = |piece: &[u8]| self.write_partial(&mut file, piece);
         match self.splat(client, pod, &["--partial"], &mut sink)? {
             exit if exit.success() => Ok(file.commit()?),
-            Exit { code: ..0, message, .. } => Err(Failure::Refused(message)),
-            exit => Err(Failure::NotReady(anyhow!(
+            Exit { code: ..0, message, .. } => Err(RetrievalError::Refused(message)),
+            exit => Err(RetrievalError::NotReady(anyhow!(
                 "there is nothing to fetch in parts: {}",
                 logger::message(exit.stderr.trim())
             ))),
@@ -481,7 +485,7 @@ fn not_run(why: &str) -> String {
 }
 
 /// Passes a stream on; returns the number of bytes.
-fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, Failure> {
+fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, RetrievalError> {
     let mut piece = vec![0; 64 << 10];
     let mut size = 0;
     loop {
@@ -491,7 +495,7 @@ fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, Failure> {
                 sink(&piece[..count]).map_err(|why| anyhow!(why))?;
                 size += count as u64;
             }
-            Err(error) => return Err(Failure::Line(error.to_string())),
+            Err(error) => return Err(RetrievalError::Line(error.to_string())),
         }
     }
 }
@@ -565,7 +569,7 @@ mod tests {
         content: &[u8],
         cuts: u64,
         promised: &[u8],
-    ) -> (Result<Vec<PathBuf>, Failure>, BTreeMap<String, Vec<u8>>) {
+    ) -> (Result<Vec<PathBuf>, RetrievalError>, BTreeMap<String, Vec<u8>>) {
         let folder = base::temp::Folder::new().unwrap();
         let (there, home) = (folder.join("there"), folder.join("home"));
         std::fs::create_dir_all(&there).unwrap();
@@ -659,7 +663,7 @@ mod tests {
     fn download_unlike_the_announcement_leaves_no_file() {
         let (fetched, came) = fetch(b"something", 0, b"else");
         assert!(
-            matches!(fetched, Err(Failure::Transfer(error)) if error.to_string().contains("is not what"))
+            matches!(fetched, Err(RetrievalError::Transfer(error)) if error.to_string().contains("is not what"))
         );
         assert!(came.is_empty(), "{came:?}");
         let (fetched, came) = fetch(b"some", 0, b"more than there is");

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::state::Source;
+use super::state::StatusSource;
 use crate::backplane::{Authority, Identity};
 use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
 use base::at::At as _;
@@ -204,7 +204,7 @@ impl Credentials {
     }
 
     /// The service as a source, without connecting.
-    pub(crate) fn source(&self, stop: &Stop) -> Result<Source> {
+    pub(crate) fn source(&self, stop: &Stop) -> Result<StatusSource> {
         let identity = kube::Identity::default();
         identity
             .set(self.client_cert.as_bytes(), self.client_key.as_bytes())
@@ -216,7 +216,7 @@ impl Credentials {
             ..kube::Config::plain(self.host_address.trim_end_matches('/'))
         };
         let client = Client::new(config, stop)?.once(REQUEST_TIMEOUT);
-        Ok(Source::service(client, clock::parse_rfc3339(&self.created_at)))
+        Ok(StatusSource::service(client, clock::parse_rfc3339(&self.created_at)))
     }
 }
 

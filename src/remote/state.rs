@@ -1,7 +1,7 @@
 //! The state of a run, once or after each change: from the annotation of its aggregator's pod, or from its status service.
 //!
 //! Finds that pod and reads its annotation, for every command, and the state of the pod's node, since a dead node reports
-//! nothing. [`Source::follow`] blocks until the source's stop; it starts the thread `aggregator`, and joins it.
+//! nothing. [`StatusSource::follow`] blocks until the source's stop; it starts the thread `aggregator`, and joins it.
 
 use std::io::Read;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -44,7 +44,7 @@ const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
 /// State of a run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum State {
+pub(crate) enum RunState {
     /// No aggregator.
     Absent,
     /// A pod without a current status.
@@ -64,7 +64,7 @@ pub(crate) enum State {
     Lost(String),
 }
 
-impl State {
+impl RunState {
     /// Reads the state from a pod.
     pub(crate) fn of(pod: &Value) -> Self {
         let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
@@ -167,7 +167,7 @@ impl NodeProblem {
     }
 }
 
-impl State {
+impl RunState {
     /// The state of a pod and its node.
     pub(crate) fn read_pod(client: &Client, pod: &Value) -> Self {
         Self::on(pod, NodeProblem::of(client, pod).as_ref())
@@ -314,7 +314,7 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
 
 /// Where to read the state of a run.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct StatusSource {
     /// A client of the cluster's API server, or of the run's status service.
     client: Client,
     is_service: bool,
@@ -322,7 +322,7 @@ pub(crate) struct Source {
     started: Option<SystemTime>,
 }
 
-impl Source {
+impl StatusSource {
     /// The annotation of the aggregator's pod.
     pub(crate) fn pod(client: Client) -> Self {
         Self { client, is_service: false, started: None }
@@ -349,16 +349,20 @@ impl Source {
     }
 
     /// The state of the run in a namespace. A missing namespace or aggregator is an error.
-    pub(crate) fn read(&self, namespace: &str) -> Result<State> {
+    pub(crate) fn read(&self, namespace: &str) -> Result<RunState> {
         match self.cluster() {
             Some(client) => read(client, namespace),
-            None => self.status().map(State::Told),
+            None => self.status().map(RunState::Told),
         }
     }
 
     /// Passes the state on, now and after each change, and `None` every few seconds, until `changed` returns false or the
     /// source is stopped. Waits during outages.
-    pub(crate) fn follow(&self, namespace: &str, changed: impl FnMut(Option<State>) -> bool) -> Result<()> {
+    pub(crate) fn follow(
+        &self,
+        namespace: &str,
+        changed: impl FnMut(Option<RunState>) -> bool,
+    ) -> Result<()> {
         match self.cluster() {
             Some(client) => follow(client, namespace, changed),
             None => self.poll(changed),
@@ -401,7 +405,7 @@ impl Source {
         self.client.stream(&request, Some(SILENCE_TIMEOUT))
     }
 
-    fn poll(&self, mut changed: impl FnMut(Option<State>) -> bool) -> Result<()> {
+    fn poll(&self, mut changed: impl FnMut(Option<RunState>) -> bool) -> Result<()> {
         let mut shown: Option<(status::Run, Instant)> = None;
         let (mut answered, mut reported) = (Instant::now(), false);
         while !self.stop().stopped() {
@@ -414,7 +418,7 @@ impl Source {
                         |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
                     if shown.as_ref().is_none_or(is_old) {
                         shown = Some((ageless, Instant::now()));
-                        news = Some(State::Told(run));
+                        news = Some(RunState::Told(run));
                     }
                 }
                 Err(_) if self.stop().stopped() => break,
@@ -436,12 +440,12 @@ impl Source {
     }
 }
 
-fn read(client: &Client, namespace: &str) -> Result<State> {
+fn read(client: &Client, namespace: &str) -> Result<RunState> {
     if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
-        return Ok(State::read_pod(client, &pod));
+        return Ok(RunState::read_pod(client, &pod));
     }
     if let Some(pod) = kept(client, namespace) {
-        return Ok(State::lost(&pod, "the aggregator's pod was deleted"));
+        return Ok(RunState::lost(&pod, "the aggregator's pod was deleted"));
     }
     match client.get(&Resource::NAMESPACES, "", namespace) {
         Err(error) if error.is_not_found() => {
@@ -451,7 +455,7 @@ fn read(client: &Client, namespace: &str) -> Result<State> {
     }
 }
 
-fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<State>) -> bool) -> Result<()> {
+fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<RunState>) -> bool) -> Result<()> {
     // Older aggregators are found by name.
     let selector = match find(client, namespace) {
         Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),
@@ -502,9 +506,9 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<State>) 
             }
             shown = Instant::now();
             let state = match &pod {
-                Some(pod) => State::on(pod, problem.as_ref()),
+                Some(pod) => RunState::on(pod, problem.as_ref()),
                 None => kept(client, namespace)
-                    .map_or(State::Absent, |pod| State::lost(&pod, "the aggregator's pod was deleted")),
+                    .map_or(RunState::Absent, |pod| RunState::lost(&pod, "the aggregator's pod was deleted")),
             };
             if !told(Some(state)) {
                 return Ok(());
@@ -519,7 +523,7 @@ mod tests {
     use base::json::json;
 
     fn check(pod: &Value, status: &str, words: &str, over: bool) {
-        let state = State::of(pod);
+        let state = RunState::of(pod);
         let document = state.document();
         let said = document.message.or(document.error).unwrap_or_default();
         assert_eq!((&*document.status, state.is_over()), (status, over), "{pod}");
@@ -583,12 +587,12 @@ mod tests {
     fn annotation_is_valid_while_the_pod_runs() {
         let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(ANNOTATION_STATUS): text}}, "status": {"phase": phase}});
         let text = serde_json::to_string(&status::Run::default()).unwrap();
-        assert_eq!(State::of(&annotated("Running", &text)), State::Told(status::Run::default()));
-        let failed = State::of(&annotated("Failed", &text));
-        assert!(matches!(failed, State::Silent { .. }) && failed.is_over());
+        assert_eq!(RunState::of(&annotated("Running", &text)), RunState::Told(status::Run::default()));
+        let failed = RunState::of(&annotated("Failed", &text));
+        assert!(matches!(failed, RunState::Silent { .. }) && failed.is_over());
         // The next status may be readable.
-        let unreadable = State::of(&annotated("Running", "{"));
-        assert!(matches!(unreadable, State::Silent { stuck: None, no_image: None, .. }));
+        let unreadable = RunState::of(&annotated("Running", "{"));
+        assert!(matches!(unreadable, RunState::Silent { stuck: None, no_image: None, .. }));
         assert!(!unreadable.is_over());
     }
 }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use anyhow::{Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
-use super::facts::Facts;
-use super::files::Files;
+use super::facts::FactTables;
+use super::files::ExtractedFiles;
 use super::health;
 use super::logs::Tails;
-use super::source::{Next, Source, absent};
+use super::source::{ArchiveSource, PassAction, absent};
 use super::survey::Survey;
 use crate::layout::{
     self, CONFIG, EXCLUDED, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RECEIVED, RUN_LOG, SERVER_VERSION, WHY,
@@ -23,17 +23,17 @@ const ABOUT: [&str; 9] =
     [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY, EXCLUDED];
 
 /// An archive with its trees extracted.
-pub(crate) struct Archive {
+pub(crate) struct OpenedArchive {
     /// The source of further files.
-    pub source: Source,
+    pub source: ArchiveSource,
     /// The small files, trees included.
-    pub files: Files,
+    pub files: ExtractedFiles,
     /// The requested plugins, in stored order, the cluster's health last.
     pub plugins: Vec<String>,
     /// Data from other files, depending on the depth.
     pub survey: Survey,
     /// Facts of nodes, depending on the depth.
-    pub facts: Facts,
+    pub facts: FactTables,
     /// The ends of logs, depending on the depth.
     pub tails: Tails,
 }
@@ -53,12 +53,12 @@ pub(crate) enum Depth {
     Page,
 }
 
-impl Archive {
+impl OpenedArchive {
     /// Reads the files needed for `plugin`, or for all plugins and the health of the cluster.
     pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> Result<Self> {
-        let source = Source::open(archive)?;
+        let source = ArchiveSource::open(archive)?;
         let mut survey = Survey::default();
-        let mut facts = Facts::new(depth == Depth::Page);
+        let mut facts = FactTables::new(depth == Depth::Page);
         let mut tails = Tails::default();
         // The files that the original's modes need and that have not been extracted; unknown before the list of plugins.
         let mut missing = plugin.map(|name| match name {
@@ -78,7 +78,7 @@ impl Archive {
                 let is_there = |name: &mut String| files.has(name);
                 while missing.as_mut().and_then(|missing| missing.pop_if(is_there)).is_some() {}
                 if missing.as_ref().is_some_and(Vec::is_empty) {
-                    return Ok(Next::Stop);
+                    return Ok(PassAction::Stop);
                 }
             } else if let Some(found) = layout::delivered(name) {
                 if plugin.is_none_or(|plugin| plugin == found.plugin) {
@@ -102,7 +102,9 @@ impl Archive {
                     tails.see(name, stat, content)?;
                 }
             }
-            Ok(Next::keep_if(ABOUT.contains(&name) || layout::is_tree(name) || layout::is_definition(name)))
+            Ok(PassAction::keep_if(
+                ABOUT.contains(&name) || layout::is_tree(name) || layout::is_definition(name),
+            ))
         })?;
         facts.complete();
         let has_tree = |plugin: &String| files.has(&layout::tree(plugin));
@@ -140,7 +142,7 @@ impl Archive {
 }
 
 /// The plugins that the archive lists.
-fn listed(files: &Files) -> Result<Vec<String>> {
+fn listed(files: &ExtractedFiles) -> Result<Vec<String>> {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Info {

@@ -8,9 +8,9 @@ use std::io::Write;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::run::{Report, Verdict};
+use super::run::{Report, RunVerdict};
 use super::template::fill;
-use super::terminal::{DIM, Terminal, colour};
+use super::terminal::{DIM, TextOutput, colour};
 use super::times::spoken;
 use super::words::{count, number};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
@@ -57,9 +57,9 @@ fn cause(cause: &Cause) -> Value {
 /// Writes a report whose causes are known as Markdown.
 pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let sign = match report.status {
-        Verdict::Passed => "✅",
-        Verdict::Unknown => "⚠️",
-        Verdict::Failed => "❌",
+        RunVerdict::Passed => "✅",
+        RunVerdict::Unknown => "⚠️",
+        RunVerdict::Failed => "❌",
     };
     let mut slowest = Vec::new();
     for plugin in &report.plugins {
@@ -74,7 +74,7 @@ pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result
     fill(include_str!("brief.md"), &[&values(report), &own], safe, out)
 }
 
-impl Terminal<'_> {
+impl TextOutput<'_> {
     /// Writes a report whose causes are known as text.
     pub(crate) fn report(&mut self, report: &Report<'_>) -> Result<()> {
         let mut flaky = Vec::new();
@@ -98,8 +98,10 @@ impl Terminal<'_> {
             let nodes: Vec<_> = nodes.iter().map(|(node, why)| format!("{node} ({why})")).collect();
             json!({"plugin": plugin, "nodes": nodes})
         });
-        let failed_e2e =
-            report.plugins.iter().any(|plugin| plugin.name == "e2e" && plugin.verdict() == Verdict::Failed);
+        let failed_e2e = report
+            .plugins
+            .iter()
+            .any(|plugin| plugin.name == "e2e" && plugin.verdict() == RunVerdict::Failed);
         let own = json!({
             "resumes": report.resumes, "flaky": flaky, "health": list(parts),
             "excluded": list(excluded), "archive": shell(report.archive),
@@ -143,7 +145,7 @@ impl Terminal<'_> {
         let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
         self.table(&rows, 2, |row| match row.checked_sub(1).map(|row| plugins[row].verdict()) {
             None => DIM,
-            Some(Verdict::Passed) => "",
+            Some(RunVerdict::Passed) => "",
             Some(verdict) => colour(verdict.word()).unwrap_or_default(),
         })?;
         self.gap()

@@ -8,14 +8,14 @@ use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::archive::Archive;
-use super::files::Content;
+use super::archive::OpenedArchive;
+use super::files::ContentReader;
 use super::source::absent;
 use super::survey::JunitDetails;
 use crate::item::read::{Visit, Writer, read};
 use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, Step, UNKNOWN};
 use crate::layout;
-use crate::remedies::Failure;
+use crate::remedies::ReportedFailure;
 use base::Joined as _;
 use base::json::json;
 
@@ -104,10 +104,10 @@ impl<'a> Case<'a> {
     }
 
     /// Passes the case to `take` as a failure.
-    pub(crate) fn failure<T>(&self, take: impl FnOnce(&Failure<'_>) -> T) -> T {
+    pub(crate) fn failure<T>(&self, take: impl FnOnce(&ReportedFailure<'_>) -> T) -> T {
         let Self { plugin, node, name, .. } = *self;
         let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
-        take(&Failure { plugin, node, test: name, text: &text, remedy, link })
+        take(&ReportedFailure { plugin, node, test: name, text: &text, remedy, link })
     }
 }
 
@@ -115,7 +115,7 @@ impl<'a> Case<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Cases<'a> {
     /// The archive.
-    pub archive: &'a Archive,
+    pub archive: &'a OpenedArchive,
     /// The plugin.
     pub plugin: &'a str,
     /// The selected item, as in [`select`]; `None` for all.
@@ -171,7 +171,7 @@ impl<'a> Cases<'a> {
     }
 
     /// Opens the tree.
-    pub(crate) fn open(self) -> Result<Content<'a>> {
+    pub(crate) fn open(self) -> Result<ContentReader<'a>> {
         let name = layout::tree(self.plugin);
         self.archive.files.open(&name).ok_or_else(|| absent(&name))
     }

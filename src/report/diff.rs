@@ -13,13 +13,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
-use super::archive::Archive;
+use super::archive::OpenedArchive;
 use super::case::{Case, Cases};
-use super::many::{self, Column, Took};
+use super::many::{self, ArchiveColumn, Took};
 use super::run::{FAILED_CODE, Report, UNKNOWN_CODE};
 use super::snapshot::Objects;
 use super::template::anchor;
-use super::terminal::Terminal;
+use super::terminal::TextOutput;
 use super::times::spoken;
 use super::words::count;
 use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
@@ -36,7 +36,7 @@ const ALL_WHY: usize = 500 << 10;
 
 /// The change of a test, in order of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ChangeKind {
     /// Fails now but did not before, or is new and fails.
     NewlyFailing,
     /// Failed before and still fails.
@@ -54,17 +54,17 @@ pub(crate) enum Kind {
 }
 
 /// Each kind with its name in JSON and in text, and its class on the page.
-const KINDS: [(Kind, [&str; 3]); 7] = [
-    (Kind::NewlyFailing, ["newlyFailing", "Newly failing", "failed"]),
-    (Kind::StillFailing, ["stillFailing", "Still failing", "failed"]),
-    (Kind::Fixed, ["fixed", "Fixed", "passed"]),
-    (Kind::Vanished, ["vanished", "Vanished", "other"]),
-    (Kind::Appeared, ["appeared", "Appeared", "other"]),
-    (Kind::Changed, ["changed", "Changed otherwise", "other"]),
-    (Kind::Slower, ["slower", "Much slower", "unknown"]),
+const KINDS: [(ChangeKind, [&str; 3]); 7] = [
+    (ChangeKind::NewlyFailing, ["newlyFailing", "Newly failing", "failed"]),
+    (ChangeKind::StillFailing, ["stillFailing", "Still failing", "failed"]),
+    (ChangeKind::Fixed, ["fixed", "Fixed", "passed"]),
+    (ChangeKind::Vanished, ["vanished", "Vanished", "other"]),
+    (ChangeKind::Appeared, ["appeared", "Appeared", "other"]),
+    (ChangeKind::Changed, ["changed", "Changed otherwise", "other"]),
+    (ChangeKind::Slower, ["slower", "Much slower", "unknown"]),
 ];
 
-impl Kind {
+impl ChangeKind {
     /// Its names in JSON and in text, and its class on the page.
     pub(crate) fn words(self) -> [&'static str; 3] {
         KINDS[self as usize].1
@@ -73,9 +73,9 @@ impl Kind {
 
 /// One changed test.
 #[derive(Debug, Serialize)]
-pub(crate) struct Change {
+pub(crate) struct TestChange {
     #[serde(skip)]
-    pub kind: Kind,
+    pub kind: ChangeKind,
     pub plugin: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -100,13 +100,13 @@ fn is_one(count: &u64) -> bool {
 #[derive(Default)]
 pub(crate) struct Diff {
     /// All changes, by kind.
-    pub changes: Vec<Change>,
+    pub changes: Vec<TestChange>,
     /// Number of unchanged tests.
     pub unchanged: u64,
     /// Facts of nodes that changed.
     pub facts: Vec<String>,
     /// The two runs in brief.
-    pub runs: [Column; 2],
+    pub runs: [ArchiveColumn; 2],
     /// Objects of the cluster that changed, if they are compared.
     pub objects: Option<Objects>,
     /// Bytes left for reasons of failures.
@@ -132,11 +132,11 @@ fn delivered<'r>(report: &'r Report<'_>) -> Delivered<'r> {
 
 /// Tests of a plugin, or of one of its nodes, that one archive lacks as a whole: a change for all of them.
 #[derive(Default)]
-struct Folded(BTreeMap<(String, Option<String>), Change>);
+struct Folded(BTreeMap<(String, Option<String>), TestChange>);
 
 impl Folded {
     /// Adds a test that the other archive lacks; `other` is what that has.
-    fn add(&mut self, other: &Delivered<'_>, change: Change) -> Option<Change> {
+    fn add(&mut self, other: &Delivered<'_>, change: TestChange) -> Option<TestChange> {
         let (plugin, node) = (change.plugin.clone(), change.node.clone());
         let node = match other.get(&*plugin) {
             None => None,
@@ -147,12 +147,12 @@ impl Folded {
         None
     }
 
-    fn changes(self) -> impl Iterator<Item = Change> {
+    fn changes(self) -> impl Iterator<Item = TestChange> {
         self.0.into_iter().map(|((plugin, node), first)| match first.tests {
             1 => first,
             tests => {
                 let test = format!("all {}", count(tests, "test"));
-                Change { tests, ..Change::new(first.kind, &plugin, node.as_deref(), test) }
+                TestChange { tests, ..TestChange::new(first.kind, &plugin, node.as_deref(), test) }
             }
         })
     }
@@ -164,12 +164,12 @@ fn failing(status: &str) -> bool {
 
 impl Diff {
     /// Compares two archives. Results of a plugin, or its node, in only one of them appear or vanish as a whole.
-    pub(crate) fn between(before: &Archive, after: &Archive) -> Result<Self> {
+    pub(crate) fn between(before: &OpenedArchive, after: &OpenedArchive) -> Result<Self> {
         let runs = [Report::read(before, None)?, Report::read(after, None)?];
         let [was, is] = runs.each_ref().map(delivered);
         let facts = before.facts.changes(&after.facts);
         let mut diff =
-            Self { room: ALL_WHY, runs: runs.each_ref().map(Column::of), facts, ..Self::default() };
+            Self { room: ALL_WHY, runs: runs.each_ref().map(ArchiveColumn::of), facts, ..Self::default() };
         // Status and duration of each test that only the first archive has so far.
         let mut old = HashMap::new();
         each(&runs[0], |key, case| {
@@ -184,7 +184,7 @@ impl Diff {
                 diff.note(case, before);
             } else if !was_error {
                 let after = Some(case.status.to_owned());
-                let change = Change { after, ..Change::of(Kind::Appeared, case) };
+                let change = TestChange { after, ..TestChange::of(ChangeKind::Appeared, case) };
                 diff.changes.extend(appeared.add(&was, change));
             }
             // Else the error is fixed, which is reported below.
@@ -195,12 +195,12 @@ impl Diff {
             }
             let now = is.get(case.plugin).and_then(|nodes| *nodes.get(case.node.unwrap_or_default())?);
             let (kind, after) = match now.filter(|_| case.is_error()) {
-                None => (Kind::Vanished, None),
-                Some(false) if failing(case.status) => (Kind::Fixed, Some(PASSED)),
-                Some(failed) => (Kind::Changed, Some(if failed { FAILED } else { PASSED })),
+                None => (ChangeKind::Vanished, None),
+                Some(false) if failing(case.status) => (ChangeKind::Fixed, Some(PASSED)),
+                Some(failed) => (ChangeKind::Changed, Some(if failed { FAILED } else { PASSED })),
             };
             let (before, after) = (Some(case.status.to_owned()), after.map(str::to_owned));
-            let change = Change { before, after, ..Change::of(kind, case) };
+            let change = TestChange { before, after, ..TestChange::of(kind, case) };
             diff.changes.extend(if case.is_error() { Some(change) } else { vanished.add(&is, change) });
         })?;
         diff.changes.extend(appeared.changes().chain(vanished.changes()));
@@ -214,9 +214,10 @@ impl Diff {
     fn note(&mut self, case: &Case<'_>, before: Option<(String, Option<f64>)>) {
         let after = case.status;
         let (before, was) = before.unzip();
-        let mut change = Change { before, after: Some(after.to_owned()), ..Change::of(Kind::Changed, case) };
+        let mut change =
+            TestChange { before, after: Some(after.to_owned()), ..TestChange::of(ChangeKind::Changed, case) };
         change.kind = match change.before.as_deref() {
-            Some(before) if failing(before) && failing(after) => Kind::StillFailing,
+            Some(before) if failing(before) && failing(after) => ChangeKind::StillFailing,
             Some(before) if before == after => {
                 let (was, is) = (was.flatten().unwrap_or_default(), case.duration.unwrap_or_default());
                 if was == 0.0 || is < SLOW.max(SLOWER * was) {
@@ -224,12 +225,12 @@ impl Diff {
                     return;
                 }
                 (change.before, change.after) = (Some(spoken(was)), Some(spoken(is)));
-                Kind::Slower
+                ChangeKind::Slower
             }
-            _ if failing(after) => Kind::NewlyFailing,
-            None => Kind::Appeared,
-            Some(before) if failing(before) && after == PASSED => Kind::Fixed,
-            Some(_) => Kind::Changed,
+            _ if failing(after) => ChangeKind::NewlyFailing,
+            None => ChangeKind::Appeared,
+            Some(before) if failing(before) && after == PASSED => ChangeKind::Fixed,
+            Some(_) => ChangeKind::Changed,
         };
         if failing(after) && self.room > 0 {
             change.why = visible::cut(&case.reason(), WHY).into_owned();
@@ -246,9 +247,9 @@ impl Diff {
         };
         let of = |kind| tests(self.changes.iter().filter(|change| change.kind == kind));
         let rules = [
-            (FAILED_CODE, "newly failing", "failed incomplete unknown flaky", of(Kind::NewlyFailing)),
+            (FAILED_CODE, "newly failing", "failed incomplete unknown flaky", of(ChangeKind::NewlyFailing)),
             (FAILED_CODE, "newly flaky", "flaky", newly(FLAKY)),
-            (UNKNOWN_CODE, "vanished", "vanished incomplete unknown flaky", of(Kind::Vanished)),
+            (UNKNOWN_CODE, "vanished", "vanished incomplete unknown flaky", of(ChangeKind::Vanished)),
             (UNKNOWN_CODE, "newly unknown", "unknown flaky", newly(UNKNOWN)),
         ];
         let rule = rules
@@ -258,7 +259,7 @@ impl Diff {
     }
 
     /// The changes of each kind that has any.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = (Kind, &[Change])> {
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = (ChangeKind, &[TestChange])> {
         self.changes.chunk_by(|a, b| a.kind == b.kind).map(|changes| (changes[0].kind, changes))
     }
 
@@ -311,23 +312,23 @@ impl Diff {
     }
 
     /// Writes the text report.
-    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         terminal.fill(include_str!("diff.txt"), &[&self.values()])
     }
 }
 
 /// Number of tests in changes.
-pub(crate) fn tests<'c>(changes: impl IntoIterator<Item = &'c Change>) -> u64 {
+pub(crate) fn tests<'c>(changes: impl IntoIterator<Item = &'c TestChange>) -> u64 {
     changes.into_iter().map(|change| change.tests).sum()
 }
 
-impl Change {
-    fn new(kind: Kind, plugin: &str, node: Option<&str>, test: String) -> Self {
+impl TestChange {
+    fn new(kind: ChangeKind, plugin: &str, node: Option<&str>, test: String) -> Self {
         let (plugin, node) = (plugin.to_owned(), node.map(str::to_owned));
         Self { kind, plugin, node, test, tests: 1, before: None, after: None, why: String::new() }
     }
 
-    fn of(kind: Kind, case: &Case<'_>) -> Self {
+    fn of(kind: ChangeKind, case: &Case<'_>) -> Self {
         Self::new(kind, case.plugin, case.node, case.name.to_owned())
     }
 }

@@ -27,16 +27,16 @@ const MAX_TREE_BYTES: usize = 24 << 20;
 
 /// Named contents, stored consecutively.
 #[derive(Default)]
-pub(crate) struct Files {
+pub(crate) struct ExtractedFiles {
     memory: Vec<u8>,
     /// The contents once they exceed memory; an unlinked file.
     file: Option<File>,
     end: u64,
     /// Offset and length of each content.
-    places: BTreeMap<String, (u64, u64)>,
+    ranges: BTreeMap<String, (u64, u64)>,
 }
 
-impl Files {
+impl ExtractedFiles {
     /// Adds a content under `name`; the first of a name is kept.
     pub(crate) fn add(&mut self, name: &str, mut content: impl Read) -> Result<()> {
         if self.has(name) {
@@ -54,19 +54,19 @@ impl Files {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.places.insert(name.to_owned(), (start, self.end - start));
+        self.ranges.insert(name.to_owned(), (start, self.end - start));
         Ok(())
     }
 
     /// Whether a content of that name exists.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.places.contains_key(name)
+        self.ranges.contains_key(name)
     }
 
     /// Opens a content at its start.
-    pub(crate) fn open(&self, name: &str) -> Option<Content<'_>> {
-        let (at, left) = *self.places.get(name)?;
-        Some(Content { files: self, at, left })
+    pub(crate) fn open(&self, name: &str) -> Option<ContentReader<'_>> {
+        let (at, left) = *self.ranges.get(name)?;
+        Some(ContentReader { files: self, at, left })
     }
 
     /// The bytes of a small file.
@@ -102,7 +102,7 @@ impl Files {
             let (first, _) = name.strip_prefix(folder)?.strip_prefix('/')?.split_once('/')?;
             Some(first.to_owned())
         };
-        self.places.keys().filter_map(below).collect()
+        self.ranges.keys().filter_map(below).collect()
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
@@ -126,13 +126,13 @@ fn tree(text: &[u8]) -> serde_json::Result<Value> {
 }
 
 /// A reader of one content.
-pub(crate) struct Content<'s> {
-    files: &'s Files,
+pub(crate) struct ContentReader<'s> {
+    files: &'s ExtractedFiles,
     at: u64,
     left: u64,
 }
 
-impl Read for Content<'_> {
+impl Read for ContentReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let count = match &self.files.file {

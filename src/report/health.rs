@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use serde::{Deserialize as _, Serialize, Serializer};
 use serde_json::Value;
 
-use super::files::Files;
+use super::files::ExtractedFiles;
 use crate::health::{Detail, FailedQuery, Health, Part};
 use crate::layout::{HEALTH, QUERY_ERRORS};
 use base::json::json;
@@ -19,7 +19,7 @@ pub(crate) const NAME: &str = "sonobuoy";
 
 impl Health {
     /// Reads the health; `None` if the run had no cluster.
-    pub(crate) fn read(files: &Files) -> Result<Option<Self>> {
+    pub(crate) fn read(files: &ExtractedFiles) -> Result<Option<Self>> {
         let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
         // The original ignores content after the document.
         let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
@@ -147,7 +147,7 @@ pub(super) fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<
 }
 
 /// The nodes in an archive's list of failed queries, each once with its errors; empty if the list is missing or too large.
-pub(super) fn left_out(files: &Files) -> Vec<Value> {
+pub(super) fn left_out(files: &ExtractedFiles) -> Vec<Value> {
     let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
     let mut nodes = BTreeMap::<String, Vec<String>>::new();
     for FailedQuery { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Read;
 
-use super::files::Files;
+use super::files::ExtractedFiles;
 use super::source::Stat;
 use crate::{layout, names};
 use anyhow::Result;
@@ -18,7 +18,7 @@ const ALL: usize = 200 << 10;
 /// The ends of all logs.
 #[derive(Default)]
 pub(crate) struct Tails {
-    ends: Files,
+    ends: ExtractedFiles,
     /// Names and sizes, in archive order.
     found: Vec<(String, u64)>,
 }
@@ -53,7 +53,7 @@ fn tail(content: &mut dyn Read) -> Result<Vec<u8>> {
 
 /// One log.
 #[derive(Serialize)]
-pub(crate) struct Log<'a> {
+pub(crate) struct LogExcerpt<'a> {
     /// Its path in the archive.
     pub name: &'a str,
     /// Its path without the prefix common to all.
@@ -70,7 +70,7 @@ pub(crate) struct Log<'a> {
 #[derive(Serialize)]
 pub(crate) struct Logs<'a> {
     /// Logs with their ends, those with the most errors first.
-    pub shown: Vec<Log<'a>>,
+    pub shown: Vec<LogExcerpt<'a>>,
     /// Number of logs left out.
     more: usize,
 }
@@ -82,7 +82,7 @@ impl<'a> Logs<'a> {
         errors: Option<&BTreeMap<String, u64>>,
         not_passed: &[&str],
     ) -> Result<Self> {
-        let logs = tails.found.iter().map(|(name, size)| Log {
+        let logs = tails.found.iter().map(|(name, size)| LogExcerpt {
             name,
             short: layout::below_pod_logs(name).unwrap_or(name),
             size: *size,

@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
-use super::run::{Report, Verdict};
-use super::terminal::Terminal;
-use super::times::{Span, spoken};
+use super::run::{Report, RunVerdict};
+use super::terminal::TextOutput;
+use super::times::{Period, spoken};
 use super::words;
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
@@ -39,19 +39,19 @@ const METRICS: [(&str, &str); 7] = [
 
 /// One archive.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Column {
+pub(crate) struct ArchiveColumn {
     /// The label.
     pub archive: String,
     /// Start of the run.
     pub started: Option<String>,
     /// Its verdict.
-    pub status: Verdict,
+    pub status: RunVerdict,
     /// Duration of the run.
-    pub duration: Option<Span>,
+    pub duration: Option<Period>,
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
-    pub(super) plugins: BTreeMap<String, Cell>,
+    pub(super) plugins: BTreeMap<String, PluginCell>,
     /// Why a cluster has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
@@ -59,17 +59,17 @@ pub(crate) struct Column {
 
 /// A plugin in an archive.
 #[derive(Debug, Serialize)]
-pub(super) struct Cell {
+pub(super) struct PluginCell {
     pub(super) status: String,
     pub(super) passed: u64,
     pub(super) failed: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) flaky: Option<u64>,
     pub(super) skipped: u64,
-    pub(super) duration: Option<Span>,
+    pub(super) duration: Option<Period>,
 }
 
-impl Column {
+impl ArchiveColumn {
     /// The column of an archive.
     pub(crate) fn of(report: &Report<'_>) -> Self {
         // The API server's version, the program's, and the image of each plugin, unless unreadable.
@@ -85,7 +85,7 @@ impl Column {
                 Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
             });
             versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
-            let cell = Cell {
+            let cell = PluginCell {
                 status: plugin.status.clone(),
                 passed: plugin.counts.of(PASSED),
                 failed: plugin.counts.of(FAILED),
@@ -107,7 +107,7 @@ impl Column {
     }
 }
 
-impl Cell {
+impl PluginCell {
     pub(super) fn word(&self) -> String {
         match self.failed {
             0 => self.status.clone(),
@@ -132,7 +132,7 @@ impl Took<'_> {
 }
 
 /// Versions that differ between two archives; empty if an archive lacks it.
-pub(super) fn versions(before: &Column, after: &Column) -> Vec<Value> {
+pub(super) fn versions(before: &ArchiveColumn, after: &ArchiveColumn) -> Vec<Value> {
     let names: BTreeSet<_> = before.versions.keys().chain(after.versions.keys()).collect();
     let pairs = names.into_iter().map(|name| {
         let [before, after] =
@@ -143,8 +143,8 @@ pub(super) fn versions(before: &Column, after: &Column) -> Vec<Value> {
 }
 
 /// Known durations of the run and of each plugin in both archives.
-pub(super) fn durations<'c>(before: &'c Column, after: &'c Column) -> Vec<Took<'c>> {
-    let took = |plugin, before: Option<Span>, after: Option<Span>| {
+pub(super) fn durations<'c>(before: &'c ArchiveColumn, after: &'c ArchiveColumn) -> Vec<Took<'c>> {
+    let took = |plugin, before: Option<Period>, after: Option<Period>| {
         Some(Took { plugin, before: before?.seconds(), after: after?.seconds() })
     };
     let plugins = before.plugins.iter().filter_map(|(name, cell)| {
@@ -162,7 +162,7 @@ fn test((plugin, node, test): &(String, String, String)) -> String {
 /// The archives, in the order given, and the tests that failed in any.
 #[derive(Default)]
 pub(crate) struct Many {
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<ArchiveColumn>,
     /// Whether they are of several clusters.
     clusters: bool,
     /// By plugin, node and name, the status in each archive.
@@ -179,7 +179,7 @@ impl Many {
         for cause in report.causes.iter().chain(&report.unknown_causes) {
             *self.causes.entry(cause.headline().0).or_default().entry(at).or_default() += cause.count;
         }
-        let mut column = Column::of(report);
+        let mut column = ArchiveColumn::of(report);
         column.versions.extend(report.opened.facts.common());
         if let Some(cluster) = cluster {
             (column.archive, self.clusters) = (cluster.to_owned(), true);
@@ -203,7 +203,7 @@ impl Many {
     /// Adds a cluster that has no archive.
     pub(crate) fn add_missing(&mut self, cluster: &str, error: &str) {
         let (archive, error) = (cluster.to_owned(), Some(error.to_owned()));
-        self.columns.push(Column { archive, error, ..Column::default() });
+        self.columns.push(ArchiveColumn { archive, error, ..ArchiveColumn::default() });
         self.clusters = true;
     }
 
@@ -224,7 +224,7 @@ impl Many {
         let places = self.by_start();
         let runs = places.iter().rev().map(|at| {
             let column = &self.columns[*at];
-            let sum = |of: fn(&Cell) -> u64| column.plugins.values().map(of).sum::<u64>();
+            let sum = |of: fn(&PluginCell) -> u64| column.plugins.values().map(of).sum::<u64>();
             let (failed, passed) = (sum(|cell| cell.failed), sum(|cell| cell.passed));
             json!({
                 "started": column.started, "status": column.status, "failed": failed, "passed": passed,
@@ -243,7 +243,7 @@ impl Many {
     /// A row for each name that any archive has, with the text in each.
     fn rows<V>(
         &self,
-        of: impl Fn(&Column) -> &BTreeMap<String, V>,
+        of: impl Fn(&ArchiveColumn) -> &BTreeMap<String, V>,
         text: impl Fn(&V) -> String,
     ) -> Vec<Vec<String>> {
         let names: BTreeSet<_> = self.columns.iter().flat_map(|column| of(column).keys()).collect();
@@ -259,7 +259,7 @@ impl Many {
     fn outcomes(&self) -> Vec<Vec<String>> {
         let verdicts = self.columns.iter().map(|column| column.status.word());
         let all = iter::once("all").chain(verdicts).map(str::to_owned).collect();
-        iter::once(all).chain(self.rows(|column| &column.plugins, Cell::word)).collect()
+        iter::once(all).chain(self.rows(|column| &column.plugins, PluginCell::word)).collect()
     }
 
     /// The versions and facts that differ.
@@ -333,7 +333,7 @@ impl Many {
     }
 
     /// Writes a text table.
-    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> anyhow::Result<()> {
+    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> anyhow::Result<()> {
         if self.clusters {
             terminal.table(&self.matrix(), usize::MAX, |_| "")?;
         } else {
@@ -358,7 +358,7 @@ impl Many {
 
     /// The headline of several clusters.
     pub(super) fn headline(&self) -> String {
-        let failed = self.columns.iter().filter(|column| column.status == Verdict::Failed).count();
+        let failed = self.columns.iter().filter(|column| column.status == RunVerdict::Failed).count();
         let missing = self.columns.iter().filter(|column| column.error.is_some()).count();
         let all = words::count(self.columns.len() as u64, "cluster");
         format!("{all}: {failed} failed, {missing} without an archive")

@@ -33,19 +33,19 @@ mod words;
 /// raise it.
 const SCHEMA_VERSION: u32 = 1;
 
-pub(crate) use archive::{Archive, Depth};
+pub(crate) use archive::{Depth, OpenedArchive};
 pub(crate) use brief::{safe as markdown_text, write_markdown};
 pub(crate) use diff::Diff;
-pub(crate) use facts::Facts;
-pub(crate) use files::Files;
+pub(crate) use facts::FactTables;
+pub(crate) use files::ExtractedFiles;
 pub(crate) use many::Many;
 pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_many as write_many_html};
 pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};
 pub(crate) use run::{Report, write_json};
 pub(crate) use snapshot::Objects;
-pub(crate) use source::{Next, Source, archives, locate};
+pub(crate) use source::{ArchiveSource, PassAction, archives, locate};
 pub(crate) use suites::{
     write as write_junit, write_diff as write_diff_junit, write_many as write_many_junit,
 };
-pub(crate) use terminal::{Look, Terminal};
-pub(crate) use text::{Mode, View, known_nodes};
+pub(crate) use terminal::{Look, TextOutput};
+pub(crate) use text::{View, ViewMode, known_nodes};

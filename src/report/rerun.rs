@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::archive::{Archive, Depth};
+use super::archive::{Depth, OpenedArchive};
 use super::run::Report;
-use super::source::{Next, Source, absent};
+use super::source::{ArchiveSource, PassAction, absent};
 use crate::item::read::{Writer, read};
 use crate::item::{FAILED, FAILURE, Item, SKIPPED, Step, TIMEOUT, UNKNOWN, plain};
 use crate::layout;
@@ -35,14 +35,14 @@ const SUITE_NODES: [&str; 9] = [
 /// The names of the failed tests of a plugin in an archive, in order; the blank after the prefix remains, as in the
 /// original's pattern.
 pub(crate) fn failed(archive: &str, plugin: &str) -> Result<Vec<String>> {
-    let archive = Archive::open(archive, Some(plugin), Depth::Trees)?;
+    let archive = OpenedArchive::open(archive, Some(plugin), Depth::Trees)?;
     let tree = layout::tree(plugin);
     failed_in(archive.files.open(&tree).ok_or_else(|| absent(&tree))?)
 }
 
 /// Average duration of a plugin's tests: of the `chosen` ones, if the archive has any.
 pub(crate) fn per_test(archive: &str, plugin: &str, chosen: &dyn Fn(&str) -> bool) -> Result<Duration> {
-    let archive = Archive::open(archive, Some(plugin), Depth::Tests)?;
+    let archive = OpenedArchive::open(archive, Some(plugin), Depth::Tests)?;
     let (mut of_chosen, mut of_all) = (Vec::new(), Vec::new());
     for plugin in Report::read(&archive, None)?.plugins {
         plugin.cases.each(|case| {
@@ -103,10 +103,10 @@ const MAX_FAILURES_BYTES: usize = 64 << 10;
 /// The interrupted run of a plugin in an archive.
 pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
     let mut failed = BTreeSet::new();
-    let files = Source::open(archive)?.extract(|_, name, _, _| {
+    let files = ArchiveSource::open(archive)?.extract(|_, name, _, _| {
         let found = layout::delivered(name).filter(|found| !found.is_result);
         failed.extend(found.map(|found| found.plugin.to_owned()));
-        Ok(Next::keep_if(
+        Ok(PassAction::keep_if(
             name == layout::CONFIG
                 || layout::is_definition(name)
                 || layout::is_tree(name)

@@ -10,10 +10,10 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
-use super::archive::Archive;
+use super::archive::OpenedArchive;
 use super::case::{Case, Cases};
 use super::health;
-use super::times::{self, Arrival, Span};
+use super::times::{self, Arrival, Period};
 use super::words::{count, majority, number};
 use crate::health::Health;
 use crate::item::{FAILED, FLAKY, OTHER, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
@@ -43,7 +43,7 @@ pub(crate) fn column(status: &str) -> &'static str {
 /// The verdict on a run, ordered from good to bad.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Verdict {
+pub(crate) enum RunVerdict {
     /// Nothing failed and nothing is unknown; custom statuses are not failures.
     Passed,
     /// Something is undetermined, but nothing failed.
@@ -74,9 +74,9 @@ pub(crate) struct Report<'a> {
     /// See `started`.
     pub ended: Option<String>,
     /// From start to end.
-    pub duration: Option<Span>,
+    pub duration: Option<Period>,
     /// The worst verdict of all plugins.
-    pub status: Verdict,
+    pub status: RunVerdict,
     /// The cases of all plugins.
     pub counts: Counts,
     /// The cluster.
@@ -99,16 +99,16 @@ pub(crate) struct Report<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unfinished: bool,
     /// Each plugin.
-    pub plugins: Vec<Plugin<'a>>,
+    pub plugins: Vec<PluginReport<'a>>,
     /// The archive itself.
     #[serde(skip)]
-    pub opened: &'a Archive,
+    pub opened: &'a OpenedArchive,
 }
 
 /// A plugin in numbers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Plugin<'a> {
+pub(crate) struct PluginReport<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its status.
@@ -118,11 +118,11 @@ pub(crate) struct Plugin<'a> {
     /// All its cases.
     pub counts: Counts,
     /// From its first start to its last result.
-    pub duration: Option<Span>,
+    pub duration: Option<Period>,
     /// The times of its results, sorted by node.
     pub arrivals: Vec<Arrival>,
     /// Its nodes, if it runs on each; duplicates in the tree are merged.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodeReport>,
     /// Nodes unlike the majority.
     pub odd_nodes: Vec<String>,
     /// The error reading its tree.
@@ -132,12 +132,12 @@ pub(crate) struct Plugin<'a> {
     pub cases: Cases<'a>,
     /// Consecutive cases of a node, or of none, in stored order: a node that also reported an error has two.
     #[serde(skip)]
-    pub suites: Vec<Node>,
+    pub suites: Vec<NodeReport>,
 }
 
 /// A node in numbers, or consecutive cases of one.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Node {
+pub(crate) struct NodeReport {
     /// Its name; empty for cases of no node.
     pub name: String,
     /// Its status.
@@ -145,7 +145,7 @@ pub(crate) struct Node {
     /// All its cases.
     pub counts: Counts,
     /// From its start to its result.
-    pub duration: Option<Span>,
+    pub duration: Option<Period>,
     /// Equal for nodes whose cases have the same names and statuses.
     #[serde(skip)]
     pub likeness: u64,
@@ -204,7 +204,7 @@ impl Counts {
 impl<'a> Report<'a> {
     /// Reads every tree once, or the part of it below the first item named `node`; an unreadable tree is recorded, not
     /// an error.
-    pub(crate) fn read(opened: &'a Archive, node: Option<&'a str>) -> Result<Self> {
+    pub(crate) fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
         let text = |file: &str, key: &str| {
             let document: Option<Value> = files.json(file)?;
@@ -224,7 +224,7 @@ impl<'a> Report<'a> {
         let plugins: Vec<_> = names
             .map(|name| {
                 let cases = Cases { archive: opened, plugin: name, node, readable: true };
-                Plugin::read(cases, of.remove(name).unwrap_or_default())
+                PluginReport::read(cases, of.remove(name).unwrap_or_default())
             })
             .collect();
         let mut counts = Counts::default();
@@ -238,10 +238,10 @@ impl<'a> Report<'a> {
             run_id: text(layout::CONFIG, "UUID")?,
             resumes: text(layout::CONFIG, "Resumes")?,
             kubernetes_version,
-            duration: at(&started).zip(at(&ended)).map(|(from, to)| Span { from, to }),
+            duration: at(&started).zip(at(&ended)).map(|(from, to)| Period { from, to }),
             started,
             ended,
-            status: plugins.iter().map(Plugin::verdict).max().unwrap_or_default(),
+            status: plugins.iter().map(PluginReport::verdict).max().unwrap_or_default(),
             counts,
             health,
             // The report works without it, too.
@@ -259,7 +259,7 @@ impl<'a> Report<'a> {
     /// Reads the trees of plugins that did not pass again for the causes.
     pub(crate) fn explain(&mut self) -> Result<()> {
         let mut causes = [(); 2].map(|()| Causes::new(self.node_names()));
-        for plugin in self.plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed) {
+        for plugin in self.plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed) {
             plugin.cases.each(|case| {
                 let at = match case.status {
                     FAILED | TIMEOUT => 0,
@@ -283,17 +283,17 @@ impl<'a> Report<'a> {
         let aside: Vec<String> = aside.map(|(count, word)| format!("{} {word}", number(count))).collect();
         let rest = if aside.is_empty() { String::new() } else { format!(" ({})", aside.join(", ")) };
         let sentence = match self.status {
-            Verdict::Failed if failed == 0 => "Failed".into(),
-            Verdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
-            Verdict::Unknown if self.plugins.iter().any(|plugin| plugin.error.is_some()) => {
+            RunVerdict::Failed if failed == 0 => "Failed".into(),
+            RunVerdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
+            RunVerdict::Unknown if self.plugins.iter().any(|plugin| plugin.error.is_some()) => {
                 "Not all results could be read".into()
             }
-            Verdict::Unknown if ran + skipped == 0 => "No results".into(),
-            Verdict::Unknown => format!("{} of {} unknown{rest}", number(unknown), count(ran, "test")),
-            Verdict::Passed if ran == 0 => format!("Nothing ran{rest}"),
-            Verdict::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
-            Verdict::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
-            Verdict::Passed => format!("All {} that ran passed{rest}", number(ran)),
+            RunVerdict::Unknown if ran + skipped == 0 => "No results".into(),
+            RunVerdict::Unknown => format!("{} of {} unknown{rest}", number(unknown), count(ran, "test")),
+            RunVerdict::Passed if ran == 0 => format!("Nothing ran{rest}"),
+            RunVerdict::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
+            RunVerdict::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
+            RunVerdict::Passed => format!("All {} that ran passed{rest}", number(ran)),
         };
         if self.unfinished { sentence + "; the run continues" } else { sentence }
     }
@@ -301,10 +301,11 @@ impl<'a> Report<'a> {
     /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`. A plugin that has passed on
     /// `min_success` percent of its nodes has passed.
     pub(crate) fn ending(&self, limit: &str, min_success: Option<u64>) -> Option<(u8, String)> {
-        let counts = |plugin: &&Plugin<'_>| min_success.is_none_or(|percent| !plugin.has_passed_on(percent));
+        let counts =
+            |plugin: &&PluginReport<'_>| min_success.is_none_or(|percent| !plugin.has_passed_on(percent));
         let counted: Vec<_> = self.plugins.iter().filter(counts).collect();
         let status = match counted.iter().map(|plugin| plugin.verdict()).max() {
-            None if !self.plugins.is_empty() => Verdict::Passed,
+            None if !self.plugins.is_empty() => RunVerdict::Passed,
             worst => worst.unwrap_or(self.status),
         };
         let reason =
@@ -312,17 +313,17 @@ impl<'a> Report<'a> {
         let incomplete = || counted.iter().any(|plugin| plugin.status == UNKNOWN);
         match (status, limit) {
             (_, "never") => None,
-            (Verdict::Failed, _) => Some((FAILED_CODE, reason(FAILED))),
-            (Verdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
+            (RunVerdict::Failed, _) => Some((FAILED_CODE, reason(FAILED))),
+            (RunVerdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
                 Some((UNKNOWN_CODE, reason(UNKNOWN)))
             }
-            (Verdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => Some((FAILED_CODE, reason(FLAKY))),
+            (RunVerdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => Some((FAILED_CODE, reason(FLAKY))),
             _ => None,
         }
     }
 
     /// Plugins from bad to good, equal ones in stored order.
-    pub(crate) fn by_severity(&self) -> Vec<&Plugin<'a>> {
+    pub(crate) fn by_severity(&self) -> Vec<&PluginReport<'a>> {
         let mut plugins: Vec<_> = self.plugins.iter().collect();
         plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.verdict()));
         plugins
@@ -335,7 +336,7 @@ impl<'a> Report<'a> {
 }
 
 /// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
-fn reason<'p>(plugins: impl Iterator<Item = &'p Plugin<'p>>, column: &str) -> String {
+fn reason<'p>(plugins: impl Iterator<Item = &'p PluginReport<'p>>, column: &str) -> String {
     let counted: Vec<_> = plugins.map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
     let tests = counted.iter().map(|(_, tests)| tests).sum();
     let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
@@ -358,7 +359,7 @@ pub(crate) fn write_json(document: &impl Serialize, out: &mut dyn Write) -> Resu
     Ok(writeln!(out)?)
 }
 
-impl Verdict {
+impl RunVerdict {
     /// The verdict in one word.
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -379,16 +380,16 @@ impl Verdict {
     }
 }
 
-impl<'a> Plugin<'a> {
+impl<'a> PluginReport<'a> {
     fn read(cases: Cases<'a>, arrivals: Vec<Arrival>) -> Self {
-        let (mut status, mut suites) = (String::new(), Vec::<Node>::new());
+        let (mut status, mut suites) = (String::new(), Vec::<NodeReport>::new());
         let read = cases.each(|case| {
             let name = case.node.unwrap_or_default();
             if suites.last().is_none_or(|suite| suite.name != name) {
                 case.root.status.clone_into(&mut status);
                 let status = case.node_item.map_or("", |node| &node.status).to_owned();
                 let (name, file) = (name.to_owned(), case.file.unwrap_or_default().to_owned());
-                suites.push(Node { name, file, status, ..Node::default() });
+                suites.push(NodeReport { name, file, status, ..NodeReport::default() });
             }
             suites.last_mut().into_iter().for_each(|suite| suite.add(case));
             Ok(())
@@ -398,7 +399,7 @@ impl<'a> Plugin<'a> {
             (status, suites) = Default::default();
         }
         let mut counts = Counts::default();
-        let mut nodes = Vec::<Node>::new();
+        let mut nodes = Vec::<NodeReport>::new();
         // The index of each node.
         let mut known = HashMap::new();
         for suite in &suites {
@@ -418,12 +419,12 @@ impl<'a> Plugin<'a> {
             node.counts.add_all(&suite.counts);
             node.likeness = node.likeness.rotate_left(1) ^ suite.likeness;
         }
-        let mut spans = BTreeMap::<&str, Vec<Span>>::new();
+        let mut spans = BTreeMap::<&str, Vec<Period>>::new();
         for arrival in &arrivals {
             spans.entry(&arrival.node).or_default().extend(arrival.span());
         }
         for node in &mut nodes {
-            node.duration = Span::around(spans.remove(&*node.name).into_iter().flatten());
+            node.duration = Period::around(spans.remove(&*node.name).into_iter().flatten());
         }
         // Without a majority no node is odd.
         let usual = majority(nodes.iter().map(|node| node.likeness));
@@ -433,7 +434,7 @@ impl<'a> Plugin<'a> {
             status: if status.is_empty() { UNKNOWN.into() } else { status },
             total: counts.sum(),
             counts,
-            duration: Span::around(arrivals.iter().filter_map(Arrival::span)),
+            duration: Period::around(arrivals.iter().filter_map(Arrival::span)),
             arrivals,
             odd_nodes: odd.map(|node| node.name.clone()).collect(),
             nodes,
@@ -444,21 +445,21 @@ impl<'a> Plugin<'a> {
     }
 
     /// The plugin's verdict.
-    pub(crate) fn verdict(&self) -> Verdict {
-        Verdict::of(&self.status, &self.counts)
+    pub(crate) fn verdict(&self) -> RunVerdict {
+        RunVerdict::of(&self.status, &self.counts)
     }
 
     /// Whether it runs on nodes, and has passed on so many percent of them.
     fn has_passed_on(&self, percent: u64) -> bool {
-        let passed = self.nodes.iter().filter(|node| node.verdict() == Verdict::Passed).count();
+        let passed = self.nodes.iter().filter(|node| node.verdict() == RunVerdict::Passed).count();
         passed > 0 && passed as u64 * 100 >= percent * self.nodes.len() as u64
     }
 }
 
-impl Node {
+impl NodeReport {
     /// The node's verdict.
-    pub(crate) fn verdict(&self) -> Verdict {
-        Verdict::of(&self.status, &self.counts)
+    pub(crate) fn verdict(&self) -> RunVerdict {
+        RunVerdict::of(&self.status, &self.counts)
     }
 
     fn add(&mut self, case: &Case<'_>) {

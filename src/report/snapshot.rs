@@ -10,9 +10,9 @@ use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::files::Files;
-use super::source::{Next, Source, objects};
-use super::terminal::Terminal;
+use super::files::ExtractedFiles;
+use super::source::{ArchiveSource, PassAction, objects};
+use super::terminal::TextOutput;
 use super::tree::parts;
 use crate::layout;
 use base::json::{json, list};
@@ -54,14 +54,14 @@ struct Name {
 struct Changed {
     #[serde(flatten)]
     name: Name,
-    differences: Vec<Difference>,
+    differences: Vec<FieldDifference>,
     /// Number of differences not reported.
     #[serde(skip_serializing_if = "is_zero")]
     more: usize,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct Difference {
+struct FieldDifference {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<Value>,
@@ -71,9 +71,9 @@ struct Difference {
 
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
-    pub(crate) fn between(before: &Source, after: &Source) -> Result<Option<Self>> {
+    pub(crate) fn between(before: &ArchiveSource, after: &ArchiveSource) -> Result<Option<Self>> {
         // The objects of the first snapshot by key, and the names of those that the second one lacks so far.
-        let (mut old, mut left) = (Files::default(), BTreeMap::new());
+        let (mut old, mut left) = (ExtractedFiles::default(), BTreeMap::new());
         each(before, |name, object| {
             old.add(&name.key(), object.to_string().as_bytes())?;
             left.insert(name.key(), Some(name));
@@ -110,13 +110,13 @@ impl Objects {
     }
 
     /// Writes the text report.
-    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let shown = |value: &Option<Value>| match value {
             Some(value) => visible::cut(&value.to_string(), SHOWN).into_owned(),
             None => "(none)".into(),
         };
         let changed = self.changed.iter().map(|Changed { name, differences, more }| {
-            let differences = differences.iter().map(|Difference { path, before, after }| {
+            let differences = differences.iter().map(|FieldDifference { path, before, after }| {
                 format!("{path}: {} -> {}", shown(before), shown(after))
             });
             json!({"name": name.to_string(), "differences": list(differences), "further": more})
@@ -156,7 +156,7 @@ fn is_zero(number: &usize) -> bool {
 }
 
 /// Finds the paths at which two values differ.
-fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, out: &mut Vec<Difference>) {
+fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, out: &mut Vec<FieldDifference>) {
     if before == after {
         return;
     }
@@ -166,7 +166,7 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, out: &mut 
                 compare(&format!("{path}{step}"), a.get(step).copied(), b.get(step).copied(), out);
             }
         }
-        _ => out.push(Difference {
+        _ => out.push(FieldDifference {
             path: path.trim_start_matches('.').to_owned(),
             before: before.map(cut),
             after: after.map(cut),
@@ -182,9 +182,9 @@ fn cut(value: &Value) -> Value {
 }
 
 /// Visits every compared object, without its volatile fields.
-fn each(source: &Source, mut visit: impl FnMut(Name, Value) -> Result<()>) -> Result<()> {
+fn each(source: &ArchiveSource, mut visit: impl FnMut(Name, Value) -> Result<()>) -> Result<()> {
     let all = source.extract(|_, file, _, content| {
-        let Some(base) = of_file(file) else { return Ok(Next::Skip) };
+        let Some(base) = of_file(file) else { return Ok(PassAction::Skip) };
         let mut failed = None;
         let read = objects(content, |mut object| {
             let mut name = base.clone();
@@ -197,7 +197,9 @@ fn each(source: &Source, mut visit: impl FnMut(Name, Value) -> Result<()>) -> Re
         });
         match failed {
             Some(error) => Err(error),
-            None => read.with_context(|| format!("`{file}` is not a list of objects")).map(|()| Next::Skip),
+            None => {
+                read.with_context(|| format!("`{file}` is not a list of objects")).map(|()| PassAction::Skip)
+            }
         }
     });
     all.map(drop)

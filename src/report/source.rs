@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
 
-use super::files::Files;
+use super::files::ExtractedFiles;
 use crate::layout::{self, META, PLUGINS, RESOURCES};
 use base::archive::{Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
@@ -57,7 +57,7 @@ pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// An archive or a folder.
-pub(crate) struct Source {
+pub(crate) struct ArchiveSource {
     /// A seekable archive; `None` for a folder.
     archive: Option<File>,
     /// The path, also in messages.
@@ -74,7 +74,7 @@ pub(crate) struct Stat {
 }
 
 /// The treatment of a file during a pass.
-pub(crate) enum Next {
+pub(crate) enum PassAction {
     /// Extracts it, unless a file of that name was extracted before.
     Keep,
     /// Goes on to the next file.
@@ -83,14 +83,14 @@ pub(crate) enum Next {
     Stop,
 }
 
-impl Next {
+impl PassAction {
     /// Extracts a file if it is `wanted`.
     pub(crate) fn keep_if(wanted: bool) -> Self {
         if wanted { Self::Keep } else { Self::Skip }
     }
 }
 
-impl Source {
+impl ArchiveSource {
     /// Opens the source of a name, as resolved by [`locate`]; `-` is standard input.
     pub(crate) fn open(name: &str) -> Result<Self> {
         if name == "-" {
@@ -107,12 +107,12 @@ impl Source {
     /// and may end the pass.
     pub(crate) fn extract(
         &self,
-        mut visit: impl FnMut(&Files, &str, Stat, &mut dyn Read) -> Result<Next>,
-    ) -> Result<Files> {
-        let mut files = Files::default();
+        mut visit: impl FnMut(&ExtractedFiles, &str, Stat, &mut dyn Read) -> Result<PassAction>,
+    ) -> Result<ExtractedFiles> {
+        let mut files = ExtractedFiles::default();
         let mut take = |name: &str, stat: Stat, content: &mut dyn Read| {
             let next = visit(&files, name, stat, content)?;
-            if let Next::Keep = next {
+            if let PassAction::Keep = next {
                 files.add(name, content).map_err(broken)?;
             }
             anyhow::Ok(next)
@@ -122,7 +122,7 @@ impl Source {
             for name in names(folder)? {
                 let Some(mut file) = open_in(folder, &name)? else { continue };
                 let stat = Stat { size: file.metadata()?.len(), modified: None };
-                if let Next::Stop = take(&name, stat, &mut file)? {
+                if let PassAction::Stop = take(&name, stat, &mut file)? {
                     break;
                 }
             }
@@ -143,7 +143,7 @@ impl Source {
                 continue;
             };
             let stat = Stat { size: entry.size, modified: Some(entry.modified).filter(|time| *time > 0) };
-            if let Next::Stop = take(&name, stat, &mut reader)? {
+            if let PassAction::Stop = take(&name, stat, &mut reader)? {
                 break;
             }
         }

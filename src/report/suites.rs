@@ -8,9 +8,9 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::case::Case;
-use super::diff::{Change, Diff, Kind};
+use super::diff::{ChangeKind, Diff, TestChange};
 use super::many::Many;
-use super::run::{Counts, Node, Plugin, Report};
+use super::run::{Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
 use crate::item::{
     ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
@@ -155,23 +155,27 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     write_known("sonobuoy", suites, out)
 }
 
-fn changed(change: &Change) -> (&'static str, String) {
+fn changed(change: &TestChange) -> (&'static str, String) {
     let [before, after] = [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
     let message = &format!("{}: {before} -> {after}", change.kind.words()[1]);
     let (status, inside) = match change.kind {
-        Kind::NewlyFailing => (FAILED, element("failure", Some(FAILED), Some(message), Some(&change.why))),
-        kind if kind == Kind::Vanished || after == UNKNOWN => {
+        ChangeKind::NewlyFailing => {
+            (FAILED, element("failure", Some(FAILED), Some(message), Some(&change.why)))
+        }
+        kind if kind == ChangeKind::Vanished || after == UNKNOWN => {
             (UNKNOWN, element("error", Some(UNKNOWN), Some(message), None))
         }
-        Kind::StillFailing | Kind::Changed => (SKIPPED, element("skipped", None, Some(message), None)),
+        ChangeKind::StillFailing | ChangeKind::Changed => {
+            (SKIPPED, element("skipped", None, Some(message), None))
+        }
         _ => (PASSED, element("system-out", None, None, Some(message))),
     };
     (status, testcase(&change.test, &change.plugin, "", 0.0, &inside))
 }
 
-fn write_plugin(report: &Report<'_>, plugin: &Plugin<'_>, out: &mut dyn Write) -> Result<()> {
+fn write_plugin(report: &Report<'_>, plugin: &PluginReport<'_>, out: &mut dyn Write) -> Result<()> {
     let mut suites = plugin.suites.iter();
-    let mut last = None::<&Node>;
+    let mut last = None::<&NodeReport>;
     plugin.cases.each(|case| {
         if last.is_none_or(|suite| suite.name != case.node.unwrap_or_default()) {
             out.write_all(if last.is_some() { b"</testsuite>\n" } else { b"" })?;
@@ -184,7 +188,7 @@ fn write_plugin(report: &Report<'_>, plugin: &Plugin<'_>, out: &mut dyn Write) -
     Ok(out.write_all(if last.is_some() { b"</testsuite>\n" } else { b"" })?)
 }
 
-fn suite_head(report: &Report<'_>, plugin: &Plugin<'_>, suite: &Node) -> String {
+fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport) -> String {
     let node = Some(&*suite.name).filter(|name| !name.is_empty());
     let span = plugin.nodes.iter().find(|known| Some(&*known.name) == node);
     let span = span.map_or(plugin.duration, |node| node.duration);

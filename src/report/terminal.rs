@@ -40,7 +40,7 @@ pub(crate) struct Look {
 }
 
 /// A destination of text.
-pub(crate) struct Terminal<'o> {
+pub(crate) struct TextOutput<'o> {
     /// Settings.
     pub look: Look,
     /// The output.
@@ -48,13 +48,13 @@ pub(crate) struct Terminal<'o> {
 }
 
 /// Text as for a file.
-pub(super) fn plain(write: impl FnOnce(&mut Terminal<'_>) -> Result<()>) -> Result<String> {
+pub(super) fn plain(write: impl FnOnce(&mut TextOutput<'_>) -> Result<()>) -> Result<String> {
     let mut out = Vec::new();
-    write(&mut Terminal { look: Look::default(), out: &mut out })?;
+    write(&mut TextOutput { look: Look::default(), out: &mut out })?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-impl Terminal<'_> {
+impl TextOutput<'_> {
     /// Writes a line, cut to the width.
     pub(super) fn line(&mut self, text: &str) -> Result<()> {
         self.painted("", text)

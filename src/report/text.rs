@@ -6,12 +6,12 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::archive::Archive;
+use super::archive::OpenedArchive;
 use super::case::{missing, select};
-use super::files::{Content, Files};
+use super::files::{ContentReader, ExtractedFiles};
 use super::health;
 use super::run::Report;
-use super::source::{Next, absent, clean};
+use super::source::{PassAction, absent, clean};
 use super::words::named;
 use crate::health::Health;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, Step, TIMEOUT};
@@ -21,7 +21,7 @@ use base::visible::line;
 
 /// The amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum ViewMode {
     /// Counts and the names of failed tests.
     Report,
     /// Every item without children, with its file.
@@ -36,7 +36,7 @@ pub(crate) enum Mode {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     /// The mode.
-    pub mode: Mode,
+    pub mode: ViewMode,
     /// Only the first item of this name and its descendants.
     pub node: Option<&'a str>,
     /// Omits file names before their contents.
@@ -45,7 +45,7 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     /// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
-    pub(crate) fn show(self, archive: &Archive, plugins: &[String], out: &mut dyn Write) -> Result<()> {
+    pub(crate) fn show(self, archive: &OpenedArchive, plugins: &[String], out: &mut dyn Write) -> Result<()> {
         let (mut errors, mut found) = (Vec::new(), false);
         for (at, plugin) in plugins.iter().enumerate() {
             match self.show_one(archive, plugin, out) {
@@ -69,7 +69,7 @@ impl View<'_> {
     }
 
     /// Shows a plugin; returns whether it has the selected item.
-    fn show_one(self, archive: &Archive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
+    fn show_one(self, archive: &OpenedArchive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
         let files = &archive.files;
         if plugin == health::NAME {
             return self.show_health(files, out).map(|()| true);
@@ -77,8 +77,8 @@ impl View<'_> {
         let name = layout::tree(plugin);
         let open = || files.open(&name).ok_or_else(|| absent(&name));
         match self.mode {
-            Mode::Report => {
-                let mut summary = Summary::default();
+            ViewMode::Report => {
+                let mut summary = TreeSummary::default();
                 let found = select(open()?, self.node, &mut |step| {
                     summary.take(step);
                     Ok(())
@@ -88,18 +88,18 @@ impl View<'_> {
                 }
                 Ok(found)
             }
-            Mode::Detailed => self.detailed(archive, plugin, &open, out),
-            Mode::Dump => Ok(io::copy(&mut open()?, out).map(|_| true)?),
-            Mode::Readable => readable(open()?, out).map(|()| true),
+            ViewMode::Detailed => self.detailed(archive, plugin, &open, out),
+            ViewMode::Dump => Ok(io::copy(&mut open()?, out).map(|_| true)?),
+            ViewMode::Readable => readable(open()?, out).map(|()| true),
         }
     }
 
     /// Writes each item without children as JSON, or its file.
     fn detailed<'f>(
         self,
-        archive: &Archive,
+        archive: &OpenedArchive,
         plugin: &str,
-        open: &dyn Fn() -> Result<Content<'f>>,
+        open: &dyn Fn() -> Result<ContentReader<'f>>,
         out: &mut dyn Write,
     ) -> Result<bool> {
         let mut path = Vec::<String>::new();
@@ -136,7 +136,7 @@ impl View<'_> {
     }
 
     /// Extracts the files that a tree names.
-    fn named(self, archive: &Archive, plugin: &str, tree: Content<'_>) -> Result<Files> {
+    fn named(self, archive: &OpenedArchive, plugin: &str, tree: ContentReader<'_>) -> Result<ExtractedFiles> {
         let mut wanted = HashSet::new();
         select(tree, self.node, &mut |step| {
             if let Step::Item(item) = step {
@@ -145,21 +145,21 @@ impl View<'_> {
             Ok(())
         })?;
         archive.source.extract(|_, name, _, _| match wanted.is_empty() {
-            true => Ok(Next::Stop),
-            false => Ok(Next::keep_if(wanted.remove(name))),
+            true => Ok(PassAction::Stop),
+            false => Ok(PassAction::keep_if(wanted.remove(name))),
         })
     }
 
-    fn show_health(self, files: &Files, out: &mut dyn Write) -> Result<()> {
+    fn show_health(self, files: &ExtractedFiles, out: &mut dyn Write) -> Result<()> {
         let health = || anyhow::Ok(Health::read(files)?.unwrap_or_default());
         match self.mode {
-            Mode::Report => health()?.report(out),
-            Mode::Detailed => {
+            ViewMode::Report => health()?.report(out),
+            ViewMode::Detailed => {
                 let mut file = files.open(layout::HEALTH).ok_or_else(|| absent(layout::HEALTH))?;
                 Ok(io::copy(&mut file, out).map(drop)?)
             }
-            Mode::Dump => health()?.write_yaml(out),
-            Mode::Readable => {
+            ViewMode::Dump => health()?.write_yaml(out),
+            ViewMode::Readable => {
                 let mut text = Vec::new();
                 health()?.write_yaml(&mut text)?;
                 readable(text.as_slice(), out)
@@ -169,7 +169,7 @@ impl View<'_> {
 }
 
 /// The nodes that could have been requested.
-pub(crate) fn known_nodes(archive: &Archive) -> Result<String> {
+pub(crate) fn known_nodes(archive: &OpenedArchive) -> Result<String> {
     let report = Report::read(archive, None)?;
     let nodes: Vec<&str> = report.node_names().collect::<BTreeSet<_>>().into_iter().collect();
     Ok(match nodes.len() as u64 {
@@ -180,7 +180,7 @@ pub(crate) fn known_nodes(archive: &Archive) -> Result<String> {
 
 /// Counts of results, and the names of failures.
 #[derive(Default)]
-struct Summary {
+struct TreeSummary {
     root: Option<(String, String)>,
     total: u64,
     counts: BTreeMap<String, u64>,
@@ -188,7 +188,7 @@ struct Summary {
     flaky: Vec<String>,
 }
 
-impl Summary {
+impl TreeSummary {
     fn take(&mut self, step: Step) {
         let item = match step {
             Step::Leave => return,

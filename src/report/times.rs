@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::files::Files;
+use super::files::ExtractedFiles;
 use super::survey::Survey;
 use crate::layout::{RECEIVED, RUN_LOG};
 use base::clock::{parse_rfc3339, rfc3339};
@@ -35,14 +35,14 @@ pub(crate) struct Arrival {
 
 /// A period.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Span {
+pub(crate) struct Period {
     /// The start.
     pub from: SystemTime,
     /// The end.
     pub to: SystemTime,
 }
 
-impl Span {
+impl Period {
     /// The duration in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         self.to.duration_since(self.from).unwrap_or_default().as_secs_f64()
@@ -55,14 +55,14 @@ impl Span {
 }
 
 /// In seconds.
-impl Serialize for Span {
+impl Serialize for Period {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_f64(self.seconds())
     }
 }
 
 /// The times of each result, sorted, and the first and the last time of the run, as recorded.
-pub(crate) fn read(files: &Files, survey: &Survey) -> (Vec<Arrival>, Option<[String; 2]>) {
+pub(crate) fn read(files: &ExtractedFiles, survey: &Survey) -> (Vec<Arrival>, Option<[String; 2]>) {
     let log = log_times(files);
     let mut arrivals: Vec<Arrival> = files.list(RECEIVED);
     let told: HashSet<String> = arrivals.iter().map(|arrival| arrival.plugin.clone()).collect();
@@ -95,11 +95,11 @@ fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<[String; 2]> {
 
 impl Arrival {
     /// From its start until it arrived or was given up.
-    pub(crate) fn span(&self) -> Option<Span> {
+    pub(crate) fn span(&self) -> Option<Period> {
         let first = |texts: [&str; 2]| texts.into_iter().find_map(parse_rfc3339);
         let from = first([&self.started, &self.first_heartbeat])?;
         let to = first([&self.arrived, &self.failed])?;
-        (from <= to).then_some(Span { from, to })
+        (from <= to).then_some(Period { from, to })
     }
 }
 
@@ -108,7 +108,7 @@ fn text<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> 
 }
 
 /// The first and the last timestamp in the aggregator's log.
-fn log_times(files: &Files) -> Vec<String> {
+fn log_times(files: &ExtractedFiles) -> Vec<String> {
     #[derive(Deserialize)]
     struct Line {
         time: String,

@@ -137,7 +137,7 @@ pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, sto
             log::info!("no file events ({error}), checking every {POLL:?} instead");
         })
         .ok();
-    let mut seen: Option<Seen> = None;
+    let mut seen: Option<ObservedDoneFile> = None;
     loop {
         // Before the look: the last container may write the file just before it ends.
         let (ended, last) = others.ended();
@@ -145,7 +145,7 @@ pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, sto
         seen = match (look, seen) {
             (DoneFile::Absent, _) => None,
             (look, Some(before)) if before.look == look => Some(before),
-            (look, before) => Some(Seen {
+            (look, before) => Some(ObservedDoneFile {
                 first: before.map_or_else(Instant::now, |seen| seen.first),
                 since: Instant::now(),
                 look,
@@ -167,7 +167,7 @@ pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, sto
 }
 
 /// A done file at its latest look.
-struct Seen {
+struct ObservedDoneFile {
     /// First appearance of any done file.
     first: Instant,
     /// Time of the last change.
@@ -175,7 +175,7 @@ struct Seen {
     look: DoneFile,
 }
 
-impl Seen {
+impl ObservedDoneFile {
     /// Returns the outcome, or the time to wait before the next look.
     fn judge(&self, place: &ResultsDir<'_>, delay: Duration, last: bool) -> Result<DoneOutcome, Duration> {
         let left = delay.saturating_sub(self.first.elapsed());

@@ -19,19 +19,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use crate::board::{self, Output, Scene, Task, Unit};
+use crate::board::{self, ProgressOutput, Scene, Task, Unit};
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
 use client::{self, Client, Retry};
 use done::{DoneOutcome, ResultsDir};
 
 pub(crate) use done::{End, Others};
-pub(crate) use settings::{Scope, Settings};
+pub(crate) use settings::{Scope, WorkerSettings};
 
 /// Waits for the result of this worker's plugin and submits it. After `term`, the worker continues for the pod's
 /// grace period, so that a result that is almost ready still arrives; without one it then ends, which is not an
 /// error. Returns whether the aggregator has the result.
-pub(crate) fn run(settings: &Settings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
+pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, independently of `term`.
     let (asked, over) = (term.child(), Stop::new());
@@ -94,7 +94,7 @@ pub(crate) fn linger(seconds: i64, term: &Stop) {
 }
 
 fn wait_and_submit(
-    settings: &Settings,
+    settings: &WorkerSettings,
     client: &Client,
     others: &Others,
     over: &Stop,
@@ -147,7 +147,7 @@ fn submit(
         log::info!("{line}");
         Ok(())
     };
-    board::with(Output::Quiet, &say, |board| {
+    board::with(ProgressOutput::Quiet, &say, |board| {
         let watch = |done, total| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let task = Task { name, unit: Unit::Bytes, done, total, over: done == total, ..Task::default() };

@@ -27,7 +27,7 @@ pub(crate) enum Scope {
 
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct WorkerSettings {
     /// Address of the aggregator, and credentials.
     pub access: Access,
     /// Result to submit.
@@ -48,7 +48,7 @@ pub(crate) struct Settings {
     pub grace: Duration,
 }
 
-impl Settings {
+impl WorkerSettings {
     /// Reads the environment through `lookup`.
     pub(crate) fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
@@ -101,8 +101,8 @@ impl Settings {
 mod tests {
     use super::*;
 
-    fn read(scope: Scope, pairs: &[(&str, &str)]) -> anyhow::Result<Settings> {
-        Settings::read(scope, |name| {
+    fn read(scope: Scope, pairs: &[(&str, &str)]) -> anyhow::Result<WorkerSettings> {
+        WorkerSettings::read(scope, |name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
     }

@@ -52,7 +52,7 @@ struct Suite {
     /// Whether it follows a dot.
     after_dot: bool,
     /// Expected kind of the next line.
-    next: Next,
+    next: LineKind,
     /// Current test, if the log names it.
     running: Option<String>,
     /// Slow tests that run beside others, with their start.
@@ -61,7 +61,7 @@ struct Suite {
 
 /// Kind of a line, as announced by the previous one.
 #[derive(Debug, Default, PartialEq)]
-enum Next {
+enum LineKind {
     #[default]
     Anything,
     /// Name of the current test, or the start of a report.
@@ -108,7 +108,7 @@ impl Suite {
             match self.running.take() {
                 Some(name) => self.ended("PASSED", &name, tell),
                 None => {
-                    if self.next != Next::Passed {
+                    if self.next != LineKind::Passed {
                         // Any of the slow tests may have ended.
                         self.slow.clear();
                     }
@@ -133,9 +133,9 @@ impl Suite {
         match std::mem::take(&mut self.next) {
             _ if self.after_dot && FAILED.iter().any(|mark| line.starts_with(mark)) => {
                 self.after_dot = false;
-                self.next = Next::Failed;
+                self.next = LineKind::Failed;
             }
-            Next::Failed => {
+            LineKind::Failed => {
                 self.running = None;
                 let name = name(&line);
                 self.failed += 1;
@@ -144,11 +144,11 @@ impl Suite {
                 }
                 self.ended("FAILED", &name, tell);
             }
-            Next::Passed if is_test(&line) => self.ended("PASSED", &name(&line), tell),
-            Next::Slow => self.is_slow(inner, tell),
-            Next::BelowRule if inner.starts_with(PROCESS) => self.next = Next::BelowRule,
-            Next::BelowRule if inner == POLLING => self.next = Next::Slow,
-            Next::BelowRule if is_test(&line) => {
+            LineKind::Passed if is_test(&line) => self.ended("PASSED", &name(&line), tell),
+            LineKind::Slow => self.is_slow(inner, tell),
+            LineKind::BelowRule if inner.starts_with(PROCESS) => self.next = LineKind::BelowRule,
+            LineKind::BelowRule if inner == POLLING => self.next = LineKind::Slow,
+            LineKind::BelowRule if is_test(&line) => {
                 let name = name(&line);
                 tell(self, &status::running_test(&name, None));
                 self.running = Some(name);
@@ -159,9 +159,9 @@ impl Suite {
 
     fn plain_line(&mut self, line: &str, tell: &mut dyn FnMut(&Self, &str)) {
         if line.trim_start().starts_with(RULE) {
-            self.next = Next::BelowRule;
+            self.next = LineKind::BelowRule;
         } else if self.after_dot && self.running.is_none() && line.ends_with(" seconds]") {
-            self.next = Next::Passed;
+            self.next = LineKind::Passed;
         }
         self.plain_dot(tell);
         let words: Vec<&str> = line.split_whitespace().collect();

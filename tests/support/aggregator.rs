@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
-use crate::aggregator::{Aggregator, Holder, ReviewError, Reviewer, Settings, connections};
+use crate::aggregator::{Aggregator, AggregatorSettings, Holder, ReviewError, Reviewer, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::config;
 use base::http::{Limits, Server};
@@ -91,7 +91,7 @@ pub fn serve_certifying(
 fn open(run_dir: &Path, plugins: &[&str], nodes: &[String]) -> anyhow::Result<Aggregator> {
     let of = |plugin: &&str| nodes.iter().map(|node| ResultId::on_node(*plugin, node)).collect::<Vec<_>>();
     let expected: Vec<ResultId> = plugins.iter().flat_map(of).collect();
-    Aggregator::open(run_dir, &expected, Settings::default())
+    Aggregator::open(run_dir, &expected, AggregatorSettings::default())
 }
 
 fn address(aggregator: &Aggregator, server: &Server) -> Access {

@@ -27,7 +27,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const LOGGED_BYTES: usize = 256;
 
 /// Responds to requests.
-pub(crate) struct Endpoints<'a> {
+pub(crate) struct Responder<'a> {
     pub(super) store: &'a Store,
     pub(super) authority: &'a Authority,
     /// Issues certificates, if this run does.
@@ -36,7 +36,7 @@ pub(crate) struct Endpoints<'a> {
     pub(super) logged: Tries<IpAddr>,
 }
 
-impl Endpoints<'_> {
+impl Responder<'_> {
     /// Responds to one request.
     pub(crate) fn answer(&self, request: &mut Request<'_>) -> Response {
         let response = self.respond(request).unwrap_or_else(|refusal| refusal);

@@ -24,7 +24,7 @@ use anyhow::{Context, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
 use crate::aggregator::run::{Receipt, ResultState, State};
-use crate::config::{self, Results};
+use crate::config::{self, ResultLimits};
 use crate::layout;
 use base::at::At as _;
 use base::http::Meter;
@@ -574,7 +574,7 @@ fn unpack(
     id: &ResultId,
     body: impl Read,
     place: &Path,
-    limits: &Results,
+    limits: &ResultLimits,
     meter: &Meter,
     claim: &Claim<'_>,
 ) -> Result<(), Refusal> {

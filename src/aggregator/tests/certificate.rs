@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::Scratch;
 use super::server::{Connection, Running, access, certifying, serving};
-use crate::aggregator::{Holder, ReviewError, Reviewer, Settings};
+use crate::aggregator::{AggregatorSettings, Holder, ReviewError, Reviewer};
 use crate::backplane::Authority;
 use client::protocol::ResultId;
 use client::{Access, Client, Error, Retry, Submitted};
@@ -104,7 +104,7 @@ fn certified_worker_speaks_for_its_node_alone() {
         assert_eq!(told, [Some("node"), Some("plugin")]);
     });
     // Receipts survive the aggregator.
-    serving(&scratch.run(), &ids, Settings::default(), |running| {
+    serving(&scratch.run(), &ids, AggregatorSettings::default(), |running| {
         let told = running.aggregator.status().plugins.unwrap();
         assert_eq!(told[0].identity.as_deref(), Some("node"));
     });
@@ -132,7 +132,7 @@ fn anonymous_clients_receive_nothing_else() {
         connection.write(b"GET /api/v1/health/by-node/n1/p HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(connection.answer().0, 0, "a foreign certificate does not make a guest");
     });
-    serving(&scratch.run(), &[node("n1")], Settings::default(), |running| {
+    serving(&scratch.run(), &[node("n1")], AggregatorSettings::default(), |running| {
         assert_eq!(running.ask("p", POST, "", b"").0, 404, "no signing here");
         let authority = running.aggregator.authority().certificate_pem();
         let mut guest = Connection::guest(&authority, running.address).unwrap();

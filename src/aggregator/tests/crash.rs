@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::server::{Connection, access, server};
-use crate::aggregator::{Aggregator, Settings};
+use crate::aggregator::{Aggregator, AggregatorSettings};
 use crate::backplane::Authority;
 use crate::layout::state_dir;
 use base::stop::Stop;
@@ -31,7 +31,7 @@ fn ids() -> Vec<ResultId> {
 #[allow(clippy::print_stdout, reason = "only the test runner sees it")]
 fn child_process() {
     let Ok(run_dir) = std::env::var(RUN_DIR) else { return };
-    let settings = Settings { limits: limits(), ..Settings::default() };
+    let settings = AggregatorSettings { limits: limits(), ..AggregatorSettings::default() };
     let aggregator = Aggregator::open(run_dir.as_ref(), &ids(), settings).unwrap();
     let server = server(&aggregator);
     let (_failures, receiver) = sync_channel(1);
@@ -163,6 +163,6 @@ fn hundred_uploads_survive_two_kills() {
         let (_, _, path, content) = payload(number);
         assert!(std::fs::read(scratch.run().join(&path)).unwrap() == content, "{path}");
     }
-    let left = Aggregator::open(&scratch.run(), &[], Settings::default()).unwrap();
+    let left = Aggregator::open(&scratch.run(), &[], AggregatorSettings::default()).unwrap();
     assert_eq!((left.outstanding(), scratch.leftovers()), (Vec::new(), 0));
 }

@@ -68,7 +68,7 @@ fn walk(dir: &Path, prefix: &str, out: &mut Vec<String>) {
 
 /// Limits low enough for tests.
 pub(crate) fn limits() -> config::Limits {
-    let results = config::Results {
+    let results = config::ResultLimits {
         bytes: 2 << 20,
         unpacked_bytes: 1 << 20,
         entries: 1_000,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::server::{Running, access, serving};
-use crate::aggregator::{Settings, Waited};
+use crate::aggregator::{AggregatorSettings, Waited};
 use base::stop::Stop;
 use client::protocol::ResultId;
 
@@ -84,7 +84,7 @@ fn worker_of_the_original_submits_files_folders_and_archives() {
         ResultId::global("folder"),
         ResultId::global("damaged"),
     ];
-    let settings = Settings { limits: limits(), ..Settings::default() };
+    let settings = AggregatorSettings { limits: limits(), ..AggregatorSettings::default() };
     serving(&scratch.run(), &ids, settings, |running| {
         let folder = |name: &str| {
             let path = scratch.run().with_file_name(format!("run-{name}"));
@@ -129,7 +129,7 @@ fn relay_of_the_original_forwards_both_kinds_of_progress() {
     let Some(program) = original() else { return };
     let scratch = Scratch::new();
     let ids = [ResultId::global("p"), ResultId::on_node("d", "n1")];
-    let settings = Settings { limits: limits(), ..Settings::default() };
+    let settings = AggregatorSettings { limits: limits(), ..AggregatorSettings::default() };
     serving(&scratch.run(), &ids, settings, |running| {
         for id in &ids {
             let results = scratch.run().with_file_name(format!("run-{}", id.plugin));

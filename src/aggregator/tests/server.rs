@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 
-use crate::aggregator::{Aggregator, Reviewer, Settings};
+use crate::aggregator::{Aggregator, AggregatorSettings, Reviewer};
 use crate::backplane::{Authority, open_server_config, server_config};
 use base::http::Server;
 use base::stop::Stop;
@@ -38,7 +38,7 @@ impl Drop for Running<'_> {
 pub(crate) fn serving<T>(
     run_dir: &Path,
     expected: &[ResultId],
-    settings: Settings,
+    settings: AggregatorSettings,
     test: impl FnOnce(&Running<'_>) -> T,
 ) -> T {
     let aggregator = Aggregator::open(run_dir, expected, settings).unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn certifying<T>(
     reviewer: impl Reviewer + 'static,
     test: impl FnOnce(&Running<'_>) -> T,
 ) -> T {
-    let aggregator = Aggregator::open(run_dir, expected, Settings::default()).unwrap();
+    let aggregator = Aggregator::open(run_dir, expected, AggregatorSettings::default()).unwrap();
     let aggregator = aggregator.certifies(Box::new(reviewer));
     let authority = aggregator.authority();
     let tls = open_server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap());

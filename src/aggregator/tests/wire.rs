@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::server::{Connection, access, serving};
-use crate::aggregator::{Aggregator, Settings, Waited};
+use crate::aggregator::{Aggregator, AggregatorSettings, Waited};
 use crate::backplane::Authority;
 use crate::status;
 use base::stop::Stop;
@@ -15,8 +15,8 @@ fn node(name: &str) -> ResultId {
     ResultId::on_node("p", name)
 }
 
-fn settings() -> Settings {
-    Settings { limits: limits(), ..Settings::default() }
+fn settings() -> AggregatorSettings {
+    AggregatorSettings { limits: limits(), ..AggregatorSettings::default() }
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn late_results_replace_reported_failures() {
 fn waiting_ends_with_time_limit_stop_and_closed_windows() {
     let scratch = Scratch::new();
     let ids = [node("a")];
-    let settings = Settings { retry_window: Duration::from_millis(300), ..settings() };
+    let settings = AggregatorSettings { retry_window: Duration::from_millis(300), ..settings() };
     serving(&scratch.run(), &ids, settings, |running| {
         let stop = Stop::new();
         let soon = Some(Instant::now() + Duration::from_millis(10));
@@ -291,7 +291,7 @@ impl Drop for Unmount {
 fn status_is_published_on_change_and_at_the_end() {
     let scratch = Scratch::new();
     let id = ResultId::global("p");
-    let settings = Settings { publish_every: Duration::from_millis(10), ..settings() };
+    let settings = AggregatorSettings { publish_every: Duration::from_millis(10), ..settings() };
     serving(&scratch.run(), std::slice::from_ref(&id), settings, |running| {
         let stop = Stop::new();
         let (sender, published) = std::sync::mpsc::channel();

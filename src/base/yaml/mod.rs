@@ -1,6 +1,6 @@
 //! YAML as the original reads it (version 1.1) and writes it (sorted keys, ambiguous strings quoted).
 //!
-//! Owns the tree of a document with the place of each node, so that errors of type can name line and column; reading
+//! Owns the tree of a document with the position of each node, so that errors of type can name line and column; reading
 //! YAML and JSON (`read`) into it, what an unquoted word means (`scalar`), getting typed values out of it
 //! (`typed`), and writing (`write`).
 //! Knows nothing about plugins or Kubernetes. Depth and the expansion of aliases are bounded.
@@ -25,7 +25,7 @@ const MAX_DEPTH: usize = 100;
 /// An error in a text, and its position; lines and columns are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Line, from 1; 0 if the place is unknown.
+    /// Line, from 1; 0 if the position is unknown.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
@@ -44,27 +44,27 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A place in a text, both counted from 1.
+/// A position in a text; both numbers count from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// Line.
     pub line: usize,
     /// Column in characters.
     pub column: usize,
 }
 
-impl Place {
-    /// An error at this place.
+impl Position {
+    /// An error at this position.
     pub fn error(self, message: impl Into<String>) -> Error {
         Error { line: self.line, column: self.column, message: message.into() }
     }
 }
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Position of its start.
-    pub place: Place,
+    pub position: Position,
     /// What it is.
     pub content: Content,
 }
@@ -90,7 +90,7 @@ pub enum Content {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// Position of its start.
-    pub place: Place,
+    pub position: Position,
     /// Its text.
     pub text: String,
 }

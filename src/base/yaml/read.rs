@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 
-use super::{Content, Error, Key, MAX_DEPTH, Node, Place, scalar};
+use super::{Content, Error, Key, MAX_DEPTH, Node, Position, scalar};
 
 /// Maximum bytes that aliases may add to one text. The largest definitions in practice have a few hundred nodes.
 const MAX_ALIAS_BYTES: usize = 16 << 20;
@@ -20,7 +20,7 @@ pub const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 
 /// The start of a text.
-const START: Place = Place { line: 1, column: 1 };
+const START: Position = Position { line: 1, column: 1 };
 
 /// Reads the first document; an empty text is null.
 pub fn document(text: &str) -> Result<Node, Error> {
@@ -28,7 +28,7 @@ pub fn document(text: &str) -> Result<Node, Error> {
     let mut bytes = whole.as_bytes();
     Ok(Composer::new(text, &mut bytes)
         .next_document()?
-        .unwrap_or(Node { place: START, content: Content::Null }))
+        .unwrap_or(Node { position: START, content: Content::Null }))
 }
 
 /// Reads the first JSON value of a text and ignores the rest.
@@ -93,7 +93,7 @@ struct Composer<'t> {
     alias_bytes_left: usize,
     depth: usize,
     /// Position of the last event's end.
-    place: Place,
+    position: Position,
 }
 
 /// The events of a text. A single type, so that there is only one copy of the parser's machine code.
@@ -127,7 +127,7 @@ impl<'t> Composer<'t> {
             anchors: HashMap::new(),
             alias_bytes_left: MAX_ALIAS_BYTES,
             depth: 0,
-            place: START,
+            position: START,
         }
     }
 
@@ -142,15 +142,15 @@ impl<'t> Composer<'t> {
         self.node()
     }
 
-    fn event(&mut self) -> Result<Option<(EventData, Place)>, Error> {
+    fn event(&mut self) -> Result<Option<(EventData, Position)>, Error> {
         match next_event(&mut self.parser) {
             Ok(None) => Ok(None),
             Ok(Some(event)) => {
-                self.place = place(event.end_mark);
-                Ok(Some((event.data, place(event.start_mark))))
+                self.position = position(event.end_mark);
+                Ok(Some((event.data, position(event.start_mark))))
             }
             Err(Some(error)) => Err(explain(&error, self.text)),
-            Err(None) => Err(self.place.error("cannot be read as YAML from here on")),
+            Err(None) => Err(self.position.error("cannot be read as YAML from here on")),
         }
     }
 
@@ -160,18 +160,19 @@ impl<'t> Composer<'t> {
 
     /// The next node; `None` at the end of what is being read.
     fn word(&mut self) -> Result<Option<ParsedNode>, Error> {
-        let Some((event, place)) = self.event()? else { return Ok(None) };
+        let Some((event, position)) = self.event()? else { return Ok(None) };
         let (anchor, content, merges) = match event {
             EventData::Scalar { anchor, tag, mut value, plain_implicit, style, .. } => {
                 if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
                     self.take_added_line_feed(&mut value);
                 }
                 let merges = value == "<<" && (plain_implicit || tag.as_deref() == Some(MERGE));
-                let content = meaning(tag.as_deref(), value, plain_implicit).map_err(|m| place.error(m))?;
+                let content =
+                    meaning(tag.as_deref(), value, plain_implicit).map_err(|m| position.error(m))?;
                 (anchor, content, merges)
             }
             EventData::SequenceStart { anchor, .. } => {
-                self.enter(anchor.as_deref(), place)?;
+                self.enter(anchor.as_deref(), position)?;
                 let mut items = Vec::new();
                 while let Some(node) = self.node()? {
                     items.push(node);
@@ -180,17 +181,17 @@ impl<'t> Composer<'t> {
                 (anchor, Content::List(items), false)
             }
             EventData::MappingStart { anchor, .. } => {
-                self.enter(anchor.as_deref(), place)?;
+                self.enter(anchor.as_deref(), position)?;
                 let entries = self.entries()?;
                 self.depth -= 1;
                 (anchor, Content::Map(entries), false)
             }
-            EventData::Alias { anchor } => return self.alias(&anchor, place).map(Some),
+            EventData::Alias { anchor } => return self.alias(&anchor, position).map(Some),
             _ => return Ok(None),
         };
-        let node = Node { place, content };
+        let node = Node { position, content };
         if let Some(anchor) = anchor {
-            self.spend(&node, place)?;
+            self.spend(&node, position)?;
             self.anchors.insert(anchor, Some(node.clone()));
         }
         Ok(Some(ParsedNode { node, merges }))
@@ -198,7 +199,7 @@ impl<'t> Composer<'t> {
 
     /// A block at the very end of the text ends with a line feed only if one was written.
     fn take_added_line_feed(&self, value: &mut String) {
-        if self.last.is_empty() || self.place.line <= self.lines {
+        if self.last.is_empty() || self.position.line <= self.lines {
             return;
         }
         // One blank line at the end is kept, or all.
@@ -208,40 +209,40 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn enter(&mut self, anchor: Option<&str>, place: Place) -> Result<(), Error> {
+    fn enter(&mut self, anchor: Option<&str>, position: Position) -> Result<(), Error> {
         self.depth += 1;
-        self.check_depth(self.depth, place)?;
+        self.check_depth(self.depth, position)?;
         if let Some(anchor) = anchor {
             self.anchors.insert(anchor.to_owned(), None);
         }
         Ok(())
     }
 
-    fn alias(&mut self, anchor: &str, place: Place) -> Result<ParsedNode, Error> {
+    fn alias(&mut self, anchor: &str, position: Position) -> Result<ParsedNode, Error> {
         let node = match self.anchors.get(anchor) {
             Some(Some(node)) => node.clone(),
-            Some(None) => return Err(place.error(format!("anchor `{anchor}` contains itself"))),
-            None => return Err(place.error(format!("unknown anchor `{anchor}`"))),
+            Some(None) => return Err(position.error(format!("anchor `{anchor}` contains itself"))),
+            None => return Err(position.error(format!("unknown anchor `{anchor}`"))),
         };
-        let depth = self.spend(&node, place)?;
-        self.check_depth(self.depth + depth, place)?;
+        let depth = self.spend(&node, position)?;
+        self.check_depth(self.depth + depth, position)?;
         Ok(ParsedNode { node, merges: false })
     }
 
     /// Charges the copy of a node to the limit of aliases; returns its depth.
-    fn spend(&mut self, node: &Node, place: Place) -> Result<usize, Error> {
+    fn spend(&mut self, node: &Node, position: Position) -> Result<usize, Error> {
         let (bytes, depth) = measure(node);
         let left = self.alias_bytes_left.checked_sub(bytes);
         self.alias_bytes_left =
-            left.ok_or_else(|| place.error("aliases expand to too much; write out the values"))?;
+            left.ok_or_else(|| position.error("aliases expand to too much; write out the values"))?;
         Ok(depth)
     }
 
-    fn check_depth(&self, depth: usize, place: Place) -> Result<(), Error> {
+    fn check_depth(&self, depth: usize, position: Position) -> Result<(), Error> {
         if depth <= MAX_DEPTH {
             return Ok(());
         }
-        Err(place.error(format!("nested deeper than {MAX_DEPTH} levels")))
+        Err(position.error(format!("nested deeper than {MAX_DEPTH} levels")))
     }
 
     /// The entries of a map; merged entries never override written ones.
@@ -249,12 +250,12 @@ impl<'t> Composer<'t> {
         let mut entries = Entries::default();
         let mut merged = Vec::new();
         while let Some(word) = self.word()? {
-            let place = word.node.place;
+            let position = word.node.position;
             let Some(value) = self.node()? else { break };
             if word.merges {
                 sources(value, &mut merged)?;
             } else {
-                entries.set(Key { place, text: key_text(word.node)? }, value);
+                entries.set(Key { position, text: key_text(word.node)? }, value);
             }
         }
         for (key, value) in merged {
@@ -289,7 +290,7 @@ impl Entries {
 
 /// The entries that a merge key adds, in order of precedence.
 fn sources(value: Node, into: &mut Vec<(Key, Node)>) -> Result<(), Error> {
-    let place = value.place;
+    let position = value.position;
     match value.content {
         Content::Map(entries) => into.extend(entries),
         Content::List(items) if items.iter().all(|item| matches!(item.content, Content::Map(_))) => {
@@ -297,7 +298,7 @@ fn sources(value: Node, into: &mut Vec<(Key, Node)>) -> Result<(), Error> {
                 sources(item, into)?;
             }
         }
-        _ => return Err(place.error("the merge key `<<` needs a map or a list of maps")),
+        _ => return Err(position.error("the merge key `<<` needs a map or a list of maps")),
     }
     Ok(())
 }
@@ -307,7 +308,7 @@ fn key_text(node: Node) -> Result<String, Error> {
         Content::Text(text) => Ok(text),
         Content::Bool(flag) => Ok(flag.to_string()),
         Content::Number(number) => Ok(number.to_string()),
-        _ => Err(node.place.error(format!("a key cannot be {}; quote it", node.kind()))),
+        _ => Err(node.position.error(format!("a key cannot be {}; quote it", node.kind()))),
     }
 }
 
@@ -361,9 +362,9 @@ fn measure(node: &Node) -> (usize, usize) {
     }
 }
 
-fn place(mark: Mark) -> Place {
+fn position(mark: Mark) -> Position {
     let from_one = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).saturating_add(1);
-    Place { line: from_one(mark.line), column: from_one(mark.column) }
+    Position { line: from_one(mark.line), column: from_one(mark.column) }
 }
 
 fn explain(error: &libyaml_safer::Error, text: &str) -> Error {
@@ -374,18 +375,18 @@ fn explain(error: &libyaml_safer::Error, text: &str) -> Error {
     if message.contains("cannot start any token") || message.contains("tab") {
         message.push_str("; indent with spaces, and quote text that begins with a special character");
     }
-    let place = error.problem_mark().map_or_else(|| unreadable(text), place);
-    place.error(message)
+    let position = error.problem_mark().map_or_else(|| unreadable(text), position);
+    position.error(message)
 }
 
 /// Position of the first character that YAML does not allow.
-fn unreadable(text: &str) -> Place {
+fn unreadable(text: &str) -> Position {
     let odd = |c: char| {
         c.is_control() && !matches!(c, '\n' | '\t' | '\r' | '\u{85}') || matches!(c, '\u{fffe}' | '\u{ffff}')
     };
     let before = &text[..text.find(odd).unwrap_or(text.len())];
     let line = before.rsplit('\n').next().unwrap_or_default();
-    Place { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
+    Position { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
 }
 
 #[cfg(test)]
@@ -446,8 +447,8 @@ mod tests {
     fn positions_are_those_of_the_values() {
         let node = document("a:\n  - b: 1\n    c: x\n").unwrap();
         let Content::List(items) = &node.get("a").unwrap().content else { panic!("a list") };
-        assert_eq!(items[0].get("c").unwrap().place, Place { line: 3, column: 8 });
-        assert_eq!(items[0].entries()[1].0.place, Place { line: 3, column: 5 });
+        assert_eq!(items[0].get("c").unwrap().position, Position { line: 3, column: 8 });
+        assert_eq!(items[0].entries()[1].0.position, Position { line: 3, column: 5 });
     }
 
     #[test]
@@ -505,9 +506,9 @@ mod tests {
     #[test]
     fn json_has_positions_and_may_have_trailing_text() {
         let node = json("{\"a\": 1,\n  \"b\": [true]}\ntrailing").unwrap();
-        let place = |line, column| Place { line, column };
-        assert_eq!(node.entries()[1].0.place, place(2, 3));
-        assert_eq!(node.get("b").unwrap().place, place(2, 8));
+        let position = |line, column| Position { line, column };
+        assert_eq!(node.entries()[1].0.position, position(2, 3));
+        assert_eq!(node.get("b").unwrap().position, position(2, 8));
         assert_eq!(json("{\"a\": x}").unwrap_err().line, 1);
         assert_eq!(json("{\"a\": 1,\n}").unwrap_err().line, 2);
         assert!(json("").is_err());

@@ -150,7 +150,7 @@ mod tests {
             (".", json!(".")),
             ("v1", json!("v1")),
         ] {
-            let node = super::super::Node { place: Default::default(), content: resolve(word).unwrap() };
+            let node = super::super::Node { position: Default::default(), content: resolve(word).unwrap() };
             assert_eq!(node.into_value(), meaning, "{word}");
         }
         for word in [".inf", "-.Inf", "+.INF", ".nan"] {

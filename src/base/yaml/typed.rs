@@ -15,7 +15,7 @@ use serde::forward_to_deserialize_any;
 use serde_json::{Value, json};
 
 use super::schema::{Found, Probe};
-use super::{Content, Error, Key, Node, Place};
+use super::{Content, Error, Key, Node, Position};
 use crate::near;
 
 /// How the keys of structs are read.
@@ -27,8 +27,8 @@ pub struct Rules {
     pub former: &'static [&'static str],
     /// Keys without effect, with the reason.
     pub ignored: RefCell<Vec<(Error, Ignored)>>,
-    /// Path and place of the value that is being read.
-    pub current: RefCell<(String, Place)>,
+    /// Path and position of the value that is being read.
+    pub current: RefCell<(String, Position)>,
 }
 
 /// Why a key has no effect.
@@ -56,11 +56,11 @@ pub fn read_over<T: DeserializeOwned>(
 ) -> Result<T, Error> {
     let value = TypedReader { path: path.to_owned(), node: Some(node), under, rules };
     T::deserialize(Reader::Value(value).into_deserializer()).map_err(|error| {
-        let (path, place) = rules.current.take();
+        let (path, position) = rules.current.take();
         match error.message.strip_prefix(':') {
             _ if error.line > 0 => error,
-            Some(reason) => place.error(format!("`{path}`:{reason}")),
-            None => place.error(format!("`{path}` {}", error.message)),
+            Some(reason) => position.error(format!("`{path}`:{reason}")),
+            None => position.error(format!("`{path}` {}", error.message)),
         }
     })
 }
@@ -82,7 +82,7 @@ pub fn schema_of<T: DeserializeOwned>() -> Value {
 
 /// The error for a value of the wrong kind.
 pub fn wrong(path: &str, node: &Node, needed: &str) -> Error {
-    node.place.error(format!("`{path}` must be {needed}, not {}", node.kind()))
+    node.position.error(format!("`{path}` must be {needed}, not {}", node.kind()))
 }
 
 /// The entries of a map.
@@ -112,13 +112,13 @@ pub fn text<'n>(path: &str, node: &'n Node) -> Result<&'n str, Error> {
         _ => return Err(wrong(path, node, "text")),
     };
     let words = format!("`{path}` must be text, not {}: quote it, as in \"{plain}\"", node.kind());
-    Err(node.place.error(words))
+    Err(node.position.error(words))
 }
 
 /// Errors of types continue the sentence that begins with the path of the value.
 impl serde::de::Error for Error {
     fn custom<T: std::fmt::Display>(message: T) -> Self {
-        Place::default().error(message.to_string())
+        Position::default().error(message.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -187,7 +187,7 @@ impl<'de> TypedReader<'de> {
 
     fn start(&self) {
         if let Some(node) = self.node {
-            self.rules.current.replace((self.path.clone(), node.place));
+            self.rules.current.replace((self.path.clone(), node.position));
         }
     }
 }
@@ -243,17 +243,17 @@ impl<'de> TypedReader<'de> {
             let path = self.below(&key.text);
             let hint = near::hint(&key.text, fields.iter().copied());
             if self.rules.former.contains(&&*path.to_lowercase()) {
-                let unused = key.place.error(format!("`{path}` no longer has an effect"));
+                let unused = key.position.error(format!("`{path}` no longer has an effect"));
                 self.rules.ignored.borrow_mut().push((unused, Ignored::Former));
                 continue;
             } else if name.starts_with(char::is_lowercase) {
                 let keys = either(fields, "and");
                 return Err(node
-                    .place
+                    .position
                     .error(format!("`{path}` is not a {name}{hint}; valid keys are {keys}")));
             }
             let of = if self.path.is_empty() { String::new() } else { format!(" in `{whole}`") };
-            let unknown = key.place.error(format!("unknown key `{}`{of}{hint}", key.text));
+            let unknown = key.position.error(format!("unknown key `{}`{of}{hint}", key.text));
             let why = if hint.is_empty() { Ignored::Unknown } else { Ignored::Misspelt };
             self.rules.ignored.borrow_mut().push((unknown, why));
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
-use super::{Cluster, Fleet};
+use super::{Fleet, SelectedCluster};
 use crate::driver::process::{Talk, ending, start, tail};
 use base::at::At as _;
 use base::logger;
@@ -32,7 +32,12 @@ const OF_ALL: &[&str] = &[
 ];
 
 /// The command line for a cluster.
-pub(super) fn words(fleet: &Fleet<'_>, command: &str, cluster: &Cluster, folder: &Path) -> Vec<OsString> {
+pub(super) fn words(
+    fleet: &Fleet<'_>,
+    command: &str,
+    cluster: &SelectedCluster,
+    folder: &Path,
+) -> Vec<OsString> {
     let args = fleet.args;
     let flag = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| {
         let mut word = OsString::from(format!("--{name}="));

@@ -14,12 +14,12 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-use super::afterwards::{Outputs, ending, look};
+use super::afterwards::{OutputFiles, ending, look};
 use super::flag::Args;
 use super::shown::{self, Plain};
 use super::{error, form, output, results};
 use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run};
-use crate::report::{self, Many, Terminal};
+use crate::report::{self, Many, TextOutput};
 use crate::status::{FAILED, Run};
 use base::at::At as _;
 use base::json::{self, json};
@@ -30,7 +30,7 @@ use serde_json::Value;
 mod child;
 mod select;
 
-use select::Cluster;
+use select::SelectedCluster;
 
 /// The log of a cluster's latest command, and the mark of its unfinished run, in its folder.
 const LOG: &str = "sonobuoy.log";
@@ -55,7 +55,7 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     let kept = ["resume", "retrieve", "dir"].into_iter().filter(|flag| *flag != "resume" || reports);
     let kept = kept.filter_map(|flag| args.text(flag)).map(Path::new).next();
     let clusters = select::clusters(args)?;
-    let files = Outputs::open(args)?;
+    let files = OutputFiles::open(args)?;
     let passing = match kept {
         Some(_) => None,
         None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
@@ -63,8 +63,9 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     let root = passing.as_deref().or(kept).unwrap_or(Path::new("."));
     let stop = Stop::new();
     shown::stop_on_interrupt(&stop)?;
-    let outcomes =
-        clusters.iter().map(|cluster| Outcome { name: cluster.name.clone(), ..Outcome::default() });
+    let outcomes = clusters
+        .iter()
+        .map(|cluster| ClusterOutcome { name: cluster.name.clone(), ..ClusterOutcome::default() });
     let outcomes = Mutex::new(outcomes.collect());
     let fleet =
         Fleet { args, command, has_events, reports, root, clusters: &clusters, stop: &stop, outcomes };
@@ -77,7 +78,7 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
         log::error!("{}: {}", outcome.name, outcome.error);
     }
     if stop.stopped() {
-        let is_open = |outcome: &&Outcome| outcome.code.is_none_or(|code| code == shown::INTERRUPTED);
+        let is_open = |outcome: &&ClusterOutcome| outcome.code.is_none_or(|code| code == shown::INTERRUPTED);
         let left = outcomes.iter().filter(is_open).count();
         let again = match kept {
             Some(root) if reports => format!("; `--resume {}` continues", root.display()),
@@ -98,7 +99,7 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
 
 /// What has become of a cluster.
 #[derive(Default)]
-struct Outcome {
+struct ClusterOutcome {
     name: String,
     begun: bool,
     /// The exit code of its process, once ended.
@@ -111,7 +112,7 @@ struct Outcome {
     archive: Option<PathBuf>,
 }
 
-impl Outcome {
+impl ClusterOutcome {
     fn task(&self, has_events: bool) -> Task {
         let mut task = match has_events {
             true => self.scene.as_task(&self.name),
@@ -159,17 +160,17 @@ struct Fleet<'a> {
     /// Whether there is a merged report.
     reports: bool,
     root: &'a Path,
-    clusters: &'a [Cluster],
+    clusters: &'a [SelectedCluster],
     stop: &'a Stop,
     /// In the order of the clusters.
-    outcomes: Mutex<Vec<Outcome>>,
+    outcomes: Mutex<Vec<ClusterOutcome>>,
 }
 
 /// The merged report on the runs in several clusters; returns the exit code of `--fail-on`.
-fn report(args: Args, files: &Outputs<'_>, outcomes: &[Outcome]) -> Result<u8> {
+fn report(args: Args, files: &OutputFiles<'_>, outcomes: &[ClusterOutcome]) -> Result<u8> {
     let mut many = Many::default();
     let mut worst = None;
-    for Outcome { name, archive, error, .. } in outcomes {
+    for ClusterOutcome { name, archive, error, .. } in outcomes {
         match archive.as_ref().map(|archive| archive.display().to_string()) {
             Some(archive) => match results::add(args, &mut many, &archive, Some(name), worst.clone()) {
                 Ok(ended) => worst = ended,
@@ -181,7 +182,7 @@ fn report(args: Args, files: &Outputs<'_>, outcomes: &[Outcome]) -> Result<u8> {
     files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
     if !shown::is_json(args) {
         let mut out = output::buffered(false);
-        many.write_text(&mut Terminal { look: look(args), out: &mut out })?;
+        many.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
         out.flush()?;
     }
     Ok(ending(worst))
@@ -210,7 +211,7 @@ impl Fleet<'_> {
     }
 
     /// Prints what each process has printed.
-    fn show(&self, outcomes: &[Outcome]) -> Result<()> {
+    fn show(&self, outcomes: &[ClusterOutcome]) -> Result<()> {
         if self.has_events {
             return Ok(());
         }
@@ -223,7 +224,7 @@ impl Fleet<'_> {
             return output::print(&form::document(word.unwrap_or("json"), &Value::Array(document.collect())));
         }
         if self.command == "status" {
-            let rows: Vec<_> = outcomes.iter().map(Outcome::row).collect();
+            let rows: Vec<_> = outcomes.iter().map(ClusterOutcome::row).collect();
             let head = ["cluster", "status", "results", "failed", "message"];
             let table = form::table(self.args, head, &rows);
             return output::print(&table.unwrap_or_else(|| output::table(head, &rows, false)));
@@ -260,9 +261,9 @@ impl Fleet<'_> {
     }
 
     /// Fails only if the output is closed.
-    fn one(&self, at: usize, cluster: &Cluster, board: &Board) -> Result<()> {
+    fn one(&self, at: usize, cluster: &SelectedCluster, board: &Board) -> Result<()> {
         let mut closed = Ok(());
-        let update = |change: &mut dyn FnMut(&mut Outcome)| {
+        let update = |change: &mut dyn FnMut(&mut ClusterOutcome)| {
             let mut outcomes = self.lock();
             change(&mut outcomes[at]);
             let shown = board.show(self.scene(&outcomes));
@@ -290,7 +291,12 @@ impl Fleet<'_> {
     }
 
     /// Runs the process of a cluster; returns its exit code and its last message.
-    fn process(&self, cluster: &Cluster, folder: &Path, hear: &mut dyn FnMut(&str)) -> Result<(u8, String)> {
+    fn process(
+        &self,
+        cluster: &SelectedCluster,
+        folder: &Path,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
         let resumes = self.reports && self.args.text("resume").is_some();
@@ -315,7 +321,7 @@ impl Fleet<'_> {
         ended
     }
 
-    fn scene(&self, outcomes: &[Outcome]) -> Scene {
+    fn scene(&self, outcomes: &[ClusterOutcome]) -> Scene {
         let troubles = outcomes.iter().flat_map(|outcome| {
             let own = outcome.scene.troubles.iter().map(|trouble| &trouble.cause);
             let causes = own.chain([&outcome.error]).filter(|cause| !cause.is_empty());
@@ -342,7 +348,7 @@ impl Fleet<'_> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Outcome>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ClusterOutcome>> {
         self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,7 +19,7 @@ use base::{near, percent_encoded, sys};
 const ALL: &str = "all";
 
 /// One cluster.
-pub(super) struct Cluster {
+pub(super) struct SelectedCluster {
     /// Its context, or the name of its kubeconfig without an extension.
     pub(super) name: String,
     /// The name of its folder.
@@ -29,7 +29,7 @@ pub(super) struct Cluster {
 }
 
 /// The clusters of a call.
-pub(super) fn clusters(args: Args) -> Result<Vec<Cluster>> {
+pub(super) fn clusters(args: Args) -> Result<Vec<SelectedCluster>> {
     let options = cluster::options(args)?;
     let named: Vec<&str> = args.all("contexts").filter(|name| !name.is_empty()).collect();
     let all = named.contains(&ALL);
@@ -61,7 +61,7 @@ pub(super) fn clusters(args: Args) -> Result<Vec<Cluster>> {
     Ok(chosen)
 }
 
-fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>> {
+fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<SelectedCluster>> {
     let known = Config::contexts(options);
     if known.is_empty() {
         // Says what is wrong with the kubeconfig.
@@ -75,12 +75,12 @@ fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>
         return Err(error::invalid("contexts", name, &format!("the kubeconfig has {names}{hint}")));
     }
     let chosen: Vec<&str> = if all { known_words().collect() } else { named.to_vec() };
-    let cluster = |name: &str| Cluster::new(name.to_owned(), ("context", name.into()));
+    let cluster = |name: &str| SelectedCluster::new(name.to_owned(), ("context", name.into()));
     Ok(chosen.into_iter().map(cluster).collect())
 }
 
 /// The files, those in a folder, and those of `FOLDER/*`, for shells that leave it as it is.
-fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>> {
+fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<SelectedCluster>> {
     let mut files = Vec::new();
     for path in paths {
         let path = Path::new(path);
@@ -98,12 +98,12 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
     ensure!(!files.is_empty(), "--kubeconfigs: the folder is empty");
     let cluster = |path: PathBuf| {
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Cluster::new(name, ("kubeconfig", path))
+        SelectedCluster::new(name, ("kubeconfig", path))
     };
     Ok(files.into_iter().map(cluster).collect())
 }
 
-impl Cluster {
+impl SelectedCluster {
     fn new(name: String, flag: (&'static str, PathBuf)) -> Self {
         Self { folder: folder(&name), name, flag }
     }

@@ -10,7 +10,7 @@ use crate::layout;
 use base::Joined as _;
 
 /// Facts of one kind.
-pub(crate) struct Kind {
+pub(crate) struct FactKind {
     /// The built-in plugin that gathers them.
     pub plugin: &'static str,
     /// The title for display.
@@ -19,11 +19,11 @@ pub(crate) struct Kind {
     pub file: &'static str,
     /// Parses the facts of such a file; null on failure.
     pub read: fn(&[u8]) -> Value,
-    pub columns: &'static [Column],
+    pub columns: &'static [FactColumn],
 }
 
 /// A column: its title, the words before its value in a sentence, the word for a missing value, and the value.
-pub(crate) struct Column {
+pub(crate) struct FactColumn {
     pub title: &'static str,
     pub sentence: &'static str,
     pub none: &'static str,
@@ -44,7 +44,7 @@ enum Of {
     /// The sum of some numbers, if the first place exists.
     Sum(&'static str, &'static [&'static str]),
     /// Any other.
-    Fn(fn(&Value) -> Option<Cell>),
+    Fn(fn(&Value) -> Option<FactCell>),
 }
 
 /// The rule that marks odd values of a column.
@@ -60,7 +60,7 @@ pub(crate) enum Baseline {
 
 /// One value for display; empty if unknown.
 #[derive(Default, Serialize)]
-pub(crate) struct Cell {
+pub(crate) struct FactCell {
     pub text: String,
     #[serde(skip)]
     pub number: Option<f64>,
@@ -68,12 +68,12 @@ pub(crate) struct Cell {
     pub odd: bool,
 }
 
-impl Column {
-    pub(super) fn cell(&self, facts: &Value) -> Cell {
+impl FactColumn {
+    pub(super) fn cell(&self, facts: &Value) -> FactCell {
         let number = |place: &str| facts.pointer(place)?.as_f64();
         let cell = match self.value {
-            Of::Text(place) => text(facts, place).map(Cell::from),
-            Of::Number(place) => number(place).map(Cell::from),
+            Of::Text(place) => text(facts, place).map(FactCell::from),
+            Of::Number(place) => number(place).map(FactCell::from),
             Of::Rounded(place, by) => number(place).map(|number| (number / by).max(1.0).round().into()),
             Of::Sum(needed, places) => facts
                 .pointer(needed)
@@ -122,20 +122,20 @@ impl Column {
     }
 }
 
-impl From<f64> for Cell {
+impl From<f64> for FactCell {
     fn from(number: f64) -> Self {
         Self { number: Some(number), ..Self::default() }
     }
 }
 
-impl From<String> for Cell {
+impl From<String> for FactCell {
     fn from(text: String) -> Self {
         Self { text, ..Self::default() }
     }
 }
 
-pub(super) const KINDS: [Kind; 3] = [
-    Kind {
+pub(super) const KINDS: [FactKind; 3] = [
+    FactKind {
         plugin: "host-facts",
         title: "What the nodes are made of",
         file: layout::HOST_FACTS,
@@ -145,14 +145,14 @@ pub(super) const KINDS: [Kind; 3] = [
         },
         columns: &HOST,
     },
-    Kind {
+    FactKind {
         plugin: "network",
         title: "What the nodes reach, and how fast",
         file: layout::NETWORK,
         read: tree,
         columns: &NETWORK,
     },
-    Kind {
+    FactKind {
         plugin: "systemd-logs",
         title: "What the nodes log",
         file: layout::LOG_SUMMARY,
@@ -162,21 +162,21 @@ pub(super) const KINDS: [Kind; 3] = [
 ];
 
 /// A column whose values should be equal on all nodes.
-const fn same(title: &'static str, sentence: &'static str, value: Of) -> Column {
-    Column { title, sentence, none: "unknown", baseline: Baseline::Majority, unit: "", value }
+const fn same(title: &'static str, sentence: &'static str, value: Of) -> FactColumn {
+    FactColumn { title, sentence, none: "unknown", baseline: Baseline::Majority, unit: "", value }
 }
 
 /// A column that is shown and never marked.
-const fn shown(title: &'static str, value: Of) -> Column {
-    Column { baseline: Baseline::Nothing, ..same(title, "", value) }
+const fn shown(title: &'static str, value: Of) -> FactColumn {
+    FactColumn { baseline: Baseline::Nothing, ..same(title, "", value) }
 }
 
 /// A column whose numbers should be similar on all nodes.
-const fn number(title: &'static str, sentence: &'static str, floor: f64, value: Of) -> Column {
-    Column { baseline: Baseline::Median { floor }, ..same(title, sentence, value) }
+const fn number(title: &'static str, sentence: &'static str, floor: f64, value: Of) -> FactColumn {
+    FactColumn { baseline: Baseline::Median { floor }, ..same(title, sentence, value) }
 }
 
-const HOST: [Column; 10] = [
+const HOST: [FactColumn; 10] = [
     same(
         "OS",
         "run",
@@ -198,8 +198,8 @@ const HOST: [Column; 10] = [
     shown("UPTIME", Of::Number("/ansible_uptime_seconds")).of("s"),
 ];
 
-const NETWORK: [Column; 5] = [
-    Column {
+const NETWORK: [FactColumn; 5] = [
+    FactColumn {
         none: "nothing",
         ..same("FAILED", "fail at:", Of::Fn(|facts| Some(failed(facts.as_object()?).into())))
     },
@@ -231,8 +231,8 @@ const NETWORK: [Column; 5] = [
     number("CLOCK", "have a clock that is off", 1.0, Of::Number("/clock/offset_seconds")).of("s"),
 ];
 
-const LOGS: [Column; 7] = [
-    Column {
+const LOGS: [FactColumn; 7] = [
+    FactColumn {
         none: "none",
         ..same(
             "TROUBLE",

@@ -17,7 +17,7 @@ use super::source::objects;
 use super::words::majority;
 use crate::layout::{self, Delivered};
 use base::json::json;
-use columns::{Baseline, Cell, Column, KINDS, Kind};
+use columns::{Baseline, FactCell, FactColumn, FactKind, KINDS};
 pub(crate) use show::title_case;
 use value_counts::ValueCounts;
 
@@ -28,7 +28,7 @@ const ODD_FACTOR: f64 = 5.0;
 
 /// The facts of an archive, a table for each kind.
 #[derive(Default)]
-pub(crate) struct Facts {
+pub(crate) struct FactTables {
     /// By number of the kind.
     pub tables: BTreeMap<usize, Table>,
     /// Whether all facts are compared, not only those in tables.
@@ -39,9 +39,9 @@ pub(crate) struct Facts {
 
 /// The facts of one kind.
 pub(crate) struct Table {
-    pub kind: &'static Kind,
+    pub kind: &'static FactKind,
     /// The values of each row, by node.
-    pub rows: BTreeMap<String, Vec<Cell>>,
+    pub rows: BTreeMap<String, Vec<FactCell>>,
     /// Values that deviate from those of most nodes; deviating numbers of a column are one entry.
     pub odd: Vec<Odd>,
     spread: Vec<Spread>,
@@ -50,20 +50,20 @@ pub(crate) struct Table {
 
 /// A value of few nodes; empty for numbers.
 pub(crate) struct Odd {
-    column: &'static Column,
+    column: &'static FactColumn,
     value: String,
     pub nodes: Vec<String>,
 }
 
 /// The distribution of a column's numbers.
 struct Spread {
-    column: &'static Column,
+    column: &'static FactColumn,
     median: f64,
     /// The number farthest from zero, formatted, and its node.
     highest: (String, String),
 }
 
-impl Facts {
+impl FactTables {
     /// Creates an empty set; `whole` compares all facts.
     pub(crate) fn new(whole: bool) -> Self {
         Self { whole, ..Self::default() }

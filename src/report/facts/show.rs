@@ -7,14 +7,14 @@ use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use super::super::SCHEMA_VERSION;
-use super::super::terminal::Terminal;
+use super::super::terminal::TextOutput;
 use super::super::words::{count, named, number};
-use super::value_counts::Difference;
-use super::{Baseline, Column, Facts, Odd, Table};
+use super::value_counts::ValueDifference;
+use super::{Baseline, FactColumn, FactTables, Odd, Table};
 use base::Joined as _;
 use base::json::{json, list};
 
-impl Facts {
+impl FactTables {
     fn any(&self) -> Result<Vec<&Table>> {
         ensure!(
             !self.tables.is_empty(),
@@ -24,7 +24,7 @@ impl Facts {
     }
 
     /// Writes tables, and a sentence for each rare value.
-    pub(crate) fn write_text(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let tables = self.any()?;
         for (at, table) in tables.iter().enumerate() {
             if tables.len() > 1 {
@@ -69,7 +69,7 @@ impl Facts {
             let names: Vec<&str> = tables.iter().map(|table| table.kind.plugin).collect();
             bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
         };
-        let titles = table.kind.columns.iter().map(Column::name);
+        let titles = table.kind.columns.iter().map(FactColumn::name);
         csv(out, &std::iter::once("node".into()).chain(titles).collect::<Vec<_>>())?;
         for (node, row) in &table.rows {
             let cells =
@@ -100,7 +100,7 @@ pub(crate) fn title_case(title: &str) -> String {
 
 impl Table {
     /// Writes the table alone.
-    pub(crate) fn write(&self, terminal: &mut Terminal<'_>) -> Result<()> {
+    pub(crate) fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let titles = self.kind.columns.iter().map(|column| column.title);
         let head = std::iter::once("NODE").chain(titles).map(str::to_owned).collect();
         let rows = self.rows.iter().map(|(node, row)| {
@@ -171,7 +171,7 @@ fn agreed(what: &str, nodes: usize) -> String {
 impl Odd {
     /// `3 of 5,000 nodes run kernel 5.4.0`.
     pub(crate) fn what(&self, table: &Table) -> String {
-        let Column { sentence, none, title, .. } = self.column;
+        let FactColumn { sentence, none, title, .. } = self.column;
         let what = match (&*self.value, self.column.baseline) {
             (_, Baseline::Median { .. }) => (*sentence).to_owned(),
             ("", _) if *none != "unknown" => {
@@ -185,7 +185,7 @@ impl Odd {
     }
 }
 
-impl Difference {
+impl ValueDifference {
     /// `60 on 298 nodes; 10 on 2: n1, n2`.
     pub(crate) fn sentence(&self) -> String {
         let told = self.values.iter().enumerate().map(|(at, shared)| {

@@ -1,12 +1,12 @@
 //! Tables of facts of a few nodes: marks, sentences and output.
 
-use super::super::terminal::{Look, Terminal};
+use super::super::terminal::{Look, TextOutput};
 use super::*;
 use crate::item::FAILED;
 use base::json::json;
 
-fn facts(kernels: &[&str]) -> Facts {
-    let mut facts = Facts::new(true);
+fn facts(kernels: &[&str]) -> FactTables {
+    let mut facts = FactTables::new(true);
     for (at, kernel) in kernels.iter().enumerate() {
         let document = json!({"ansible_facts": {
             "ansible_distribution": "Debian", "ansible_distribution_version": "12", "ansible_kernel": kernel,
@@ -26,8 +26,8 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn text(facts: &Facts) -> String {
-    written(|out| facts.write_text(&mut Terminal { look: Look::default(), out }))
+fn text(facts: &FactTables) -> String {
+    written(|out| facts.write_text(&mut TextOutput { look: Look::default(), out }))
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn rare_values_are_marked() {
     assert!(text.ends_with("\n\n* differs from most nodes:\n1 of 4 nodes runs kernel 5.4: n2\n"), "{text}");
     // Without a majority nothing is odd, and uptimes never are.
     assert!(!super::tests::text(&facts(&["6.1", "5.4"])).contains('*'));
-    assert!(Facts::default().json().is_err());
+    assert!(FactTables::default().json().is_err());
 }
 
 #[test]
@@ -69,14 +69,14 @@ fn changed_facts_of_a_node_differ() {
     assert_eq!(changes, ["n1: kernel 6.1 -> 6.2"]);
 }
 
-fn see(facts: &mut Facts, plugin: &str, node: &str, file: &str, text: &str) {
+fn see(facts: &mut FactTables, plugin: &str, node: &str, file: &str, text: &str) {
     let found = Delivered { plugin, node, file, is_result: true };
     facts.see(found, &mut text.as_bytes()).unwrap();
 }
 
 #[test]
 fn connectivity_and_logs_are_tables() {
-    let mut facts = Facts::new(false);
+    let mut facts = FactTables::new(false);
     for (node, connect, offset, errors) in
         [("n1", 1.0, 0.01, 5), ("n2", 2.0, -0.02, 0), ("n3", 400.0, 341.2, 900)]
     {

@@ -91,7 +91,7 @@ const PREFIXES: [&str; 2] = ["ssh_host_key_", "fibre_channel_wwn"];
 /// The values of each key, and the nodes that have them.
 #[derive(Default)]
 pub(super) struct ValueCounts {
-    keys: BTreeMap<String, Difference>,
+    keys: BTreeMap<String, ValueDifference>,
     /// Number of nodes.
     nodes: u64,
     /// Keys that differ by nature and are not compared.
@@ -100,17 +100,17 @@ pub(super) struct ValueCounts {
 
 /// A key that differs between nodes.
 #[derive(Clone, Default, Serialize)]
-pub(crate) struct Difference {
+pub(crate) struct ValueDifference {
     pub key: String,
     /// The most frequent first.
-    pub values: Vec<Shared>,
+    pub values: Vec<SharedValue>,
     /// Number of nodes with further values.
     pub others: u64,
 }
 
 /// A value that several nodes share.
 #[derive(Clone, Serialize)]
-pub(crate) struct Shared {
+pub(crate) struct SharedValue {
     /// `None` for nodes without the key.
     pub value: Option<String>,
     /// Number of nodes.
@@ -129,7 +129,7 @@ impl ValueCounts {
             if self.keys.len() >= KEYS && !self.keys.contains_key(&key) {
                 continue;
             }
-            let Difference { values, others, .. } = self.keys.entry(key).or_default();
+            let ValueDifference { values, others, .. } = self.keys.entry(key).or_default();
             let has_room = values.len() < VALUES;
             match values.iter_mut().find(|shared| shared.value.as_ref() == Some(&text)) {
                 Some(shared) => {
@@ -137,7 +137,7 @@ impl ValueCounts {
                     shared.nodes.extend((shared.nodes.len() < NAMED).then(|| node.to_owned()));
                 }
                 None if has_room => {
-                    values.push(Shared { value: Some(text), count: 1, nodes: vec![node.to_owned()] });
+                    values.push(SharedValue { value: Some(text), count: 1, nodes: vec![node.to_owned()] });
                 }
                 None => *others += 1,
             }
@@ -163,12 +163,12 @@ impl ValueCounts {
     }
 
     /// The differences, those with few odd nodes first.
-    pub(super) fn differences(&self) -> Vec<Difference> {
+    pub(super) fn differences(&self) -> Vec<ValueDifference> {
         let all = self.keys.iter().map(|(key, counted)| {
-            let mut found = Difference { key: key.clone(), ..counted.clone() };
+            let mut found = ValueDifference { key: key.clone(), ..counted.clone() };
             let count =
                 self.nodes - counted.others - counted.values.iter().map(|shared| shared.count).sum::<u64>();
-            found.values.extend((count > 0).then(|| Shared { value: None, count, nodes: Vec::new() }));
+            found.values.extend((count > 0).then(|| SharedValue { value: None, count, nodes: Vec::new() }));
             found.values.sort_by_key(|shared| Reverse(shared.count));
             found
         });

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::super::case::Case;
-use super::super::run::{Plugin, Report, column};
+use super::super::run::{PluginReport, Report, column};
 use super::super::template::{anchor, digest, escape, fill, letters};
 use super::super::times::spoken;
 use crate::item::{DURATION, FAILED, PASSED, SKIPPED, UNKNOWN, plain};
@@ -31,7 +31,7 @@ const MANY_ROWS: u64 = 1_000;
 
 /// The failures of one kind, by cause.
 #[derive(Default)]
-struct Group {
+struct FailureGroup {
     causes: Vec<Cause>,
     /// By the number of the cause.
     cards: HashMap<usize, Vec<Value>>,
@@ -39,7 +39,7 @@ struct Group {
 
 /// The tests of a plugin, rows below their headings.
 #[derive(Default)]
-struct List {
+struct TestList {
     /// Rows become text at once, since there are thousands.
     blocks: Vec<(String, Vec<u8>)>,
     rows: u64,
@@ -49,11 +49,11 @@ struct List {
 #[derive(Default)]
 pub(super) struct Digest {
     /// Failures, and unknown results.
-    groups: [Group; 2],
+    groups: [FailureGroup; 2],
     /// The slowest tests.
     pub slowest: Vec<Value>,
     /// By plugin, in the given order.
-    lists: Vec<List>,
+    lists: Vec<TestList>,
 }
 
 /// Assigns an anchor to each listed test; of several with one name the later are numbered.
@@ -70,7 +70,7 @@ impl Anchors {
 
 impl Digest {
     /// Reads every test of these plugins once.
-    pub(super) fn read(report: &Report<'_>, plugins: &[&Plugin<'_>]) -> anyhow::Result<Self> {
+    pub(super) fn read(report: &Report<'_>, plugins: &[&PluginReport<'_>]) -> anyhow::Result<Self> {
         let mut digest = Self::default();
         let mut causes = [(); 2].map(|()| Causes::new(report.node_names()));
         let mut anchors = Anchors::default();
@@ -78,7 +78,7 @@ impl Digest {
         let mut first = HashMap::new();
         let (mut room, mut cards, mut listed) = (DETAILS, 0, 0);
         for plugin in plugins {
-            let (mut list, mut room_of_rows) = (List::default(), OTHER_DETAILS);
+            let (mut list, mut room_of_rows) = (TestList::default(), OTHER_DETAILS);
             plugin.cases.each(|case| {
                 let (mut is_card, mut is_chip) = (false, false);
                 let is_listed = list.rows < ROWS.min(ALL_ROWS - listed);
@@ -129,7 +129,7 @@ impl Digest {
         let groups = self.groups.iter().zip(titles).filter(|(group, _)| !group.causes.is_empty());
         let sections = groups.map(|(group, (id, title, class))| {
             let causes = group.causes.iter().enumerate().map(|(at, cause)| {
-                let cards = group.cards.get(&cause.place).map_or(&[][..], Vec::as_slice);
+                let cards = group.cards.get(&cause.index).map_or(&[][..], Vec::as_slice);
                 let chips = cards.iter().filter_map(|card| card["nodes"].as_array()).map(Vec::len);
                 let listed = chips.sum::<usize>() + cards.len();
                 // A link from a plugin is untrusted: shown, not followed.
@@ -152,14 +152,14 @@ impl Digest {
 
     /// The list of the plugin at an index, and the number of its rows.
     pub(super) fn list(&self, at: usize) -> (Vec<Value>, u64) {
-        let List { blocks, rows } = &self.lists[at];
+        let TestList { blocks, rows } = &self.lists[at];
         let blocks =
             blocks.iter().map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
         (blocks.collect(), *rows)
     }
 }
 
-impl List {
+impl TestList {
     /// Adds a row; tests with a card link to it.
     fn add(
         &mut self,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::super::diff::{Diff, Kind, tests};
+use super::super::diff::{ChangeKind, Diff, tests};
 use super::super::many::Many;
 use super::super::terminal::plain;
 use super::super::words::number;
@@ -20,7 +20,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()>
         none if none.is_empty() => "No test changed".into(),
         told => told,
     };
-    let failing = kinds.first().is_some_and(|(kind, _)| *kind == Kind::NewlyFailing);
+    let failing = kinds.first().is_some_and(|(kind, _)| *kind == ChangeKind::NewlyFailing);
     let objects = diff.objects.as_ref().map(|objects| plain(|terminal| objects.write_text(terminal)));
     let page = json!({
         "above": "Sonobuoy, two runs compared", "headline": headline,

@@ -18,10 +18,10 @@ use serde_json::Value;
 use super::facts::{Table, title_case};
 use super::logs::Logs;
 use super::many::Many;
-use super::run::{Counts, Node, Plugin, Report, Verdict, column};
+use super::run::{Counts, NodeReport, PluginReport, Report, RunVerdict, column};
 use super::template::{anchor, escape, fill};
 use super::terminal::plain;
-use super::times::{Arrival, Span};
+use super::times::{Arrival, Period};
 use super::words::{count, number};
 use crate::item::{FLAKY, OTHER, PASSED, SKIPPED};
 use crate::names;
@@ -53,12 +53,12 @@ const MAX_OPEN_ROWS: usize = 12;
 /// Writes the page; `earlier` are the runs of its trend, this one included.
 pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
     let plugins = report.by_severity();
-    let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != Verdict::Passed);
+    let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed);
     let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
     let logs = Logs::read(&report.opened.tails, errors, &not_passed)?;
     let digest = Digest::read(report, &plugins)?;
-    let excluded = |plugin: &Plugin<'_>| report.excluded.get(plugin.name).into_iter().flatten();
+    let excluded = |plugin: &PluginReport<'_>| report.excluded.get(plugin.name).into_iter().flatten();
     let sections = plugins.iter().enumerate();
     let sections = sections.map(|(at, plugin)| section(plugin, digest.list(at), excluded(plugin)));
     let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
@@ -93,7 +93,7 @@ fn share((status, count): (&str, u64)) -> Value {
 }
 
 fn section<'a>(
-    plugin: &Plugin<'_>,
+    plugin: &PluginReport<'_>,
     (blocks, rows): (Vec<Value>, u64),
     excluded: impl Iterator<Item = (&'a String, &'a String)>,
 ) -> Value {
@@ -110,18 +110,18 @@ fn section<'a>(
     })
 }
 
-fn plugin_class(plugin: &Plugin<'_>) -> &'static str {
+fn plugin_class(plugin: &PluginReport<'_>) -> &'static str {
     colour(plugin.verdict(), &plugin.counts)
 }
 
-fn of_plugin(plugin: &Plugin<'_>) -> String {
+fn of_plugin(plugin: &PluginReport<'_>) -> String {
     anchor("plugin", &[plugin.name])
 }
 
 /// A custom status is neither good nor bad.
-fn colour(verdict: Verdict, counts: &Counts) -> &'static str {
+fn colour(verdict: RunVerdict, counts: &Counts) -> &'static str {
     let passed = [OTHER, FLAKY].into_iter().find(|column| counts.of(column) > 0);
-    passed.filter(|_| verdict == Verdict::Passed).unwrap_or(verdict.word())
+    passed.filter(|_| verdict == RunVerdict::Passed).unwrap_or(verdict.word())
 }
 
 fn health(report: &Report<'_>) -> Option<Value> {
@@ -140,15 +140,15 @@ fn health(report: &Report<'_>) -> Option<Value> {
     }))
 }
 
-fn node_class(node: &Node) -> &'static str {
+fn node_class(node: &NodeReport) -> &'static str {
     colour(node.verdict(), &node.counts)
 }
 
 /// Nodes against plugins, if any plugin ran on nodes: a table for few, a picture for many.
-fn node_matrix(plugins: &[&Plugin<'_>]) -> Option<Value> {
+fn node_matrix(plugins: &[&PluginReport<'_>]) -> Option<Value> {
     let plugins: Vec<_> = plugins.iter().filter(|plugin| !plugin.nodes.is_empty()).collect();
     // The nodes with their result per plugin; the index in the list is the index in the picture.
-    let mut matrix = BTreeMap::<&str, Vec<Option<&Node>>>::new();
+    let mut matrix = BTreeMap::<&str, Vec<Option<&NodeReport>>>::new();
     for (at, plugin) in plugins.iter().enumerate() {
         for node in &plugin.nodes {
             matrix.entry(&node.name).or_insert_with(|| vec![None; plugins.len()])[at] = Some(node);
@@ -175,14 +175,14 @@ fn node_matrix(plugins: &[&Plugin<'_>]) -> Option<Value> {
 }
 
 /// The outcome of a node in brief.
-fn summary(node: &Node) -> String {
+fn summary(node: &NodeReport) -> String {
     let worth = node.counts.0.iter().filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()));
     let worth = worth.map(|(status, count)| format!("{} {status}", number(*count))).joined(", ");
     if worth.is_empty() { node.status.clone() } else { worth }
 }
 
 /// One square per node, at the same position for every plugin, and one path per colour.
-fn picture(plugin: &Plugin<'_>, squares: &[&'static str]) -> Value {
+fn picture(plugin: &PluginReport<'_>, squares: &[&'static str]) -> Value {
     let across = squares.len().min(ACROSS);
     let mut paths = BTreeMap::<&str, (String, u64)>::new();
     for (place, class) in squares.iter().enumerate() {
@@ -202,15 +202,16 @@ fn picture(plugin: &Plugin<'_>, squares: &[&'static str]) -> Value {
 }
 
 /// Sentences about the nodes of a plugin that failed, are unknown, or passed with results unlike most, with their names.
-fn said(plugin: &Plugin<'_>) -> Vec<Value> {
+fn said(plugin: &PluginReport<'_>) -> Vec<Value> {
     let all = count(plugin.nodes.len(), "node");
     let groups = [
-        (Verdict::Failed, ["failed"; 2]),
-        (Verdict::Unknown, ["is unknown", "are unknown"]),
-        (Verdict::Passed, ["passed, with other results than most"; 2]),
+        (RunVerdict::Failed, ["failed"; 2]),
+        (RunVerdict::Unknown, ["is unknown", "are unknown"]),
+        (RunVerdict::Passed, ["passed, with other results than most"; 2]),
     ];
     let told = groups.into_iter().filter_map(|(verdict, [one, many])| {
-        let is_odd = |node: &&Node| verdict != Verdict::Passed || plugin.odd_nodes.contains(&node.name);
+        let is_odd =
+            |node: &&NodeReport| verdict != RunVerdict::Passed || plugin.odd_nodes.contains(&node.name);
         let nodes = plugin.nodes.iter().filter(|node| node.verdict() == verdict).filter(is_odd);
         let names: Vec<_> = nodes.map(|node| &node.name).collect();
         let words = if names.len() == 1 { one } else { many };
@@ -245,9 +246,9 @@ fn timeline(report: &Report<'_>) -> Option<Value> {
         }
     }
     let run = report.duration.filter(|_| !bars.is_empty());
-    let whole = Span::around(bars.iter().map(|(.., span)| *span).chain(run))?;
+    let whole = Period::around(bars.iter().map(|(.., span)| *span).chain(run))?;
     let all = whole.seconds();
-    let x = |time: SystemTime| LEFT + (WIDTH - LEFT) * Span { from: whole.from, to: time }.seconds() / all;
+    let x = |time: SystemTime| LEFT + (WIDTH - LEFT) * Period { from: whole.from, to: time }.seconds() / all;
     let ticks = [0.0, 0.25, 0.5, 0.75]
         .map(|share: f64| json!({"at": LEFT + (WIDTH - LEFT) * share, "seconds": all * share}));
     let placed = bars.iter().enumerate().map(|(at, (indent, name, class, span))| {
