@@ -22,7 +22,7 @@ use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
 use crate::names::{self, PLUGIN_CONFIG_DIR};
 use crate::plugin::focus::{self, FOCUS, PARALLEL, SKIP};
 use crate::plugin::mode::{CERTIFIED, Mode};
-use crate::plugin::{self, Definition, Found, Installed, builtin};
+use crate::plugin::{self, Definition, Installed, Loaded, builtin};
 use crate::report;
 use base::at::At as _;
 use base::json::json;
@@ -256,7 +256,7 @@ impl<'m> RunArgs<'m> {
     }
 
     /// The plugins of the plan: the built-in `only`, else those of `-p`, else those of a kit, else the default ones.
-    fn found(&self, only: Option<&str>, kit: Option<&Kit>) -> Result<Vec<Found>> {
+    fn found(&self, only: Option<&str>, kit: Option<&Kit>) -> Result<Vec<Loaded>> {
         let mut found = match (only, kit) {
             (Some(name), _) => plugin::find(name, None, &[])?,
             (_, Some(kit)) if self.args.all("plugin").next().is_none() && !self.config.skip_plugins => {
@@ -275,7 +275,7 @@ impl<'m> RunArgs<'m> {
     }
 
     /// The plugins of `-p`, or the default ones.
-    fn selected(&self) -> Result<Vec<Found>> {
+    fn selected(&self) -> Result<Vec<Loaded>> {
         if self.config.skip_plugins {
             return Ok(Vec::new());
         }
@@ -427,15 +427,11 @@ fn kit(path: &str) -> Result<Kit> {
 }
 
 /// The plugins of a kit: built-in ones in their built-in form, which flags apply to.
-fn of_kit(kit: &Kit) -> Result<Vec<Found>> {
+fn of_kit(kit: &Kit) -> Result<Vec<Loaded>> {
     let found = kit.plugins.iter().map(|(name, text)| {
         match builtin::named(name).filter(|_| kit.built_in.contains(name)) {
-            Some(definition) => Ok(Found { definition, built_in: true, notes: Vec::new() }),
-            None => {
-                let loaded =
-                    plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}"))?;
-                Ok(Found { definition: loaded.definition, built_in: false, notes: loaded.notes })
-            }
+            Some(definition) => Ok(Loaded::built_in(definition)),
+            None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
         }
     });
     found.collect()
@@ -459,7 +455,7 @@ fn needs_version(plugin: &Definition) -> bool {
 }
 
 /// Applies the settings to built-in definitions; notes about others are logged.
-fn adopt(found: Found, run: &config::Run, own_logs: bool, harden: bool) -> Definition {
+fn adopt(found: Loaded, run: &config::Run, own_logs: bool, harden: bool) -> Definition {
     for note in &found.notes {
         log::warn!("{note}");
     }

@@ -20,7 +20,7 @@ use crate::nodes::Choice;
 use base::clock::Span;
 use base::json::{self, json};
 use base::sys;
-use base::yaml::{Error, schema, typed};
+use base::yaml::{schema, typed};
 
 pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
 pub(crate) use grace::{Grace, Retries};
@@ -263,11 +263,6 @@ impl Run {
             security_context_mode: "nonroot".into(),
             ..Self::default()
         }
-    }
-
-    /// Applies a configuration file to these settings; values that it lacks are unchanged.
-    pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
-        read::overlay(self, text)
     }
 
     /// The JSON Schema of a configuration file, with the defaults.

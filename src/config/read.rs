@@ -20,21 +20,25 @@ const FORMER: &[&str] = &[
     "limits.processing.memorybytes",
 ];
 
-/// Applies a file to settings; case does not matter in keys, unknown keys are ignored, and likely mistakes reported.
-pub(super) fn overlay(run: &mut Run, text: &str) -> Result<(), Error> {
-    let whole = yaml::json(text)?;
-    let rules = Rules { any_case: true, former: FORMER, ..Rules::default() };
-    let read: Run = typed::read_over("", &whole, &serde_json::to_value(&*run).unwrap_or_default(), &rules)?;
-    let logs = &read.limits.pod_logs;
-    if logs.since_seconds.is_some() && logs.since_time.is_some() {
-        let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
-        return Err(whole.position.error(words));
+impl Run {
+    /// Applies a configuration file to these settings; values that it lacks are unchanged. Case does not matter in keys,
+    /// unknown keys are ignored, and likely mistakes reported.
+    pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
+        let whole = yaml::json(text)?;
+        let rules = Rules { any_case: true, former: FORMER, ..Rules::default() };
+        let read: Self =
+            typed::read_over("", &whole, &serde_json::to_value(&*self).unwrap_or_default(), &rules)?;
+        let logs = &read.limits.pod_logs;
+        if logs.since_seconds.is_some() && logs.since_time.is_some() {
+            let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
+            return Err(whole.position.error(words));
+        }
+        for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Unknown) {
+            log::warn!("{unknown}; it is ignored");
+        }
+        *self = read;
+        Ok(())
     }
-    for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Unknown) {
-        log::warn!("{unknown}; it is ignored");
-    }
-    *run = read;
-    Ok(())
 }
 
 /// Reads a file of redaction rules, which can only hide more.

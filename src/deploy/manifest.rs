@@ -11,7 +11,7 @@ use super::rights::RunAccounts;
 use super::{Plan, harden};
 use crate::config;
 use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
-use crate::plugin::{self, Definition, RESERVED};
+use crate::plugin::{self, RESERVED};
 use base::json::json;
 
 /// Secret with the private key for the e2e tests.
@@ -23,63 +23,71 @@ pub(super) const DOCKER_CONFIG: &str = ".dockerconfigjson";
 /// Maximum size of a ConfigMap in Kubernetes.
 const CONFIG_MAP_BYTES: usize = 1 << 20;
 
-/// All objects, in the order in which they must be created.
-pub(super) fn objects(plan: &Plan, plugins: &[Definition]) -> Result<Vec<Value>> {
-    let run = &plan.run;
-    let rights = RunAccounts::new(plan, plugins)?;
-    let mut objects = Vec::new();
-    if rights.makes_namespace() {
-        objects.push(namespace(run));
-    }
-    objects.extend(rights.accounts());
-    if let Some(credentials) = &plan.docker_config {
-        let kind = "kubernetes.io/dockerconfigjson";
-        objects.push(secret(run, &run.image_pull_secrets, kind, (DOCKER_CONFIG, credentials)));
-    }
-    if plan.rbac {
-        objects.extend(rights.roles());
-    }
-    objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
-    if let Some(key) = &plan.ssh_key {
-        objects.push(secret(run, SSH_KEY, "Opaque", (SSH_KEY_FILE, key)));
-    }
-    if let Some(url) = &plan.upload {
-        if harden::is_original(&run.worker_image) {
-            bail!(
-                "--upload: the image `{}` cannot upload archives; add `--retrieve DIR`, so that your machine does",
-                run.worker_image
-            );
+impl Plan {
+    /// The objects of the run, in the order in which they must be created.
+    pub(crate) fn manifest(&self) -> Result<Vec<Value>> {
+        let plugins = self.prepared()?;
+        let run = &self.run;
+        let rights = RunAccounts::new(self, &plugins)?;
+        let mut objects = Vec::new();
+        if rights.makes_namespace() {
+            objects.push(namespace(run));
         }
-        let mut secret = secret(run, names::UPLOAD_SECRET, "Opaque", (names::UPLOAD_KEY, url.as_bytes()));
-        secret["metadata"]["labels"] = names::labels();
-        let authorities = &plan.upload_authorities;
-        if authorities.len() > CONFIG_MAP_BYTES / 2 {
-            bail!(
-                "the certificates in SSL_CERT_FILE have {} bytes, which is too large for a Secret; name a file with the authority of the store alone",
-                authorities.len()
-            );
+        objects.extend(rights.accounts());
+        if let Some(credentials) = &self.docker_config {
+            let kind = "kubernetes.io/dockerconfigjson";
+            objects.push(secret(run, &run.image_pull_secrets, kind, (DOCKER_CONFIG, credentials)));
         }
-        if !authorities.is_empty() {
-            secret["data"][names::UPLOAD_CA_KEY] = json!(BASE64.encode(authorities));
+        if self.rbac {
+            objects.extend(rights.roles());
         }
-        objects.push(secret);
+        objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
+        if let Some(key) = &self.ssh_key {
+            objects.push(secret(run, SSH_KEY, "Opaque", (SSH_KEY_FILE, key)));
+        }
+        if let Some(url) = &self.upload {
+            if harden::is_original(&run.worker_image) {
+                bail!(
+                    "--upload: the image `{}` cannot upload archives; add `--retrieve DIR`, so that your machine does",
+                    run.worker_image
+                );
+            }
+            let mut secret = secret(run, names::UPLOAD_SECRET, "Opaque", (names::UPLOAD_KEY, url.as_bytes()));
+            secret["metadata"]["labels"] = names::labels();
+            let authorities = &self.upload_authorities;
+            if authorities.len() > CONFIG_MAP_BYTES / 2 {
+                bail!(
+                    "the certificates in SSL_CERT_FILE have {} bytes, which is too large for a Secret; name a file with the authority of the store alone",
+                    authorities.len()
+                );
+            }
+            if !authorities.is_empty() {
+                secret["data"][names::UPLOAD_CA_KEY] = json!(BASE64.encode(authorities));
+            }
+            objects.push(secret);
+        }
+        let definitions = plugins.iter().enumerate();
+        let definitions: Map<String, Value> = definitions
+            .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
+            .collect();
+        objects.push(config_map(run, names::PLUGINS_MAP, Value::Object(definitions), true)?);
+        for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
+            objects.push(config_map(
+                run,
+                &names::plugin_map(plugin.name()),
+                json!(plugin.config_map),
+                false,
+            )?);
+        }
+        objects.extend(self.status_service.as_ref().map(|service| service.secret(&run.namespace)));
+        objects.push(aggregator(self, rights.aggregator()));
+        objects.push(service(run));
+        objects.extend(self.status_service.as_ref().map(|service| service.service(&run.namespace)));
+        if self.harden {
+            objects.iter_mut().for_each(|object| names::recommend(&mut object["metadata"]));
+        }
+        Ok(objects)
     }
-    let definitions = plugins.iter().enumerate();
-    let definitions: Map<String, Value> = definitions
-        .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
-        .collect();
-    objects.push(config_map(run, names::PLUGINS_MAP, Value::Object(definitions), true)?);
-    for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
-        objects.push(config_map(run, &names::plugin_map(plugin.name()), json!(plugin.config_map), false)?);
-    }
-    objects.extend(plan.status_service.as_ref().map(|service| service.secret(&run.namespace)));
-    objects.push(aggregator(plan, rights.aggregator()));
-    objects.push(service(run));
-    objects.extend(plan.status_service.as_ref().map(|service| service.service(&run.namespace)));
-    if plan.harden {
-        objects.iter_mut().for_each(|object| names::recommend(&mut object["metadata"]));
-    }
-    Ok(objects)
 }
 
 fn namespace(run: &config::Run) -> Value {

@@ -129,19 +129,9 @@ pub(crate) enum PluginChange {
 }
 
 impl Plan {
-    /// Plugins after all client-side changes.
-    pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
-        prepare::plugins(self)
-    }
-
     /// Notes about plugins with more permissions than they declare.
     pub(crate) fn notes(&self) -> Result<Vec<String>> {
         Ok(rights::RunAccounts::new(self, &self.plugins)?.notes())
-    }
-
-    /// The objects of the run, in the order in which they must be created.
-    pub(crate) fn manifest(&self) -> Result<Vec<Value>> {
-        manifest::objects(self, &self.prepared()?)
     }
 
     /// Rejects a selected plugin without definition, unless another search path may define it: the aggregator would

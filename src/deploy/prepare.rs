@@ -12,50 +12,53 @@ use crate::plugin::{self, Definition, RESERVED, builtin, pod};
 use base::json::json;
 use base::kube::Object as _;
 
-/// Applies all changes of a plan to its plugins.
-pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
-    let mut plugins = plan.plugins.clone();
-    plugins.sort_by_key(|plugin| plugin.name().to_lowercase());
-    for plugin in &mut plugins {
-        if plan.show_default_pod_spec && plugin.pod_spec.is_none() {
-            let driver = plugin.config.driver;
-            plugin.pod_spec = Some(pod::default_spec(driver, &plan.run.service_account_name));
+impl Plan {
+    /// The plugins after all client-side changes.
+    pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
+        let mut plugins = self.plugins.clone();
+        plugins.sort_by_key(|plugin| plugin.name().to_lowercase());
+        for plugin in &mut plugins {
+            if self.show_default_pod_spec && plugin.pod_spec.is_none() {
+                let driver = plugin.config.driver;
+                plugin.pod_spec = Some(pod::default_spec(driver, &self.run.service_account_name));
+            }
+            if self.run.force_image_pull_policy {
+                plugin.set_pull_policy(&self.run.image_pull_policy);
+            }
         }
-        if plan.run.force_image_pull_policy {
-            plugin.set_pull_policy(&plan.run.image_pull_policy);
+        if self.harden && !harden::is_original(&self.run.worker_image) {
+            plugins.iter_mut().for_each(builtin::end_with_result);
         }
-    }
-    if plan.harden && !harden::is_original(&plan.run.worker_image) {
-        plugins.iter_mut().for_each(builtin::end_with_result);
-    }
-    for change in &plan.changes {
-        apply(change, &mut plugins);
-    }
-    for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
-        if container["image"] == names::OWN_IMAGE {
-            container["image"] = json!(plan.run.worker_image);
+        for change in &self.changes {
+            apply(change, &mut plugins);
         }
-    }
-    plugins.iter_mut().for_each(mount_config_map);
-    plugin::check_all(&plugins)?;
-    check_env(plan, &plugins)?;
-    for plugin in &mut plugins {
-        if let Some(image) = plugin.spec["image"].as_str() {
-            plugin.spec["image"] = json!(image.replace(names::VERSION_PLACEHOLDER, &plan.kubernetes_version));
+        for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
+            if container["image"] == names::OWN_IMAGE {
+                container["image"] = json!(self.run.worker_image);
+            }
         }
-        if plan.harden {
-            plugin.mount_results_also(&plan.run.results_dir);
-        } else {
-            plugin.mount_results(&plan.run.results_dir);
+        plugins.iter_mut().for_each(mount_config_map);
+        plugin::check_all(&plugins)?;
+        check_env(self, &plugins)?;
+        for plugin in &mut plugins {
+            if let Some(image) = plugin.spec["image"].as_str() {
+                plugin.spec["image"] =
+                    json!(image.replace(names::VERSION_PLACEHOLDER, &self.kubernetes_version));
+            }
+            if self.harden {
+                plugin.mount_results_also(&self.run.results_dir);
+            } else {
+                plugin.mount_results(&self.run.results_dir);
+            }
+            let mut env = self.env.get(plugin.name()).cloned().unwrap_or_default();
+            env.extend(automatic(self));
+            plugin.set_env(&env);
         }
-        let mut env = plan.env.get(plugin.name()).cloned().unwrap_or_default();
-        env.extend(automatic(plan));
-        plugin.set_env(&env);
-    }
-    check_retries(plan, &plugins)?;
-    match &plan.split {
-        Some(split) => parts(split, &plugins),
-        None => Ok(plugins),
+        check_retries(self, &plugins)?;
+        match &self.split {
+            Some(split) => parts(split, &plugins),
+            None => Ok(plugins),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::monitor::{Monitor, WatchEvent};
 use super::node::refusal;
 pub(crate) use super::pod::object_name;
-use super::pod::{Launch, attempt};
+use super::pod::{ClusterLaunch, attempt};
 use super::roster::{Roster, is_own};
 use super::waves::WaveQueue;
 use super::{Driver, PluginLaunch, Proof};
@@ -136,7 +136,7 @@ pub(crate) fn expected(
 /// The pod that a plugin would get, for a dry run.
 pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
     let session = "0000000000000000";
-    let launch = Launch { definition, session, config, ca_cert: "", owner: ("", ""), audience: None };
+    let launch = ClusterLaunch { definition, session, config, ca_cert: "", owner: ("", ""), audience: None };
     let metadata = json!({
         "name": launch.object_name(),
         "namespace": config.namespace,
@@ -156,8 +156,8 @@ pub(crate) fn shrink_node(node: &mut Value) {
 }
 
 impl ClusterDriver<'_> {
-    fn launch<'a>(&'a self, plugin: &'a PluginLaunch<'a>) -> Launch<'a> {
-        Launch {
+    fn launch<'a>(&'a self, plugin: &'a PluginLaunch<'a>) -> ClusterLaunch<'a> {
+        ClusterLaunch {
             definition: plugin.definition,
             session: &plugin.session,
             config: self.config,
@@ -171,7 +171,7 @@ impl ClusterDriver<'_> {
     }
 
     /// Whether another pod has replaced a Job's first one, before a restart of the aggregator.
-    fn was_replaced(&self, launch: &Launch<'_>) -> anyhow::Result<bool> {
+    fn was_replaced(&self, launch: &ClusterLaunch<'_>) -> anyhow::Result<bool> {
         if launch.definition.config.driver != plugin::DriverKind::Job || self.config.retries.node_lost == 0 {
             return Ok(false);
         }
@@ -184,7 +184,7 @@ impl ClusterDriver<'_> {
     /// Deletes pods whose results are settled, and creates the next ones; returns those that cannot be created.
     fn advance(
         &self,
-        launch: &Launch<'_>,
+        launch: &ClusterLaunch<'_>,
         waves: &mut WaveQueue,
         monitor: &mut Monitor,
         stop: &Stop,
@@ -276,7 +276,7 @@ impl ClusterDriver<'_> {
     /// Reports findings about a plugin until `stop`.
     fn follow(
         &self,
-        launch: &Launch<'_>,
+        launch: &ClusterLaunch<'_>,
         expected: &[ResultId],
         launched: SystemTime,
         findings: &SyncSender<Finding>,
@@ -361,7 +361,12 @@ impl ClusterDriver<'_> {
     }
 
     /// Judges all events so far, and explains the findings.
-    fn judge(&self, client: &kube::Client, launch: &Launch<'_>, monitor: &mut Monitor) -> Vec<Finding> {
+    fn judge(
+        &self,
+        client: &kube::Client,
+        launch: &ClusterLaunch<'_>,
+        monitor: &mut Monitor,
+    ) -> Vec<Finding> {
         let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
         if let Some((uid, pod)) = monitor.silent.look_at(&heard, SystemTime::now()) {
             match worker_log(client, launch, &pod) {
@@ -382,14 +387,19 @@ impl ClusterDriver<'_> {
     }
 }
 
-fn resource(launch: &Launch<'_>) -> &'static Resource {
+fn resource(launch: &ClusterLaunch<'_>) -> &'static Resource {
     match launch.definition.config.driver {
         plugin::DriverKind::Job | plugin::DriverKind::Nodes => &Resource::PODS,
         plugin::DriverKind::DaemonSet => &Resource::DAEMON_SETS,
     }
 }
 
-fn watch_pods(client: &kube::Client, launch: &Launch<'_>, roster: &Roster, seen: &SyncSender<WatchEvent>) {
+fn watch_pods(
+    client: &kube::Client,
+    launch: &ClusterLaunch<'_>,
+    roster: &Roster,
+    seen: &SyncSender<WatchEvent>,
+) {
     let selector = Selector::labels(launch.selector());
     for event in client.watch(&Resource::PODS, &launch.config.namespace, &selector).shrink(shrink_pod) {
         let told = match event {
@@ -478,7 +488,7 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
 }
 
 /// Why the controller creates no pods, from its latest event. One request for all nodes of a batch.
-fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
+fn no_pod(client: &kube::Client, launch: &ClusterLaunch<'_>) -> String {
     let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
     let found = client.list(&Resource::EVENTS, &launch.config.namespace, &events).unwrap_or_default();
     let last = found.iter().max_by_key(|event| event["lastTimestamp"].text());
@@ -491,14 +501,14 @@ fn no_pod(client: &kube::Client, launch: &Launch<'_>) -> String {
 }
 
 /// The end of the log of a pod's worker.
-fn worker_log(client: &kube::Client, launch: &Launch<'_>, pod: &str) -> Result<String, kube::Error> {
+fn worker_log(client: &kube::Client, launch: &ClusterLaunch<'_>, pod: &str) -> Result<String, kube::Error> {
     let request = Request::get(&Resource::PODS, &launch.config.namespace, pod).subresource("log");
     let request = request.query("container", WORKER_CONTAINER).query("tailLines", "100");
     client.once(LOG_TIMEOUT).text(&request, LOG_BYTES)
 }
 
 /// Adds the whole pod to the report of its failure, if the API still has it.
-fn complete_report(client: &kube::Client, launch: &Launch<'_>, finding: &mut Finding) {
+fn complete_report(client: &kube::Client, launch: &ClusterLaunch<'_>, finding: &mut Finding) {
     if let Finding::Failure(Failure { report, .. }) = finding
         && let Some(pod) = report.get_mut("pod")
         && let Some(name) = pod["metadata"]["name"].as_str()

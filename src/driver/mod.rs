@@ -29,6 +29,7 @@ use base::stop::Stop;
 use client::protocol::{Finding, ResultId};
 
 /// A plugin of a run, ready to start.
+#[derive(Clone)]
 pub(crate) struct PluginLaunch<'a> {
     /// The definition.
     pub definition: &'a Definition,
@@ -40,19 +41,6 @@ pub(crate) struct PluginLaunch<'a> {
     pub limit: Option<Duration>,
     /// Credentials of its workers.
     pub proof: Proof,
-}
-
-impl PluginLaunch<'_> {
-    /// The same launch with another definition.
-    pub(crate) fn with<'d>(&self, definition: &'d Definition) -> PluginLaunch<'d> {
-        PluginLaunch {
-            definition,
-            session: self.session.clone(),
-            ids: self.ids.clone(),
-            limit: self.limit,
-            proof: self.proof.clone(),
-        }
-    }
 }
 
 /// How the workers of a plugin authenticate.

@@ -34,8 +34,8 @@ const MAX_ATTEMPT_DIGITS: usize = 6;
 /// Lifetime of a token; the kubelet renews it in time.
 const TOKEN_SECONDS: u32 = 3600;
 
-/// Inputs for the objects of a plugin.
-pub(crate) struct Launch<'a> {
+/// The launch of a plugin in a cluster: inputs for its objects.
+pub(crate) struct ClusterLaunch<'a> {
     /// The definition.
     pub definition: &'a Definition,
     /// 16 hexadecimal characters, new for each launch.
@@ -50,7 +50,7 @@ pub(crate) struct Launch<'a> {
     pub audience: Option<&'a str>,
 }
 
-impl Launch<'_> {
+impl ClusterLaunch<'_> {
     /// Name of the secret with the worker's certificate.
     pub(crate) fn secret_name(&self) -> String {
         worker_secret(self.definition.name(), self.session)

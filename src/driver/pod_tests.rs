@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::names::SERVICE_ACCOUNT;
 
-fn with_launch(definition: &Definition, check: impl Fn(Launch<'_>)) {
+fn with_launch(definition: &Definition, check: impl Fn(ClusterLaunch<'_>)) {
     let config = config::Run {
         namespace: "ns".into(),
         worker_image: "worker:1".into(),
@@ -15,7 +15,7 @@ fn with_launch(definition: &Definition, check: impl Fn(Launch<'_>)) {
         server: config::Server { advertise_address: "10.0.0.1:8080".into(), ..config::Server::default() },
         ..config::Run::standard()
     };
-    check(Launch {
+    check(ClusterLaunch {
         definition,
         session: "0123456789abcdef",
         config: &config,
@@ -150,7 +150,7 @@ fn plugin_receives_its_node_name_unless_set() {
 
 #[test]
 fn worker_listens_at_the_plugins_progress_port() {
-    let ports = |launch: &Launch<'_>| {
+    let ports = |launch: &ClusterLaunch<'_>| {
         let containers = launch.pod_spec()["containers"].clone();
         let ports = containers.as_array().unwrap().iter().map(|container| {
             let env = container["env"].as_array().unwrap().iter();
@@ -169,7 +169,7 @@ fn worker_listens_at_the_plugins_progress_port() {
         let mut definition = Definition::new("p", DriverKind::DaemonSet, spec);
         for (session, expected) in [("0123456789abcdef", "20291"), ("ffff456789abcdef", "25535")] {
             with_launch(&definition, |launch| {
-                assert_eq!(ports(&Launch { session, ..launch }), [expected, expected]);
+                assert_eq!(ports(&ClusterLaunch { session, ..launch }), [expected, expected]);
             });
         }
         definition.pod_spec = Some(json!({"containers": [{"name": "beside"}], "hostNetwork": true}));

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use base::kube::Object as _;
 
-use super::pod::Launch;
+use super::pod::ClusterLaunch;
 use crate::names::LABEL_SESSION;
 use base::lock;
 
@@ -84,7 +84,7 @@ impl Roster {
             && lock(&self.0).iter().any(|(other, seat)| other != uid && elsewhere(seat))
     }
 
-    pub(super) fn enter(&self, launch: &Launch<'_>, pod: &Value) {
+    pub(super) fn enter(&self, launch: &ClusterLaunch<'_>, pod: &Value) {
         if is_own(&pod["metadata"]["ownerReferences"], &launch.object_name(), launch.owner.1)
             && let Some((uid, seat)) = Seat::of(pod)
         {

@@ -30,7 +30,7 @@ impl PluginImages {
     /// depends on it.
     pub(crate) fn add(
         &mut self,
-        found: plugin::Found,
+        found: plugin::Loaded,
         own: &str,
         version: impl Fn() -> Result<String>,
     ) -> Result<()> {

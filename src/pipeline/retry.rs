@@ -70,7 +70,7 @@ impl TestRetries<'_> {
                     failed.len(),
                     definition.name()
                 );
-                let attempt = attempt.with(&definition);
+                let attempt = PluginLaunch { definition: &definition, ..attempt.clone() };
                 definition::describe(&attempt, self.config, self.run_dir)?;
                 aggregator.expect(&attempt.ids)?;
                 launch(&attempt);

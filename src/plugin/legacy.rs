@@ -92,7 +92,7 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     }
     definition.pod_spec = Some(Value::Object(pod));
     notes.append(&mut parts.notes);
-    Ok(Loaded { definition, notes, misspelt: None })
+    Ok(Loaded { definition, built_in: false, notes, misspelt: None })
 }
 
 fn take_list(pod: &mut Map<String, Value>, key: &str) -> Vec<Value> {

@@ -37,7 +37,7 @@ pub(crate) use schema::schema;
 pub(crate) use {
     installed::{Installed, folder as user_folder},
     search::{is_selected, search, select},
-    source::{Found, find, one},
+    source::{find, one},
 };
 
 /// Name of the aggregator and of the run as a whole, reserved.
@@ -167,10 +167,19 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub(crate) struct Loaded {
     /// The definition.
     pub definition: Definition,
+    /// Whether it is built in, so that flags for image and pull policy apply.
+    pub built_in: bool,
     /// Notes for the user, such as the conversion of an old form.
     pub notes: Vec<String>,
     /// The first key that is probably misspelt, with its position and a suggestion; also one of the notes.
     pub misspelt: Option<yaml::Error>,
+}
+
+impl Loaded {
+    /// A built-in definition.
+    pub(crate) fn built_in(definition: Definition) -> Self {
+        Self { definition, built_in: true, notes: Vec::new(), misspelt: None }
+    }
 }
 
 /// How the pods of a plugin are created.

@@ -158,7 +158,7 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         extra_volumes: extra_volumes.unwrap_or_default(),
         config_map: file.config_map,
     };
-    Ok(Loaded { definition, notes: parts.notes, misspelt })
+    Ok(Loaded { definition, built_in: false, notes: parts.notes, misspelt })
 }
 
 fn check_kind(node: &Node) -> Result<(), Error> {

@@ -8,24 +8,14 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::installed::Installed;
 use super::search::{self, with_hyphens};
-use super::{Definition, Loaded, builtin, check_content, check_name_of, file};
+use super::{Loaded, builtin, check_content, check_name_of, file};
 use base::at::At as _;
 use base::fetch::fetch;
 use base::near;
 use base::sys;
 
-/// A plugin that was found.
-pub(crate) struct Found {
-    /// The definition.
-    pub definition: Definition,
-    /// Whether it is built in, so that flags for image and pull policy apply.
-    pub built_in: bool,
-    /// Notes for the user, each naming the file.
-    pub notes: Vec<String>,
-}
-
 /// Resolves one `-p VALUE`; `folders` is the search path.
-pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> Result<Vec<Found>> {
+pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> Result<Vec<Loaded>> {
     let (source, new_name) = split_name(value);
     if value.trim().is_empty() {
         bail!("`-p` is empty: is a variable unset?");
@@ -43,7 +33,7 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
                 "`-p {value}`: the built-in plugin `{source}` cannot be renamed; save `sonobuoy gen plugin {source}` to a file and rename that"
             );
         }
-        return Ok(vec![Found { definition, built_in: true, notes: Vec::new() }]);
+        return Ok(vec![Loaded::built_in(definition)]);
     }
     if is_url(source) {
         return custom(get(source)?, value, new_name);
@@ -103,20 +93,20 @@ fn is_url(source: &str) -> bool {
     })
 }
 
-fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Vec<Found>> {
+fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Vec<Loaded>> {
     if new_name.is_some() && loaded.len() != 1 {
         bail!("`-p {value}`: {} definitions cannot all have the same name", loaded.len());
     }
     let renamable = loaded.len() == 1 && !Path::new(value).is_dir();
     loaded
         .into_iter()
-        .map(|loaded| {
-            if let Some(misspelt) = loaded.misspelt {
+        .map(|mut loaded| {
+            if let Some(misspelt) = loaded.misspelt.take() {
                 bail!("`-p {value}`, {misspelt}");
             }
-            let (mut definition, mut notes) = (loaded.definition, loaded.notes);
+            let definition = &mut loaded.definition;
             if definition.name() == builtin::E2E && definition.move_to_live_registry() {
-                notes.push(format!(
+                loaded.notes.push(format!(
                     "`-p {value}`: the registry of its image is frozen and lacks later versions; `{}` is used",
                     definition.spec["image"].as_str().unwrap_or_default()
                 ));
@@ -124,12 +114,12 @@ fn custom(loaded: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Ve
             if let Some(name) = new_name {
                 definition.config.plugin_name = name.to_owned();
             }
-            let named = check_name_of(&definition).map_err(|error| match split_name(value).0 {
+            let named = check_name_of(definition).map_err(|error| match split_name(value).0 {
                 source if renamable => anyhow!("{error}; rename it, as in `-p {source}@newname`"),
                 _ => anyhow!("{error}; change `plugin-name` in its file"),
             });
-            named.and_then(|()| check_content(&definition)).with_context(|| format!("`-p {value}`"))?;
-            Ok(Found { definition, built_in: false, notes })
+            named.and_then(|()| check_content(definition)).with_context(|| format!("`-p {value}`"))?;
+            Ok(loaded)
         })
         .collect()
 }
