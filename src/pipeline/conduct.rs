@@ -11,7 +11,7 @@ use std::thread;
 use anyhow::{Context as _, bail};
 
 use super::launch;
-use super::retry::TestRetries;
+use super::retry::RunContext;
 use crate::aggregator::Aggregator;
 use crate::driver::Driver;
 use crate::{config, layout, status};
@@ -39,7 +39,7 @@ pub(super) fn run<T>(
     aggregator: &Aggregator,
     server: &Server,
     driver: &dyn Driver,
-    retries: &TestRetries<'_>,
+    context: &RunContext<'_>,
     mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
     finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
     stop: &Stop,
@@ -62,7 +62,7 @@ pub(super) fn run<T>(
         let publish =
             named("status").spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)));
         let outcome = publish.context("cannot start a thread").and_then(|_| {
-            launch::launch(aggregator, driver, retries, &findings, stop);
+            launch::launch(aggregator, driver, context, &findings, stop);
             serving.stop();
             finish()
         });

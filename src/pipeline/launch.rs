@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::definition;
-use super::retry::TestRetries;
+use super::retry::RunContext;
 use crate::aggregator::{Aggregator, Waited};
 use crate::board;
 use crate::config;
@@ -49,14 +49,14 @@ pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<
 pub(super) fn launch(
     aggregator: &Aggregator,
     driver: &dyn Driver,
-    retries: &TestRetries<'_>,
+    context: &RunContext<'_>,
     findings: &SyncSender<Finding>,
     stop: &Stop,
 ) {
     let mut groups: BTreeMap<i64, Vec<&PluginLaunch<'_>>> = BTreeMap::new();
-    for plugin in retries.plugins {
+    for plugin in context.plugins {
         // Explains the plugin's results, also before the end.
-        if let Err(error) = definition::describe(plugin, retries.config, retries.run_dir) {
+        if let Err(error) = definition::describe(plugin, context.config, context.run_dir) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
         }
         groups.entry(plugin.definition.config.order).or_default().push(plugin);
@@ -70,8 +70,8 @@ pub(super) fn launch(
         log::info!("starting plugins of order {order}: {}", names.join(", "));
         let launch = |plugin: &PluginLaunch<'_>| launch_one(aggregator, driver, plugin, findings, stop);
         each(aggregator, group.into_iter(), &launch);
-        let ended = retries.plugins.iter().filter(|plugin| last_order(retries.plugins, plugin) == order);
-        each(aggregator, ended, &|plugin| retries.run(aggregator, plugin, launch, stop));
+        let ended = context.plugins.iter().filter(|plugin| last_order(context.plugins, plugin) == order);
+        each(aggregator, ended, &|plugin| context.retry_failed(aggregator, plugin, launch, stop));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 
 use super::definition::write_json;
-use super::retry::TestRetries;
+use super::retry::RunContext;
 use super::{process, redact, why};
 use crate::aggregator::Aggregator;
 use crate::backplane::Statement;
@@ -22,18 +22,18 @@ use base::{archive, clock};
 /// entry for the status, and the number of errors while processing.
 pub(super) fn pack(
     aggregator: &Aggregator,
-    retries: &TestRetries<'_>,
+    context: &RunContext<'_>,
     redactor: Option<&Redactor>,
     out: &Path,
     started: SystemTime,
 ) -> anyhow::Result<(PathBuf, status::Archive, usize)> {
-    let (run_dir, uuid) = (retries.run_dir, &retries.config.uuid);
+    let (run_dir, uuid) = (context.run_dir, &context.config.uuid);
     redact::redact(run_dir, redactor)?;
-    let errors = process::process(aggregator, retries);
+    let errors = process::process(aggregator, context);
     // Processing adds to the log.
     redact::redact(run_dir, redactor)?;
     // A part of another plugin's results has no tree.
-    let wholes = retries.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
+    let wholes = context.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
     let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;

@@ -2,7 +2,7 @@
 
 use anyhow::ensure;
 
-use super::retry::TestRetries;
+use super::retry::RunContext;
 use crate::aggregator::Aggregator;
 use crate::driver::PluginLaunch;
 use crate::item::FAILED;
@@ -11,10 +11,10 @@ use base::stop::caught;
 
 /// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
 /// plugins that could not be processed, which does not affect the others.
-pub(super) fn process(aggregator: &Aggregator, retries: &TestRetries<'_>) -> usize {
+pub(super) fn process(aggregator: &Aggregator, context: &RunContext<'_>) -> usize {
     let mut errors = aggregator.verify();
-    for plugin in retries.plugins {
-        if let Err(error) = process_one(aggregator, plugin, retries) {
+    for plugin in context.plugins {
+        if let Err(error) = process_one(aggregator, plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
             errors += 1;
         }
@@ -25,14 +25,14 @@ pub(super) fn process(aggregator: &Aggregator, retries: &TestRetries<'_>) -> usi
 fn process_one(
     aggregator: &Aggregator,
     plugin: &PluginLaunch<'_>,
-    retries: &TestRetries<'_>,
+    context: &RunContext<'_>,
 ) -> anyhow::Result<()> {
     if plugin.definition.config.part_of.is_some() {
         return Ok(());
     }
     let name = plugin.definition.name();
-    let dir = retries.run_dir.join(layout::plugin(name));
-    let rules = retries.rules(aggregator, plugin);
+    let dir = context.run_dir.join(layout::plugin(name));
+    let rules = context.rules(aggregator, plugin);
     let outcome = match caught(|| process::process(&dir, &rules)) {
         Ok(outcome) => outcome,
         Err(error) => {

@@ -33,8 +33,8 @@ fn attempt(definition: &Definition, number: u32) -> Definition {
     attempt
 }
 
-/// Inputs for retrying failed tests.
-pub(super) struct TestRetries<'a> {
+/// What the steps of a run share.
+pub(super) struct RunContext<'a> {
     pub(super) run_dir: &'a Path,
     pub(super) config: &'a config::Run,
     /// The run's plugins.
@@ -43,9 +43,9 @@ pub(super) struct TestRetries<'a> {
     pub(super) attempts: &'a [PluginLaunch<'a>],
 }
 
-impl TestRetries<'_> {
+impl RunContext<'_> {
     /// Retries the failed tests of `plugin` by `launch` until none is left, or no attempt.
-    pub(super) fn run(
+    pub(super) fn retry_failed(
         &self,
         aggregator: &Aggregator,
         plugin: &PluginLaunch<'_>,
