@@ -206,7 +206,13 @@ impl ClusterRun<'_> {
         let plugins = self.definitions.iter().zip(expected).map(plugin).collect::<Result<Vec<_>, _>>()?;
         let attempts = again.iter().map(|attempt| plugin((attempt, vec![ResultId::global(attempt.name())])));
         let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
-        let context = RunContext { run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
+        let context = RunContext {
+            aggregator: &aggregator,
+            run_dir,
+            config: &self.config,
+            plugins: &plugins,
+            attempts: &attempts,
+        };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let finish = || {
@@ -216,12 +222,12 @@ impl ClusterRun<'_> {
             errors +=
                 aggregator.status().plugins.iter().flatten().filter(|entry| entry.timed_out).count().min(1);
             errors += self.query(run_dir, redactor, stop);
-            for plugin in context.to_remove(&aggregator) {
+            for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.definition.name());
                 }
             }
-            let (path, archive, failed) = pack::pack(&aggregator, &context, redactor, self.folder, started)?;
+            let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
             errors += failed;
             if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, &driver.owner.1) {
                 log::warn!("cannot record that the run is over: {error}");
@@ -236,7 +242,7 @@ impl ClusterRun<'_> {
             }
             if stop.stopped() { Ok(()) } else { publisher.publish(status) }
         };
-        let archive = conduct::run(&aggregator, &server, &driver, &context, publish, finish, stop)?;
+        let archive = conduct::run(&server, &driver, &context, publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }

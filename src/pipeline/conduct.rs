@@ -12,7 +12,6 @@ use anyhow::{Context as _, bail};
 
 use super::launch;
 use super::retry::RunContext;
-use crate::aggregator::Aggregator;
 use crate::driver::Driver;
 use crate::{config, layout, status};
 use base::at::At as _;
@@ -36,7 +35,6 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> 
 /// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
 /// status is published before this returns.
 pub(super) fn run<T>(
-    aggregator: &Aggregator,
     server: &Server,
     driver: &dyn Driver,
     context: &RunContext<'_>,
@@ -44,6 +42,7 @@ pub(super) fn run<T>(
     finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
     stop: &Stop,
 ) -> anyhow::Result<T> {
+    let aggregator = context.aggregator;
     let (serving, published) = (Stop::new(), Stop::new());
     let (findings, receiver) = sync_channel(FINDINGS);
     thread::scope(|scope| {
@@ -62,7 +61,7 @@ pub(super) fn run<T>(
         let publish =
             named("status").spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)));
         let outcome = publish.context("cannot start a thread").and_then(|_| {
-            launch::launch(aggregator, driver, context, &findings, stop);
+            launch::launch(driver, context, &findings, stop);
             serving.stop();
             finish()
         });

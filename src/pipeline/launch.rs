@@ -47,13 +47,13 @@ pub(super) fn total(config: &config::Run, definitions: &[Definition]) -> Option<
 /// Runs all plugins, and retries their failed tests. Returns when every result is in or replaced by an error, or at
 /// once on a stop.
 pub(super) fn launch(
-    aggregator: &Aggregator,
     driver: &dyn Driver,
     context: &RunContext<'_>,
     findings: &SyncSender<Finding>,
     stop: &Stop,
 ) {
     let mut groups: BTreeMap<i64, Vec<&PluginLaunch<'_>>> = BTreeMap::new();
+    let aggregator = context.aggregator;
     for plugin in context.plugins {
         // Explains the plugin's results, also before the end.
         if let Err(error) = definition::describe(plugin, context.config, context.run_dir) {
@@ -71,7 +71,7 @@ pub(super) fn launch(
         let launch = |plugin: &PluginLaunch<'_>| launch_one(aggregator, driver, plugin, findings, stop);
         each(aggregator, group.into_iter(), &launch);
         let ended = context.plugins.iter().filter(|plugin| last_order(context.plugins, plugin) == order);
-        each(aggregator, ended, &|plugin| context.retry_failed(aggregator, plugin, launch, stop));
+        each(aggregator, ended, &|plugin| context.retry_failed(plugin, launch, stop));
     }
 }
 

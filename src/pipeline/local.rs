@@ -149,8 +149,13 @@ impl LocalRun<'_> {
         };
         let plugins: Vec<PluginLaunch<'_>> = self.definitions.iter().zip(expected).map(plugin).collect();
         let attempts: Vec<PluginLaunch<'_>> = again.iter().zip(again_expected).map(plugin).collect();
-        let context =
-            RunContext { run_dir: &run_dir, config: &self.config, plugins: &plugins, attempts: &attempts };
+        let context = RunContext {
+            aggregator: &aggregator,
+            run_dir: &run_dir,
+            config: &self.config,
+            plugins: &plugins,
+            attempts: &attempts,
+        };
 
         driver::local::adopt_strays();
         let publish = |status: &status::Run| {
@@ -162,13 +167,13 @@ impl LocalRun<'_> {
         let finish = || {
             driver::local::end_strays();
             launch::give_up(&aggregator, stop);
-            let (path, archive, errors) = pack::pack(&aggregator, &context, redactor, &self.out, started)?;
-            for plugin in context.to_remove(&aggregator) {
+            let (path, archive, errors) = pack::pack(&context, redactor, &self.out, started)?;
+            for plugin in context.to_remove() {
                 driver.remove(plugin)?;
             }
             Ok((archive, (path, errors)))
         };
-        let (archive, errors) = conduct::run(&aggregator, &server, &driver, &context, publish, finish, stop)?;
+        let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
         Ok(Ended { archive, errors, authority: authority.certificate_pem() })
     }
 }

@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use super::definition::write_json;
 use super::retry::RunContext;
 use super::{process, redact, why};
-use crate::aggregator::Aggregator;
 use crate::backplane::Statement;
 use crate::query::Redactor;
 use crate::{layout, status};
@@ -21,7 +20,6 @@ use base::{archive, clock};
 /// Processes the results of a run, and packs its folder into a file in `out`, with its seal next to it. Returns its path, its
 /// entry for the status, and the number of errors while processing.
 pub(super) fn pack(
-    aggregator: &Aggregator,
     context: &RunContext<'_>,
     redactor: Option<&Redactor>,
     out: &Path,
@@ -29,7 +27,7 @@ pub(super) fn pack(
 ) -> anyhow::Result<(PathBuf, status::Archive, usize)> {
     let (run_dir, uuid) = (context.run_dir, &context.config.uuid);
     redact::redact(run_dir, redactor)?;
-    let errors = process::process(aggregator, context);
+    let errors = process::process(context);
     // Processing adds to the log.
     redact::redact(run_dir, redactor)?;
     // A part of another plugin's results has no tree.
@@ -37,7 +35,7 @@ pub(super) fn pack(
     let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
-    let received = json!(aggregator.received());
+    let received = json!(context.aggregator.received());
     write_json(&run_dir.join(layout::RECEIVED), &received)?;
     why::write(&received, run_dir)?;
     let health = run_dir.join(layout::HEALTH);
@@ -50,7 +48,7 @@ pub(super) fn pack(
     let (file, packed) = archive::pack_file(run_dir, &path).context("cannot write the archive")?;
     let (size, sha256) = (packed.size, packed.sha256);
     let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
-    let seal = aggregator.authority().seal(&statement)?;
+    let seal = context.aggregator.authority().seal(&statement)?;
     let parts = layout::seal(&path);
     let mut files = Vec::new();
     for (path, content) in parts.iter().zip([&seal.statement, &seal.signature]) {

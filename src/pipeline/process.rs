@@ -3,7 +3,6 @@
 use anyhow::ensure;
 
 use super::retry::RunContext;
-use crate::aggregator::Aggregator;
 use crate::driver::PluginLaunch;
 use crate::item::FAILED;
 use crate::{layout, process};
@@ -11,10 +10,10 @@ use base::stop::caught;
 
 /// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
 /// plugins that could not be processed, which does not affect the others.
-pub(super) fn process(aggregator: &Aggregator, context: &RunContext<'_>) -> usize {
-    let mut errors = aggregator.verify();
+pub(super) fn process(context: &RunContext<'_>) -> usize {
+    let mut errors = context.aggregator.verify();
     for plugin in context.plugins {
-        if let Err(error) = process_one(aggregator, plugin, context) {
+        if let Err(error) = process_one(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
             errors += 1;
         }
@@ -22,22 +21,18 @@ pub(super) fn process(aggregator: &Aggregator, context: &RunContext<'_>) -> usiz
     errors
 }
 
-fn process_one(
-    aggregator: &Aggregator,
-    plugin: &PluginLaunch<'_>,
-    context: &RunContext<'_>,
-) -> anyhow::Result<()> {
+fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::Result<()> {
     if plugin.definition.config.part_of.is_some() {
         return Ok(());
     }
     let name = plugin.definition.name();
     let dir = context.run_dir.join(layout::plugin(name));
-    let rules = context.rules(aggregator, plugin);
+    let rules = context.rules(plugin);
     let outcome = match caught(|| process::process(&dir, &rules)) {
         Ok(outcome) => outcome,
         Err(error) => {
             // A failure of this plugin only: status and archive say so.
-            aggregator.processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
+            context.aggregator.processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
             process::unprocessed(&dir, &rules, &format!("its results could not be processed: {error:#}"))?;
             return Err(error);
         }
@@ -49,12 +44,12 @@ fn process_one(
         let own = last.filter(|last| last.status == FAILED).unwrap_or(first);
         Some((own.status.clone(), own.counts.clone()))
     };
-    aggregator.processed(name, |id| match id.is_global() {
+    context.aggregator.processed(name, |id| match id.is_global() {
         true => Some((outcome.status.clone(), outcome.counts.clone())),
         false => of(&id.node),
     });
     for part in rules.parts.iter().chain(&rules.attempts) {
-        aggregator.processed(part, |_| of(part));
+        context.aggregator.processed(part, |_| of(part));
     }
     ensure!(outcome.missing == 0, "files of {} expected results are missing", outcome.missing);
     Ok(())

@@ -35,6 +35,7 @@ fn attempt(definition: &Definition, number: u32) -> Definition {
 
 /// What the steps of a run share.
 pub(super) struct RunContext<'a> {
+    pub(super) aggregator: &'a Aggregator,
     pub(super) run_dir: &'a Path,
     pub(super) config: &'a config::Run,
     /// The run's plugins.
@@ -47,7 +48,6 @@ impl RunContext<'_> {
     /// Retries the failed tests of `plugin` by `launch` until none is left, or no attempt.
     pub(super) fn retry_failed(
         &self,
-        aggregator: &Aggregator,
         plugin: &PluginLaunch<'_>,
         launch: impl Fn(&PluginLaunch<'_>),
         stop: &Stop,
@@ -58,12 +58,13 @@ impl RunContext<'_> {
                 return;
             }
             let own = attempt.definition.name();
-            if aggregator.expects(own) && aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
+            if self.aggregator.expects(own)
+                && self.aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
             {
                 // From before a restart: this attempt was launched, as its definition shows.
                 continue;
             }
-            let again = self.failed(aggregator, plugin).and_then(|failed| {
+            let again = self.failed(plugin).and_then(|failed| {
                 let Some(definition) = focused(attempt.definition, &failed) else { return Ok(false) };
                 log::info!(
                     "plugin `{name}`: {} of its tests failed, and are started again as `{}`",
@@ -72,7 +73,7 @@ impl RunContext<'_> {
                 );
                 let attempt = PluginLaunch { definition: &definition, ..attempt.clone() };
                 definition::describe(&attempt, self.config, self.run_dir)?;
-                aggregator.expect(&attempt.ids)?;
+                self.aggregator.expect(&attempt.ids)?;
                 launch(&attempt);
                 Ok(true)
             });
@@ -87,24 +88,26 @@ impl RunContext<'_> {
     }
 
     /// Launches to remove after the run.
-    pub(super) fn to_remove(&self, aggregator: &Aggregator) -> impl Iterator<Item = &PluginLaunch<'_>> {
+    pub(super) fn to_remove(&self) -> impl Iterator<Item = &PluginLaunch<'_>> {
         let all = self.plugins.iter().chain(self.attempts);
         all.filter(|plugin| {
             !plugin.definition.config.skip_cleanup
                 && (!layout::is_attempt(plugin.definition.name(), plugin.definition.whole())
-                    || aggregator.expects(plugin.definition.name()))
+                    || self.aggregator.expects(plugin.definition.name()))
         })
     }
 
     /// Rules for reading the results of a plugin, with those of its parts and attempts.
-    pub(super) fn rules(&self, aggregator: &Aggregator, plugin: &PluginLaunch<'_>) -> ReadingRules {
+    pub(super) fn rules(&self, plugin: &PluginLaunch<'_>) -> ReadingRules {
         let name = plugin.definition.name();
         let own = |plugins: &[PluginLaunch<'_>]| {
             let definitions = plugins.iter().map(|plugin| plugin.definition);
             let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
-            own.map(|one| one.name().to_owned()).filter(|one| aggregator.expects(one)).collect::<Vec<_>>()
+            own.map(|one| one.name().to_owned())
+                .filter(|one| self.aggregator.expects(one))
+                .collect::<Vec<_>>()
         };
-        let expected = aggregator.received().into_iter();
+        let expected = self.aggregator.received().into_iter();
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
         let mut rules = ReadingRules {
@@ -121,12 +124,12 @@ impl RunContext<'_> {
     }
 
     /// The tests that have failed in every attempt so far.
-    fn failed(&self, aggregator: &Aggregator, plugin: &PluginLaunch<'_>) -> anyhow::Result<BTreeSet<String>> {
+    fn failed(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<BTreeSet<String>> {
         let dir = self.run_dir.join(layout::plugin(plugin.definition.name()));
         if ![layout::RESULTS, layout::ERRORS].iter().any(|part| dir.join(part).is_dir()) {
             return Ok(BTreeSet::new());
         }
-        let rules = self.rules(aggregator, plugin);
+        let rules = self.rules(plugin);
         process::process(&dir, &rules)?;
         let tree = dir.join(layout::TREE);
         let file = File::open(&tree).at("cannot read", &tree)?;
