@@ -236,6 +236,10 @@ impl Monitor {
     /// second.
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
         let mut out = std::mem::take(&mut self.pending);
+        // The rest of the list may have the pod that replaced a Job's first one, before a restart of the aggregator.
+        if self.spec.is_none() && !self.listed {
+            return out;
+        }
         let mut troubles = BTreeMap::new();
         let (mut failures, mut lost) = (Vec::new(), Vec::new());
         let mut present = BTreeSet::new();
@@ -658,6 +662,7 @@ mod tests {
     fn unready_node_is_trouble_that_may_pass() {
         let mut monitor = once();
         monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        monitor.see(WatchEvent::PodsListed, at(1));
         check(&see(&mut monitor, node("n", "Unknown"), 10), &["p/global? node `n` is not ready"]);
         check(&see(&mut monitor, node("n", "True"), 20), &["p/global? passed"]);
         check(&see(&mut monitor, node("n", "False"), 30), &["p/global? node"]);
@@ -696,8 +701,21 @@ mod tests {
         let grace = Grace { node_not_ready: Duration::ZERO, ..Grace::default() };
         let mut monitor = Monitor::new("p", None, BTreeSet::new(), grace, at(0));
         monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        monitor.see(WatchEvent::PodsListed, at(1));
         check(&see(&mut monitor, down("n", 10), 20), &["p/global? node `n` is not ready since"]);
         check(&monitor.check(at(99_999)), &NONE);
+    }
+
+    #[test]
+    fn job_is_judged_by_all_its_pods() {
+        let mut monitor = Monitor { retries: 1, ..once() };
+        monitor.see(WatchEvent::PodsListing, at(1000));
+        monitor.see(WatchEvent::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1000));
+        check(&see(&mut monitor, down("n", 10), 1000), &NONE);
+        let mut second = pod("u2", "m", json!({"phase": "Running"}));
+        second["metadata"]["name"] = json!("pod-u-2");
+        monitor.see(WatchEvent::Pod(second), at(1000));
+        check(&see(&mut monitor, WatchEvent::PodsListed, 1000), &NONE);
     }
 
     fn retried() -> Monitor {
@@ -802,7 +820,8 @@ mod tests {
     fn trouble_becomes_failure_with_the_pod_in_the_report() {
         let mut monitor = once();
         let status = json!({"conditions": [{"reason": "Unschedulable", "message": "m", "lastTransitionTime": base::clock::rfc3339(at(0))}]});
-        check(&see(&mut monitor, WatchEvent::Pod(pod("u", "", status)), 1), &["p/global? Can't schedule"]);
+        monitor.see(WatchEvent::Pod(pod("u", "", status)), at(1));
+        check(&see(&mut monitor, WatchEvent::PodsListed, 1), &["p/global? Can't schedule"]);
         check(&monitor.check(at(299)), &NONE);
         let findings = monitor.check(at(300));
         check(&findings, &["p/global: Can't schedule"]);
@@ -819,7 +838,11 @@ mod tests {
             pod["spec"]["restartPolicy"] = "Never".into();
             WatchEvent::Pod(pod)
         };
-        check(&see(&mut monitor, ended(0), 1), &["p/global? Container plugin is in a terminated state"]);
+        monitor.see(ended(0), at(1));
+        check(
+            &see(&mut monitor, WatchEvent::PodsListed, 1),
+            &["p/global? Container plugin is in a terminated state"],
+        );
         monitor.hold(&|_| true, at(15));
         check(&monitor.check(at(15)), &NONE);
         check(&see(&mut monitor, ended(0), 20), &NONE);
