@@ -493,6 +493,12 @@ fn deleted_node_that_returns_gets_another_pod() {
     let aggregator = cluster.start("");
     cluster.api.wait(|_| occupied(&cluster) == ["a", "b"]);
     let worker = cluster.worker("p");
+    // The aggregator must know the pod on the node before the node goes.
+    let on_b = cluster.pods("p").into_iter().find(|pod| pod["spec"]["nodeName"] == "b").unwrap();
+    let waiting = json!({"waiting": {"reason": "CreateContainerError", "message": "seen"}});
+    let status = json!({"status": {"containerStatuses": [{"name": "plugin", "state": waiting}]}});
+    cluster.api.merge(&cluster.path(on_b["metadata"]["name"].as_str().unwrap()), &status);
+    cluster.wait_for_status(|status| status.to_string().contains("seen"));
     cluster.api.remove("/api/v1/nodes/b");
     cluster
         .wait_for_status(|status| status.to_string().contains("it was deleted with the plugin's pod on it"));
