@@ -73,9 +73,9 @@ pub(crate) fn keep(node: Result<Node>, wanted: &LogQuery, form: &LogFormat, outb
 /// Counts problems without storing the log. Always returns an item, which reports an error if the log is unavailable.
 pub(crate) fn summarise(node: Result<Node>, wanted: &LogQuery) -> (Item, Result<()>) {
     let counted = node.and_then(|node| {
-        let mut summary = Summary::new()?;
-        let origin = journal::read(&node, wanted, &mut |chunk| {
-            summary.add(chunk);
+        let mut summary = Summary::default();
+        let origin = journal::read(&node, wanted, &mut |piece| {
+            summary.add(piece);
             Ok(true)
         })?;
         Ok(summary.item(details(origin)))
@@ -122,28 +122,26 @@ fn write(node: &Node, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Resul
     let mut file = BufWriter::new(NewFile::create(path, 0o666).at("cannot write", path)?);
     // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
     let mut gzip = form.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-    let mut summary = if form.summary { Some(Summary::new()?) } else { None };
+    let mut summary = form.summary.then(Summary::default);
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
-    let origin = journal::read(node, wanted, &mut |mut chunk| {
-        let fits = usize::try_from(left).unwrap_or(usize::MAX);
-        if chunk.len() > fits {
-            truncated = true;
-            let end = chunk[..fits].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            chunk = &chunk[..end];
+    let origin = journal::read(node, wanted, &mut |piece| {
+        truncated = piece.len() as u64 > left;
+        if truncated {
+            return Ok(false);
         }
-        left -= chunk.len() as u64;
+        left -= piece.len() as u64;
         if let Some(summary) = &mut summary {
-            summary.add(chunk);
+            summary.add(piece);
         }
         let written = match &mut gzip {
             Some(gzip) => {
-                gzip.write_all(chunk).and_then(|()| file.write_all(&std::mem::take(gzip.get_mut())))
+                gzip.write_all(piece).and_then(|()| file.write_all(&std::mem::take(gzip.get_mut())))
             }
-            None => file.write_all(chunk),
+            None => file.write_all(piece),
         };
         written.at("cannot write", path)?;
-        Ok(!truncated)
+        Ok(true)
     })?;
     let rest = gzip.map(GzEncoder::finish).transpose().at("cannot write", path)?.unwrap_or_default();
     let file = file.write_all(&rest).and_then(|()| Ok(file.into_inner()?));
