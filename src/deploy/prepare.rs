@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Change, Plan, Split, harden};
+use super::{Change, Edit, Plan, Split, harden};
 use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
@@ -28,8 +28,13 @@ pub(super) fn plugins(plan: &Plan) -> Result<Vec<Definition>> {
     if plan.harden && !harden::is_original(&plan.run.worker_image) {
         plugins.iter_mut().for_each(builtin::end_with_result);
     }
-    for change in &plan.changes {
-        apply(change, &mut plugins);
+    for Change { plugin: name, edit } in &plan.changes {
+        if let Some(plugin) = plugins.iter_mut().find(|plugin| plugin.name() == name) {
+            apply(edit, plugin);
+        }
+    }
+    if let Some(registry) = &plan.registry {
+        plugins.iter_mut().for_each(|plugin| relocate(plugin, registry));
     }
     for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
         if container["image"] == names::OWN_IMAGE {
@@ -131,35 +136,18 @@ fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
 
 const CREDENTIALS_VOLUME: &str = "sonobuoy-credentials-vol";
 
-fn apply(change: &Change, plugins: &mut [Definition]) {
-    let named = match change {
-        Change::Image { plugin, .. }
-        | Change::File { plugin, .. }
-        | Change::Word { plugin, .. }
-        | Change::SshKey { plugin }
-        | Change::Credentials { plugin, .. } => plugin,
-        Change::Registry(registry) => {
-            for plugin in plugins {
-                let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
-                inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(|c| relocate(c, registry));
-                plugin.containers_mut().for_each(|container| relocate(container, registry));
-            }
-            return;
-        }
-    };
-    let Some(plugin) = plugins.iter_mut().find(|plugin| plugin.name() == named) else { return };
-    match change {
-        Change::Image { image, .. } => plugin.spec["image"] = json!(image),
-        Change::File { name, text, .. } => drop(plugin.config_map.insert(name.clone(), text.clone())),
-        Change::Word { variable, word, .. } => add_word(plugin, variable, word),
-        Change::SshKey { .. } => mount_ssh_key(plugin),
-        Change::Credentials { secret, name, .. } => {
+fn apply(edit: &Edit, plugin: &mut Definition) {
+    match edit {
+        Edit::Image(image) => plugin.spec["image"] = json!(image),
+        Edit::File(name, text) => drop(plugin.config_map.insert(name.clone(), text.clone())),
+        Edit::Word(variable, word) => add_word(plugin, variable, word),
+        Edit::SshKey => mount_ssh_key(plugin),
+        Edit::Credentials(secret, name) => {
             let items = json!([{"key": super::manifest::DOCKER_CONFIG, "path": name}]);
             let secret = json!({"secretName": secret, "items": items});
             plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
             plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
         }
-        Change::Registry(_) => {}
     }
 }
 
@@ -192,12 +180,17 @@ fn mount_ssh_key(plugin: &mut Definition) {
     plugin.set_env(&variables.map(|(name, value)| (name.to_owned(), value)).into());
 }
 
-/// Moves an image to another registry, under the last part of its name.
-fn relocate(container: &mut Value, registry: &str) {
-    // The image of this program is a setting of the run.
-    if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
-        container["image"] = json!(plugin::relocated(image, registry));
-    }
+/// Moves all images of a plugin to another registry, under the last part of their names.
+fn relocate(plugin: &mut Definition, registry: &str) {
+    let relocate = |container: &mut Value| {
+        // The image of this program is a setting of the run.
+        if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
+            container["image"] = json!(plugin::relocated(image, registry));
+        }
+    };
+    let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
+    inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(relocate);
+    plugin.containers_mut().for_each(relocate);
 }
 
 /// Mounts the config map of a plugin. A definition that `gen plugin e2e` printed has it already.
