@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::dial::{self, Response, Timings};
 use super::dns;
 use crate::item::{self, Item};
-use crate::names::{AGGREGATOR, AGGREGATOR_PORT, AGGREGATOR_SERVICE, LABEL_PART, env};
+use crate::names::env;
 use crate::remedies;
 use base::clock;
 use base::json::json;
@@ -50,7 +50,6 @@ pub(crate) struct Endpoints {
     api: Option<(String, u16)>,
     token: Option<String>,
     authority: Option<Vec<u8>>,
-    namespace: Option<String>,
     /// Host and port, if known.
     aggregator: Option<(String, u16)>,
     /// The run's authority and this worker's identity, if available.
@@ -91,13 +90,12 @@ fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
 impl Endpoints {
     /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
-        let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
+        let token = std::fs::read_to_string(format!("{ACCOUNT}/token"));
         let port = variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()).unwrap_or(443);
         Self {
             api: variable("KUBERNETES_SERVICE_HOST").map(|host| (host, port)),
-            token: file("token").map(|token| token.trim().to_owned()),
+            token: token.ok().map(|token| token.trim().to_owned()),
             authority: std::fs::read(format!("{ACCOUNT}/ca.crt")).ok(),
-            namespace: file("namespace").map(|name| name.trim().to_owned()),
             aggregator: variable(env::AGGREGATOR_URL)
                 .or_else(|| variable(client::env::AGGREGATOR_URL))
                 .and_then(|url| host_and_port(&url)),
@@ -151,21 +149,6 @@ impl Endpoints {
             self.authority.clone().with_context(|| format!("no authority in `{ACCOUNT}/ca.crt`"))?;
         let trust = (Trust::Authorities(authority), Identity::default());
         dial::dial(&trust, host, *port, limit)?.get(path, self.token.as_deref())
-    }
-
-    /// The aggregator's address: first the one passed to workers.
-    fn find_aggregator(&self) -> Result<(String, u16)> {
-        if let Some(known) = &self.aggregator {
-            return Ok(known.clone());
-        }
-        let namespace =
-            self.namespace.as_deref().context("neither an aggregator nor a namespace is known here")?;
-        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={LABEL_PART}%3D{AGGREGATOR}");
-        let listed = self.ask_api(&path, STEP_TIMEOUT).ok().filter(|answer| answer.status == 200);
-        let pods: Option<Value> = listed.and_then(|answer| serde_json::from_slice(&answer.body).ok());
-        let address = pods.as_ref().and_then(|pods| pods["items"][0]["status"]["podIP"].as_str());
-        let by_name = || format!("{AGGREGATOR_SERVICE}.{namespace}.svc");
-        Ok((address.map_or_else(by_name, ToOwned::to_owned), AGGREGATOR_PORT))
     }
 }
 
@@ -283,12 +266,11 @@ fn service_name(resolver: &str) -> String {
 }
 
 fn aggregator(around: &Endpoints, leg: Item) -> Result<Leg> {
-    let (host, port) = match around.find_aggregator() {
-        Ok(address) => address,
-        Err(error) => return Ok((skipped(leg, &format!("{error:#}")), None)),
+    let Some((host, port)) = &around.aggregator else {
+        return Ok((skipped(leg, "no aggregator is known here"), None));
     };
     let leg = leg.with("address", format!("{host}:{port}"));
-    Ok(speak(around, &host, port, leg.clone())
+    Ok(speak(around, host, *port, leg.clone())
         .unwrap_or_else(|error| (failed(leg, remedies::unreached(&format!("{error:#}"))), None)))
 }
 
@@ -389,7 +371,6 @@ mod tests {
             api: None,
             token: None,
             authority: None,
-            namespace: None,
             aggregator: None,
             proof: None,
             resolver: String::new(),
