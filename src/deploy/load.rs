@@ -67,7 +67,8 @@ pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
     Ok(!nodes.is_empty() && nodes.iter().all(|node| images(node).any(|name| name == image)))
 }
 
-fn images(node: &Value) -> impl Iterator<Item = &str> {
+/// Names of the images that a node has, as far as its kubelet tells.
+pub(crate) fn images(node: &Value) -> impl Iterator<Item = &str> {
     let images = node["status"]["images"].items();
     images.flat_map(|image| image["names"].items()).filter_map(Value::as_str)
 }

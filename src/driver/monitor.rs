@@ -386,7 +386,7 @@ impl Monitor {
                 now + self.grace.ended,
             );
         }
-        let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        let deleted = pod.is_terminating();
         let controlled = self.is_controlled();
         let quiet = matches!(verdict, Verdict::Fine | Verdict::Quiet(..));
         verdict = match verdict {

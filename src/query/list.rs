@@ -81,7 +81,7 @@ impl Listing {
         let mut take = |mut object: Value| {
             // Only a list of all namespaces needs the objects' own.
             let place = match namespace {
-                "" => object["metadata"]["namespace"].text().to_owned(),
+                "" => object.namespace().to_owned(),
                 asked => asked.to_owned(),
             };
             let everywhere = self.resource.namespaced && namespace.is_empty();
@@ -89,7 +89,7 @@ impl Listing {
                 return Ok(());
             }
             // A secret of this run alone, which permits replacing the archive.
-            if self.resource.plural == "secrets" && object["metadata"]["name"] == names::UPLOAD_SECRET {
+            if self.resource.plural == "secrets" && object.name() == names::UPLOAD_SECRET {
                 return Ok(());
             }
             answer.health.see(&self.resource, &object);

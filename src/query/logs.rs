@@ -71,7 +71,7 @@ impl PodSelection {
 
     /// The logs of one pod.
     pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<Task> {
-        let namespace = pod["metadata"]["namespace"].text();
+        let namespace = pod.namespace();
         let takes = |wanted: &Option<Regex>| wanted.as_ref().is_some_and(|wanted| wanted.is_match(namespace));
         let mut found = Pods::default();
         if self.0.iter().any(|(wanted, selector)| takes(wanted) && selector.labels.is_empty()) {
@@ -117,7 +117,7 @@ impl Pods {
         let chosen: Vec<&str> = known.iter().map(String::as_str).filter(|name| wanted(name)).collect();
         let mut list = |namespace: &str| {
             let mut take = |pod: Value| {
-                if wanted(pod["metadata"]["namespace"].text()) {
+                if wanted(pod.namespace()) {
                     self.take(&pod, query.config);
                 }
                 Ok(())
@@ -144,7 +144,7 @@ impl Pods {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         // The kubelet has removed everything belonging to an evicted pod.
         let evicted = status["phase"] == "Failed" && status["reason"] == "Evicted";
-        let (namespace, name) = (pod["metadata"]["namespace"].text(), pod.name());
+        let (namespace, name) = (pod.namespace(), pod.name());
         if evicted || !self.seen.insert((namespace.to_owned(), name.to_owned())) {
             return;
         }

@@ -12,7 +12,7 @@ use regex::Regex;
 
 use super::list::{Listing, Scope};
 use super::{FailedQuery, Query, Task, What};
-use base::kube::{Discovery, Error, Kind, Resource, Selector};
+use base::kube::{Discovery, Error, Kind, Object as _, Resource, Selector};
 
 /// Maximum namespaces queried individually; more are queried at once, dropping other namespaces' objects.
 pub(super) const MAX_SEPARATE_NAMESPACES: usize = 5;
@@ -125,7 +125,7 @@ fn names(entry: &str, resource: &Resource) -> bool {
 fn object_names(query: &Query<'_>, resource: &Resource) -> Result<BTreeSet<String>, Error> {
     let mut names = BTreeSet::new();
     let mut keep = |object: serde_json::Value| {
-        names.extend(object["metadata"]["name"].as_str().map(ToOwned::to_owned));
+        names.insert(object.name().to_owned());
         Ok(())
     };
     query.client.each(resource, "", &Selector::all(), &mut keep)?;
