@@ -34,7 +34,7 @@ use base::json::json;
 use base::kube;
 use base::kube::Object as _;
 use base::pattern;
-use base::stop::{Stop, StopOnDrop};
+use base::stop::Stop;
 use base::visible;
 
 use kubelets::{Kubelets, Times};
@@ -150,24 +150,20 @@ impl Query<'_> {
                 fs::create_dir_all(&folder).at("cannot create", &folder)?;
             }
         }
-        // A fatal failure also ends active queries, and so does the time limit.
-        let end = stop.child();
-        let client = self.client.under(&end).patience(RETRY_TIMEOUT);
-        let query = Query { client: &client, ..*self };
         let kubelets = Kubelets::new(times);
-        std::thread::scope(|scope| -> Result<()> {
-            let clock = std::thread::Builder::new().name("snapshot time".into());
-            clock.spawn_scoped(scope, || {
-                if times.is_some_and(|times| !end.wait_until(times.end)) {
-                    log::warn!("the snapshot's time is up: the rest is skipped");
-                    end.stop();
-                }
-            })?;
-            let _over = StopOnDrop(&end);
-            query.carry_out(plan.tasks, &kubelets, &end, &mut records)?;
+        let left = times.map_or(Duration::MAX, |times| times.end.saturating_duration_since(Instant::now()));
+        // A fatal failure also ends active queries, and so does the time limit.
+        stop.within(left, |end| -> Result<()> {
+            let client = self.client.under(end).patience(RETRY_TIMEOUT);
+            let query = Query { client: &client, ..*self };
+            query.carry_out(plan.tasks, &kubelets, end, &mut records)?;
             let logs = plan.logs.then(|| choice.tasks(&query, &plan.known, &mut records.troubles));
-            query.carry_out(logs.unwrap_or_default(), &kubelets, &end, &mut records)
-        })?;
+            query.carry_out(logs.unwrap_or_default(), &kubelets, end, &mut records)?;
+            if end.stopped() && !stop.stopped() {
+                log::warn!("the snapshot's time is up: the rest is skipped");
+            }
+            Ok(())
+        })??;
         records.troubles.extend(kubelets.troubles());
         ensure!(!stop.stopped(), "the snapshot was interrupted");
         records.write(self.folder, self.redactor)?;
