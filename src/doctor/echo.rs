@@ -21,7 +21,7 @@ use crate::item::{self, Item};
 use crate::names::{self, env};
 use base::http::{Response, Server};
 use base::json::json;
-use base::kube::{Client, Error, Resource, Selector};
+use base::kube::{Client, Error, Object as _, Resource, Selector};
 use base::stop::Stop;
 
 /// Time for pod start, image pull and result.
@@ -128,13 +128,13 @@ impl Echo<'_> {
             }),
         );
         if let Some(given) = self.subject.aggregator() {
-            for field in ["/nodeSelector", "/tolerations", "/affinity", "/containers/0/resources"] {
-                let (parent, key) = field.rsplit_once('/').unwrap_or_default();
-                if let (Some(value), Some(into)) =
-                    (given["spec"].pointer(field), pod["spec"].pointer_mut(parent))
-                {
-                    into[key] = value.clone();
+            for key in ["nodeSelector", "tolerations", "affinity"] {
+                if let Some(value) = given["spec"].get(key) {
+                    pod["spec"][key] = value.clone();
                 }
+            }
+            if let Some(resources) = given["spec"]["containers"][0].get("resources") {
+                pod["spec"]["containers"][0]["resources"] = resources.clone();
             }
         }
         pod
@@ -213,7 +213,7 @@ impl Echo<'_> {
             return Ok(found);
         }
         self.place.watch(self.client, POD_TIMEOUT, |pod| {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let name = pod.name().to_owned();
             if names.contains(&name) && !found.contains_key(&name) {
                 let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
                 if let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err)) {
