@@ -4,7 +4,6 @@
 //! (`summary`). Starts no thread.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
@@ -61,7 +60,7 @@ pub(crate) fn keep(node: Result<Node>, wanted: &LogQuery, form: &LogFormat, outb
         }
     };
     if let Some(summary) = &summary {
-        outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(summary)?.as_bytes())?;
+        outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(summary).as_bytes())?;
     } else if let Some(error) = error {
         let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
         outbox.put(&place, format!("{}\n", journal::note_entry(3, &error)).as_bytes())?;
@@ -87,34 +86,26 @@ pub(crate) fn summarise(node: Result<Node>, wanted: &LogQuery) -> (Item, Result<
 }
 
 /// A result in the `manual` format, with the fields of each item in reading order.
-pub(crate) fn text(item: &Item) -> Result<String> {
-    let mut out = String::new();
-    write_item(item, "", &mut out)?;
-    Ok(out)
-}
-
-fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
-    for (number, (key, value)) in [("name", &item.name), ("status", &item.status)].into_iter().enumerate() {
-        // The first field follows the dash, which is already written.
-        out.push_str(if number == 0 { "" } else { indent });
-        writeln!(out, "{key}: {}", yaml::key_text(value))?;
-    }
+pub(crate) fn text(item: &Item) -> String {
+    let mut out = format!("name: {}\nstatus: {}\n", yaml::key_text(&item.name), yaml::key_text(&item.status));
     for (key, map) in [("meta", json!(item.meta)), ("details", json!(item.details))] {
         if map.as_object().is_some_and(|map| !map.is_empty()) {
-            writeln!(out, "{indent}{key}:")?;
-            for line in yaml::write(&map).lines() {
-                writeln!(out, "{indent}  {line}")?;
-            }
+            out += &format!("{key}:\n{}", indented(&yaml::write(&map), "  "));
         }
     }
     if !item.items.is_empty() {
-        writeln!(out, "{indent}items:")?;
+        out += "items:\n";
     }
     for child in &item.items {
-        write!(out, "{indent}- ")?;
-        write_item(child, &format!("{indent}  "), out)?;
+        out += &indented(&text(child), "- ");
     }
-    Ok(())
+    out
+}
+
+/// Text whose first line begins with `first`, and the others with blanks.
+fn indented(text: &str, first: &str) -> String {
+    let line = |(number, line)| format!("{}{line}\n", if number == 0 { first } else { "  " });
+    text.lines().enumerate().map(line).collect()
 }
 
 /// Streams the log into a file; returns a summary if requested.
