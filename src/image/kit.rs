@@ -10,7 +10,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::translation::{self, Translation};
 use base::archive::{Kind, Limits, Reader};
@@ -124,14 +123,13 @@ pub(crate) fn is_never_pulled(image: &str) -> bool {
 /// `--e2e-repo-config` replaces, all others under the last component.
 pub(crate) struct Places<'a> {
     registry: &'a str,
-    known: Vec<String>,
+    known: Vec<&'static str>,
 }
 
 impl<'a> Places<'a> {
     /// The places in `registry`.
     pub(crate) fn new(registry: &'a str) -> Self {
-        let known = translation::all_registries();
-        let mut known: Vec<String> = known.values().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+        let mut known: Vec<_> = translation::all_registries().map(|(_, place)| place).collect();
         // Replace the longest matching prefix.
         known.sort_by_key(|place| std::cmp::Reverse(place.len()));
         Self { registry: registry.trim_end_matches('/'), known }
@@ -150,9 +148,7 @@ impl<'a> Places<'a> {
 /// The file for `--e2e-repo-config` that makes the tests use `registry`.
 pub(crate) fn repositories(registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
-    let keys = translation::all_registries();
-    let all: Map<String, Value> = keys.into_iter().map(|(key, _)| (key, registry.into())).collect();
-    base::yaml::write(&Value::Object(all))
+    base::yaml::write(&translation::all_registries().map(|(key, _)| (key, registry)).collect())
 }
 
 #[cfg(test)]
