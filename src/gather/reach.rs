@@ -12,13 +12,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::dial::{self, Response, Timings};
-use super::dns;
+use super::{dns, network};
 use crate::item::{self, Item};
 use crate::names::env;
 use crate::remedies;
 use base::clock;
 use base::json::json;
-use base::kube::{Identity, Trust};
+use base::kube::{Identity, Object as _, Trust};
 use base::stop::Stop;
 use base::sys::variable;
 use client::Clock;
@@ -54,7 +54,8 @@ pub(crate) struct Endpoints {
     aggregator: Option<(String, u16)>,
     /// The run's authority and this worker's identity, if available.
     proof: Option<(Trust, Identity)>,
-    resolver: String,
+    /// This process's `/etc/resolv.conf`.
+    resolver: Value,
     /// Port of this pod's worker.
     relay: Option<u16>,
     /// This node's name in the cluster.
@@ -100,7 +101,7 @@ impl Endpoints {
                 .or_else(|| variable(client::env::AGGREGATOR_URL))
                 .and_then(|url| host_and_port(&url)),
             proof: proof(),
-            resolver: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+            resolver: network::resolver(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
             relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
             node: variable(client::env::NODE_NAME),
         }
@@ -227,9 +228,8 @@ fn api_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
 }
 
 fn dns_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
-    let lines = around.resolver.lines();
-    let servers: Vec<IpAddr> =
-        lines.filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok()).collect();
+    let servers = around.resolver["nameservers"].items();
+    let servers: Vec<IpAddr> = servers.filter_map(|server| server.text().parse().ok()).collect();
     ensure!(!servers.is_empty(), "`/etc/resolv.conf` names no name server");
     let name = service_name(&around.resolver);
     let (mut answers, mut failure) = (Vec::new(), None);
@@ -259,9 +259,8 @@ fn dns_leg(around: &Endpoints, leg: Item) -> Result<Leg> {
 }
 
 /// The API server's name in the cluster; its domain is one of the search domains.
-fn service_name(resolver: &str) -> String {
-    let searched = resolver.lines().filter_map(|line| line.trim().strip_prefix("search "));
-    let domain = searched.flat_map(str::split_whitespace).find(|domain| domain.starts_with("svc."));
+fn service_name(resolver: &Value) -> String {
+    let domain = resolver["search"].items().map(Value::text).find(|domain| domain.starts_with("svc."));
     format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
 }
 
@@ -373,7 +372,7 @@ mod tests {
             authority: None,
             aggregator: None,
             proof: None,
-            resolver: String::new(),
+            resolver: Value::Null,
             relay: None,
             node: None,
         };
@@ -403,7 +402,7 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let around = Endpoints {
             aggregator: Some(("127.0.0.1".into(), free)),
-            resolver: String::new(),
+            resolver: Value::Null,
             ..Endpoints::read()
         };
         let (leg, _) = aggregator(&around, passed("aggregator")).unwrap();
@@ -415,8 +414,8 @@ mod tests {
     fn names_and_addresses() {
         let resolver =
             "nameserver 10.96.0.10\nsearch sonobuoy.svc.corp.example svc.corp.example corp.example\n";
-        assert_eq!(service_name(resolver), "kubernetes.default.svc.corp.example");
-        assert_eq!(service_name(""), "kubernetes.default.svc.cluster.local");
+        assert_eq!(service_name(&network::resolver(resolver)), "kubernetes.default.svc.corp.example");
+        assert_eq!(service_name(&Value::Null), "kubernetes.default.svc.cluster.local");
         assert_eq!(host_and_port("https://[fd00::1]:8080/x"), Some(("fd00::1".into(), 8080)));
         assert_eq!(host_and_port("http://h:1"), None);
     }
