@@ -9,7 +9,7 @@ use super::{Change, Edit, Plan, Split, harden};
 use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
-use base::json::json;
+use base::json::{self, json};
 use base::kube::Object as _;
 
 /// Applies all changes of a plan to its plugins.
@@ -167,10 +167,7 @@ fn mount_ssh_key(plugin: &mut Definition) {
         "secret": {"secretName": super::manifest::SSH_KEY, "defaultMode": OWNER_READS},
     }));
     let mount = json!({"name": VOLUME, "mountPath": FOLDER});
-    match plugin.spec["volumeMounts"].as_array_mut() {
-        Some(mounts) => mounts.push(mount),
-        None => plugin.spec["volumeMounts"] = json!([mount]),
-    }
+    json::list_in(&mut plugin.spec, "volumeMounts").push(mount);
     let file = super::manifest::SSH_KEY_FILE;
     let variables = [
         ("LOCAL_SSH_KEY", file.to_owned()),

@@ -30,7 +30,7 @@ use crate::health::Health;
 use crate::{config, layout};
 use base::at::At as _;
 use base::clock;
-use base::json::json;
+use base::json::{self, json};
 use base::kube;
 use base::kube::Object as _;
 use base::pattern;
@@ -275,10 +275,7 @@ fn server_groups(core: &Value, mut groups: Value) -> Value {
         versions.map(|version| json!({"groupVersion": version, "version": version})).collect();
     let preferred = versions.first().cloned().unwrap_or_default();
     let legacy = json!({"name": "", "versions": versions, "preferredVersion": preferred});
-    match groups["groups"].as_array_mut() {
-        Some(groups) => groups.insert(0, legacy),
-        None => groups["groups"] = json!([legacy]),
-    }
+    json::list_in(&mut groups, "groups").insert(0, legacy);
     groups
 }
 
