@@ -29,8 +29,8 @@ const MAX_MANIFESTS: usize = 1_000;
 pub enum Platform {
     /// All of them.
     All,
-    /// These: operating system and architecture, such as `linux` and `arm64`.
-    Of(Vec<(String, String)>),
+    /// These: operating system and architecture, such as `linux/arm64`.
+    Of(Vec<String>),
 }
 
 impl Platform {
@@ -43,7 +43,7 @@ impl Platform {
                 is_one,
                 "`{part}` is not a platform; write linux/amd64, linux/arm64, both with a comma, or all"
             );
-            Ok((os.to_owned(), arch.to_owned()))
+            Ok(format!("{os}/{arch}"))
         };
         match text {
             "all" => Ok(Self::All),
@@ -55,13 +55,13 @@ impl Platform {
     fn fits(&self, entry: &Value) -> bool {
         match self {
             Self::All => true,
-            Self::Of(wanted) => wanted.iter().any(|one| is_for(entry, one)),
+            Self::Of(wanted) => platform_of(&entry["platform"]).is_some_and(|one| wanted.contains(&one)),
         }
     }
 
     /// This machine's platform.
     pub fn here() -> Self {
-        Self::Of(vec![("linux".into(), architecture().into())])
+        Self::Of(vec![format!("linux/{}", architecture())])
     }
 }
 
@@ -72,12 +72,6 @@ pub fn architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
-}
-
-/// Whether an entry of an index is for a platform.
-fn is_for(entry: &Value, (os, arch): &(String, String)) -> bool {
-    let platform = &entry["platform"];
-    platform["os"] == **os && platform["architecture"] == **arch
 }
 
 /// An image in a store.
@@ -236,10 +230,9 @@ impl Store {
         }
         let mut index: Value = json::from_slice(&bytes)?;
         let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let is_missing = |one: &&(String, String)| !all.iter().any(|entry| is_for(entry, one));
-        if let Some((os, arch)) = wanted.iter().find(is_missing) {
-            let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
-            bail!("`{name}` is not available for {os}/{arch}, only for {}", known.join(", "));
+        let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
+        if let Some(missing) = wanted.iter().find(|one| !known.contains(one)) {
+            bail!("`{name}` is not available for {missing}, only for {}", known.join(", "));
         }
         let chosen: Vec<Value> = all.iter().filter(|entry| platform.fits(entry)).cloned().collect();
         if let ([_], [first, ..]) = (&wanted[..], &chosen[..]) {
@@ -381,13 +374,11 @@ mod tests {
 
     #[test]
     fn platforms() {
-        let one = |os: &str, arch: &str| Platform::Of(vec![(os.into(), arch.into())]);
+        let one = |os: &str, arch: &str| Platform::Of(vec![format!("{os}/{arch}")]);
         assert_eq!(Platform::parse("all").unwrap(), Platform::All);
         assert_eq!(Platform::parse("arm64").unwrap(), one("linux", "arm64"));
         assert_eq!(Platform::parse("linux/amd64").unwrap(), one("linux", "amd64"));
-        let both = Platform::Of(
-            [("linux", "amd64"), ("windows", "arm64")].map(|(os, arch)| (os.into(), arch.into())).into(),
-        );
+        let both = Platform::Of(["linux/amd64", "windows/arm64"].map(str::to_owned).into());
         assert_eq!(Platform::parse("amd64, windows/arm64").unwrap(), both);
         for text in ["", "/", "a/b/c", "amd64,", "amd64,all"] {
             assert!(Platform::parse(text).is_err(), "{text}");
