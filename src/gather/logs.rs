@@ -52,18 +52,15 @@ pub(crate) fn keep(node: Result<Node>, wanted: &LogQuery, form: &LogFormat, outb
     let name = if form.gzip { "systemd_logs.gz" } else { NAME };
     let log = if in_folder { folder.join(name) } else { outbox.path(name) };
     let kept = node.and_then(|node| write(&node, wanted, form, &log));
-    let (summary, error) = match &kept {
-        Ok(summary) => (summary.clone(), None),
-        Err(error) => {
-            let error = format!("{error:#}");
-            (Some(summary::no_log(&error)).filter(|_| form.summary), Some(error))
-        }
+    let put = |name: &str, content: String| {
+        let name = if in_folder { format!("{FOLDER}/{name}") } else { name.to_owned() };
+        outbox.put(&name, content.as_bytes()).map(drop)
     };
-    if let Some(summary) = &summary {
-        outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(summary).as_bytes())?;
-    } else if let Some(error) = error {
-        let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
-        outbox.put(&place, format!("{}\n", journal::note_entry(3, &error)).as_bytes())?;
+    match &kept {
+        Ok(None) => {}
+        Ok(Some(summary)) => put(LOG_SUMMARY, text(summary))?,
+        Err(error) if form.summary => put(LOG_SUMMARY, text(&summary::no_log(&format!("{error:#}"))))?,
+        Err(error) => put(NAME, format!("{}\n", journal::note_entry(3, &format!("{error:#}"))))?,
     }
     outbox.done(if in_folder { &folder } else { &log })?;
     kept.map(drop)
