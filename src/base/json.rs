@@ -77,6 +77,18 @@ pub fn list<T: Serialize>(elements: impl IntoIterator<Item = T>) -> Value {
     elements.into_iter().map(|element| value(&element)).collect()
 }
 
+/// The list under a key of an object, created if missing.
+pub fn list_in<'v>(object: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
+    let slot = &mut object[key];
+    if !slot.is_array() {
+        *slot = Value::Array(Vec::new());
+    }
+    match slot {
+        Value::Array(list) => list,
+        _ => unreachable!("just made a list"),
+    }
+}
+
 /// On one line, escaping the characters that Go escapes: some programs compare the text.
 pub fn line<T: Serialize + ?Sized>(from: &T) -> String {
     // This cannot fail: all keys are text.

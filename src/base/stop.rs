@@ -78,9 +78,9 @@ impl Stop {
                 over.stop();
             };
             std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
-            let outcome = work(&over);
-            over.stop();
-            Ok(outcome)
+            // Also if `work` panics: the timer must not delay the end.
+            let _over = StopOnDrop(&over);
+            Ok(work(&over))
         })
     }
 

@@ -24,7 +24,7 @@ use crate::deploy::Preflight;
 use crate::driver;
 use crate::names;
 use crate::plugin::{self, Definition};
-use base::kube::{Client, Resource};
+use base::kube::{Client, Object as _, Resource};
 
 use trial_namespace::TrialNamespace;
 
@@ -75,7 +75,7 @@ impl<'a> Subject<'a> {
     }
 
     fn object(&self, kind: &str, name: &str) -> Option<&'a Value> {
-        self.objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+        self.objects.iter().find(|object| object["kind"] == kind && object.name() == name)
     }
 
     fn aggregator(&self) -> Option<&'a Value> {
@@ -187,7 +187,7 @@ fn trial_namespace(
         || preflight.pull_secret.is_some()
         || preflight.skip.iter().any(|check| check == "existingnamespace");
     let existing = match &home {
-        Ok(found) if used && found["metadata"]["deletionTimestamp"].is_null() => Some(subject.namespace),
+        Ok(found) if used && !found.is_terminating() => Some(subject.namespace),
         _ if preflight.makes_namespace => None,
         // An account that may not read a namespace may still use it.
         Err(error) if error.is_forbidden() => Some(subject.namespace),

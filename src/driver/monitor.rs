@@ -392,7 +392,7 @@ impl Monitor {
                 now + self.grace.ended,
             );
         }
-        let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        let deleted = pod.is_terminating();
         let controlled = self.is_controlled();
         let quiet = matches!(verdict, PodVerdict::Fine | PodVerdict::Quiet(..));
         verdict = match verdict {

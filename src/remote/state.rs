@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
 use crate::{remedies, status};
 use base::clock;
-use base::kube::{Client, Error, Event, Method, Request, Resource, Selector};
+use base::kube::{Client, Error, Event, Method, Object as _, Request, Resource, Selector};
 use base::stop::{Stop, StopOnDrop};
 
 /// Waiting reasons of a container without image.
@@ -157,10 +157,9 @@ impl NodeProblem {
         let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
         match client.get(&Resource::NODES, "", name) {
             Ok(node) => {
-                let mut conditions = node["status"]["conditions"].as_array()?.iter();
-                let ready = conditions.find(|condition| condition["type"] == "Ready")?;
+                let ready = node.condition("Ready");
                 let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
-                (ready["status"] != "True").then_some(Self::NotReady(since))
+                (!ready.is_null() && ready["status"] != "True").then_some(Self::NotReady(since))
             }
             Err(error) => error.is_not_found().then_some(Self::Gone),
         }
@@ -176,7 +175,7 @@ impl RunState {
     /// The state of a pod whose node has this problem.
     fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
         let state = Self::of(pod);
-        let is_deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        let is_deleted = pod.is_terminating();
         if let Self::Silent { message, .. } = &state
             && is_deleted
             && state.is_over()
