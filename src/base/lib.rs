@@ -48,7 +48,7 @@ pub mod testing;
 pub mod tls;
 pub mod visible;
 
-pub use hex::{Hashing, file_sha256, hex, percent_decoded, percent_encoded, sha256};
+pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;
 pub use lock::lock;
 

@@ -184,10 +184,8 @@ impl Outcome {
 pub(crate) fn unprocessed(dir: &Path, rules: &Rules, reason: &str) -> Result<()> {
     let path = dir.join(TREE);
     let mut tree = Tree::create(&path)?;
-    let root = Item::new(&rules.name, "");
-    tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
-    let item = Item::new("post-processing", FAILED);
-    tree.item(&with_meta(item, &[("error", reason)]))?;
+    tree.enter(&Item::new(&rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
+    tree.item(&Item::new("post-processing", FAILED).with_meta("error", reason))?;
     tree.finish(&path).map(drop)
 }
 
@@ -275,8 +273,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
-        let root = Item::new(&self.rules.name, "");
-        self.tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
+        self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
         for folder in [RESULTS, ERRORS] {
             if self.rules.per_node {
                 self.each_node(folder)?;
@@ -323,8 +320,7 @@ impl Run<'_> {
         is_error: bool,
         inside: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        let node = Item::new(name, "");
-        self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
+        self.tree.enter(&Item::new(name, "").with_meta("type", "node"), UNKNOWN)?;
         self.limit = self.tree.written() + MAX_NODE_BYTES;
         inside(self)?;
         // Without a result, no test can have passed.
@@ -353,7 +349,7 @@ impl Run<'_> {
             };
             self.missing += 1;
             let report = json!({ "error": why }).to_string();
-            let item = with_meta(failure::read(report.as_bytes(), ERROR_FILE), &[("error", why)]);
+            let item = failure::read(report.as_bytes(), ERROR_FILE).with_meta("error", why);
             if self.rules.per_node && plugin == self.rules.name {
                 self.node(node, true, |run| Ok(run.tree.item(&item)?))?;
             } else {
@@ -378,9 +374,8 @@ impl Run<'_> {
 
     fn file(&mut self, path: &Path, name: &str) -> Result<()> {
         self.rules.check_time()?;
-        let item = Item::new(name, "");
-        let shown = self.files.shown(path);
-        let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
+        let item = Item::new(name, "").with_meta("file", &self.files.shown(path));
+        let typed = item.clone().with_meta("type", "file");
         let mark = self.tree.mark();
         self.tree.limit(self.limit);
         let result = match self.rules.format.as_str() {
@@ -396,14 +391,13 @@ impl Run<'_> {
             "manual" => self.manual(path, &typed),
             _ => {
                 self.tree.limit(u64::MAX);
-                let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", &shown)]);
-                return match fs::metadata(self.files.dir.join(path)) {
-                    Ok(_) => Ok(self.tree.item(&item)?),
+                let item = match fs::metadata(self.files.dir.join(path)) {
+                    Ok(_) => Item { status: PASSED.into(), ..item },
                     Err(error) => {
-                        let failed = Item { status: FAILED.into(), ..item };
-                        Ok(self.tree.item(&with_meta(failed, &[("error", &error.to_string())]))?)
+                        Item { status: FAILED.into(), ..item }.with_meta("error", &error.to_string())
                     }
                 };
+                return Ok(self.tree.item(&item)?);
             }
         };
         self.tree.limit(u64::MAX);
@@ -414,8 +408,7 @@ impl Run<'_> {
             if self.unreadable <= MAX_TOLD {
                 log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
             }
-            let unknown = Item { status: UNKNOWN.into(), ..typed };
-            self.tree.item(&with_meta(unknown, &[("error", &reason)]))?;
+            self.tree.item(&Item { status: UNKNOWN.into(), ..typed }.with_meta("error", &reason))?;
         }
         Ok(())
     }
@@ -481,12 +474,9 @@ impl Run<'_> {
     fn error(&mut self, path: &Path) -> Result<()> {
         let item = match self.files.open(path) {
             Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
-            Err(error) => {
-                let unread = Item::new(ERROR_FILE, UNKNOWN);
-                with_meta(unread, &[("error", &format!("{error:#}"))])
-            }
+            Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
-        Ok(self.tree.item(&with_meta(item, &[("file", &self.files.shown(path))]))?)
+        Ok(self.tree.item(&item.with_meta("file", &self.files.shown(path)))?)
     }
 }
 
@@ -509,11 +499,6 @@ fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
         0 => BTreeMap::from([(status.to_owned(), 1)]),
         _ => tally.counts().clone(),
     }
-}
-
-fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
-    item.meta.extend(meta.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    item
 }
 
 /// Names and types in a folder, sorted; empty if it does not exist.

@@ -10,12 +10,12 @@ mod mask;
 mod why;
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::{Serialize, Serializer};
 
+use base::digest;
 use base::visible::head;
 pub(crate) use contact::{unreached, why_unreached};
 pub(crate) use image::{is_local_image, load_commands, missing_image};
@@ -229,12 +229,6 @@ impl Cause {
 
 fn length<S: Serializer>(set: &HashSet<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     set.len().serialize(serializer)
-}
-
-fn digest(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Removes a repetition from a line, as in files with a message beside the text that begins with it.

@@ -207,8 +207,9 @@ impl Retrieval<'_> {
         let total = known.map_or(0, |known| known.size);
         let size = self.resume(client.stop(), total, &mut write, &|offset, sink| {
             let text = offset.to_string();
-            let words = ["--offset", &text];
-            let exit = self.splat(client, pod, if offset > 0 { &words } else { &[] }, sink)?;
+            let words = [self.from, "--offset", &text];
+            let words = if offset > 0 { &words } else { &words[..1] };
+            let exit = splat(client, self.namespace, pod, words, sink)?;
             let said = match exit.stderr.trim() {
                 "" => exit.message,
                 log => logger::message(log),
@@ -286,9 +287,7 @@ impl Retrieval<'_> {
         let run = source.status().context("the run's status service does not answer")?;
         if self.partial && run.status != status::COMPLETE {
             let body = source.results(PARTIAL_RESULTS, None).map_err(anyhow::Error::from)?;
-            let mut file = self.partial_file()?;
-            pump(body, &mut |piece| self.write_partial(&mut file, piece))?;
-            return Ok(vec![file.commit()?]);
+            return Ok(vec![self.unfinished(|sink| pump(body, sink).map(drop))?]);
         }
         let archive = run.archive;
         if archive.name.is_empty() {
@@ -357,18 +356,6 @@ impl Retrieval<'_> {
         }
     }
 
-    /// Runs the aggregator's command that sends what it has.
-    fn splat(
-        &self,
-        client: &kube::Client,
-        pod: &str,
-        words: &[&str],
-        sink: &mut Sink<'_>,
-    ) -> Result<Exit, kube::Error> {
-        let command = [&["/sonobuoy", "splat", self.from], words].concat();
-        client.exec((self.namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)
-    }
-
     /// Checks the seals of archives, then renames all files, or none if one of them cannot be renamed.
     fn settle(&self, received: Vec<Received>, seals: &BTreeMap<String, Seal>) -> Result<Vec<PathBuf>> {
         let (mut archives, mut others) = (Vec::new(), Vec::new());
@@ -426,31 +413,32 @@ impl Retrieval<'_> {
             .unwrap_or_default()
     }
 
-    /// The file for the results of an unfinished run. They change continuously, so an interruption is final.
-    fn partial_file(&self) -> Result<PartialFile> {
+    /// Writes the results of an unfinished run to a file. They change continuously, so an interruption is final.
+    fn unfinished(
+        &self,
+        send: impl FnOnce(&mut Sink<'_>) -> Result<(), Failure>,
+    ) -> Result<PathBuf, Failure> {
         let own = || format!("{}_sonobuoy_partial.tar.gz", clock::stamp(SystemTime::now()));
         let name = self.name.map_or_else(own, ToOwned::to_owned);
-        PartialFile::create(&joined(self.into, &name), self.force)
-    }
-
-    fn write_partial(&self, file: &mut PartialFile, piece: &[u8]) -> Result<(), String> {
-        file.write(piece).map_err(|error| format!("{error:#}"))?;
-        (self.watch)(file.size(), 0);
-        Ok(())
+        let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
+        send(&mut |piece| {
+            file.write(piece).map_err(|error| format!("{error:#}"))?;
+            (self.watch)(file.size(), 0);
+            Ok(())
+        })?;
+        Ok(file.commit()?)
     }
 
     /// Packs and fetches the results of an unfinished run.
     fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, Failure> {
-        let mut file = self.partial_file()?;
-        let mut sink = |piece: &[u8]| self.write_partial(&mut file, piece);
-        match self.splat(client, pod, &["--partial"], &mut sink)? {
-            exit if exit.success() => Ok(file.commit()?),
+        self.unfinished(|sink| match splat(client, self.namespace, pod, &[self.from, "--partial"], sink)? {
+            exit if exit.success() => Ok(()),
             Exit { code: ..0, message, .. } => Err(Failure::Refused(message)),
             exit => Err(Failure::NotReady(anyhow!(
                 "there is nothing to fetch in parts: {}",
                 logger::message(exit.stderr.trim())
             ))),
-        }
+        })
     }
 }
 
@@ -469,11 +457,21 @@ fn output(client: &kube::Client, namespace: &str, pod: &str, words: &[&str], max
         bytes.extend_from_slice(piece);
         if bytes.len() > max { Err(format!("more than {max} bytes")) } else { Ok(()) }
     };
-    let command = [&["/sonobuoy", "splat"], words].concat();
-    let container = (namespace, pod, AGGREGATOR_CONTAINER);
-    let exit = client.exec(container, &command, Some(SILENCE_TIMEOUT), &mut sink)?;
+    let exit = splat(client, namespace, pod, words, &mut sink)?;
     ensure!(exit.success(), "{}", logger::message(exit.stderr.trim()));
     Ok(bytes)
+}
+
+/// Runs the aggregator's command for sending.
+fn splat(
+    client: &kube::Client,
+    namespace: &str,
+    pod: &str,
+    words: &[&str],
+    sink: &mut Sink<'_>,
+) -> Result<Exit, kube::Error> {
+    let command = [&["/sonobuoy", "splat"], words].concat();
+    client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)
 }
 
 fn not_run(why: &str) -> String {

@@ -154,8 +154,7 @@ impl NodeProblem {
     /// The problem of the pod's node; none if the node cannot be read.
     fn of(client: &Client, pod: &Value) -> Option<Self> {
         let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
-        let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
-        match client.get(&Resource::NODES, "", name) {
+        match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
             Ok(node) => {
                 let mut conditions = node["status"]["conditions"].as_array()?.iter();
                 let ready = conditions.find(|condition| condition["type"] == "Ready")?;
@@ -210,6 +209,11 @@ impl State {
         }
     }
 
+    /// The state of a run whose pod was deleted, if its results are on a volume claim.
+    fn deleted(client: &Client, namespace: &str) -> Option<Self> {
+        kept(client, namespace).map(|pod| Self::lost(&pod, "the aggregator's pod was deleted"))
+    }
+
     /// The state of a run whose `pod` is lost.
     fn lost(pod: &Value, why: &str) -> Self {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(SONOBUOY);
@@ -228,8 +232,7 @@ impl State {
 
 /// The aggregator's pod as it would be created, from the time when it ran; only if its results are on a volume claim.
 pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
-    let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
-    let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
+    let map = client.once(NODE_TIMEOUT).get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
     let mut pod: Value = base::json::from_slice(map["data"][POD_KEY].as_str()?.as_bytes()).ok()?;
     pod["metadata"]["namespace"] = namespace.into();
     claim(&pod).is_some().then_some(pod)
@@ -440,8 +443,8 @@ fn read(client: &Client, namespace: &str) -> Result<State> {
     if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
         return Ok(State::read_pod(client, &pod));
     }
-    if let Some(pod) = kept(client, namespace) {
-        return Ok(State::lost(&pod, "the aggregator's pod was deleted"));
+    if let Some(lost) = State::deleted(client, namespace) {
+        return Ok(lost);
     }
     match client.get(&Resource::NAMESPACES, "", namespace) {
         Err(error) if error.is_not_found() => {
@@ -503,8 +506,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<State>) 
             shown = Instant::now();
             let state = match &pod {
                 Some(pod) => State::on(pod, problem.as_ref()),
-                None => kept(client, namespace)
-                    .map_or(State::Absent, |pod| State::lost(&pod, "the aggregator's pod was deleted")),
+                None => State::deleted(client, namespace).unwrap_or(State::Absent),
             };
             if !told(Some(state)) {
                 return Ok(());

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
 use super::facts::Facts;
-use super::files::Files;
+use super::files::{Content, Files};
 use super::health;
 use super::logs::Tails;
 use super::source::{Next, Source, absent};
@@ -136,6 +136,12 @@ impl Archive {
             );
         }
         Ok(Self { source, files, plugins, survey, facts, tails })
+    }
+
+    /// Opens the tree of a plugin.
+    pub(crate) fn tree(&self, plugin: &str) -> Result<Content<'_>> {
+        let name = layout::tree(plugin);
+        self.files.open(&name).ok_or_else(|| absent(&name))
     }
 }
 

@@ -6,7 +6,6 @@
 //! large runs can be compared.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -342,13 +341,9 @@ fn each(report: &Report<'_>, mut visit: impl FnMut(u64, &Case<'_>)) -> Result<()
             continue;
         }
         Cases { readable: true, ..plugin.cases }.each(|case| {
-            let key = |nth: u32| {
-                let mut hasher = DefaultHasher::new();
-                // The wording of a missing result's reason varies.
-                let name = if case.is_error() { "" } else { case.name };
-                (case.plugin, case.node, name, nth).hash(&mut hasher);
-                hasher.finish()
-            };
+            // The wording of a missing result's reason varies.
+            let name = if case.is_error() { "" } else { case.name };
+            let key = |nth: u32| base::digest(&(case.plugin, case.node, name, nth));
             let nth = namesakes.entry(key(0)).and_modify(|nth| *nth += 1).or_insert(0);
             visit(key(*nth), case);
             Ok(())

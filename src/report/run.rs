@@ -2,7 +2,6 @@
 //! other views. `docs/results.md` describes the schema, which changes only together with [`super::SCHEMA_VERSION`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -466,9 +465,7 @@ impl Node {
         self.errors += u64::from(case.is_error());
         self.seconds = case.duration.map(|took| took + self.seconds.unwrap_or_default()).or(self.seconds);
         // In order: one plugin is not expected to reorder its tests.
-        let mut hasher = DefaultHasher::new();
         let name = if Some(case.name) == case.node { "" } else { case.name };
-        (self.likeness, name, case.status).hash(&mut hasher);
-        self.likeness = hasher.finish();
+        self.likeness = base::digest(&(self.likeness, name, case.status));
     }
 }

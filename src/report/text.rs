@@ -7,16 +7,16 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::archive::Archive;
-use super::case::{missing, select};
-use super::files::{Content, Files};
+use super::case::{items, missing};
+use super::files::Files;
 use super::health;
 use super::run::Report;
 use super::source::{Next, absent, clean};
 use super::words::named;
 use crate::health::Health;
-use crate::item::read::Step;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
+use base::Joined as _;
 use base::json;
 use base::visible::line;
 
@@ -71,17 +71,15 @@ impl View<'_> {
 
     /// Shows a plugin; returns whether it has the selected item.
     fn show_one(self, archive: &Archive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
-        let files = &archive.files;
         if plugin == health::NAME {
-            return self.show_health(files, out).map(|()| true);
+            return self.show_health(&archive.files, out).map(|()| true);
         }
-        let name = layout::tree(plugin);
-        let open = || files.open(&name).ok_or_else(|| absent(&name));
+        let mut tree = archive.tree(plugin)?;
         match self.mode {
             Mode::Report => {
                 let mut summary = Summary::default();
-                let found = select(open()?, self.node, &mut |step| {
-                    summary.take(step);
+                let found = items(tree, self.node, |above, item| {
+                    summary.take(above, item);
                     Ok(())
                 })?;
                 if found {
@@ -89,43 +87,25 @@ impl View<'_> {
                 }
                 Ok(found)
             }
-            Mode::Detailed => self.detailed(archive, plugin, &open, out),
-            Mode::Dump => Ok(io::copy(&mut open()?, out).map(|_| true)?),
-            Mode::Readable => readable(open()?, out).map(|()| true),
+            Mode::Detailed => self.detailed(archive, plugin, out),
+            Mode::Dump => Ok(io::copy(&mut tree, out).map(|_| true)?),
+            Mode::Readable => readable(tree, out).map(|()| true),
         }
     }
 
     /// Writes each item without children as JSON, or its file.
-    fn detailed<'f>(
-        self,
-        archive: &Archive,
-        plugin: &str,
-        open: &dyn Fn() -> Result<Content<'f>>,
-        out: &mut dyn Write,
-    ) -> Result<bool> {
-        let mut path = Vec::<String>::new();
+    fn detailed(self, archive: &Archive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
         // Most trees name no files, and their archives are not read again.
         let mut files = None;
-        select(open()?, self.node, &mut |step| {
-            let mut item = match step {
-                Step::Item(item) => item,
-                Step::Enter(item) => {
-                    path.push(item.name);
-                    return Ok(());
-                }
-                Step::Leave => {
-                    path.pop();
-                    return Ok(());
-                }
-            };
-            let above = path.join("|");
+        items(archive.tree(plugin)?, self.node, |path, mut item| {
+            let above = path.iter().map(|item| &*item.name).joined("|");
             let Some(file) = file_of(plugin, &item) else {
                 item.meta.insert("path".into(), above);
                 return Ok(writeln!(out, "{}", go_json(&item))?);
             };
             let files = match &mut files {
                 Some(files) => files,
-                none => none.insert(self.named(archive, plugin, open()?)?),
+                none => none.insert(self.named(archive, plugin)?),
             };
             let mut content = files.open(&file).ok_or_else(|| absent(&file))?;
             if !self.skip_prefix {
@@ -137,12 +117,10 @@ impl View<'_> {
     }
 
     /// Extracts the files that a tree names.
-    fn named(self, archive: &Archive, plugin: &str, tree: Content<'_>) -> Result<Files> {
+    fn named(self, archive: &Archive, plugin: &str) -> Result<Files> {
         let mut wanted = HashSet::new();
-        select(tree, self.node, &mut |step| {
-            if let Step::Item(item) = step {
-                wanted.extend(file_of(plugin, &item));
-            }
+        items(archive.tree(plugin)?, self.node, |_, item| {
+            wanted.extend(file_of(plugin, &item));
             Ok(())
         })?;
         archive.source.extract(|_, name, _, _| match wanted.is_empty() {
@@ -190,16 +168,9 @@ struct Summary {
 }
 
 impl Summary {
-    fn take(&mut self, step: Step) {
-        let item = match step {
-            Step::Leave => return,
-            Step::Enter(item) => {
-                self.root.get_or_insert((item.name, item.status));
-                return;
-            }
-            Step::Item(item) => item,
-        };
-        self.root.get_or_insert_with(|| (item.name.clone(), item.status.clone()));
+    fn take(&mut self, above: &[Item], item: Item) {
+        let root = above.first().unwrap_or(&item);
+        self.root.get_or_insert_with(|| (root.name.clone(), root.status.clone()));
         self.total += 1;
         match item.status.as_str() {
             FAILED | TIMEOUT => self.failed.push(item.name),
