@@ -66,6 +66,12 @@ pub fn head(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or_default()]
 }
 
+/// At most `max` bytes from the end of a text, from the start of a character.
+pub fn tail(text: &str, max: usize) -> &str {
+    let start = (text.len().saturating_sub(max)..).find(|start| text.is_char_boundary(*start));
+    &text[start.unwrap_or_default()..]
+}
+
 /// The first `max` characters of a text, with an ellipsis in place of the rest.
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(max) {

@@ -14,7 +14,7 @@ mod merge;
 pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Tally, UNKNOWN, is_known
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 use base::Joined as _;
-use base::at::At as _;
+use base::at::{At as _, entries};
 use base::clock;
 use base::json::json;
 use merge::AttemptIndex;
@@ -227,12 +227,12 @@ impl<'a> Files<'a> {
     /// Path and displayed name of each file below `folder`, sorted; names need not be UTF-8.
     fn list(&self, folder: &Path) -> Result<Vec<(PathBuf, String)>> {
         let mut files = Vec::new();
-        for (name, kind) in list(&self.dir.join(folder))? {
-            let path = folder.join(&name);
-            if kind.is_dir() {
+        for entry in list(&self.dir.join(folder))? {
+            let path = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
                 files.append(&mut self.list(&path)?);
             } else {
-                files.push((path, name.to_string_lossy().into_owned()));
+                files.push((path, entry.file_name().to_string_lossy().into_owned()));
             }
         }
         Ok(files)
@@ -305,10 +305,10 @@ impl Run<'_> {
     }
 
     fn each_node(&mut self, folder: &str) -> Result<()> {
-        for (name, kind) in list(&self.files.dir.join(folder))? {
-            if kind.is_dir() {
-                let path = Path::new(folder).join(&name);
-                self.node(&name.to_string_lossy(), folder == ERRORS, |run| run.folder(&path))?;
+        for entry in list(&self.files.dir.join(folder))? {
+            if entry.file_type()?.is_dir() {
+                let path = Path::new(folder).join(entry.file_name());
+                self.node(&entry.file_name().to_string_lossy(), folder == ERRORS, |run| run.folder(&path))?;
             }
         }
         Ok(())
@@ -501,19 +501,9 @@ fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
     }
 }
 
-/// Names and types in a folder, sorted; empty if it does not exist.
-fn list(dir: &Path) -> Result<Vec<(OsString, fs::FileType)>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.at("cannot read", dir)?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        names.push((entry.file_name(), entry.file_type()?));
-    }
-    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    Ok(names)
+/// The entries of a folder, sorted; none if it does not exist.
+fn list(dir: &Path) -> Result<Vec<fs::DirEntry>> {
+    if dir.try_exists().at("cannot read", dir)? { entries(dir) } else { Ok(Vec::new()) }
 }
 
 #[cfg(test)]

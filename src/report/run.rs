@@ -184,11 +184,6 @@ impl Counts {
         self.0.values().sum()
     }
 
-    /// Whether any case has one of these statuses.
-    pub(crate) fn any(&self, statuses: &[&str]) -> bool {
-        statuses.iter().any(|status| self.0.contains_key(*status))
-    }
-
     /// Number of cases in a column.
     pub(crate) fn of(&self, wanted: &str) -> u64 {
         self.0.iter().filter(|(status, _)| column(status) == wanted).map(|(_, count)| count).sum()
@@ -205,14 +200,11 @@ impl<'a> Report<'a> {
     /// an error.
     pub(crate) fn read(opened: &'a Archive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
-        let text = |file: &str, key: &str| {
-            let document: Option<Value> = files.json(file)?;
-            anyhow::Ok(
-                document.and_then(|document| document[key].as_str().map(str::to_owned)).unwrap_or_default(),
-            )
-        };
+        let [config, server] = [layout::CONFIG, layout::SERVER_VERSION].map(|file| files.json::<Value>(file));
+        let (config, server) = (config?.unwrap_or_default(), server?.unwrap_or_default());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let health = Health::read(files)?;
-        let mut kubernetes_version = text(layout::SERVER_VERSION, "gitVersion")?;
+        let mut kubernetes_version = text(&server["gitVersion"]);
         if let Some(health) = health.as_ref().filter(|_| kubernetes_version.is_empty()) {
             kubernetes_version.clone_from(&health.api_version);
         }
@@ -233,9 +225,9 @@ impl<'a> Report<'a> {
         Ok(Self {
             schema_version: SCHEMA_VERSION,
             archive: &opened.source.label,
-            version: text(layout::CONFIG, "Version")?,
-            run_id: text(layout::CONFIG, "UUID")?,
-            resumes: text(layout::CONFIG, "Resumes")?,
+            version: text(&config["Version"]),
+            run_id: text(&config["UUID"]),
+            resumes: text(&config["Resumes"]),
             kubernetes_version,
             duration: at(&started).zip(at(&ended)).map(|(from, to)| Span { from, to }),
             started,
@@ -315,7 +307,7 @@ impl<'a> Report<'a> {
             (Verdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
                 Some((UNKNOWN_CODE, reason(UNKNOWN)))
             }
-            (Verdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => Some((FAILED_CODE, reason(FLAKY))),
+            (Verdict::Passed, "flaky") if self.counts.of(FLAKY) > 0 => Some((FAILED_CODE, reason(FLAKY))),
             _ => None,
         }
     }
@@ -368,9 +360,9 @@ impl Verdict {
     }
 
     fn of(status: &str, counts: &Counts) -> Self {
-        if status == FAILED || counts.any(&[FAILED, TIMEOUT]) {
+        if status == FAILED || counts.of(FAILED) > 0 {
             Self::Failed
-        } else if status == UNKNOWN || counts.any(&[UNKNOWN]) {
+        } else if status == UNKNOWN || counts.of(UNKNOWN) > 0 {
             Self::Unknown
         } else {
             Self::Passed

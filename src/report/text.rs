@@ -161,7 +161,6 @@ pub(crate) fn known_nodes(archive: &Archive) -> Result<String> {
 #[derive(Default)]
 struct Summary {
     root: Option<(String, String)>,
-    total: u64,
     counts: BTreeMap<String, u64>,
     failed: Vec<String>,
     flaky: Vec<String>,
@@ -171,7 +170,6 @@ impl Summary {
     fn take(&mut self, above: &[Item], item: Item) {
         let root = above.first().unwrap_or(&item);
         self.root.get_or_insert_with(|| (root.name.clone(), root.status.clone()));
-        self.total += 1;
         match item.status.as_str() {
             FAILED | TIMEOUT => self.failed.push(item.name),
             FLAKY => self.flaky.push(item.name),
@@ -182,9 +180,10 @@ impl Summary {
 
     fn write(mut self, out: &mut dyn Write) -> Result<()> {
         let (name, status) = self.root.unwrap_or_default();
+        let total: u64 = self.counts.values().sum();
         let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
         let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
-        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {}", line(&name), line(&status), self.total)?;
+        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {total}", line(&name), line(&status))?;
         writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
         for (status, count) in &self.counts {
             writeln!(out, "{}: {count}", line(status))?;

@@ -13,6 +13,7 @@ use crate::item::{DURATION, FAILED, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::remedies::{Cause, Causes};
 use base::Joined as _;
 use base::json::{json, list};
+use base::visible::{head, tail};
 
 /// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests of a plugin.
 const DETAIL: usize = 12 << 10;
@@ -276,8 +277,6 @@ fn ends(text: String, limit: usize) -> String {
     if text.len() <= limit {
         return text;
     }
-    let is_whole = |at: &usize| text.is_char_boundary(*at);
-    let first = (0..=limit / 2).rev().find(is_whole).unwrap_or_default();
-    let last = (text.len() - limit / 2..text.len()).find(is_whole).unwrap_or(text.len());
-    format!("{}\n[… {} bytes left out …]\n{}", &text[..first], last - first, &text[last..])
+    let (first, last) = (head(&text, limit / 2), tail(&text, limit / 2));
+    format!("{first}\n[… {} bytes left out …]\n{last}", text.len() - first.len() - last.len())
 }
