@@ -368,7 +368,7 @@ pub(crate) fn with<T>(
     let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
     let worked = thread::scope(|scope| {
         let over = StopOnDrop(&board.stop);
-        let painter = thread::Builder::new().name("board".into());
+        let painter = base::thread("board");
         if let Err(error) = painter.spawn_scoped(scope, || board.run(output, say)) {
             log::warn!("progress is not shown: cannot start a thread: {error}");
         }

@@ -149,15 +149,14 @@ pub(crate) fn examine(
     let (sampled, unknown) = sample(&nodes.usable(), words);
     let stop = client.stop().child();
     std::thread::scope(|scope| {
-        let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let images = || images::check(client, subject, &nodes, &stop);
-        let images = thread("images").spawn_scoped(scope, images)?;
+        let images = base::thread("images").spawn_scoped(scope, images)?;
         let echo = || match &place {
             Ok(place) if !sampled.is_empty() => echo::check(client, subject, place, &sampled, placed),
             Ok(_) => Check::skipped("echo", "no node is known to be ready"),
             Err(why) => Check::skipped("echo", why.clone()),
         };
-        let echo = thread("echo").spawn_scoped(scope, echo)?;
+        let echo = base::thread("echo").spawn_scoped(scope, echo)?;
         rights::check(client, subject, place.as_ref().ok()).into_iter().try_for_each(&mut take)?;
         take(ended(images))?;
         let mut echo = ended(echo);

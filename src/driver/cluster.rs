@@ -293,7 +293,7 @@ impl Cluster<'_> {
             // A panic ends the watches, too.
             let _over = StopOnDrop(stop);
             let nodes = sender.clone();
-            let thread = |name: &str| std::thread::Builder::new().name(format!("{name} of {plugin}"));
+            let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods =
                 thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &self.roster, &sender));
             let known = expected.iter().filter(|id| !id.is_global()).map(|id| id.node.clone()).collect();

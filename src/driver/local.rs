@@ -91,7 +91,7 @@ impl Driver for Local {
                 let pod = move || {
                     caught(|| self.run_pod(plugin, id, findings, stop)).unwrap_or_else(fail);
                 };
-                let pod = thread::Builder::new().name(format!("pod {id}")).spawn_scoped(scope, pod);
+                let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
                 pod.context("cannot start a thread for it").map_or_else(fail, drop);
             }
             Ok(())
@@ -171,7 +171,7 @@ impl Processes<'_, '_> {
         self.groups.push(group);
         let sender = self.sender.clone();
         let wait = move || drop(sender.send(Event::Ended(at, child.wait())));
-        let waiting = thread::Builder::new().name("process".into()).spawn_scoped(self.scope, wait);
+        let waiting = base::thread("process").spawn_scoped(self.scope, wait);
         waiting.context("cannot start a thread that waits for a process")?;
         self.alive += 1;
         Ok(())

@@ -63,7 +63,7 @@ fn room(path: &Path, fstype: &str) -> Option<Option<Sizes>> {
     }
     let (sender, receiver) = mpsc::channel();
     let path = path.to_owned();
-    std::thread::Builder::new().name("mount".into()).spawn(move || sender.send(sizes(&path))).ok()?;
+    base::thread("mount").spawn(move || sender.send(sizes(&path))).ok()?;
     receiver.recv_timeout(STAT_TIMEOUT).ok()
 }
 

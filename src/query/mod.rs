@@ -156,7 +156,7 @@ impl Query<'_> {
         let query = Query { client: &client, ..*self };
         let kubelets = Kubelets::new(times);
         std::thread::scope(|scope| -> Result<()> {
-            let clock = std::thread::Builder::new().name("snapshot time".into());
+            let clock = base::thread("snapshot time");
             clock.spawn_scoped(scope, || {
                 if times.is_some_and(|times| !end.wait_until(times.end)) {
                     log::warn!("the snapshot's time is up: the rest is skipped");
@@ -213,7 +213,7 @@ impl Query<'_> {
             let done = done;
             for number in 0..self.workers.min(total) {
                 let (sender, work) = (sender.clone(), &work);
-                let thread = std::thread::Builder::new().name(format!("query {number}"));
+                let thread = base::thread(format!("query {number}"));
                 if let Err(error) = thread.spawn_scoped(scope, move || work(&sender)) {
                     // One thread is enough to make progress.
                     log::debug!("starting a thread: {error}");
