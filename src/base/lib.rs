@@ -33,6 +33,7 @@ pub mod yaml;
 pub mod ahead;
 pub mod archive;
 pub mod clock;
+mod found;
 mod hex;
 mod joined;
 pub mod json;
@@ -49,6 +50,7 @@ mod thread;
 pub mod tls;
 pub mod visible;
 
+pub use found::found;
 pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;
 pub use lock::lock;

@@ -100,10 +100,7 @@ impl Driver for Local {
 
     fn remove(&self, plugin: &Plugin<'_>) -> anyhow::Result<()> {
         let dir = self.pods.join(plugin.definition.name());
-        match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot remove", &dir),
-            _ => Ok(()),
-        }
+        base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
     }
 }
 

@@ -18,11 +18,11 @@ use super::seal;
 use super::service::Credentials;
 use super::state::{self, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
-use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR, SONOBUOY};
+use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR};
 use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
-use base::kube::{self, Exit};
+use base::kube::{self, Exit, Object as _};
 use base::retry::Attempts;
 use base::stop::Stop;
 use base::{clock, logger, sys, temp, visible};
@@ -158,7 +158,7 @@ impl Retrieval<'_> {
         };
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
-        let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
+        let pod = pod.name();
         let client = &client.under(stop);
         if self.partial {
             let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
@@ -445,8 +445,7 @@ impl Retrieval<'_> {
 /// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
     let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
-    let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
-    let text = output(client, namespace, pod, &[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
+    let text = output(client, namespace, pod.name(), &[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
     Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
 }
 

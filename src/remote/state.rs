@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
 use crate::{remedies, status};
 use base::clock;
-use base::kube::{Client, Error, Event, Method, Request, Resource, Selector};
+use base::kube::{Client, Error, Event, Method, Object as _, Request, Resource, Selector};
 use base::stop::{Stop, StopOnDrop};
 
 /// Waiting reasons of a container without image.
@@ -156,7 +156,7 @@ impl NodeProblem {
         let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
         match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
             Ok(node) => {
-                let mut conditions = node["status"]["conditions"].as_array()?.iter();
+                let mut conditions = node["status"]["conditions"].items();
                 let ready = conditions.find(|condition| condition["type"] == "Ready")?;
                 let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
                 (ready["status"] != "True").then_some(Self::NotReady(since))
@@ -183,7 +183,7 @@ impl State {
             return Self::lost(pod, message);
         }
         let Some(problem) = problem.filter(|_| !state.is_over()) else { return state };
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let node = pod["spec"]["nodeName"].text();
         let unready = match problem {
             NodeProblem::Gone => {
                 return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
@@ -258,21 +258,19 @@ impl Reasons {
         };
         let status = &pod["status"];
         found.texts.extend(both(&status["reason"], &status["message"]));
-        let list = |field: &str| status[field].as_array().map_or(&[][..], Vec::as_slice);
-        for condition in list("conditions") {
+        for condition in status["conditions"].items() {
             // A pod that the control plane deleted, such as one of a lost node, has no other reason.
             let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
                 || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
             found.texts.extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
         }
-        for container in list("initContainerStatuses").iter().chain(list("containerStatuses")) {
-            let name = container["name"].as_str().unwrap_or_default();
+        let containers = status["initContainerStatuses"].items().chain(status["containerStatuses"].items());
+        for container in containers {
+            let name = container["name"].text();
             let waiting = &container["state"]["waiting"];
-            let reason = waiting["reason"].as_str().unwrap_or_default();
+            let reason = waiting["reason"].text();
             if NO_IMAGE.contains(&reason) {
-                found
-                    .no_image
-                    .get_or_insert_with(|| waiting["message"].as_str().unwrap_or_default().to_owned());
+                found.no_image.get_or_insert_with(|| waiting["message"].text().to_owned());
                 found.image = found.image.or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
@@ -457,7 +455,7 @@ fn read(client: &Client, namespace: &str) -> Result<State> {
 fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<State>) -> bool) -> Result<()> {
     // Older aggregators are found by name.
     let selector = match find(client, namespace) {
-        Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),
+        Ok(Some(pod)) => Selector::name(pod.name()),
         Ok(None) => Selector::labels(AGGREGATOR_SELECTORS[0]),
         Err(Error::Stopped) => return Ok(()),
         Err(error) if error.is_passing() => {
@@ -471,7 +469,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<State>) 
     let (sender, events) = sync_channel(1);
     thread::scope(|scope| {
         let send = move || watch.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
-        let thread = thread::Builder::new().name("aggregator".into()).spawn_scoped(scope, send);
+        let thread = base::thread("aggregator").spawn_scoped(scope, send);
         thread.context("cannot start a thread")?;
         // The watch ends before its thread is joined.
         let (events, _over) = (events, StopOnDrop(&over));

@@ -195,10 +195,7 @@ pub(crate) fn clean(name: &str) -> Option<String> {
 /// Opens a regular file of a folder; links to the outside count as missing.
 fn open_in(folder: &Path, name: &str) -> Result<Option<File>> {
     let path = folder.join(name);
-    let real = match path.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.at("cannot read", &path)?,
-    };
+    let Some(real) = base::found(path.canonicalize()).at("cannot read", &path)? else { return Ok(None) };
     if !real.starts_with(folder.canonicalize()?) || !real.is_file() {
         return Ok(None);
     }

@@ -14,6 +14,7 @@ use crate::remedies::{Cause, Causes};
 use base::Joined as _;
 use base::json::{json, list};
 use base::visible::{head, tail};
+use base::yaml::natural;
 
 /// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests of a plugin.
 const DETAIL: usize = 12 << 10;
@@ -244,16 +245,6 @@ fn rerun(cause: &Cause) -> Option<String> {
             all.then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
         }
     }
-}
-
-/// A key that sorts `vm-2` before `vm-10`.
-fn natural(name: &str) -> String {
-    let mut key = String::new();
-    for part in name.split_inclusive(|c: char| !c.is_ascii_digit()) {
-        let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());
-        key.push_str(&format!("{digits:0>20}{}", &part[digits.len()..]));
-    }
-    key
 }
 
 /// All details of a test.
