@@ -8,7 +8,7 @@
 //! text has passed through `base::visible`. Starts the thread `board`, and joins it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -221,7 +221,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        base::lock(&self.shared)
     }
 
     /// Reports news, as often as permitted, until the work is over.

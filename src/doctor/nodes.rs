@@ -8,7 +8,7 @@ use super::Subject;
 use super::finding::Check;
 use crate::driver;
 use crate::plugin::{Driver, pod::default_spec};
-use base::kube::{Client, Error, Resource, Selector};
+use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
 const PRESSURES: [(&str, &str, &str); 3] = [
@@ -42,7 +42,7 @@ impl Node {
         let info = &object["status"]["nodeInfo"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let unready = (!is(&object, "Ready", "True")).then(|| {
-            let why = condition(&object, "Ready").map(|ready| text(&ready["message"])).unwrap_or_default();
+            let why = object.condition("Ready").map(|ready| text(&ready["message"])).unwrap_or_default();
             format!("not ready{}{why}", if why.is_empty() { "" } else { ": " })
         });
         Self {
@@ -184,12 +184,8 @@ impl Nodes {
     }
 }
 
-fn condition<'n>(node: &'n Value, kind: &str) -> Option<&'n Value> {
-    node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
-}
-
 fn is(node: &Value, kind: &str, status: &str) -> bool {
-    condition(node, kind).is_some_and(|condition| condition["status"] == status)
+    node.condition(kind).is_some_and(|condition| condition["status"] == status)
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
 
 /// Drops the fields of a node that [`expected`] does not read; the list of images alone can be long.
 pub(crate) fn shrink_node(node: &mut Value) {
-    let ready = node["status"]["conditions"].items().filter(|condition| condition["type"] == "Ready");
+    let ready = node.condition("Ready").into_iter();
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
         "spec": {"taints": node["spec"]["taints"]},

@@ -16,7 +16,7 @@ use regex::Regex;
 use serde::{Serialize, Serializer};
 
 use base::digest;
-use base::visible::head;
+use base::visible::{cut_bytes, head};
 pub(crate) use contact::{unreached, why_unreached};
 pub(crate) use image::{is_local_image, load_commands, missing_image};
 pub(crate) use known::remedy;
@@ -131,14 +131,17 @@ impl Causes {
     pub(crate) fn name(&self, failure: &Failure<'_>) -> String {
         let mut lines = significant(failure.text);
         let Some(line) = lines.next() else {
-            return format!("{}: no reason given", cut(&mask(failure.test, &self.nodes), MAX_CAUSE_BYTES));
+            return format!(
+                "{}: no reason given",
+                cut_bytes(&mask(failure.test, &self.nodes), MAX_CAUSE_BYTES)
+            );
         };
         // A line that ends in a colon announces the next one.
         let line = match lines.next() {
             Some(next) if line.ends_with(':') => format!("{line} {}", next.trim()),
             _ => line.to_owned(),
         };
-        cut(&mask(once(&line), &self.nodes), MAX_CAUSE_BYTES)
+        cut_bytes(&mask(once(&line), &self.nodes), MAX_CAUSE_BYTES)
     }
 
     /// Adds a failure; returns the index of its cause.
@@ -176,7 +179,8 @@ impl Causes {
 
 impl Cause {
     fn new(cause: String, place: usize, failure: &Failure<'_>) -> Self {
-        let lines = significant(failure.text).take(MAX_LINES).map(|line| cut(once(line), MAX_LINE_BYTES));
+        let lines =
+            significant(failure.text).take(MAX_LINES).map(|line| cut_bytes(once(line), MAX_LINE_BYTES));
         let example = Example {
             plugin: failure.plugin.to_owned(),
             node: failure.node.map(str::to_owned),
@@ -202,9 +206,9 @@ impl Cause {
         match &self.example.lines[..] {
             [] => (self.cause.clone(), &[]),
             [first, second, rest @ ..] if first.ends_with(':') => {
-                (cut(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES), rest)
+                (cut_bytes(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES), rest)
             }
-            [first, rest @ ..] => (cut(first.trim(), MAX_CAUSE_BYTES), rest),
+            [first, rest @ ..] => (cut_bytes(first.trim(), MAX_CAUSE_BYTES), rest),
         }
     }
 
@@ -255,11 +259,6 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
 
 fn frame(line: &str) -> bool {
     FRAME.as_ref().is_some_and(|frame| frame.is_match(line))
-}
-
-fn cut(text: &str, limit: usize) -> String {
-    let part = head(text, limit);
-    if part.len() == text.len() { text.to_owned() } else { format!("{part}…") }
 }
 
 #[cfg(test)]

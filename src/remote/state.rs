@@ -156,8 +156,7 @@ impl NodeProblem {
         let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
         match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
             Ok(node) => {
-                let mut conditions = node["status"]["conditions"].items();
-                let ready = conditions.find(|condition| condition["type"] == "Ready")?;
+                let ready = node.condition("Ready")?;
                 let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
                 (ready["status"] != "True").then_some(Self::NotReady(since))
             }

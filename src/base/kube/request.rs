@@ -96,6 +96,8 @@ pub trait Object {
     fn items(&self) -> std::slice::Iter<'_, Value>;
     /// The name in an object's metadata.
     fn name(&self) -> &str;
+    /// The condition of this type in an object's status.
+    fn condition(&self, kind: &str) -> Option<&Value>;
 }
 
 impl Object for Value {
@@ -109,6 +111,10 @@ impl Object for Value {
 
     fn name(&self) -> &str {
         self["metadata"]["name"].text()
+    }
+
+    fn condition(&self, kind: &str) -> Option<&Value> {
+        self["status"]["conditions"].items().find(|condition| condition["type"] == kind)
     }
 }
 
