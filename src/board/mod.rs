@@ -209,11 +209,7 @@ impl Board {
                 Seen { began: now, before, ended: None, first }
             };
             let seen = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
-            if !task.over {
-                seen.ended = None;
-            } else if seen.ended.is_none() {
-                seen.ended = Some(now);
-            }
+            seen.ended = task.over.then(|| seen.ended.unwrap_or(now));
         }
         shared.changed |= shared.scene != scene;
         shared.scene = scene;

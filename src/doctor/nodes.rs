@@ -40,14 +40,13 @@ struct Node {
 impl Node {
     fn new(object: Value) -> Self {
         let info = &object["status"]["nodeInfo"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let unready = (!is(&object, "Ready", "True")).then(|| {
-            let why = object.condition("Ready").map(|ready| text(&ready["message"])).unwrap_or_default();
+            let why = object.condition("Ready").map(|ready| ready["message"].text()).unwrap_or_default();
             format!("not ready{}{why}", if why.is_empty() { "" } else { ": " })
         });
         Self {
-            name: text(&object["metadata"]["name"]),
-            architecture: text(&info["architecture"]),
+            name: object.name().to_owned(),
+            architecture: info["architecture"].text().to_owned(),
             is_linux: info["operatingSystem"].is_null() || info["operatingSystem"] == "linux",
             unready,
             object,
