@@ -340,6 +340,16 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
+/// Reads a value that may be null instead of absent.
+pub fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(input)?.unwrap_or_default())
+}
+
+/// Whether a value may be left out.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Reads a string in which bytes that are not UTF-8 are replaced.
 pub fn lossy<'de, D: Deserializer<'de>, T>(input: D, make: impl FnOnce(&str) -> T) -> Result<T, D::Error> {
     struct Bytes<F>(F);

@@ -77,7 +77,7 @@ impl Stop {
                 over.wait(limit);
                 over.stop();
             };
-            std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
+            crate::thread("time limit").spawn_scoped(scope, timer)?;
             // Also if `work` panics: the timer must not delay the end.
             let _over = StopOnDrop(&over);
             Ok(work(&over))

@@ -149,9 +149,8 @@ pub(crate) fn examine(
     let (sampled, unknown) = sample(&nodes.usable(), words);
     let stop = client.stop().child();
     std::thread::scope(|scope| {
-        let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let images = || images::check(client, subject, &nodes, &stop);
-        let images = thread("images").spawn_scoped(scope, images)?;
+        let images = base::thread("images").spawn_scoped(scope, images)?;
         let echo = || match &trial_namespace {
             Ok(trial_namespace) if !sampled.is_empty() => {
                 echo::check(client, subject, trial_namespace, &sampled, placed)
@@ -159,7 +158,7 @@ pub(crate) fn examine(
             Ok(_) => Check::skipped("echo", "no node is known to be ready"),
             Err(why) => Check::skipped("echo", why.clone()),
         };
-        let echo = thread("echo").spawn_scoped(scope, echo)?;
+        let echo = base::thread("echo").spawn_scoped(scope, echo)?;
         rights::check(client, subject, trial_namespace.as_ref().ok()).into_iter().try_for_each(&mut take)?;
         take(ended(images))?;
         let mut echo = ended(echo);

@@ -38,11 +38,15 @@ fn is_linux(node: &Value) -> bool {
     system.is_null() || system == "linux"
 }
 
+/// Whether a condition holds for a node.
+fn is(node: &Value, condition: &str) -> bool {
+    node.condition(condition).is_some_and(|condition| condition["status"] == "True")
+}
+
 /// Why a node is not ready.
 fn unready(node: &Value) -> Option<String> {
-    let ready = node.condition("Ready");
-    let why = ready["message"].text();
-    (ready["status"] != "True").then(|| format!("not ready{}{why}", if why.is_empty() { "" } else { ": " }))
+    let why = node.condition("Ready").map_or("", |ready| ready["message"].text());
+    (!is(node, "Ready")).then(|| format!("not ready{}{why}", if why.is_empty() { "" } else { ": " }))
 }
 
 /// Why a node does not accept a pod.
@@ -118,7 +122,7 @@ impl Nodes {
         };
         find("look at the node and its kubelet, or remove the node from the cluster", &unready);
         for (condition, text, remedy) in PRESSURES {
-            find(remedy, &|node| (node.condition(condition)["status"] == "True").then(|| text.to_owned()));
+            find(remedy, &|node| is(node, condition).then(|| text.to_owned()));
         }
         let needed = subject.pods_on_each_node();
         find("remove pods from the node, or raise `maxPods` of its kubelet", &|node| {

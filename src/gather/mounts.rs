@@ -57,10 +57,7 @@ fn room(path: &Path, fstype: &str) -> Option<Sizes> {
     }
     let (sender, receiver) = mpsc::channel();
     let path = path.to_owned();
-    std::thread::Builder::new()
-        .name("mount".into())
-        .spawn(move || sender.send(sizes(&path).unwrap_or_default()))
-        .ok()?;
+    base::thread("mount").spawn(move || sender.send(sizes(&path).unwrap_or_default())).ok()?;
     receiver.recv_timeout(STAT_TIMEOUT).ok()
 }
 

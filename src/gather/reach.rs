@@ -175,7 +175,7 @@ pub(crate) fn network(around: &Destinations) -> Item {
                 let outcome = leg(around, passed(name));
                 outcome.unwrap_or_else(|error| (failed(passed(name), format!("{error:#}")), None))
             };
-            (leg, thread::Builder::new().name(name.into()).spawn_scoped(scope, leg))
+            (leg, base::thread(name).spawn_scoped(scope, leg))
         });
         threads.map(|(leg, thread)| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),

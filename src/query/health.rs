@@ -26,16 +26,13 @@ impl Health {
         let ready = ["Ready", "", ""];
         match (&*resource.group, &*resource.plural) {
             ("", "nodes") => {
-                let found = match object.condition("Ready") {
-                    Value::Null => ready,
-                    condition => of(condition),
-                };
+                let found = object.condition("Ready").map_or(ready, of);
                 self.node_health.add(detail(found[0] == "True", found));
             }
             ("", "pods") => {
                 let healthy = status["phase"] == "Running" || status["phase"] == "Succeeded";
-                let found = match status["conditions"].items().find(|condition| condition["status"] != "True")
-                {
+                let mut conditions = status["conditions"].items();
+                let found = match conditions.find(|condition| condition["status"] != "True") {
                     _ if healthy => ready,
                     Some(first) => of(first),
                     None => {

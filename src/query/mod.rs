@@ -210,7 +210,7 @@ impl Query<'_> {
         };
         std::thread::scope(|scope| {
             let start = |number: &usize| {
-                let thread = std::thread::Builder::new().name(format!("query {number}"));
+                let thread = base::thread(format!("query {number}"));
                 let started = thread.spawn_scoped(scope, work);
                 started.inspect_err(|error| log::debug!("starting a thread: {error}")).is_ok()
             };

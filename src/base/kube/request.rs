@@ -100,8 +100,8 @@ pub trait Object {
     fn namespace(&self) -> &str;
     /// Whether an object is being deleted.
     fn is_terminating(&self) -> bool;
-    /// The condition of this type in an object's status; null for none.
-    fn condition(&self, kind: &str) -> &Value;
+    /// The condition of this type in an object's status.
+    fn condition(&self, kind: &str) -> Option<&Value>;
 }
 
 impl Object for Value {
@@ -125,9 +125,8 @@ impl Object for Value {
         !self["metadata"]["deletionTimestamp"].is_null()
     }
 
-    fn condition(&self, kind: &str) -> &Value {
-        let mut conditions = self["status"]["conditions"].items();
-        conditions.find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+    fn condition(&self, kind: &str) -> Option<&Value> {
+        self["status"]["conditions"].items().find(|condition| condition["type"] == kind)
     }
 }
 
