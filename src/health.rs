@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::de::{DeserializeSeed as _, Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use base::json::{Bounded, entries};
+use base::json::{Bounded, entries, nullable};
 
 /// Maximum size of the counts of log files in memory.
 const MAX_SUMMARY_BYTES: usize = 8 << 20;
@@ -65,10 +65,6 @@ pub(crate) struct Detail {
     /// A pod's namespace.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-}
-
-fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
-    Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
 }
 
 fn summary_of_logs<'de, D: Deserializer<'de>>(input: D) -> Result<LogCounts, D::Error> {

@@ -34,7 +34,7 @@
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics
 //! base/stop base/quota base/ahead base/visible base/sys base/small base/hex base/joined base/at base/testing
-//! base/lock
+//! base/found base/lock base/thread
 //! ```
 //!
 //! Layers rule out cycles. Imports that are prohibited regardless of the layers:

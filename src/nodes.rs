@@ -3,7 +3,6 @@
 //! Pure: works on API objects. Whether a node accepts the pod is the concern of `driver`.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -193,11 +192,7 @@ impl Choice {
                 None => chosen.push(node),
             }
         }
-        let lot = |node: &&Value| {
-            let mut hasher = DefaultHasher::new();
-            (seed, node.name()).hash(&mut hasher);
-            hasher.finish()
-        };
+        let lot = |node: &&Value| base::digest(&(seed, node.name()));
         if self.sample > 0 || self.per_zone > 0 {
             chosen.sort_by_cached_key(lot);
         }

@@ -26,7 +26,6 @@ use crate::config;
 use base::archive;
 use base::http::{self, Response};
 use base::quota::Quota;
-use base::visible;
 use client::protocol::FINAL_HEADER;
 
 /// Maximum bytes of one text of a progress update.
@@ -197,14 +196,6 @@ pub(super) fn progress_share(kept: u64, plugins: usize, results: usize) -> usize
     (kept / plugins.max(1) / results.max(1)).clamp(MIN_PROGRESS_BYTES, MAX_PROGRESS_BYTES)
 }
 
-/// `text` cut after `max` bytes at a character, with a mark.
-pub(super) fn cut(text: &str, max: usize) -> String {
-    if text.len() <= max {
-        return text.into();
-    }
-    [visible::head(text, max), "…"].concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,11 +212,5 @@ mod tests {
             MAX_PROGRESS_BYTES,
             "a suite beside a plugin of many nodes is kept whole"
         );
-    }
-
-    #[test]
-    fn text_is_truncated_at_a_character() {
-        assert_eq!(cut("äöü", 6), "äöü");
-        assert_eq!(cut("äöü", 5), "äö…");
     }
 }

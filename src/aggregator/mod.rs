@@ -147,10 +147,7 @@ impl Aggregator {
                 let _over = StopOnDrop(stop);
                 self.take_findings(&findings, stop);
             };
-            std::thread::Builder::new()
-                .name("findings".into())
-                .spawn_scoped(scope, take)
-                .context("starting a thread")?;
+            base::thread("findings").spawn_scoped(scope, take).context("starting a thread")?;
             let (store, authority, certifier) = (&self.store, &self.authority, self.certifier.as_ref());
             let endpoints = Responder { store, authority, certifier, logged: Tries::default() };
             server.run(stop, |request| endpoints.answer(request))

@@ -40,7 +40,7 @@ pub fn pieces<R: Read + Send>(
                 }
             }
         };
-        thread::Builder::new().name("ahead".into()).spawn_scoped(scope, read)?;
+        crate::thread("ahead").spawn_scoped(scope, read)?;
         receiver.into_iter().try_for_each(take)
     })
 }

@@ -1,5 +1,6 @@
-//! Errors that name the file or folder they concern.
+//! Errors that name the file or folder they concern, and the entries of a folder.
 
+use std::fs::{self, DirEntry};
 use std::path::Path;
 
 use anyhow::Error;
@@ -14,6 +15,14 @@ impl<T, E: Into<Error>> At<T> for Result<T, E> {
     fn at(self, what: &str, path: impl AsRef<Path>) -> anyhow::Result<T> {
         self.map_err(|error| name(error.into(), what, path.as_ref()))
     }
+}
+
+/// The entries of a folder, sorted by name.
+pub fn entries(folder: &Path) -> anyhow::Result<Vec<DirEntry>> {
+    let mut entries =
+        fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).at("cannot read", folder)?;
+    entries.sort_unstable_by_key(DirEntry::file_name);
+    Ok(entries)
 }
 
 #[cold]

@@ -1,6 +1,7 @@
-//! Bytes and digests as hexadecimal digits, and percent-encoding.
+//! Digests, bytes as hexadecimal digits, and percent-encoding.
 
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -32,6 +33,13 @@ pub fn percent_decoded(text: &str) -> Option<String> {
         }
     }
     String::from_utf8(out).ok()
+}
+
+/// Digest of a value for maps within this process: fast, short, and not the same in every version.
+pub fn digest(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// SHA-256 of some bytes.

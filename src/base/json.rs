@@ -77,6 +77,18 @@ pub fn list<T: Serialize>(elements: impl IntoIterator<Item = T>) -> Value {
     elements.into_iter().map(|element| value(&element)).collect()
 }
 
+/// The list under a key of an object, created if missing.
+pub fn list_in<'v>(object: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
+    let slot = &mut object[key];
+    if !slot.is_array() {
+        *slot = Value::Array(Vec::new());
+    }
+    match slot {
+        Value::Array(list) => list,
+        _ => unreachable!("just made a list"),
+    }
+}
+
 /// On one line, escaping the characters that Go escapes: some programs compare the text.
 pub fn line<T: Serialize + ?Sized>(from: &T) -> String {
     // This cannot fail: all keys are text.
@@ -326,6 +338,16 @@ impl<'de> Visitor<'de> for Items<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads a value that may be null instead of absent.
+pub fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(input)?.unwrap_or_default())
+}
+
+/// Whether a value may be left out.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Reads a string in which bytes that are not UTF-8 are replaced.

@@ -33,6 +33,7 @@ pub mod yaml;
 pub mod ahead;
 pub mod archive;
 pub mod clock;
+mod found;
 mod hex;
 mod joined;
 pub mod json;
@@ -45,12 +46,15 @@ pub mod sys;
 pub mod temp;
 #[doc(hidden)]
 pub mod testing;
+mod thread;
 pub mod tls;
 pub mod visible;
 
-pub use hex::{Hashing, file_sha256, hex, percent_decoded, percent_encoded, sha256};
+pub use found::found;
+pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;
 pub use lock::lock;
+pub use thread::thread;
 
 /// Entry points of the fuzzers.
 #[cfg(any(fuzzing, test))]

@@ -77,10 +77,10 @@ impl Stop {
                 over.wait(limit);
                 over.stop();
             };
-            std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, timer)?;
-            let outcome = work(&over);
-            over.stop();
-            Ok(outcome)
+            crate::thread("time limit").spawn_scoped(scope, timer)?;
+            // Also if `work` panics: the timer must not delay the end.
+            let _over = StopOnDrop(&over);
+            Ok(work(&over))
         })
     }
 

@@ -66,6 +66,18 @@ pub fn head(text: &str, max: usize) -> &str {
     &text[..end.unwrap_or_default()]
 }
 
+/// A text cut after `max` bytes, with an ellipsis in place of the rest.
+pub fn cut_bytes(text: &str, max: usize) -> String {
+    let part = head(text, max);
+    if part.len() == text.len() { text.to_owned() } else { format!("{part}…") }
+}
+
+/// At most `max` bytes from the end of a text, from the start of a character.
+pub fn tail(text: &str, max: usize) -> &str {
+    let start = (text.len().saturating_sub(max)..).find(|start| text.is_char_boundary(*start));
+    &text[start.unwrap_or_default()..]
+}
+
 /// The first `max` characters of a text, with an ellipsis in place of the rest.
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     match text.char_indices().nth(max) {
@@ -162,6 +174,9 @@ mod tests {
         assert_eq!(short("größe"), "größe");
         assert_eq!(short(&"ö".repeat(MAX_SHORT)), "ö".repeat(MAX_SHORT));
         assert_eq!(short(&"ö".repeat(MAX_SHORT + 1)), "ö".repeat(MAX_SHORT) + "…");
+        assert_eq!(cut_bytes("äöü", 6), "äöü");
+        assert_eq!(cut_bytes("äöü", 5), "äö…");
+        assert_eq!((tail("äöü", 6), tail("äöü", 5), tail("äöü", 0)), ("äöü", "öü", ""));
     }
 
     #[test]

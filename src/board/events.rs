@@ -41,16 +41,14 @@ impl Reported {
         let scene = shown.scene;
         let mut lines = Vec::new();
         let state = format!("{}: {}", scene.title, scene.state);
-        // The end of a run is reported after its last tasks.
-        let mut states = Vec::new();
+        let mut news = None;
         if self.state != state && !scene.state.is_empty() {
-            states.push(if self.json { state_event(shown) } else { visible::line(&state).into_owned() });
+            news = Some(if self.json { state_event(shown) } else { visible::line(&state).into_owned() });
             self.state = state;
         }
+        // The end of a run is reported after its last tasks.
         let ends = over || scene.tasks.iter().all(|task| task.over) && !scene.tasks.is_empty();
-        if !ends {
-            lines.append(&mut states);
-        }
+        lines.extend(news.take_if(|_| !ends));
         for (task, TaskTimes { took, .. }) in scene.tasks.iter().zip(&shown.times) {
             let before = self.tasks.get(&task.name);
             if before.is_some_and(|before| before == task || !over && !self.json && !far(before, task)) {
@@ -77,7 +75,7 @@ impl Reported {
                 });
             }
         }
-        lines.append(&mut states);
+        lines.extend(news);
         lines
     }
 

@@ -8,7 +8,7 @@
 //! text has passed through `base::visible`. Starts the thread `board`, and joins it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -209,11 +209,7 @@ impl Board {
                 TaskHistory { began: now, before, ended: None, first }
             };
             let seen = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
-            if !task.over {
-                seen.ended = None;
-            } else if seen.ended.is_none() {
-                seen.ended = Some(now);
-            }
+            seen.ended = task.over.then(|| seen.ended.unwrap_or(now));
         }
         shared.changed |= shared.scene != scene;
         shared.scene = scene;
@@ -221,7 +217,7 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        base::lock(&self.shared)
     }
 
     /// Reports news, as often as permitted, until the work is over.
@@ -371,7 +367,7 @@ pub(crate) fn with<T>(
     let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
     let worked = thread::scope(|scope| {
         let over = StopOnDrop(&board.stop);
-        let painter = thread::Builder::new().name("board".into());
+        let painter = base::thread("board");
         if let Err(error) = painter.spawn_scoped(scope, || board.run(output, say)) {
             log::warn!("progress is not shown: cannot start a thread: {error}");
         }

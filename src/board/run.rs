@@ -7,6 +7,7 @@ use super::{Scene, Steps, Task, Trouble, Unit, span};
 use crate::item;
 use crate::layout;
 use crate::status::{self, Entry, Run};
+use base::Joined as _;
 use base::clock;
 use client::protocol::{GLOBAL, Progress};
 
@@ -160,7 +161,7 @@ pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
         // Causes that differ only in the name of the node are the same.
         let own = format!("`{}`", entry.node);
         let cause = cause.replace(&format!("node {own}"), "the node").replace(&own, "the node");
-        let cause = cause.split_whitespace().collect::<Vec<_>>().join(" ");
+        let cause = cause.split_whitespace().joined(" ");
         let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
         let place = match count(entry) {
             1 => entry.node.clone(),

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 
 use super::{Candidate, Product};
 use base::at::At as _;
@@ -44,12 +44,8 @@ pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> an
 
 /// Fails if `into` has content that would be overwritten.
 pub(crate) fn check(into: &Path) -> anyhow::Result<()> {
-    match fs::read_dir(into) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).at("cannot use", into),
-        Ok(mut entries) => match entries.next() {
-            None => Ok(()),
-            Some(_) => bail!("`{}` is not empty; name a new folder", into.display()),
-        },
-    }
+    let first =
+        base::found(fs::read_dir(into)).at("cannot use", into)?.and_then(|mut entries| entries.next());
+    ensure!(first.is_none(), "`{}` is not empty; name a new folder", into.display());
+    Ok(())
 }

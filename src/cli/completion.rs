@@ -34,20 +34,19 @@ const FILES: &str = ":0\n";
 const NOTHING: &str = ":4\n";
 const FOLDERS: &str = ":16\n";
 
-/// Common values of flags that also accept others, so that the table cannot list them: the flag, its command if
-/// several have a flag of that name, the values.
-const USUAL_VALUES: &[(&str, &str, &[&str])] = &[
-    ("aggregator-permissions", "", &["clusterAdmin", "clusterRead", "namespaceAdmin"]),
-    ("format", "", &["raw", "junit", "gojson", "manual"]),
-    ("image-pull-policy", "", &["Always", "IfNotPresent", "Never"]),
-    ("input", "", &["online", "offline", "-"]),
-    ("kubernetes-version", "", &["auto", "ignore", "latest"]),
-    ("mode", "e2e", &["tests", "tags", "tagCounts"]),
-    ("namespace-psa-enforce-level", "", &["privileged", "baseline", "restricted"]),
-    ("platform", "", &["all", "linux/amd64", "linux/arm64"]),
-    ("priority", "", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),
-    ("security-context-mode", "", &["nonroot", "none"]),
-    ("skip-preflight", "", &["dnscheck", "versioncheck", "existingnamespace"]),
+/// Common values of flags that also accept others, so that the table cannot list them.
+const USUAL_VALUES: &[(&str, &[&str])] = &[
+    ("aggregator-permissions", &["clusterAdmin", "clusterRead", "namespaceAdmin"]),
+    ("format", &["raw", "junit", "gojson", "manual"]),
+    ("image-pull-policy", &["Always", "IfNotPresent", "Never"]),
+    ("input", &["online", "offline", "-"]),
+    ("kubernetes-version", &["auto", "ignore", "latest"]),
+    ("mode", &["tests", "tags", "tagCounts"]),
+    ("namespace-psa-enforce-level", &["privileged", "baseline", "restricted"]),
+    ("platform", &["all", "linux/amd64", "linux/arm64"]),
+    ("priority", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),
+    ("security-context-mode", &["nonroot", "none"]),
+    ("skip-preflight", &["dnscheck", "versioncheck", "existingnamespace"]),
 ];
 
 /// Whether the first argument requests candidates; it is not in the table, whose parser would reject most of the
@@ -139,7 +138,7 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
     }
     let word = answer.word;
     if let Some(flag) = awaiting {
-        return values(command, flag, answer);
+        return values(flag, answer);
     }
     if !flags_are_over && word.starts_with('-') {
         match usage::flag(table, command, word) {
@@ -149,7 +148,7 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
                     (begun, value) if begun.ends_with('=') => answer.word = value,
                     (begun, _) => answer.kept = begun,
                 }
-                return values(command, flag, answer);
+                return values(flag, answer);
             }
             Some((flag, None))
                 if !word.starts_with("--") && command.get_arguments().any(|own| own == flag) =>
@@ -167,7 +166,7 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
         commands(command, answer);
     }
     match command.get_positionals().nth(arguments) {
-        Some(argument) => values(command, argument, answer),
+        Some(argument) => values(argument, answer),
         // With no other candidates for an empty word, flags are offered.
         None if word.is_empty() && answer.text.is_empty() && !flags_are_over => flags(command, answer),
         None => {}
@@ -193,7 +192,7 @@ fn help(flag: &Arg) -> String {
 }
 
 /// Values of a flag or argument.
-fn values(command: &Command, arg: &Arg, answer: &mut Completions) {
+fn values(arg: &Arg, answer: &mut Completions) {
     let id = arg.get_id().as_str();
     let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
     if let Some(comma) = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some()) {
@@ -209,10 +208,8 @@ fn values(command: &Command, arg: &Arg, answer: &mut Completions) {
         let about = mode.and_then(|mode| mode.description.split(". ").next()).unwrap_or_default();
         answer.offer(value.get_name(), about);
     }
-    for (flag, its, words) in USUAL_VALUES {
-        if only.is_empty() && *flag == id && (its.is_empty() || *its == command.get_name()) {
-            words.iter().for_each(|word| answer.offer(word, ""));
-        }
+    for (_, words) in USUAL_VALUES.iter().filter(|(flag, _)| only.is_empty() && *flag == id) {
+        words.iter().for_each(|word| answer.offer(word, ""));
     }
     if id == "plugin" {
         builtin::names().for_each(|plugin| answer.offer(plugin, "built-in plugin"));
@@ -253,10 +250,9 @@ mod tests {
     #[test]
     fn completed_words_belong_to_existing_flags() {
         let table = table::shown();
-        for (flag, its, words) in USUAL_VALUES {
-            let command = if its.is_empty() { &table } else { table.find_subcommand(its).unwrap() };
+        for (flag, words) in USUAL_VALUES {
             let free = |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();
-            assert!(usage::below(command, &free).is_some(), "{flag} {its} {words:?}");
+            assert!(usage::below(&table, &free).is_some(), "{flag} {words:?}");
         }
     }
 }

@@ -96,14 +96,14 @@ fn systemd_logs(args: Args) -> Result<()> {
 fn log_summary(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let (item, outcome) = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args));
-    deliver(args, outbox, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item)?)?;
+    deliver(args, outbox, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item))?;
     outcome
 }
 
 fn network(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let item = reach::network(&reach::Destinations::read());
-    deliver(args, outbox, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item)?)
+    deliver(args, outbox, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item))
 }
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.

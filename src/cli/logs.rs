@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::flag::Args;
 use super::{cluster, output};
 use crate::names;
-use base::kube::{Client, Error, Event, Request, Resource, Selector};
+use base::kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
 use base::retry::Attempts;
 use base::visible;
 
@@ -80,7 +80,7 @@ fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_
     }
     let mut printer = Printer::default();
     let (mut read, mut failed) = (0, 0);
-    for source in pods.iter().flat_map(containers).filter(|source| asked.has(source)) {
+    for source in pods.iter().flat_map(|pod| asked.containers(pod)) {
         match client.stream(&asked.request(&source), Some(SILENCE_TIMEOUT)) {
             Ok(body) => {
                 read += 1;
@@ -105,7 +105,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
     let (sender, receiver) = sync_channel(MAX_QUEUED_LINES);
     let stop = client.stop();
     std::thread::scope(|scope| {
-        let printing = std::thread::Builder::new().name("print".into()).spawn_scoped(scope, move || {
+        let printing = base::thread("print").spawn_scoped(scope, move || {
             let mut printer = Printer::default();
             let outcome = receiver.into_iter().try_for_each(|(source, line): (LogContainer, Vec<u8>)| {
                 printer.line(&source, &line)?;
@@ -120,7 +120,7 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
             let pod = match event {
                 Ok(Event::Applied(pod)) => pod,
                 Ok(Event::Deleted(pod)) => {
-                    containers(&pod).iter().for_each(|source| drop(followed.known.remove(source)));
+                    asked.containers(&pod).for_each(|source| drop(followed.known.remove(&source)));
                     continue;
                 }
                 Ok(_) => continue,
@@ -130,11 +130,11 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
                     return Err(error.into());
                 }
             };
-            for source in containers(&pod).into_iter().filter(|source| asked.has(source)) {
+            for source in asked.containers(&pod) {
                 let start = instance(&pod, &source.container).unwrap_or_default();
                 let Some(reading) = followed.begin(&source, start) else { continue };
                 let sender = sender.clone();
-                let reader = std::thread::Builder::new().name("follow".into()).stack_size(STACK);
+                let reader = base::thread("follow").stack_size(STACK);
                 reader
                     .spawn_scoped(scope, move || {
                         read_along(client, &source, asked, &sender);
@@ -272,8 +272,15 @@ impl Printer {
 }
 
 impl Asked<'_> {
-    fn has(&self, source: &LogContainer) -> bool {
-        self.container.is_none_or(|name| source.container == name)
+    /// The wanted containers of a pod, in the order of its spec.
+    fn containers(&self, pod: &Value) -> impl Iterator<Item = LogContainer> {
+        let all = pod["spec"]["containers"].items();
+        let wanted = all.filter(|container| self.container.is_none_or(|name| container["name"] == name));
+        wanted.map(move |container| LogContainer {
+            namespace: pod.namespace().to_owned(),
+            pod: pod.name().to_owned(),
+            container: container["name"].text().to_owned(),
+        })
     }
 
     fn request(&self, source: &LogContainer) -> Request {
@@ -302,29 +309,15 @@ impl std::fmt::Display for LogContainer {
     }
 }
 
-/// The containers of a pod, in the order of its spec.
-fn containers(pod: &Value) -> Vec<LogContainer> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    containers
-        .map(|container| LogContainer {
-            namespace: text(&pod["metadata"]["namespace"]),
-            pod: text(&pod["metadata"]["name"]),
-            container: text(&container["name"]),
-        })
-        .collect()
-}
-
 /// The identity of a container's last start; `None` before the first.
 fn instance(pod: &Value, container: &str) -> Option<String> {
-    let statuses = pod["status"]["containerStatuses"].as_array()?;
-    let status = statuses.iter().find(|status| status["name"] == container)?;
+    let status = pod["status"]["containerStatuses"].items().find(|status| status["name"] == container)?;
     let state = &status["state"];
     if state["running"].is_null() && state["terminated"].is_null() {
         return None;
     }
     let restarts = status["restartCount"].as_u64().unwrap_or_default();
-    Some(format!("{}/{restarts}", pod["metadata"]["uid"].as_str().unwrap_or_default()))
+    Some(format!("{}/{restarts}", pod["metadata"]["uid"].text()))
 }
 
 #[cfg(test)]

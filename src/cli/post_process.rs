@@ -11,7 +11,7 @@ use super::output;
 use crate::layout;
 use crate::plugin::DriverKind;
 use crate::process::{self, Expected, ReadingRules};
-use base::at::At as _;
+use base::at::{At as _, entries};
 use base::visible;
 
 /// Runs the command.
@@ -36,13 +36,11 @@ pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
         dir.display()
     );
     let mut plugins = Vec::new();
-    for entry in fs::read_dir(&dir).at("cannot read", &dir)? {
-        let entry = entry?;
+    for entry in entries(&dir)? {
         if entry.file_type()?.is_dir() {
             plugins.push((entry.file_name(), definition(&entry.path())));
         }
     }
-    plugins.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let mut outcomes = Vec::new();
     for (folder, definition) in plugins.iter().filter(|(_, definition)| definition.part_of.is_none()) {
         let (path, shown) = (dir.join(folder), folder.to_string_lossy().into_owned());

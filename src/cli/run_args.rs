@@ -14,7 +14,7 @@ use super::error::{self, invalid};
 use super::flag::Args;
 use super::{cluster, shown};
 use crate::config;
-use crate::deploy::{Plan, PluginChange, Split};
+use crate::deploy::{Edit, Plan, PluginChange, Split};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
 use crate::image::lists::{ListSource, listed};
@@ -197,9 +197,9 @@ impl<'m> RunArgs<'m> {
             test_images(registry, env.entry(builtin::E2E.into()).or_default(), &mut changes);
         }
         let harden = args.text("harden") == Some("on");
-        let names_image = changes.iter().any(
-            |change| matches!(change, PluginChange::Image { plugin, .. } if plugin == builtin::SYSTEMD_LOGS),
-        );
+        let names_image = changes
+            .iter()
+            .any(|change| change.plugin == builtin::SYSTEMD_LOGS && matches!(change.edit, Edit::Image(_)));
         let own_logs = local || harden && creates && !names_image;
         let plugins: Vec<Definition> =
             found.into_iter().map(|found| adopt(found, &self.config, own_logs, harden)).collect();
@@ -216,7 +216,6 @@ impl<'m> RunArgs<'m> {
         }
         let split = split(args, kit.as_ref(), &version)?;
         let docker_config = self.docker_config(&version, &mut changes)?;
-        changes.extend(registry.map(|registry| PluginChange::Registry(registry.into())));
         Ok(Plan {
             rbac: !local && rbac(args)?,
             node_selector: self.node_selector()?,
@@ -230,6 +229,7 @@ impl<'m> RunArgs<'m> {
             run: self.config,
             plugins,
             changes,
+            registry: registry.map(str::to_owned),
             env,
             kubernetes_version: version,
             docker_config,
@@ -352,11 +352,11 @@ impl<'m> RunArgs<'m> {
                 "--e2e-docker-config-file needs Kubernetes 1.27 or later, and this is {version}"
             )));
         }
-        let (plugin, name) = (builtin::E2E.to_owned(), base_name(path)?);
+        let name = base_name(path)?;
         let word = format!("--e2e-docker-config-file={}/{name}", names::CREDENTIALS_DIR);
         let secret = self.config.image_pull_secrets.clone();
-        changes.push(PluginChange::Credentials { plugin: plugin.clone(), secret, name });
-        changes.push(PluginChange::Word { plugin, variable: "E2E_EXTRA_ARGS".into(), word });
+        changes.push(of_e2e(Edit::Credentials(secret, name)));
+        changes.push(of_e2e(Edit::Word("E2E_EXTRA_ARGS", word)));
         read_text(path).map(|text| Some(text.into_bytes()))
     }
 }
@@ -446,7 +446,12 @@ fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut
     }
     env.insert(LIST.into(), format!("{PLUGIN_CONFIG_DIR}/{FILE}"));
     let text = kit::repositories(registry);
-    changes.push(PluginChange::File { plugin: builtin::E2E.into(), name: FILE.into(), text });
+    changes.push(of_e2e(Edit::File(FILE.into(), text)));
+}
+
+/// A change to the e2e tests.
+fn of_e2e(edit: Edit) -> PluginChange {
+    PluginChange { plugin: builtin::E2E.into(), edit }
 }
 
 /// Whether a plugin depends on the version of Kubernetes other than through its environment.
@@ -489,9 +494,8 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
     let mut set = |plugin: &str, name: &str, value: &str| {
         env.entry(plugin.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
     };
-    let e2e = || builtin::E2E.to_owned();
     let image =
-        |plugin: &str, image: &str| PluginChange::Image { plugin: plugin.into(), image: image.into() };
+        |plugin: &str, image: &str| PluginChange { plugin: plugin.into(), edit: Edit::Image(image.into()) };
     match id {
         "plugin-env" => {
             let (plugin, rest) = value.split_once('.').unwrap_or(("", ""));
@@ -540,13 +544,13 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
             if id == "e2e-repo-config" {
                 set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
             }
-            changes.push(PluginChange::File { plugin: e2e(), name, text: read_text(value)? });
+            changes.push(of_e2e(Edit::File(name, read_text(value)?)));
         }
         "kubernetes-version" | "kube-conformance-image-version" => {
             let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
             changes.push(image(builtin::E2E, &format!("{repository}:{}", names::VERSION_PLACEHOLDER)));
         }
-        "ssh-key" => changes.push(PluginChange::SshKey { plugin: e2e() }),
+        "ssh-key" => changes.push(of_e2e(Edit::SshKey)),
         "kube-conformance-image" | "systemd-logs-image" | "sonobuoy-image"
             if value.starts_with(['/', ':']) =>
         {

@@ -190,22 +190,27 @@ fn internal() -> [Command; 4] {
 fn global() -> impl Iterator<Item = Arg> {
     let about = "Accepted for old scripts, ignored";
     // Manifests and images of the original pass these to the aggregator and the workers.
-    let ignored = [
-        text("-v --v VALUE", about),
-        text("--log_dir VALUE", about),
-        text("--log_file VALUE", about),
-        text("--log_file_max_size VALUE", about),
-        text("--stderrthreshold VALUE", about),
-        text("--vmodule VALUE", about),
-        text("--log_backtrace_at VALUE", about),
-        switch("--logtostderr", about),
-        switch("--alsologtostderr", about),
-        switch("--add_dir_header", about),
-        switch("--one_output", about),
-        switch("--skip_headers", about),
-        switch("--skip_log_headers", about),
-        switch("-d --debug", "The same as --level=debug"),
+    let values = [
+        "-v --v VALUE",
+        "--log_dir VALUE",
+        "--log_file VALUE",
+        "--log_file_max_size VALUE",
+        "--stderrthreshold VALUE",
+        "--vmodule VALUE",
+        "--log_backtrace_at VALUE",
     ];
+    let switches = [
+        "--logtostderr",
+        "--alsologtostderr",
+        "--add_dir_header",
+        "--one_output",
+        "--skip_headers",
+        "--skip_log_headers",
+    ];
+    let ignored = values.map(|usage| text(usage, about)).into_iter();
+    let ignored = ignored
+        .chain(switches.map(|usage| switch(usage, about)))
+        .chain([switch("-d --debug", "The same as --level=debug")]);
     let level = text("--level LEVEL", "Log level")
         .ignore_case(true)
         .value_parser(PossibleValuesParser::new(base::logger::LEVELS))

@@ -84,7 +84,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn architectures(args: Args, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
     Ok(match args.text("platform").map(Platform::parse).transpose()? {
         Some(Platform::Of(platforms)) => {
-            platforms.into_iter().map(|(_, architecture)| architecture).collect()
+            let architecture = |platform: String| Some(platform.split_once('/')?.1.to_owned());
+            platforms.into_iter().filter_map(architecture).collect()
         }
         Some(Platform::All) => BTreeSet::new(),
         None => nodes.map_or_else(

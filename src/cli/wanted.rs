@@ -54,7 +54,7 @@ pub(super) fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)
             }
             kit.built_in.extend(found.built_in.then(|| name.clone()));
             kit.plugins.insert(name, found.definition.to_yaml());
-            wanted.add(found, &run.worker_image, || run_args::kubernetes_version(args, false))?;
+            wanted.add(&found, &run.worker_image, || run_args::kubernetes_version(args, false))?;
         }
     }
     if let Some(conformance) = &wanted.conformance {

@@ -13,7 +13,7 @@ use super::flag::Args;
 use crate::driver::lifeline;
 use crate::names::{self, env};
 use crate::worker::{self, End, Others, Scope, WorkerSettings};
-use base::kube::{Client, Config, Event, Options, Resource, Selector};
+use base::kube::{Client, Config, Event, Object as _, Options, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
@@ -154,7 +154,7 @@ fn beside<T>(
     let end = End::default();
     std::thread::scope(|scope| {
         let watch = || pod.watch(&end);
-        std::thread::Builder::new().name("containers".into()).spawn_scoped(scope, watch)?;
+        base::thread("containers").spawn_scoped(scope, watch)?;
         let outcome = work(&Others::Told(end.clone()));
         over.stop();
         outcome
@@ -164,8 +164,8 @@ fn beside<T>(
 /// Whether every container but the worker's has ended with status 0, now or before its last start. Init and ephemeral
 /// containers do not count.
 fn ended(pod: &Value, worker: &str) -> bool {
-    let Some(statuses) = pod["status"]["containerStatuses"].as_array() else { return false };
-    let mut others = statuses.iter().filter(|status| status["name"] != worker).peekable();
+    let statuses = pod["status"]["containerStatuses"].items();
+    let mut others = statuses.filter(|status| status["name"] != worker).peekable();
     others.peek().is_some()
         && others.all(|status| {
             ["lastState", "state"].iter().any(|state| status[state]["terminated"]["exitCode"] == 0)

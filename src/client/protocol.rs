@@ -4,6 +4,7 @@
 //! together.
 
 use crate::{Error, env};
+use base::json::{is_default, nullable};
 use base::percent_encoded;
 use serde::{Deserialize, Serialize};
 
@@ -307,19 +308,11 @@ pub struct Progress {
     #[serde(rename = "appendtotals", skip_serializing_if = "std::ops::Not::not")]
     pub append_totals: bool,
     /// Incremental form: the number of additional tests that have passed.
-    #[serde(rename = "appendcompleted", skip_serializing_if = "is_zero")]
+    #[serde(rename = "appendcompleted", skip_serializing_if = "is_default")]
     pub append_completed: i64,
     /// Incremental form: names of additional failed tests.
     #[serde(rename = "appendfailing", skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
     pub append_failing: Vec<String>,
-}
-
-fn is_zero(number: &i64) -> bool {
-    *number == 0
-}
-
-fn nullable<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
-    Ok(Option::<Vec<String>>::deserialize(input)?.unwrap_or_default())
 }
 
 /// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or could be a path (`/`, `\`, NUL, only dots).

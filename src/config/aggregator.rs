@@ -41,10 +41,8 @@ pub(crate) fn load(environment: &Environment) -> Result<Run> {
 /// The first file that exists.
 fn first(candidates: &[PathBuf]) -> Result<(&Path, String)> {
     for path in candidates {
-        match std::fs::read_to_string(path) {
-            Ok(text) => return Ok((path, text)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).at("cannot read", path),
+        if let Some(text) = base::found(std::fs::read_to_string(path)).at("cannot read", path)? {
+            return Ok((path, text));
         }
     }
     let names: Vec<_> = candidates.iter().map(|path| format!("`{}`", path.display())).collect();

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{PodLogs, is_zero};
+use super::PodLogs;
 use base::clock::span;
+use base::json::is_default;
 
 /// All limits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,25 +17,25 @@ pub(crate) struct Limits {
     /// Of pod logs.
     pub pod_logs: PodLogs,
     /// Of what one worker sends.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub results: ResultLimits,
     /// Of all results of a plugin.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub plugin: Share,
     /// Of the run.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub run: Whole,
     /// Of progress updates.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub progress: ProgressLimits,
     /// Of connections to the aggregator.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub connections: Connections,
     /// Of processing the results of a plugin.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub processing: Processing,
     /// Of the snapshot.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub snapshot: Snapshot,
 }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::names;
 use crate::nodes::Choice;
 use base::clock::Span;
-use base::json::{self, json};
+use base::json::{self, is_default, json};
 use base::sys;
 use base::yaml::{schema, typed};
 
@@ -53,10 +53,10 @@ pub(crate) struct Run {
     /// Limits, including the selection of pod logs.
     pub limits: Limits,
     /// Requests per second while querying; 0 means the client's default.
-    #[serde(rename = "QPS", skip_serializing_if = "is_zero", serialize_with = "short_float")]
+    #[serde(rename = "QPS", skip_serializing_if = "is_default", serialize_with = "short_float")]
     pub qps: f64,
     /// Maximum burst of requests while querying.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub burst: i64,
     /// Addresses and ports of the aggregator.
     pub server: Server,
@@ -67,14 +67,14 @@ pub(crate) struct Run {
     /// The namespace of the run.
     pub namespace: String,
     /// Runs without any plugin.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub skip_plugins: bool,
     /// The image of aggregator and workers.
     pub worker_image: String,
     /// Pull policy of the aggregator's and workers' image.
     pub image_pull_policy: String,
     /// Whether that policy applies to plugins' images, too.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub force_image_pull_policy: bool,
     /// The name of one pull secret for all pods.
     pub image_pull_secrets: String,
@@ -89,7 +89,7 @@ pub(crate) struct Run {
     /// The service account of the run.
     pub service_account_name: String,
     /// Whether that account already exists.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub existing_service_account: bool,
     /// A file with registry credentials for the e2e tests.
     #[serde(rename = "E2EDockerConfigFile", skip_serializing_if = "String::is_empty")]
@@ -103,25 +103,25 @@ pub(crate) struct Run {
     /// The aggregator's user: `nonroot` or `none`.
     pub security_context_mode: String,
     /// Time limits for temporary problems of plugin pods.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub graces: Grace,
     /// Time limits of plugins by name, overriding their definition and `Server`; 0 means unlimited.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub plugin_timeouts: BTreeMap<String, Span>,
     /// Redaction of the snapshot.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub redaction: Redaction,
     /// Authentication of workers.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub identity: IdentityMode,
     /// Maximum repetitions of a plugin's failed tests.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "read::attempts")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::attempts")]
     pub retry_failed: i64,
     /// Repetitions of what was lost with a node.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub retries: Retries,
     /// The nodes of plugins with the driver Nodes.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub nodes: Choice,
     /// The interrupted run whose remaining tests this one runs.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -190,7 +190,7 @@ pub(crate) struct Server {
     #[serde(rename = "timeoutseconds")]
     pub timeout_seconds: i64,
     /// Port of the external status service; 0 means none.
-    #[serde(rename = "statusport", skip_serializing_if = "is_zero")]
+    #[serde(rename = "statusport", skip_serializing_if = "is_default")]
     pub status_port: i64,
 }
 
@@ -291,10 +291,6 @@ pub(crate) fn default_image() -> String {
         registry.as_deref().or(option_env!("SONOBUOY_REGISTRY")).unwrap_or("localhost"),
         names::VERSION
     )
-}
-
-fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 fn short_float<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{is_zero, read};
+use super::read;
+use base::json::is_default;
 use base::yaml::Error;
 
 /// Additional rules, or no redaction at all.
@@ -10,16 +11,16 @@ use base::yaml::Error;
 #[serde(rename = "rule", rename_all = "PascalCase", default)]
 pub(crate) struct Redaction {
     /// Disables redaction.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub off: bool,
     /// Patterns for names of environment variables.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "read::patterns")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::patterns")]
     pub env: Vec<String>,
     /// Patterns in logs and in any text of an object.
-    #[serde(skip_serializing_if = "is_zero", deserialize_with = "read::text_patterns")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::text_patterns")]
     pub text: Vec<String>,
     /// Whole values of objects.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub fields: Vec<Field>,
 }
 

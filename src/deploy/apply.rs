@@ -58,26 +58,24 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
 
 /// Namespace of the run in a manifest: that of its first namespaced object.
 pub(crate) fn home(objects: &[Value]) -> Option<&str> {
-    objects.iter().filter_map(|object| object["metadata"]["namespace"].as_str()).find(|name| !name.is_empty())
+    objects.iter().map(kube::Object::namespace).find(|name| !name.is_empty())
 }
 
 /// Whether a manifest contains this namespace.
 pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
-    objects.iter().any(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == namespace)
+    objects.iter().any(|object| object["kind"] == "Namespace" && object.name() == namespace)
 }
 
 /// Checks `objects` as [`apply`] does before it creates the first.
 pub(crate) fn validate(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
-    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
-    let objects = resolve(&kinds, objects, namespace)?;
+    let objects = known(client, objects, namespace)?;
     refuse_second_run(client, &objects)?;
     Creation { client, made: Vec::new(), home: namespace }.check(&objects).map(drop)
 }
 
 /// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
 pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
-    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
-    let objects = resolve(&kinds, objects, namespace)?;
+    let objects = known(client, objects, namespace)?;
     let is_alone = refuse_second_run(client, &objects)?;
     let mut work = Creation { client, made: Vec::new(), home: namespace };
     work.create(&objects, is_alone).map_err(|error| match work.made.is_empty() {
@@ -89,11 +87,14 @@ pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Resu
     })
 }
 
+fn known<'a>(client: &Client, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {
+    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
+    resolve(&kinds, objects, home)
+}
+
 pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {
     let one = |value: &'a Value| {
-        let text = |value: &'a Value| value.text();
-        let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
-        let name = text(&value["metadata"]["name"]);
+        let (version, kind, name) = (value["apiVersion"].text(), value["kind"].text(), value.name());
         if version.is_empty() || kind.is_empty() || name.is_empty() {
             bail!(
                 "an object has no apiVersion, kind or metadata.name: {}",
@@ -111,12 +112,12 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
             }
         };
         let resource = found.resource.clone();
-        let namespace = match (resource.namespaced, text(&value["metadata"]["namespace"])) {
-            (false, _) => String::new(),
-            (true, "") => home.to_owned(),
-            (true, given) => given.to_owned(),
+        let namespace = match (resource.namespaced, value.namespace()) {
+            (false, _) => "",
+            (true, "") => home,
+            (true, given) => given,
         };
-        Ok(NewObject { value, resource, namespace, name })
+        Ok(NewObject { value, resource, namespace: namespace.to_owned(), name })
     };
     objects.iter().map(one).collect()
 }
@@ -254,7 +255,7 @@ impl Creation<'_> {
                 .iter()
                 .any(|object| object.resource == Resource::NAMESPACES && object.name == namespace);
             match self.client.find(&Resource::NAMESPACES, "", namespace) {
-                Ok(Some(found)) if !found["metadata"]["deletionTimestamp"].is_null() => bail!(
+                Ok(Some(found)) if found.is_terminating() => bail!(
                     "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, \
                      then try again",
                     held_up(&found)

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::config;
 use base::json::json;
+use base::oci::Reference;
 
 /// Keeps a cluster autoscaler from evicting the pod.
 const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
@@ -49,13 +50,8 @@ fn quantity(bytes: u64) -> String {
 
 /// Whether an image is the original's, in any registry and version.
 pub(super) fn is_original(image: &str) -> bool {
-    let name = image.split('@').next().unwrap_or(image);
-    let end = name.rfind('/').unwrap_or(0);
-    let name = match name[end..].find(':') {
-        Some(colon) => &name[..end + colon],
-        None => name,
-    };
-    name == ORIGINAL || name.ends_with(&format!("/{ORIGINAL}"))
+    let name = Reference::parse(image.split('@').next().unwrap_or(image));
+    name.is_ok_and(|name| format!("/{}", name.repository).ends_with(&format!("/{ORIGINAL}")))
 }
 
 #[cfg(test)]

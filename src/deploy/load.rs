@@ -27,39 +27,8 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Parts of names of images with a shell and `chroot`.
 const LOADERS: [&str; 6] = ["busybox", "alpine", "debian", "ubuntu", "fedora", "toolbox"];
-/// Joins the parts, and imports them with the runtime of the node's kubelet.
-const SCRIPT: &str = r#"
-set -e
-file=/tmp/sonobuoy-load-$$.tar
-trap 'rm -f /host$file' EXIT
-cat /parts/*/part > /host$file
-socket=
-for process in /proc/[0-9]*; do
-  words=$(tr '\0' ' ' < $process/cmdline 2>/dev/null) || continue
-  case ${words%% *} in *kubelet | *k3s | *rke2) ;; *) continue ;; esac
-  case "$words " in *--hostname-override[=\ ]"$NODE "*) ;; *--hostname-override*) continue ;; esac
-  config=$(echo "$words" | sed -n 's/.*--config[= ]\([^ ]*\).*/\1/p')
-  found=$(echo "$words" | sed -n 's|.*--container-runtime-endpoint[= ]\(unix://\)\{0,1\}\([^ ]*\).*|\2|p')
-  if [ -z "$found" ] && [ -n "$config" ]; then
-    found=$(sed -n 's|^ *"\{0,1\}containerRuntimeEndpoint"\{0,1\}: *"\{0,1\}\(unix://\)\{0,1\}\([^",]*\).*|\2|p' "/host$config" 2>/dev/null) || found=
-  fi
-  if [ -n "$found" ]; then socket=$found; fi
-done
-for usual in /run/k3s/containerd/containerd.sock /run/containerd/containerd.sock; do
-  if [ -z "$socket" ] && [ -S "/host$usual" ]; then socket=$usual; fi
-done
-chroot /host /bin/sh -c '
-PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/var/lib/rancher/rke2/bin
-has() { command -v "$1" >/dev/null 2>&1; }
-case $2 in
-*crio*) podman load -q -i "$1" ;;
-*docker*) docker load -q -i "$1" ;;
-*)
-  if has ctr; then ctr -a "$2" -n k8s.io images import "$1"
-  elif has k3s; then k3s ctr -a "$2" -n k8s.io images import "$1"
-  else echo "the node has no ctr and no k3s"; exit 1; fi ;;
-esac' sh "$file" "$socket"
-"#;
+/// Joins the parts, and imports them on the node.
+const SCRIPT: &str = include_str!("../../scripts/load-node");
 
 /// Whether every node has the image already, as far as kubelets tell.
 pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
@@ -67,7 +36,8 @@ pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
     Ok(!nodes.is_empty() && nodes.iter().all(|node| images(node).any(|name| name == image)))
 }
 
-fn images(node: &Value) -> impl Iterator<Item = &str> {
+/// Names of the images that a node has, as far as its kubelet tells.
+pub(crate) fn images(node: &Value) -> impl Iterator<Item = &str> {
     let images = node["status"]["images"].items();
     images.flat_map(|image| image["names"].items()).filter_map(Value::as_str)
 }

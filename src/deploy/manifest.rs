@@ -12,7 +12,7 @@ use super::{Plan, harden};
 use crate::config;
 use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
 use crate::plugin::{self, RESERVED};
-use base::json::json;
+use base::json::{self, json};
 
 /// Secret with the private key for the e2e tests.
 pub(crate) const SSH_KEY: &str = "ssh-key";
@@ -184,12 +184,9 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
 /// Mounts a secret into the aggregator's container.
 fn mount(pod: &mut Value, secret: &str, folder: &str) {
     let spec = &mut pod["spec"];
-    if let Some(volumes) = spec["volumes"].as_array_mut() {
-        volumes.push(json!({"name": secret, "secret": {"secretName": secret}}));
-    }
-    if let Some(mounts) = spec["containers"][0]["volumeMounts"].as_array_mut() {
-        mounts.push(json!({"mountPath": folder, "name": secret, "readOnly": true}));
-    }
+    json::list_in(spec, "volumes").push(json!({"name": secret, "secret": {"secretName": secret}}));
+    let mount = json!({"mountPath": folder, "name": secret, "readOnly": true});
+    json::list_in(&mut spec["containers"][0], "volumeMounts").push(mount);
 }
 
 fn aggregator_container(plan: &Plan) -> Value {

@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub plugins: Vec<Definition>,
     /// Changes to plugins from flags, in the order of the command line.
     pub changes: Vec<PluginChange>,
+    /// Registry from which all images of all plugins are pulled.
+    pub registry: Option<String>,
     /// Variables by plugin; an empty value removes one. Those of `sonobuoy` go to the aggregator.
     pub env: BTreeMap<String, BTreeMap<String, String>>,
     /// Value of `$SONOBUOY_K8S_VERSION` in images.
@@ -84,48 +86,26 @@ pub(crate) struct Split {
 
 /// A change to the plugin of that name, if it is part of the run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PluginChange {
+pub(crate) struct PluginChange {
+    /// The plugin's name.
+    pub plugin: String,
+    /// The change.
+    pub edit: Edit,
+}
+
+/// What changes in a plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Edit {
     /// Sets the image of its container.
-    Image {
-        /// The plugin's name.
-        plugin: String,
-        /// Image reference.
-        image: String,
-    },
-    /// Adds a file to its config map.
-    File {
-        /// The plugin's name.
-        plugin: String,
-        /// The file's name.
-        name: String,
-        /// Content of the file.
-        text: String,
-    },
-    /// Appends a word to a variable.
-    Word {
-        /// The plugin's name.
-        plugin: String,
-        /// The variable.
-        variable: String,
-        /// The word.
-        word: String,
-    },
+    Image(String),
+    /// Adds a file of this name and content to its config map.
+    File(String, String),
+    /// Appends a word to this variable.
+    Word(&'static str, String),
     /// Mounts the secret with the private key where the tests expect it.
-    SshKey {
-        /// The plugin's name.
-        plugin: String,
-    },
-    /// Mounts the secret with registry credentials as a file.
-    Credentials {
-        /// The plugin's name.
-        plugin: String,
-        /// The secret's name.
-        secret: String,
-        /// The file's name.
-        name: String,
-    },
-    /// Pulls all images of all plugins from this registry.
-    Registry(String),
+    SshKey,
+    /// Mounts the secret of this name, with registry credentials, as a file of this name.
+    Credentials(String, String),
 }
 
 impl Plan {

@@ -87,7 +87,7 @@ impl Preflight<'_> {
                  with `kubectl create namespace {namespace}`",
                 if self.makes_namespace { "settings" } else { "permissions" }
             ),
-            Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => format!(
+            Some(found) if found.is_terminating() => format!(
                 "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, then \
                  try again",
                 held_up(&found)

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Plan, PluginChange, Split, harden};
+use super::{Edit, Plan, PluginChange, Split, harden};
 use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin, pod};
-use base::json::json;
+use base::json::{self, json};
 use base::kube::Object as _;
 
 impl Plan {
@@ -29,8 +29,13 @@ impl Plan {
         if self.harden && !harden::is_original(&self.run.worker_image) {
             plugins.iter_mut().for_each(builtin::end_with_result);
         }
-        for change in &self.changes {
-            apply(change, &mut plugins);
+        for PluginChange { plugin: name, edit } in &self.changes {
+            if let Some(plugin) = plugins.iter_mut().find(|plugin| plugin.name() == name) {
+                apply(edit, plugin);
+            }
+        }
+        if let Some(registry) = &self.registry {
+            plugins.iter_mut().for_each(|plugin| relocate(plugin, registry));
         }
         for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
             if container["image"] == names::OWN_IMAGE {
@@ -134,35 +139,18 @@ fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
 
 const CREDENTIALS_VOLUME: &str = "sonobuoy-credentials-vol";
 
-fn apply(change: &PluginChange, plugins: &mut [Definition]) {
-    let named = match change {
-        PluginChange::Image { plugin, .. }
-        | PluginChange::File { plugin, .. }
-        | PluginChange::Word { plugin, .. }
-        | PluginChange::SshKey { plugin }
-        | PluginChange::Credentials { plugin, .. } => plugin,
-        PluginChange::Registry(registry) => {
-            for plugin in plugins {
-                let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
-                inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(|c| relocate(c, registry));
-                plugin.containers_mut().for_each(|container| relocate(container, registry));
-            }
-            return;
-        }
-    };
-    let Some(plugin) = plugins.iter_mut().find(|plugin| plugin.name() == named) else { return };
-    match change {
-        PluginChange::Image { image, .. } => plugin.spec["image"] = json!(image),
-        PluginChange::File { name, text, .. } => drop(plugin.config_map.insert(name.clone(), text.clone())),
-        PluginChange::Word { variable, word, .. } => add_word(plugin, variable, word),
-        PluginChange::SshKey { .. } => mount_ssh_key(plugin),
-        PluginChange::Credentials { secret, name, .. } => {
+fn apply(edit: &Edit, plugin: &mut Definition) {
+    match edit {
+        Edit::Image(image) => plugin.spec["image"] = json!(image),
+        Edit::File(name, text) => drop(plugin.config_map.insert(name.clone(), text.clone())),
+        Edit::Word(variable, word) => add_word(plugin, variable, word),
+        Edit::SshKey => mount_ssh_key(plugin),
+        Edit::Credentials(secret, name) => {
             let items = json!([{"key": super::manifest::DOCKER_CONFIG, "path": name}]);
             let secret = json!({"secretName": secret, "items": items});
             plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
             plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
         }
-        PluginChange::Registry(_) => {}
     }
 }
 
@@ -182,10 +170,7 @@ fn mount_ssh_key(plugin: &mut Definition) {
         "secret": {"secretName": super::manifest::SSH_KEY, "defaultMode": OWNER_READS},
     }));
     let mount = json!({"name": VOLUME, "mountPath": FOLDER});
-    match plugin.spec["volumeMounts"].as_array_mut() {
-        Some(mounts) => mounts.push(mount),
-        None => plugin.spec["volumeMounts"] = json!([mount]),
-    }
+    json::list_in(&mut plugin.spec, "volumeMounts").push(mount);
     let file = super::manifest::SSH_KEY_FILE;
     let variables = [
         ("LOCAL_SSH_KEY", file.to_owned()),
@@ -195,12 +180,17 @@ fn mount_ssh_key(plugin: &mut Definition) {
     plugin.set_env(&variables.map(|(name, value)| (name.to_owned(), value)).into());
 }
 
-/// Moves an image to another registry, under the last part of its name.
-fn relocate(container: &mut Value, registry: &str) {
-    // The image of this program is a setting of the run.
-    if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
-        container["image"] = json!(plugin::relocated(image, registry));
-    }
+/// Moves all images of a plugin to another registry, under the last part of their names.
+fn relocate(plugin: &mut Definition, registry: &str) {
+    let relocate = |container: &mut Value| {
+        // The image of this program is a setting of the run.
+        if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
+            container["image"] = json!(plugin::relocated(image, registry));
+        }
+    };
+    let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
+    inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(relocate);
+    plugin.containers_mut().for_each(relocate);
 }
 
 /// Mounts the config map of a plugin. A definition that `gen plugin e2e` printed has it already.

@@ -70,10 +70,7 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
         "tolerations": [{"operator": "Exists"}],
     });
     let nodes = client.list(&Resource::NODES, "", &Selector::all()).context("listing the nodes")?;
-    let is_ready = |node: &&Value| {
-        let mut conditions = node["status"]["conditions"].items();
-        conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-    };
+    let is_ready = |node: &&Value| node.condition("Ready").is_some_and(|ready| ready["status"] == "True");
     let fitting: Vec<_> = nodes.iter().filter(|node| refusal(&spec, node).is_none()).collect();
     let names = fitting.iter().map(|node| node.name()).collect::<Vec<_>>().join(", ");
     let places = if names.is_empty() { "nodes that are gone" } else { &names };

@@ -123,7 +123,7 @@ impl Removal {
         let mut others = BTreeSet::new();
         for labels in names::AGGREGATOR_SELECTORS {
             let pods = client.list(&Resource::PODS, "", &Selector::labels(labels))?;
-            others.extend(pods.iter().map(|pod| pod["metadata"]["namespace"].text().to_owned()));
+            others.extend(pods.iter().map(|pod| pod.namespace().to_owned()));
         }
         others.remove(&self.namespace);
         Ok(others)
@@ -301,7 +301,7 @@ impl RunObjects {
             Err(error) if error.is_forbidden() => Value::Null,
             home => home?.unwrap_or_default(),
         };
-        if !home["metadata"]["deletionTimestamp"].is_null() {
+        if home.is_terminating() {
             run.relation = Namespace::Going;
             return Ok(run);
         }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::apply::{Refused, refusals, resolve};
-use base::kube::{Client, Discovery, Resource};
+use base::kube::{Client, Discovery, Object as _, Resource};
 
 /// Replaces the run's namespace, and its accounts, in a dry run.
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ impl Trial {
 
 fn moved(object: &Value, home: &str, other: StandIn<'_>) -> Value {
     let mut object = object.clone();
-    if object["metadata"]["namespace"] == home {
+    if object.namespace() == home {
         object["metadata"]["namespace"] = other.namespace.into();
         if object["kind"] == "Pod" {
             object["spec"]["serviceAccountName"] = other.account.into();

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::Subject;
 use super::finding::Check;
 use super::trial_namespace::{TrialNamespace, pin};
-use crate::backplane::{Authority, Identity, server_config};
+use crate::backplane::{Authority, server_config};
 use crate::config::Grace;
 use crate::deploy;
 use crate::driver::{self, PodVerdict};
@@ -21,7 +21,7 @@ use crate::item::{self, Item};
 use crate::names::{self, env};
 use base::http::{Response, Server};
 use base::json::json;
-use base::kube::{Client, Error, Resource, Selector};
+use base::kube::{Client, Error, Object as _, Resource, Selector};
 use base::stop::Stop;
 
 /// Time for pod start, image pull and result.
@@ -80,6 +80,13 @@ impl Echo<'_> {
             why => bail!("the aggregator does not start: {}", why.and_then(Result::err).unwrap_or_default()),
         };
         let identity = authority.client(PLUGIN)?;
+        let host = if address.contains(':') { format!("[{address}]") } else { address };
+        let env = json!([
+            {"name": client::env::AGGREGATOR_URL, "value": format!("https://{host}:{}", self.port())},
+            {"name": client::env::CA_CERT, "value": authority.certificate_pem()},
+            {"name": client::env::CLIENT_CERT, "value": identity.cert_pem},
+            {"name": client::env::CLIENT_KEY, "value": identity.key_pem},
+        ]);
         let (mut pods, mut refused) = (Pods::new(), Vec::new());
         let used: BTreeSet<bool> =
             self.subject.pods().map(|pod| pod["spec"]["hostNetwork"] == true).collect();
@@ -87,8 +94,8 @@ impl Echo<'_> {
             let network = NETWORKS[usize::from(network)];
             for (number, node) in nodes.iter().enumerate() {
                 let name = format!("{name}-{}{number}", &network[..1]);
-                let pod =
-                    self.worker(&name, node, network, &authority.certificate_pem(), &identity, &address);
+                let mut pod = self.worker(&name, network, &env);
+                pin(&mut pod, node);
                 match self.create(&pod) {
                     Ok(()) => drop(pods.insert(name, (node.clone(), network))),
                     Err((why, remedy)) => refused.push((node.clone(), why, remedy)),
@@ -128,13 +135,13 @@ impl Echo<'_> {
             }),
         );
         if let Some(given) = self.subject.aggregator() {
-            for field in ["/nodeSelector", "/tolerations", "/affinity", "/containers/0/resources"] {
-                let (parent, key) = field.rsplit_once('/').unwrap_or_default();
-                if let (Some(value), Some(into)) =
-                    (given["spec"].pointer(field), pod["spec"].pointer_mut(parent))
-                {
-                    into[key] = value.clone();
+            for key in ["nodeSelector", "tolerations", "affinity"] {
+                if let Some(value) = given["spec"].get(key) {
+                    pod["spec"][key] = value.clone();
                 }
+            }
+            if let Some(resources) = given["spec"]["containers"][0].get("resources") {
+                pod["spec"]["containers"][0]["resources"] = resources.clone();
             }
         }
         pod
@@ -145,28 +152,10 @@ impl Echo<'_> {
         if port > 0 { port } else { names::AGGREGATOR_PORT.into() }
     }
 
-    fn worker(
-        &self,
-        name: &str,
-        node: &str,
-        network: &str,
-        authority: &str,
-        identity: &Identity,
-        address: &str,
-    ) -> Value {
-        use client::env as var;
-        let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-        let url = format!("https://{host}:{}", self.port());
-        let env = [
-            (var::AGGREGATOR_URL, &*url),
-            (var::CA_CERT, authority),
-            (var::CLIENT_CERT, &identity.cert_pem),
-            (var::CLIENT_KEY, &identity.key_pem),
-            (var::NODE_NAME, node),
-        ];
+    fn worker(&self, name: &str, network: &str, env: &Value) -> Value {
         let mut pod = self.pod(name, json!({
             "command": ["/sonobuoy", "gather", "echo"],
-            "env": env.map(|(name, value)| json!({"name": name, "value": value})).to_vec(),
+            "env": env,
             "volumeMounts": [
                 {"name": "cluster", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true},
             ],
@@ -180,7 +169,6 @@ impl Echo<'_> {
             pod["spec"]["hostNetwork"] = json!(true);
             pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
         }
-        pin(&mut pod, node);
         pod
     }
 
@@ -213,7 +201,7 @@ impl Echo<'_> {
             return Ok(found);
         }
         self.trial_namespace.watch(self.client, POD_TIMEOUT, |pod| {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let name = pod.name().to_owned();
             if names.contains(&name) && !found.contains_key(&name) {
                 let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
                 if let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err)) {

@@ -30,15 +30,16 @@ pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes,
         Ok(registries) => registries,
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
-    let own = &subject.run.worker_image;
-    let of_plugins = subject.plugins.iter().cloned().flat_map(images_of);
-    let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own.clone() } else { image });
-    let images: BTreeSet<_> = of_plugins.chain([own.clone()]).filter(|image| !image.is_empty()).collect();
+    let own = &*subject.run.worker_image;
+    let of_plugins = subject.plugins.iter().flat_map(images_of);
+    let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own } else { image });
+    let images: BTreeSet<&str> = of_plugins.chain([own]).filter(|image| !image.is_empty()).collect();
     let of = ("images", images.len());
-    let (local, remote): (Vec<_>, Vec<_>) = images.iter().partition(|image| remedies::is_local_image(image));
+    let (local, remote): (Vec<&str>, Vec<&str>) =
+        images.into_iter().partition(|image| remedies::is_local_image(image));
     let absent = local.iter().filter(|image| nodes.lack(image));
     let absent: Vec<_> = absent
-        .map(|image| ((*image).clone(), "no node has it".to_owned(), remedies::missing_image(image, "")))
+        .map(|image| ((*image).to_owned(), "no node has it".to_owned(), remedies::missing_image(image, "")))
         .collect();
     let loaded = local.len() - absent.len();
     check.add_all(of, absent);
@@ -61,10 +62,10 @@ pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes,
         } else {
             found += usize::from(why.is_none());
         }
-        trouble.extend(why.map(|why| (image.clone(), why, None)));
+        trouble.extend(why.map(|why| (image.to_owned(), why, None)));
     }
     check.add_all(of, trouble);
-    check.seen = format!("{found} of {} in their registries", images.len());
+    check.seen = format!("{found} of {} in their registries", of.1);
     if loaded > 0 {
         check.seen += &format!(", {loaded} loaded into nodes");
     }

@@ -24,7 +24,7 @@ use crate::deploy::Preflight;
 use crate::driver;
 use crate::names;
 use crate::plugin::{self, Definition};
-use base::kube::{Client, Resource};
+use base::kube::{Client, Object as _, Resource};
 
 use trial_namespace::TrialNamespace;
 
@@ -75,7 +75,7 @@ impl<'a> Subject<'a> {
     }
 
     fn object(&self, kind: &str, name: &str) -> Option<&'a Value> {
-        self.objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+        self.objects.iter().find(|object| object["kind"] == kind && object.name() == name)
     }
 
     fn aggregator(&self) -> Option<&'a Value> {
@@ -149,9 +149,8 @@ pub(crate) fn examine(
     let (sampled, unknown) = sample(&nodes.usable(), words);
     let stop = client.stop().child();
     std::thread::scope(|scope| {
-        let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let images = || images::check(client, subject, &nodes, &stop);
-        let images = thread("images").spawn_scoped(scope, images)?;
+        let images = base::thread("images").spawn_scoped(scope, images)?;
         let echo = || match &trial_namespace {
             Ok(trial_namespace) if !sampled.is_empty() => {
                 echo::check(client, subject, trial_namespace, &sampled, placed)
@@ -159,7 +158,7 @@ pub(crate) fn examine(
             Ok(_) => Check::skipped("echo", "no node is known to be ready"),
             Err(why) => Check::skipped("echo", why.clone()),
         };
-        let echo = thread("echo").spawn_scoped(scope, echo)?;
+        let echo = base::thread("echo").spawn_scoped(scope, echo)?;
         rights::check(client, subject, trial_namespace.as_ref().ok()).into_iter().try_for_each(&mut take)?;
         take(ended(images))?;
         let mut echo = ended(echo);
@@ -187,7 +186,7 @@ fn trial_namespace(
         || preflight.pull_secret.is_some()
         || preflight.skip.iter().any(|check| check == "existingnamespace");
     let existing = match &home {
-        Ok(found) if used && found["metadata"]["deletionTimestamp"].is_null() => Some(subject.namespace),
+        Ok(found) if used && !found.is_terminating() => Some(subject.namespace),
         _ if preflight.makes_namespace => None,
         // An account that may not read a namespace may still use it.
         Err(error) if error.is_forbidden() => Some(subject.namespace),

@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::Subject;
 use super::finding::Check;
+use crate::deploy::load::images;
 use crate::driver;
 use crate::plugin::{DriverKind, pod::default_spec};
-use base::kube::{Client, Error, Resource, Selector};
+use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
 const PRESSURES: [(&str, &str, &str); 3] = [
@@ -23,49 +24,41 @@ const MAX_IMAGES_TOLD: usize = 50;
 /// Nodes and their load.
 #[derive(Default)]
 pub(crate) struct Nodes {
-    all: Vec<NodeInfo>,
+    all: Vec<Value>,
     /// Number of pods on each node; empty if unknown.
     pods: BTreeMap<String, u64>,
 }
 
-struct NodeInfo {
-    name: String,
-    architecture: String,
-    is_linux: bool,
-    /// Why it is not ready.
-    unready: Option<String>,
-    object: Value,
+fn architecture(node: &Value) -> &str {
+    node["status"]["nodeInfo"]["architecture"].text()
 }
 
-impl NodeInfo {
-    fn new(object: Value) -> Self {
-        let info = &object["status"]["nodeInfo"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let unready = (!is(&object, "Ready", "True")).then(|| {
-            let why = condition(&object, "Ready").map(|ready| text(&ready["message"])).unwrap_or_default();
-            format!("not ready{}{why}", if why.is_empty() { "" } else { ": " })
-        });
-        Self {
-            name: text(&object["metadata"]["name"]),
-            architecture: text(&info["architecture"]),
-            is_linux: info["operatingSystem"].is_null() || info["operatingSystem"] == "linux",
-            unready,
-            object,
-        }
-    }
+fn is_linux(node: &Value) -> bool {
+    let system = &node["status"]["nodeInfo"]["operatingSystem"];
+    system.is_null() || system == "linux"
+}
 
-    /// Why it does not accept a pod.
-    fn refusal(&self, spec: &Value) -> Option<String> {
-        let cordoned = self.object["spec"]["unschedulable"] == true;
-        driver::refusal(spec, &self.object).or_else(|| cordoned.then(|| "it is cordoned".into()))
-    }
+/// Whether a condition holds for a node.
+fn is(node: &Value, condition: &str) -> bool {
+    node.condition(condition).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// Why a node is not ready.
+fn unready(node: &Value) -> Option<String> {
+    let why = node.condition("Ready").map_or("", |ready| ready["message"].text());
+    (!is(node, "Ready")).then(|| format!("not ready{}{why}", if why.is_empty() { "" } else { ": " }))
+}
+
+/// Why a node does not accept a pod.
+fn refusal(node: &Value, spec: &Value) -> Option<String> {
+    let cordoned = node["spec"]["unschedulable"] == true;
+    driver::refusal(spec, node).or_else(|| cordoned.then(|| "it is cordoned".into()))
 }
 
 impl Nodes {
     /// Lists nodes and counts pods; without permission to list pods, counts none.
     pub(crate) fn read(client: &Client) -> Result<Self, Error> {
-        let all =
-            client.list(&Resource::NODES, "", &Selector::all())?.into_iter().map(NodeInfo::new).collect();
+        let all = client.list(&Resource::NODES, "", &Selector::all())?;
         let mut pods = BTreeMap::new();
         let living = Selector::fields("status.phase!=Succeeded,status.phase!=Failed");
         let counted = client.each(&Resource::PODS, "", &living, &mut |pod| {
@@ -83,56 +76,53 @@ impl Nodes {
 
     /// Architectures of nodes that may run the run's pods.
     pub(crate) fn architectures(&self) -> BTreeSet<String> {
-        let linux = self.all.iter().filter(|node| node.is_linux && !node.architecture.is_empty());
-        linux.map(|node| node.architecture.clone()).collect()
+        let linux = self.all.iter().filter(|node| is_linux(node));
+        linux.map(|node| architecture(node).to_owned()).filter(|name| !name.is_empty()).collect()
     }
 
     /// Whether no node has an image. False if a node may have more images than it reports.
     pub(super) fn lack(&self, image: &str) -> bool {
-        let lacks = |images: &Vec<Value>| {
-            let names = images.iter().filter_map(|one| one["names"].as_array()).flatten();
-            images.len() < MAX_IMAGES_TOLD && !names.into_iter().any(|name| name == image)
+        let lacks = |node: &Value| {
+            let told = node["status"]["images"].as_array();
+            told.is_some_and(|told| told.len() < MAX_IMAGES_TOLD) && !images(node).any(|name| name == image)
         };
-        let images = |node: &NodeInfo| node.object["status"]["images"].as_array().is_some_and(lacks);
-        !self.all.is_empty() && self.all.iter().all(images)
+        !self.all.is_empty() && self.all.iter().all(lacks)
     }
 
     /// Names of ready Linux nodes, ordered so that each architecture appears early.
     pub(super) fn usable(&self) -> Vec<&str> {
-        self.ranked().into_iter().map(|(_, node)| node.name.as_str()).collect()
+        self.ranked().into_iter().map(|(_, node)| node.name()).collect()
     }
 
     /// A ready node of each architecture.
     pub(super) fn one_each(&self) -> BTreeMap<String, String> {
         let first = self.ranked().into_iter().filter(|(rank, _)| *rank == 0);
-        first.map(|(_, node)| (node.architecture.clone(), node.name.clone())).collect()
+        first.map(|(_, node)| (architecture(node).to_owned(), node.name().to_owned())).collect()
     }
 
     /// Ready Linux nodes, by their position among those of their architecture.
-    fn ranked(&self) -> Vec<(usize, &NodeInfo)> {
+    fn ranked(&self) -> Vec<(usize, &Value)> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let mut ranked = Vec::new();
-        for node in self.all.iter().filter(|node| node.unready.is_none() && node.is_linux) {
-            let next = seen.entry(&node.architecture).or_default();
+        for node in self.all.iter().filter(|node| unready(node).is_none() && is_linux(node)) {
+            let next = seen.entry(architecture(node)).or_default();
             ranked.push((*next, node));
             *next += 1;
         }
-        ranked.sort_by(|(a, one), (b, other)| (a, &one.name).cmp(&(b, &other.name)));
+        ranked.sort_by_key(|(rank, node)| (*rank, node.name()));
         ranked
     }
 
     /// Checks the nodes.
     pub(super) fn check(&self, subject: &Subject<'_>) -> Check {
         let mut check = Check::new("nodes");
-        let mut find = |remedy: &str, problem: &dyn Fn(&NodeInfo) -> Option<String>| {
-            let found = |node: &NodeInfo| Some((node.name.clone(), problem(node)?, Some(remedy.to_owned())));
+        let mut find = |remedy: &str, problem: &dyn Fn(&Value) -> Option<String>| {
+            let found = |node| Some((Value::name(node).to_owned(), problem(node)?, Some(remedy.to_owned())));
             check.add_all(("nodes", self.all.len()), self.all.iter().filter_map(found));
         };
-        find("look at the node and its kubelet, or remove the node from the cluster", &|node| {
-            node.unready.clone()
-        });
+        find("look at the node and its kubelet, or remove the node from the cluster", &unready);
         for (condition, text, remedy) in PRESSURES {
-            find(remedy, &|node| is(&node.object, condition, "True").then(|| text.to_owned()));
+            find(remedy, &|node| is(node, condition).then(|| text.to_owned()));
         }
         let needed = subject.pods_on_each_node();
         find("remove pods from the node, or raise `maxPods` of its kubelet", &|node| {
@@ -141,7 +131,7 @@ impl Nodes {
         });
         self.find_unplaced(subject, &mut check);
         let architectures: Vec<String> = self.architectures().into_iter().collect();
-        let ready = self.all.iter().filter(|node| node.unready.is_none()).count();
+        let ready = self.all.iter().filter(|node| unready(node).is_none()).count();
         check.seen = format!("{ready} of {} ready, {}", self.all.len(), architectures.join(" and "));
         check
     }
@@ -152,7 +142,7 @@ impl Nodes {
     }
 
     fn take(&self, spec: &Value) -> bool {
-        self.all.iter().any(|node| node.refusal(spec).is_none())
+        self.all.iter().any(|node| refusal(node, spec).is_none())
     }
 
     /// Checks whether any node accepts the aggregator, and the plugins that run once.
@@ -166,8 +156,8 @@ impl Nodes {
         let mut refused: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
         for (what, spec) in aggregator.into_iter().chain(once).filter(|(_, spec)| !self.take(spec)) {
             for node in &self.all {
-                let why = node.refusal(&spec).unwrap_or_default();
-                refused.entry((&node.name, why)).or_default().push(what.clone());
+                let why = refusal(node, &spec).unwrap_or_default();
+                refused.entry((node.name(), why)).or_default().push(what.clone());
             }
         }
         let remedy = "remove the taint or cordon from a node, add a node, or choose others with \
@@ -178,19 +168,11 @@ impl Nodes {
         check.add_all(("nodes", self.all.len()), refused);
     }
 
-    fn free(&self, node: &NodeInfo) -> Option<u64> {
-        let max = node.object["status"]["allocatable"]["pods"].as_str()?.parse::<u64>().ok()?;
-        let used = self.pods.get(&node.name).copied().unwrap_or_default();
+    fn free(&self, node: &Value) -> Option<u64> {
+        let max = node["status"]["allocatable"]["pods"].text().parse::<u64>().ok()?;
+        let used = self.pods.get(node.name()).copied().unwrap_or_default();
         (!self.pods.is_empty()).then(|| max.saturating_sub(used))
     }
-}
-
-fn condition<'n>(node: &'n Value, kind: &str) -> Option<&'n Value> {
-    node["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
-}
-
-fn is(node: &Value, kind: &str, status: &str) -> bool {
-    condition(node, kind).is_some_and(|condition| condition["status"] == status)
 }
 
 #[cfg(test)]
@@ -212,10 +194,7 @@ mod tests {
     #[test]
     fn sample_has_every_architecture_and_only_ready_nodes() {
         let all = [("a", "amd64", true), ("b", "amd64", true), ("c", "arm64", true), ("d", "amd64", false)];
-        let all = all
-            .iter()
-            .map(|(name, architecture, ready)| NodeInfo::new(node(name, architecture, *ready)))
-            .collect();
+        let all = all.iter().map(|(name, architecture, ready)| node(name, architecture, *ready)).collect();
         let nodes = Nodes { all, pods: BTreeMap::new() };
         assert_eq!(nodes.usable(), ["a", "c", "b"]);
         assert_eq!(nodes.architectures().into_iter().collect::<Vec<_>>(), ["amd64", "arm64"]);
@@ -230,7 +209,7 @@ mod tests {
         let mut other = node("c", "amd64", false);
         other["spec"]["taints"] = json!([{"key": "mine", "effect": "NoExecute"}]);
         let pods = BTreeMap::from([("b".to_owned(), 3), ("c".to_owned(), 1)]);
-        let nodes = Nodes { all: [tainted, other].map(NodeInfo::new).into(), pods };
+        let nodes = Nodes { all: vec![tainted, other], pods };
         let objects = [
             json!({"kind": "Pod", "metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "spec": {}}),
         ];

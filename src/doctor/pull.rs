@@ -13,7 +13,7 @@ use super::nodes::Nodes;
 use super::trial_namespace::{TrialNamespace, pin};
 use crate::config;
 use base::json::json;
-use base::kube::{Client, Resource};
+use base::kube::{Client, Object as _, Resource};
 
 /// A command that exists in no image.
 const NO_COMMAND: &str = "/nothing-of-this-name";
@@ -85,17 +85,17 @@ pub(crate) fn pull(
 
 /// Records the state of each image in a pod. A failure may pass, as when a registry is busy.
 fn note_pulls(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled>) {
-    for status in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+    for status in pod["status"]["containerStatuses"].items() {
         let number =
-            status["name"].as_str().and_then(|name| name.strip_prefix("image-")?.parse::<usize>().ok());
+            status["name"].text().strip_prefix("image-").and_then(|number| number.parse::<usize>().ok());
         let Some(entry) = number.and_then(|number| seen.get_mut(images.get(number)?)) else { continue };
         let waiting = &status["state"]["waiting"];
-        let reason = waiting["reason"].as_str().unwrap_or_default();
+        let reason = waiting["reason"].text();
         let ended = status["state"]["terminated"].is_object() || status["state"]["running"].is_object();
         if ended || STARTED.contains(&reason) {
             *entry = Pulled::Here;
         } else if FAILURES.contains(&reason) && *entry != Pulled::Here {
-            let why = waiting["message"].as_str().unwrap_or_default();
+            let why = waiting["message"].text();
             // Errors after the first attempt are less specific.
             if !matches!(entry, Pulled::Failed(_)) {
                 *entry = Pulled::Failed(format!("{reason}: {why}"));

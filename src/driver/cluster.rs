@@ -147,7 +147,7 @@ pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
 
 /// Drops the fields of a node that [`expected`] does not read; the list of images alone can be long.
 pub(crate) fn shrink_node(node: &mut Value) {
-    let ready = node["status"]["conditions"].items().filter(|condition| condition["type"] == "Ready");
+    let ready = node.condition("Ready").into_iter();
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
         "spec": {"taints": node["spec"]["taints"]},
@@ -313,7 +313,7 @@ impl ClusterDriver<'_> {
             // A panic ends the watches, too.
             let _over = StopOnDrop(stop);
             let nodes = sender.clone();
-            let thread = |name: &str| std::thread::Builder::new().name(format!("{name} of {plugin}"));
+            let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods =
                 thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &self.roster, &sender));
             let known = expected.iter().filter(|id| !id.is_global()).map(|id| id.node.clone()).collect();

@@ -20,7 +20,7 @@ pub(crate) const ALONE: &str = "alone";
 pub(crate) fn hold(how: &str, results: String) -> std::io::Result<()> {
     match how {
         BESIDE => {
-            std::thread::Builder::new().name("lifeline".into()).spawn(|| watch(results))?;
+            base::thread("lifeline").spawn(|| watch(results))?;
         }
         ALONE => watch(results),
         _ => {}

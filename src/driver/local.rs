@@ -96,7 +96,7 @@ impl Driver for LocalDriver {
                 let pod = move || {
                     caught(|| self.run_pod(plugin, id, findings, stop)).unwrap_or_else(fail);
                 };
-                let pod = thread::Builder::new().name(format!("pod {id}")).spawn_scoped(scope, pod);
+                let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
                 pod.context("cannot start a thread for it").map_or_else(fail, drop);
             }
             Ok(())
@@ -105,10 +105,7 @@ impl Driver for LocalDriver {
 
     fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
         let dir = self.pods.join(plugin.definition.name());
-        match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot remove", &dir),
-            _ => Ok(()),
-        }
+        base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
     }
 }
 
@@ -176,7 +173,7 @@ impl Processes<'_, '_> {
         self.groups.push(group);
         let sender = self.sender.clone();
         let wait = move || drop(sender.send(ProcessEvent::Ended(at, child.wait())));
-        let waiting = thread::Builder::new().name("process".into()).spawn_scoped(self.scope, wait);
+        let waiting = base::thread("process").spawn_scoped(self.scope, wait);
         waiting.context("cannot start a thread that waits for a process")?;
         self.alive += 1;
         Ok(())

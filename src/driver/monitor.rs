@@ -392,7 +392,7 @@ impl Monitor {
                 now + self.grace.ended,
             );
         }
-        let deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        let deleted = pod.is_terminating();
         let controlled = self.is_controlled();
         let quiet = matches!(verdict, PodVerdict::Fine | PodVerdict::Quiet(..));
         verdict = match verdict {
@@ -438,7 +438,7 @@ impl Monitor {
     fn see_node(&mut self, node: &Value, now: SystemTime, out: &mut Vec<Finding>) {
         let name = node.name().to_owned();
         let refusal = self.spec.as_ref().and_then(|spec| refusal(spec, node));
-        let ready = node["status"]["conditions"].items().find(|c| c["type"] == "Ready");
+        let ready = node.condition("Ready");
         let known = self.nodes.get(&name).and_then(|node| node.down.as_ref()).map(|(since, _)| *since);
         let down = ready.filter(|ready| ready["status"] != "True").map(|ready| {
             let told = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);

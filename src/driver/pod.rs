@@ -17,7 +17,7 @@ use crate::names::{
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, DriverKind, Permissions};
 use base::hex;
-use base::json::json;
+use base::json::{self, json};
 use base::kube::Object as _;
 use client::env as var;
 use client::protocol::ResultId;
@@ -404,12 +404,8 @@ fn has(container: &Value, variable: &str) -> bool {
 
 fn push(object: &mut Value, key: &str, items: impl IntoIterator<Item = Value>) {
     let mut items = items.into_iter().peekable();
-    if items.peek().is_none() {
-        return;
-    }
-    match &mut object[key] {
-        Value::Array(list) => list.extend(items),
-        slot => *slot = items.collect(),
+    if items.peek().is_some() {
+        json::list_in(object, key).extend(items);
     }
 }
 

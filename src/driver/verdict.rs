@@ -13,6 +13,7 @@ use crate::plugin::pod::MAX_FAILURES;
 use crate::remedies;
 use base::clock;
 use base::kube::Object;
+use base::visible::tail;
 
 /// Time for a node to pull a missing image: two attempts, as kubelets do.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
@@ -243,9 +244,7 @@ fn end(said: &str) -> &str {
     let said = said.trim();
     let fits = |at: &usize| said.len() - at <= MAX_SAID;
     let starts = said.rmatch_indices('\n').map(|(at, _)| at + 1).chain([0]).take(MAX_LINES_SAID);
-    let within_line = || (said.len() - MAX_SAID..said.len()).find(|at| said.is_char_boundary(*at));
-    let start = starts.take_while(fits).last().or_else(within_line);
-    &said[start.unwrap_or_default()..]
+    starts.take_while(fits).last().map_or_else(|| tail(said, MAX_SAID), |start| &said[start..])
 }
 
 /// `: reason: message`, omitting empty parts.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Stream};
+use rustls::{ClientConnection, StreamOwned};
 
 use base::clock;
 use base::kube::{Identity, Trust, client_config};
@@ -19,8 +19,7 @@ const MAX_ANSWER_BYTES: u64 = 4 << 20;
 
 /// An established connection.
 pub(crate) struct Connection {
-    stream: TcpStream,
-    tls: ClientConnection,
+    stream: StreamOwned<ClientConnection, TcpStream>,
     host: String,
     pub timings: Timings,
 }
@@ -74,7 +73,7 @@ pub(crate) fn dial(
         })?;
     }
     let timings = Timings { connect, handshake: started.elapsed() };
-    Ok(Connection { stream, tls, host: host.to_owned(), timings })
+    Ok(Connection { stream: StreamOwned::new(tls, stream), host: host.to_owned(), timings })
 }
 
 fn connect(address: SocketAddr, limit: Duration) -> Result<TcpStream> {
@@ -105,12 +104,12 @@ impl Connection {
         let answer = self.exchange(&request)?;
         ensure!(answer.status == 200, "the answer is {}", answer.status);
         ensure!(answer.body.len() == bytes, "{} of {bytes} bytes came back", answer.body.len());
-        let mtu = if self.stream.peer_addr()?.is_ipv4() { sockopt::ip_mtu } else { sockopt::ipv6_mtu };
-        Ok(mtu(&self.stream).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
+        let mtu = if self.stream.sock.peer_addr()?.is_ipv4() { sockopt::ip_mtu } else { sockopt::ipv6_mtu };
+        Ok(mtu(&self.stream.sock).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
     }
 
     fn exchange(&mut self, request: &[u8]) -> Result<Response> {
-        let answer = exchange(&mut Stream::new(&mut self.tls, &mut self.stream), request)?;
+        let answer = exchange(&mut self.stream, request)?;
         Ok(Response { timings: self.timings, ..answer })
     }
 }

@@ -8,7 +8,7 @@ use std::io::{self, BufRead as _, BufReader, Read, Seek as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
@@ -27,6 +27,9 @@ const MAX_STDERR_BYTES: u64 = 4_096;
 
 /// Bytes per read.
 const CHUNK: usize = 64 << 10;
+
+/// Maximum bytes of a piece of an entry of the journal.
+pub(super) const MAX_ENTRY_BYTES: u64 = 256 << 10;
 
 /// Maximum bytes of a line of a plain log; longer lines are split.
 const MAX_LINE_BYTES: u64 = 64 << 10;
@@ -73,8 +76,8 @@ fn moment(since: &str) -> SystemTime {
 const JOURNAL: &str = "journal";
 const FILES: &str = "/var/log and the kernel's messages, since there is no journal";
 
-/// Passes every chunk of the log to `take`: JSON objects, each followed by a newline. Stops when `take` returns false.
-/// Returns the source of the lines.
+/// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several pieces. Stops when `take`
+/// returns false. Returns the source of the lines.
 pub(crate) fn read(
     node: &NodeFiles,
     wanted: &LogQuery,
@@ -82,7 +85,8 @@ pub(crate) fn read(
 ) -> Result<&'static str> {
     let why = match journalctl(node, wanted) {
         Ok((mut child, mut messages)) => {
-            let drained = drain(&mut child, take);
+            let stdout = child.stdout.take().context("the journal has no output")?;
+            let drained = pieces(Awaited(stdout), MAX_ENTRY_BYTES, &mut *take);
             if !matches!(drained, Ok((true, _))) {
                 let _ = child.kill();
             }
@@ -168,27 +172,38 @@ pub(super) fn note_entry(priority: u8, message: &str) -> serde_json::Value {
     json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": priority.to_string(), "MESSAGE": message })
 }
 
-/// Passes on the child's output: whether `take` wanted all of it, and its last byte, if any.
-fn drain(child: &mut Child, take: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<(bool, Option<u8>)> {
-    let mut stdout = child.stdout.take().context("the journal has no output")?;
-    let (mut last, mut chunk) = (None, vec![0; CHUNK]);
-    let silence = Timespec { tv_sec: SILENCE_SECONDS, tv_nsec: 0 };
-    loop {
-        let mut pipe = [PollFd::new(&stdout, PollFlags::IN)];
-        let ready = rustix::io::retry_on_intr(|| poll(&mut pipe, Some(&silence)));
-        ensure!(
-            ready.context("cannot read the journal")? > 0,
-            "`journalctl` printed nothing for {SILENCE_SECONDS} s and was stopped"
-        );
-        let length = stdout.read(&mut chunk).context("cannot read the journal")?;
-        if length == 0 {
-            return Ok((true, last));
+/// The output of `journalctl`; silence for too long is an error.
+struct Awaited(ChildStdout);
+
+impl Read for Awaited {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut pipe = [PollFd::new(&self.0, PollFlags::IN)];
+        let silence = Timespec { tv_sec: SILENCE_SECONDS, tv_nsec: 0 };
+        if rustix::io::retry_on_intr(|| poll(&mut pipe, Some(&silence)))? == 0 {
+            let why = format!("`journalctl` printed nothing for {SILENCE_SECONDS} s and was stopped");
+            return Err(io::Error::other(why));
         }
-        last = Some(chunk[length - 1]);
-        if !take(&chunk[..length])? {
+        self.0.read(buffer)
+    }
+}
+
+/// Passes each line with its newline to `take`, a longer one than `limit` in several pieces: whether `take` wanted all of
+/// them, and the last byte, if any.
+pub(super) fn pieces(
+    input: impl Read,
+    limit: u64,
+    mut take: impl FnMut(&[u8]) -> Result<bool>,
+) -> Result<(bool, Option<u8>)> {
+    let mut input = BufReader::with_capacity(CHUNK, input);
+    let (mut piece, mut last) = (Vec::new(), None);
+    while input.by_ref().take(limit).read_until(b'\n', &mut piece).context("cannot read a log")? > 0 {
+        last = piece.last().copied();
+        if !take(&piece)? {
             return Ok((false, last));
         }
+        piece.clear();
     }
+    Ok((true, last))
 }
 
 /// Lines of plain logs and of the kernel, each as a journal entry.
@@ -208,26 +223,32 @@ fn files(
         "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
     );
     let note = format!("{why}; lines of /var/log and the kernel's messages follow");
-    let mut more = entry(note_entry(4, &note))?;
+    if !entry(note_entry(4, &note))? {
+        return Ok(());
+    }
     for name in logs {
         let path = format!("/var/log/{name}");
         let Ok(file) = node.resolve(&path, true).and_then(File::open) else { continue };
-        let mut lines = BufReader::with_capacity(CHUNK, file);
-        while more && let Some(line) = next_line(&mut lines)? {
-            more = entry(json!({ "SYSLOG_IDENTIFIER": name, "_SOURCE_FILE": path, "MESSAGE": line }))?;
+        let (is_whole, _) = pieces(file, MAX_LINE_BYTES, |line| {
+            let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
+            entry(json!({ "SYSLOG_IDENTIFIER": name, "_SOURCE_FILE": path, "MESSAGE": line }))
+        })?;
+        if !is_whole {
+            return Ok(());
         }
     }
-    if let Some(mut ring) = ring {
-        let booted = booted(node);
-        while more && let Some((priority, micros, message)) = next_record(&mut ring) {
-            let micros = booted + micros;
-            if u128::from(micros) < since.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() {
-                continue;
-            }
-            more = entry(json!({
-                "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),
-                "__REALTIME_TIMESTAMP": micros.to_string(), "MESSAGE": message,
-            }))?;
+    let Some(mut ring) = ring else { return Ok(()) };
+    let booted = booted(node);
+    while let Some((priority, micros, message)) = next_record(&mut ring) {
+        let micros = booted + micros;
+        let is_recent =
+            u128::from(micros) >= since.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let record = json!({
+            "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),
+            "__REALTIME_TIMESTAMP": micros.to_string(), "MESSAGE": message,
+        });
+        if is_recent && !entry(record)? {
+            break;
         }
     }
     Ok(())
@@ -239,13 +260,6 @@ fn is_log(node: &NodeFiles, name: &str, since: SystemTime) -> bool {
         name.ends_with(".log") || ["syslog", "messages", "dmesg", "secure", "cron", "kern"].contains(&name);
     let meta = node.resolve(&format!("/var/log/{name}"), true).and_then(std::fs::metadata);
     plain && meta.is_ok_and(|meta| meta.is_file() && meta.modified().map_or(true, |time| time >= since))
-}
-
-fn next_line(lines: &mut BufReader<File>) -> Result<Option<String>> {
-    let mut line = Vec::new();
-    let length =
-        lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line).context("cannot read a log")?;
-    Ok((length > 0).then(|| String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned()))
 }
 
 /// The kernel's ring buffer, opened so that reading at its end does not block.

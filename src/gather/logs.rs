@@ -4,7 +4,6 @@
 //! (`summary`). Starts no thread.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
@@ -58,18 +57,15 @@ pub(crate) fn keep(
     let name = if form.gzip { "systemd_logs.gz" } else { NAME };
     let log = if in_folder { folder.join(name) } else { outbox.path(name) };
     let kept = node.and_then(|node| write(&node, wanted, form, &log));
-    let (summary, error) = match &kept {
-        Ok(summary) => (summary.clone(), None),
-        Err(error) => {
-            let error = format!("{error:#}");
-            (Some(summary::no_log(&error)).filter(|_| form.summary), Some(error))
-        }
+    let put = |name: &str, content: String| {
+        let name = if in_folder { format!("{FOLDER}/{name}") } else { name.to_owned() };
+        outbox.put(&name, content.as_bytes()).map(drop)
     };
-    if let Some(summary) = &summary {
-        outbox.put(&format!("{FOLDER}/{LOG_SUMMARY}"), text(summary)?.as_bytes())?;
-    } else if let Some(error) = error {
-        let place = if in_folder { format!("{FOLDER}/{NAME}") } else { NAME.to_owned() };
-        outbox.put(&place, format!("{}\n", journal::note_entry(3, &error)).as_bytes())?;
+    match &kept {
+        Ok(None) => {}
+        Ok(Some(summary)) => put(LOG_SUMMARY, text(summary))?,
+        Err(error) if form.summary => put(LOG_SUMMARY, text(&summary::no_log(&format!("{error:#}"))))?,
+        Err(error) => put(NAME, format!("{}\n", journal::note_entry(3, &format!("{error:#}"))))?,
     }
     outbox.done(if in_folder { &folder } else { &log })?;
     kept.map(drop)
@@ -78,9 +74,9 @@ pub(crate) fn keep(
 /// Counts problems without storing the log. Always returns an item, which reports an error if the log is unavailable.
 pub(crate) fn summarise(node: Result<NodeFiles>, wanted: &LogQuery) -> (Item, Result<()>) {
     let counted = node.and_then(|node| {
-        let mut summary = LogSummary::new()?;
-        let origin = journal::read(&node, wanted, &mut |chunk| {
-            summary.add(chunk);
+        let mut summary = LogSummary::default();
+        let origin = journal::read(&node, wanted, &mut |piece| {
+            summary.add(piece);
             Ok(true)
         })?;
         Ok(summary.item(details(origin)))
@@ -92,34 +88,26 @@ pub(crate) fn summarise(node: Result<NodeFiles>, wanted: &LogQuery) -> (Item, Re
 }
 
 /// A result in the `manual` format, with the fields of each item in reading order.
-pub(crate) fn text(item: &Item) -> Result<String> {
-    let mut out = String::new();
-    write_item(item, "", &mut out)?;
-    Ok(out)
-}
-
-fn write_item(item: &Item, indent: &str, out: &mut String) -> Result<()> {
-    for (number, (key, value)) in [("name", &item.name), ("status", &item.status)].into_iter().enumerate() {
-        // The first field follows the dash, which is already written.
-        out.push_str(if number == 0 { "" } else { indent });
-        writeln!(out, "{key}: {}", yaml::key_text(value))?;
-    }
+pub(crate) fn text(item: &Item) -> String {
+    let mut out = format!("name: {}\nstatus: {}\n", yaml::key_text(&item.name), yaml::key_text(&item.status));
     for (key, map) in [("meta", json!(item.meta)), ("details", json!(item.details))] {
         if map.as_object().is_some_and(|map| !map.is_empty()) {
-            writeln!(out, "{indent}{key}:")?;
-            for line in yaml::write(&map).lines() {
-                writeln!(out, "{indent}  {line}")?;
-            }
+            out += &format!("{key}:\n{}", indented(&yaml::write(&map), "  "));
         }
     }
     if !item.items.is_empty() {
-        writeln!(out, "{indent}items:")?;
+        out += "items:\n";
     }
     for child in &item.items {
-        write!(out, "{indent}- ")?;
-        write_item(child, &format!("{indent}  "), out)?;
+        out += &indented(&text(child), "- ");
     }
-    Ok(())
+    out
+}
+
+/// Text whose first line begins with `first`, and the others with blanks.
+fn indented(text: &str, first: &str) -> String {
+    let line = |(number, line)| format!("{}{line}\n", if number == 0 { first } else { "  " });
+    text.lines().enumerate().map(line).collect()
 }
 
 /// Streams the log into a file; returns a summary if requested.
@@ -127,28 +115,26 @@ fn write(node: &NodeFiles, wanted: &LogQuery, form: &LogFormat, path: &Path) -> 
     let mut file = BufWriter::new(NewFile::create(path, 0o666).at("cannot write", path)?);
     // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
     let mut gzip = form.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-    let mut summary = if form.summary { Some(LogSummary::new()?) } else { None };
+    let mut summary = form.summary.then(LogSummary::default);
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
-    let origin = journal::read(node, wanted, &mut |mut chunk| {
-        let fits = usize::try_from(left).unwrap_or(usize::MAX);
-        if chunk.len() > fits {
-            truncated = true;
-            let end = chunk[..fits].iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            chunk = &chunk[..end];
+    let origin = journal::read(node, wanted, &mut |piece| {
+        truncated = piece.len() as u64 > left;
+        if truncated {
+            return Ok(false);
         }
-        left -= chunk.len() as u64;
+        left -= piece.len() as u64;
         if let Some(summary) = &mut summary {
-            summary.add(chunk);
+            summary.add(piece);
         }
         let written = match &mut gzip {
             Some(gzip) => {
-                gzip.write_all(chunk).and_then(|()| file.write_all(&std::mem::take(gzip.get_mut())))
+                gzip.write_all(piece).and_then(|()| file.write_all(&std::mem::take(gzip.get_mut())))
             }
-            None => file.write_all(chunk),
+            None => file.write_all(piece),
         };
         written.at("cannot write", path)?;
-        Ok(!truncated)
+        Ok(true)
     })?;
     let rest = gzip.map(GzEncoder::finish).transpose().at("cannot write", path)?.unwrap_or_default();
     let file = file.write_all(&rest).and_then(|()| Ok(file.into_inner()?));

@@ -43,27 +43,21 @@ fn mount(node: &NodeFiles, line: &str, bound: &[String]) -> Option<Value> {
         "uuid": uuid(node, device).unwrap_or_else(|| "N/A".into()),
         "dump": number(0), "passno": number(1),
     });
-    match node.resolve(mount, true).ok().map(|path| room(&path, fstype)) {
-        Some(Some(Some(sizes))) => {
-            for (name, size) in sizes {
-                found[name] = size.into();
-            }
-        }
-        Some(None) => found["note"] = "Could not get extra information due to timeout".into(),
-        _ => {}
+    match node.resolve(mount, true).map_or(Some(Sizes::new()), |path| room(&path, fstype)) {
+        Some(sizes) => sizes.into_iter().for_each(|(name, size)| found[name] = size.into()),
+        None => found["note"] = "Could not get extra information due to timeout".into(),
     }
     Some(found)
 }
 
-/// The space of a mount: timed out, without sizes, or the sizes.
-#[expect(clippy::option_option, reason = "a timeout differs from an error")]
-fn room(path: &Path, fstype: &str) -> Option<Option<Sizes>> {
+/// The sizes of a mount, empty if they are unknown; `None` after a timeout.
+fn room(path: &Path, fstype: &str) -> Option<Sizes> {
     if !REMOTE.iter().any(|kind| fstype.starts_with(kind)) {
-        return Some(sizes(path));
+        return Some(sizes(path).unwrap_or_default());
     }
     let (sender, receiver) = mpsc::channel();
     let path = path.to_owned();
-    std::thread::Builder::new().name("mount".into()).spawn(move || sender.send(sizes(&path))).ok()?;
+    base::thread("mount").spawn(move || sender.send(sizes(&path).unwrap_or_default())).ok()?;
     receiver.recv_timeout(STAT_TIMEOUT).ok()
 }
 

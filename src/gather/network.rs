@@ -238,7 +238,7 @@ fn local_networks(trie: &str) -> Vec<String> {
 }
 
 /// `/etc/resolv.conf` in Ansible's form.
-fn resolver(text: &str) -> Value {
+pub(super) fn resolver(text: &str) -> Value {
     let mut found = Map::new();
     let mut servers: Vec<&str> = Vec::new();
     for line in text.lines() {

@@ -12,13 +12,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::dial::{self, Response, Timings};
-use super::dns;
+use super::{dns, network};
 use crate::item::{self, Item};
-use crate::names::{AGGREGATOR, AGGREGATOR_PORT, AGGREGATOR_SERVICE, LABEL_PART, env};
+use crate::names::env;
 use crate::remedies;
 use base::clock;
 use base::json::json;
-use base::kube::{Identity, Trust};
+use base::kube::{Identity, Object as _, Trust};
 use base::stop::Stop;
 use base::sys::variable;
 use client::Clock;
@@ -50,12 +50,12 @@ pub(crate) struct Destinations {
     api: Option<(String, u16)>,
     token: Option<String>,
     authority: Option<Vec<u8>>,
-    namespace: Option<String>,
     /// Host and port, if known.
     aggregator: Option<(String, u16)>,
     /// The run's authority and this worker's identity, if available.
     proof: Option<(Trust, Identity)>,
-    resolver: String,
+    /// This process's `/etc/resolv.conf`.
+    resolver: Value,
     /// Port of this pod's worker.
     relay: Option<u16>,
     /// This node's name in the cluster.
@@ -91,18 +91,17 @@ fn ask_worker(port: u16, limit: Duration) -> Result<Skew> {
 impl Destinations {
     /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
-        let file = |name: &str| std::fs::read_to_string(format!("{ACCOUNT}/{name}")).ok();
+        let token = std::fs::read_to_string(format!("{ACCOUNT}/token"));
         let port = variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()).unwrap_or(443);
         Self {
             api: variable("KUBERNETES_SERVICE_HOST").map(|host| (host, port)),
-            token: file("token").map(|token| token.trim().to_owned()),
+            token: token.ok().map(|token| token.trim().to_owned()),
             authority: std::fs::read(format!("{ACCOUNT}/ca.crt")).ok(),
-            namespace: file("namespace").map(|name| name.trim().to_owned()),
             aggregator: variable(env::AGGREGATOR_URL)
                 .or_else(|| variable(client::env::AGGREGATOR_URL))
                 .and_then(|url| host_and_port(&url)),
             proof: proof(),
-            resolver: std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+            resolver: network::resolver(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
             relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
             node: variable(client::env::NODE_NAME),
         }
@@ -152,21 +151,6 @@ impl Destinations {
         let trust = (Trust::Authorities(authority), Identity::default());
         dial::dial(&trust, host, *port, limit)?.get(path, self.token.as_deref())
     }
-
-    /// The aggregator's address: first the one passed to workers.
-    fn find_aggregator(&self) -> Result<(String, u16)> {
-        if let Some(known) = &self.aggregator {
-            return Ok(known.clone());
-        }
-        let namespace =
-            self.namespace.as_deref().context("neither an aggregator nor a namespace is known here")?;
-        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={LABEL_PART}%3D{AGGREGATOR}");
-        let listed = self.ask_api(&path, STEP_TIMEOUT).ok().filter(|answer| answer.status == 200);
-        let pods: Option<Value> = listed.and_then(|answer| serde_json::from_slice(&answer.body).ok());
-        let address = pods.as_ref().and_then(|pods| pods["items"][0]["status"]["podIP"].as_str());
-        let by_name = || format!("{AGGREGATOR_SERVICE}.{namespace}.svc");
-        Ok((address.map_or_else(by_name, ToOwned::to_owned), AGGREGATOR_PORT))
-    }
 }
 
 /// Identity from a worker's certificate and key in the environment.
@@ -191,7 +175,7 @@ pub(crate) fn network(around: &Destinations) -> Item {
                 let outcome = leg(around, passed(name));
                 outcome.unwrap_or_else(|error| (failed(passed(name), format!("{error:#}")), None))
             };
-            (leg, thread::Builder::new().name(name.into()).spawn_scoped(scope, leg))
+            (leg, base::thread(name).spawn_scoped(scope, leg))
         });
         threads.map(|(leg, thread)| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
@@ -244,9 +228,8 @@ fn api_leg(around: &Destinations, leg: Item) -> Result<Leg> {
 }
 
 fn dns_leg(around: &Destinations, leg: Item) -> Result<Leg> {
-    let lines = around.resolver.lines();
-    let servers: Vec<IpAddr> =
-        lines.filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok()).collect();
+    let servers = around.resolver["nameservers"].items();
+    let servers: Vec<IpAddr> = servers.filter_map(|server| server.text().parse().ok()).collect();
     ensure!(!servers.is_empty(), "`/etc/resolv.conf` names no name server");
     let name = service_name(&around.resolver);
     let (mut answers, mut failure) = (Vec::new(), None);
@@ -276,19 +259,17 @@ fn dns_leg(around: &Destinations, leg: Item) -> Result<Leg> {
 }
 
 /// The API server's name in the cluster; its domain is one of the search domains.
-fn service_name(resolver: &str) -> String {
-    let searched = resolver.lines().filter_map(|line| line.trim().strip_prefix("search "));
-    let domain = searched.flat_map(str::split_whitespace).find(|domain| domain.starts_with("svc."));
+fn service_name(resolver: &Value) -> String {
+    let domain = resolver["search"].items().map(Value::text).find(|domain| domain.starts_with("svc."));
     format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
 }
 
 fn aggregator(around: &Destinations, leg: Item) -> Result<Leg> {
-    let (host, port) = match around.find_aggregator() {
-        Ok(address) => address,
-        Err(error) => return Ok((skipped(leg, &format!("{error:#}")), None)),
+    let Some((host, port)) = &around.aggregator else {
+        return Ok((skipped(leg, "no aggregator is known here"), None));
     };
     let leg = leg.with("address", format!("{host}:{port}"));
-    Ok(speak(around, &host, port, leg.clone())
+    Ok(speak(around, host, *port, leg.clone())
         .unwrap_or_else(|error| (failed(leg, remedies::unreached(&format!("{error:#}"))), None)))
 }
 
@@ -389,10 +370,9 @@ mod tests {
             api: None,
             token: None,
             authority: None,
-            namespace: None,
             aggregator: None,
             proof: None,
-            resolver: String::new(),
+            resolver: Value::Null,
             relay: None,
             node: None,
         };
@@ -422,7 +402,7 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let around = Destinations {
             aggregator: Some(("127.0.0.1".into(), free)),
-            resolver: String::new(),
+            resolver: Value::Null,
             ..Destinations::read()
         };
         let (leg, _) = aggregator(&around, passed("aggregator")).unwrap();
@@ -434,8 +414,8 @@ mod tests {
     fn names_and_addresses() {
         let resolver =
             "nameserver 10.96.0.10\nsearch sonobuoy.svc.corp.example svc.corp.example corp.example\n";
-        assert_eq!(service_name(resolver), "kubernetes.default.svc.corp.example");
-        assert_eq!(service_name(""), "kubernetes.default.svc.cluster.local");
+        assert_eq!(service_name(&network::resolver(resolver)), "kubernetes.default.svc.corp.example");
+        assert_eq!(service_name(&Value::Null), "kubernetes.default.svc.cluster.local");
         assert_eq!(host_and_port("https://[fd00::1]:8080/x"), Some(("fd00::1".into(), 8080)));
         assert_eq!(host_and_port("http://h:1"), None);
     }

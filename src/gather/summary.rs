@@ -3,20 +3,17 @@
 //! Owns the words that indicate problems. An item fails if its problem occurred at all; errors of units are counted but not
 //! judged, since many units log harmless errors. Starts no thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
-use regex::bytes::Regex;
 use serde_json::{Map, Value};
 
 use crate::item::{self, Item};
-use base::Joined as _;
 use base::clock;
 use base::json::json;
 
-/// A kind of problem: its name, its meaning, its remedy, a link to more, which may be empty, and the words that indicate it,
-/// ignoring case. Each event logs exactly one line with them, so that events are counted.
+/// A kind of problem: its name, its meaning, its remedy, a link to more, which may be empty, and the lower-case words that
+/// indicate it in a message of any case. Each event logs exactly one line with them, so that events are counted.
 type Problem = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 
 const PROBLEMS: &[Problem] = &[
@@ -152,26 +149,24 @@ const ERROR: usize = 3;
 /// Maximum units listed individually.
 const MAX_UNITS: usize = 200;
 
-/// Maximum bytes examined of an entry.
-const MAX_LINE_BYTES: usize = 256 << 10;
-
 /// Maximum length of an example.
 const EXAMPLE: usize = 300;
 
-/// Counts, updated with every chunk of a log.
+/// Counts, updated with every piece of a log.
+#[derive(Default)]
 pub(crate) struct LogSummary {
-    /// Matches words of problems and errors' priorities.
-    words: Regex,
-    seen: Vec<Occurrences>,
+    /// By the number of the problem.
+    seen: [Occurrences; PROBLEMS.len()],
     units: BTreeMap<String, Occurrences>,
     /// Number of entries per priority.
     priorities: [u64; PRIORITIES.len()],
     entries: u64,
     unreadable: u64,
-    carry: Vec<u8>,
+    /// Whether the next piece continues an entry.
+    continues: bool,
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Occurrences {
     count: u64,
     first: Option<String>,
@@ -190,85 +185,36 @@ impl Occurrences {
 }
 
 impl LogSummary {
-    /// An empty summary.
-    pub(crate) fn new() -> Result<Self> {
-        let words =
-            PROBLEMS.iter().flat_map(|(.., words)| *words).map(|word| regex::escape(word)).joined("|");
-        let words =
-            Regex::new(&format!(r#"(?i-u){words}|"priority":"([0-7])""#)).context("words are broken")?;
-        Ok(Self {
-            words,
-            seen: vec![Occurrences::default(); PROBLEMS.len()],
-            units: BTreeMap::new(),
-            priorities: [0; PRIORITIES.len()],
-            entries: 0,
-            unreadable: 0,
-            carry: Vec::new(),
-        })
-    }
-
-    /// Counts the entries in a chunk; an entry may continue in the next one.
-    pub(crate) fn add(&mut self, mut chunk: &[u8]) {
-        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
-            if self.carry.is_empty() {
-                self.line(&chunk[..end]);
-            } else {
-                self.keep(&chunk[..end]);
-                let line = std::mem::take(&mut self.carry);
-                self.line(&line);
-            }
-            chunk = &chunk[end + 1..];
-        }
-        self.keep(chunk);
-    }
-
-    fn keep(&mut self, part: &[u8]) {
-        let room = MAX_LINE_BYTES.saturating_sub(self.carry.len());
-        self.carry.extend_from_slice(&part[..part.len().min(room)]);
-    }
-
-    fn line(&mut self, line: &[u8]) {
-        if line.is_empty() {
+    /// Counts the entry that a piece of the log begins, by the piece alone.
+    pub(crate) fn add(&mut self, piece: &[u8]) {
+        let continues = std::mem::replace(&mut self.continues, !piece.ends_with(b"\n"));
+        if continues || piece == b"\n" {
             return;
         }
         self.entries += 1;
-        let (mut priority, mut told) = (None, false);
-        for found in self.words.captures_iter(line) {
-            match found.get(1).and_then(|level| level.as_bytes().first()) {
-                Some(level) => priority = priority.or(Some(usize::from(level - b'0'))),
-                None => told = true,
-            }
-        }
-        if let Some(level) = priority {
-            self.priorities[level] += 1;
-        }
-        // Parsing JSON is the most expensive part, and nearly all entries are irrelevant.
-        let whole = line.first() == Some(&b'{') && line.last() == Some(&b'}');
-        if whole && !told && priority.is_none_or(|level| level > ERROR) {
-            return;
-        }
-        let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(line) else {
+        let Ok(entry) = serde_json::from_slice::<Map<String, Value>>(piece) else {
             self.unreadable += 1;
             return;
         };
         // A message that is not text is an array of bytes.
         let field = |name| entry.get(name).and_then(Value::as_str).unwrap_or_default();
         let message = field("MESSAGE");
-        let found = self.words.find_iter(message.as_bytes()).map(|found| found.as_bytes());
-        let indicates = |found: &[u8], words: &[&str]| {
-            words.iter().any(|word| word.as_bytes().eq_ignore_ascii_case(found))
-        };
-        let told = found.filter_map(|found| PROBLEMS.iter().position(|(.., words)| indicates(found, words)));
-        for index in told.collect::<BTreeSet<usize>>() {
-            let time = time(field("__REALTIME_TIMESTAMP"));
-            let seen = &mut self.seen[index];
-            seen.add(message);
-            if seen.count == 1 {
-                seen.first.clone_from(&time);
+        let lower = message.to_ascii_lowercase();
+        for ((.., words), seen) in PROBLEMS.iter().zip(&mut self.seen) {
+            if words.iter().any(|word| lower.contains(word)) {
+                let time = time(field("__REALTIME_TIMESTAMP"));
+                seen.add(message);
+                if seen.count == 1 {
+                    seen.first.clone_from(&time);
+                }
+                seen.last = time.or(seen.last.take());
             }
-            seen.last = time.or(seen.last.take());
         }
-        if field("PRIORITY").parse::<usize>().is_ok_and(|priority| priority <= ERROR) {
+        let priority = field("PRIORITY").parse().unwrap_or(usize::MAX);
+        if let Some(count) = self.priorities.get_mut(priority) {
+            *count += 1;
+        }
+        if priority <= ERROR {
             let names = [field("_SYSTEMD_UNIT"), field("SYSLOG_IDENTIFIER"), "unnamed"];
             let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
             // Any process can choose its identifier, so their number is unbounded.
@@ -279,9 +225,7 @@ impl LogSummary {
     }
 
     /// The result: one item for each kind of trouble, one for each unit that logged errors.
-    pub(crate) fn item(mut self, details: BTreeMap<String, Value>) -> Item {
-        let rest = std::mem::take(&mut self.carry);
-        self.line(&rest);
+    pub(crate) fn item(self, details: BTreeMap<String, Value>) -> Item {
         let troubles = PROBLEMS.iter().zip(&self.seen).map(|((name, meaning, remedy, link, _), seen)| {
             let item = Item::new(*name, item::PASSED).with("count", seen.count);
             if seen.count == 0 {
@@ -335,13 +279,18 @@ fn time(micros: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use super::super::journal;
     use super::*;
 
-    fn summary(chunks: &[&str]) -> Item {
-        let mut summary = LogSummary::new().unwrap();
-        for chunk in chunks {
-            summary.add(chunk.as_bytes());
-        }
+    fn summary(log: impl Read) -> Item {
+        let mut summary = LogSummary::default();
+        let add = |piece: &[u8]| {
+            summary.add(piece);
+            Ok(true)
+        };
+        journal::pieces(log, journal::MAX_ENTRY_BYTES, add).unwrap();
         summary.item(BTreeMap::new())
     }
 
@@ -350,7 +299,7 @@ mod tests {
     }
 
     fn check(message: &str, expected: &[&str]) {
-        let item = summary(&[&format!("{}\n", json!({ "MESSAGE": message }))]);
+        let item = summary(format!("{}\n", json!({ "MESSAGE": message })).as_bytes());
         let found = item.items[0].items.iter().filter(|trouble| trouble.status == item::FAILED);
         assert_eq!(found.map(|trouble| trouble.name.as_str()).collect::<Vec<_>>(), expected, "{message}");
     }
@@ -373,9 +322,10 @@ mod tests {
     fn entries_may_be_split_anywhere() {
         let line = r#"{"MESSAGE":"x: I/O error","PRIORITY":"3","_SYSTEMD_UNIT":"a.service","__REALTIME_TIMESTAMP":"1795226400000000"}"#;
         let text = format!("{line}\n{line}\nbroken\n{{\"MESSAGE\":[1,2],\"PRIORITY\":\"2\"}}\n{line}");
-        let whole = summary(&[&text]);
+        let whole = summary(text.as_bytes());
         for cut in (0..text.len()).step_by(7) {
-            assert_eq!(summary(&[&text[..cut], &text[cut..]]), whole, "cut at {cut}");
+            let (first, second) = text.as_bytes().split_at(cut);
+            assert_eq!(summary(first.chain(second)), whole, "cut at {cut}");
         }
         assert_eq!((&whole.details["entries"], &whole.details["unreadable"]), (&json!(5), &json!(1)));
         assert_eq!(whole.details["priorities"], json!({"crit": 1, "err": 3}));
@@ -394,12 +344,15 @@ mod tests {
 
     #[test]
     fn endless_lines_and_endless_names_stay_bounded() {
-        let mut summary = LogSummary::new().unwrap();
-        for _ in 0..64 {
-            summary.add(&[b'x'; 64 << 10]);
-        }
-        assert!(summary.carry.len() <= MAX_LINE_BYTES);
-        summary.add(b"\n");
+        let endless = [b'x'; 64 << 10].repeat(64);
+        let pieces = |piece: &[u8]| {
+            assert!(piece.len() as u64 <= journal::MAX_ENTRY_BYTES);
+            Ok(true)
+        };
+        journal::pieces(&*endless, journal::MAX_ENTRY_BYTES, pieces).unwrap();
+        let whole = summary(&*endless);
+        assert_eq!((&whole.details["entries"], &whole.details["unreadable"]), (&json!(1), &json!(1)));
+        let mut summary = LogSummary::default();
         for name in 0..1_000 {
             summary.add(format!("{{\"PRIORITY\":\"1\",\"SYSLOG_IDENTIFIER\":\"n{name}\"}}\n").as_bytes());
         }

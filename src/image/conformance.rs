@@ -25,28 +25,8 @@ const MAX_PROGRAM_BYTES: u64 = 1 << 30;
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 /// Timeout of a listing, which takes a second.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Runs a program (`$3`…) for the process `$1` with the folder `$2` as its root: separate user, processes, mounts and network,
-/// no privileges, limited memory, processes and time, and no files. The inner `unshare` is the first process of the namespace,
-/// so its end, which the program can neither prevent nor escape, ends all descendants; it ends with this process. Root needs
-/// no user namespace to drop its rights. Processes are limited inside the namespace, where those of the user do not count.
-const ISOLATE: &str = r#"
-exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
-if [ "$(id -u)" = 0 ]; then
-    # Tasks are counted per user: no other program may share this one.
-    user=$((1000000000 + $$)) outer= inner="--setuid=$user --setgid=65534"
-else
-    outer='--user --map-root-user' inner='--user --map-user=65534 --map-group=65534'
-fi
-parent=$1 root=$2
-shift 2
-# The first to be killed when the machine runs out of memory.
-{ echo 1000 >/proc/self/oom_score_adj; } 2>/dev/null
-# A parent that has already ended sends no signal.
-exec setpriv --no-new-privs --pdeathsig TERM sh -c '[ "$PPID" = "$0" ] && exec "$@"' "$parent" \
-    timeout -k 1 -s KILL 130 unshare $outer --mount --pid --net --ipc --uts --fork --kill-child \
-    prlimit --as=8589934592 --data=2147483648 --nproc=256 --fsize=0 --core=0 \
-    unshare $inner --fork --root="$root" --wd=/ "$@"
-"#;
+/// Runs a program isolated.
+const ISOLATE: &str = include_str!("../../scripts/isolate");
 
 /// The test program, extracted from an image.
 pub(crate) struct Tests {

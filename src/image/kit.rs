@@ -3,14 +3,13 @@
 //! Owns the files other than images: the description, the lists of images and tests, the plugins, a script that loads the
 //! kit. They precede the images, so that reading them does not require reading gigabytes. Knows neither registries nor flags.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::translation::{self, Translation};
 use base::archive::{Kind, Limits, Reader};
@@ -62,36 +61,37 @@ impl Kit {
         let broken = || format!("`{}` is not a kit, or it is damaged", path.display());
         let file = File::open(path).at("cannot read", path)?;
         let mut reader = Reader::new(BufReader::new(file), Limits::default());
-        let (mut kit, mut names, mut left) = (None::<Self>, BTreeSet::new(), MAX_FILES_BYTES);
+        let (mut files, mut left) = (BTreeMap::new(), MAX_FILES_BYTES);
         loop {
             let entry = match reader.next_entry() {
                 // Other inputs need not be a tar.
-                Ok(None) | Err(_) if kit.is_none() => return Ok(None),
+                Ok(None) | Err(_) if files.is_empty() => return Ok(None),
                 entry => entry.with_context(broken)?.with_context(broken)?,
             };
             let name = String::from_utf8_lossy(&entry.name).trim_start_matches("./").to_owned();
-            if kit.is_none() && name != ABOUT || name == SUMS {
-                return Ok(kit);
+            if files.is_empty() && name != ABOUT {
+                return Ok(None);
             }
-            ensure!(entry.kind == Kind::File && names.insert(name.clone()), "{}: `{name}`", broken());
+            if name == SUMS {
+                break;
+            }
+            let is_new = !files.contains_key(&name);
+            ensure!(entry.kind == Kind::File && is_new, "{}: `{name}`", broken());
             ensure!(entry.size <= left, "{}: its lists have more than {MAX_FILES_BYTES} bytes", broken());
             left -= entry.size;
             let mut text = Vec::new();
             reader.read_to_end(&mut text).with_context(broken)?;
-            let text = String::from_utf8_lossy(&text).into_owned();
-            let lines = || text.lines().map(str::to_owned).collect();
-            match (&mut kit, name.as_str()) {
-                (None, _) => kit = Some(serde_json::from_str(&text).with_context(broken)?),
-                (Some(kit), IMAGES) => kit.test_images = lines(),
-                (Some(kit), TESTS) => kit.tests = lines(),
-                (Some(kit), name) => {
-                    let plugin = name.strip_prefix(PLUGINS).and_then(|name| name.strip_suffix(".yaml"));
-                    if let Some(plugin) = plugin {
-                        kit.plugins.insert(plugin.to_owned(), text);
-                    }
-                }
-            }
+            files.insert(name, String::from_utf8_lossy(&text).into_owned());
         }
+        let mut kit: Self = serde_json::from_str(&files[ABOUT]).with_context(broken)?;
+        let lines =
+            |name| files.get(name).into_iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
+        (kit.test_images, kit.tests) = (lines(IMAGES), lines(TESTS));
+        let plugin = |(name, text): (String, String)| {
+            Some((name.strip_prefix(PLUGINS)?.strip_suffix(".yaml")?.to_owned(), text))
+        };
+        kit.plugins = files.into_iter().filter_map(plugin).collect();
+        Ok(Some(kit))
     }
 
     /// The files of the kit other than images.
@@ -123,14 +123,13 @@ pub(crate) fn is_never_pulled(image: &str) -> bool {
 /// `--e2e-repo-config` replaces, all others under the last component.
 pub(crate) struct KitTargets<'a> {
     registry: &'a str,
-    known: Vec<String>,
+    known: Vec<&'static str>,
 }
 
 impl<'a> KitTargets<'a> {
     /// The places in `registry`.
     pub(crate) fn new(registry: &'a str) -> Self {
-        let known = translation::all_registries();
-        let mut known: Vec<String> = known.values().filter_map(|v| v.as_str().map(str::to_owned)).collect();
+        let mut known: Vec<_> = translation::all_registries().map(|(_, place)| place).collect();
         // Replace the longest matching prefix.
         known.sort_by_key(|place| std::cmp::Reverse(place.len()));
         Self { registry: registry.trim_end_matches('/'), known }
@@ -149,9 +148,7 @@ impl<'a> KitTargets<'a> {
 /// The file for `--e2e-repo-config` that makes the tests use `registry`.
 pub(crate) fn repositories(registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
-    let keys = translation::all_registries();
-    let all: Map<String, Value> = keys.into_iter().map(|(key, _)| (key, registry.into())).collect();
-    base::yaml::write(&Value::Object(all))
+    base::yaml::write(&translation::all_registries().map(|(key, _)| (key, registry)).collect())
 }
 
 #[cfg(test)]

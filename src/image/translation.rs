@@ -2,10 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::plugin;
-use base::json::json;
+
+/// The registries of the e2e tests' images, with the keys of a file for `--e2e-repo-config`.
+const REGISTRIES: [(&str, &str); 9] = [
+    ("buildImageRegistry", "registry.k8s.io/build-image"),
+    ("dockerGluster", "docker.io/gluster"),
+    ("dockerLibraryRegistry", "docker.io/library"),
+    ("e2eRegistry", "gcr.io/kubernetes-e2e-test-images"),
+    ("e2eVolumeRegistry", "gcr.io/kubernetes-e2e-test-images/volume"),
+    ("gcEtcdRegistry", "registry.k8s.io"),
+    ("gcRegistry", "registry.k8s.io"),
+    ("promoterE2eRegistry", "registry.k8s.io/e2e-test-images"),
+    ("sigStorageRegistry", "registry.k8s.io/sig-storage"),
+];
+
+/// A registry of newer versions.
+const NEWER: (&str, &str) = ("cloudProviderGcpRegistry", "registry.k8s.io/cloud-provider-gcp");
 
 /// Replacement of registries.
 pub(crate) enum Translation {
@@ -18,10 +33,9 @@ pub(crate) enum Translation {
 impl Translation {
     /// From a document with different values for the keys of [`registries`].
     pub(crate) fn of_document(document: &Value) -> Self {
-        let known = registries();
-        let pairs = known.as_object().into_iter().flatten();
-        let pairs = pairs
-            .filter_map(|(key, from)| Some((from.as_str()?.to_owned(), document[key].as_str()?.to_owned())));
+        let pairs = REGISTRIES.into_iter();
+        let pairs =
+            pairs.filter_map(|(key, from)| Some((from.to_owned(), document[key].as_str()?.to_owned())));
         Self::Registries(pairs.collect())
     }
 
@@ -39,26 +53,14 @@ impl Translation {
     }
 }
 
-/// The registries of the e2e tests' images, with the keys of a file for `--e2e-repo-config`.
-pub(crate) fn registries() -> serde_json::Value {
-    json!({
-        "buildImageRegistry": "registry.k8s.io/build-image",
-        "dockerGluster": "docker.io/gluster",
-        "dockerLibraryRegistry": "docker.io/library",
-        "e2eRegistry": "gcr.io/kubernetes-e2e-test-images",
-        "e2eVolumeRegistry": "gcr.io/kubernetes-e2e-test-images/volume",
-        "gcEtcdRegistry": "registry.k8s.io",
-        "gcRegistry": "registry.k8s.io",
-        "promoterE2eRegistry": "registry.k8s.io/e2e-test-images",
-        "sigStorageRegistry": "registry.k8s.io/sig-storage",
-    })
+/// The registries of the e2e tests' images, as in a file for `--e2e-repo-config`.
+pub(crate) fn registries() -> Value {
+    REGISTRIES.into_iter().collect()
 }
 
-/// The same, including registries of newer versions.
-pub(super) fn all_registries() -> Map<String, Value> {
-    let mut all = registries().as_object().cloned().unwrap_or_default();
-    all.insert("cloudProviderGcpRegistry".into(), "registry.k8s.io/cloud-provider-gcp".into());
-    all
+/// The same with those of newer versions, by key.
+pub(super) fn all_registries() -> impl Iterator<Item = (&'static str, &'static str)> {
+    REGISTRIES.into_iter().chain([NEWER])
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::names::{OWN_IMAGE, VERSION_PLACEHOLDER};
 use crate::plugin::{self, Definition, builtin};
+use base::kube::Object as _;
 use base::oci::Reference;
 
 /// Repository of the conformance image.
@@ -30,14 +31,13 @@ impl PluginImages {
     /// depends on it.
     pub(crate) fn add(
         &mut self,
-        found: plugin::Loaded,
+        found: &plugin::Loaded,
         own: &str,
         version: impl Fn() -> Result<String>,
     ) -> Result<()> {
-        let built_in = found.built_in;
         let e2e = found.definition.name() == builtin::E2E;
-        for image in images_of(found.definition) {
-            let mut image = if image == OWN_IMAGE { own.to_owned() } else { image };
+        for image in images_of(&found.definition) {
+            let mut image = if image == OWN_IMAGE { own } else { image }.to_owned();
             if image.contains(VERSION_PLACEHOLDER) {
                 let version = match self.version.take() {
                     Some(version) => version,
@@ -47,7 +47,7 @@ impl PluginImages {
                 self.version = Some(version);
             }
             // A user's definition of the same name may run other tests.
-            if e2e && (built_in || Reference::parse(&image).is_ok_and(|name| is_conformance(&name))) {
+            if e2e && (found.built_in || Reference::parse(&image).is_ok_and(|name| is_conformance(&name))) {
                 self.conformance = Some(image.clone());
             }
             self.images.insert(image);
@@ -62,10 +62,8 @@ pub(crate) fn is_conformance(image: &Reference) -> bool {
 }
 
 /// The images of all containers of a plugin.
-pub(crate) fn images_of(mut definition: Definition) -> Vec<String> {
-    let inits = definition.pod_spec.as_ref().map(|pod| pod["initContainers"].clone()).unwrap_or_default();
-    let inits = inits.as_array().cloned().unwrap_or_default();
-    let containers = definition.containers_mut().map(|container| container.clone());
-    let all: Vec<Value> = containers.chain(inits).collect();
-    all.iter().filter_map(|container| container["image"].as_str().map(ToOwned::to_owned)).collect()
+pub(crate) fn images_of(plugin: &Definition) -> impl Iterator<Item = &str> {
+    let pod = plugin.pod_spec.as_ref().unwrap_or(&Value::Null);
+    let more = pod["containers"].items().chain(pod["initContainers"].items());
+    std::iter::once(&plugin.spec).chain(more).filter_map(|container| container["image"].as_str())
 }

@@ -94,6 +94,12 @@ impl Item {
         self
     }
 
+    /// The same item with one more entry of its metadata.
+    pub(crate) fn with_meta(mut self, key: &str, value: &str) -> Self {
+        self.meta.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
     /// Duration according to the details: a number of seconds, or a duration in Go's notation.
     pub(crate) fn duration(&self) -> Option<f64> {
         let seconds = match self.details.get(DURATION)? {

@@ -50,10 +50,7 @@ pub(crate) fn aggregate(
                 log::error!("the status service ended: {error:#}");
             }
         };
-        std::thread::Builder::new()
-            .name("status_service".into())
-            .spawn_scoped(scope, serve)
-            .context("cannot start a thread")?;
+        base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
         let clean = see_through(run, no_exit, stop);
         over.stop();
         Ok(clean)

@@ -46,7 +46,6 @@ pub(super) fn run<T>(
     let (serving, published) = (Stop::new(), Stop::new());
     let (findings, receiver) = sync_channel(FINDINGS);
     thread::scope(|scope| {
-        let named = |name: &str| thread::Builder::new().name(name.into());
         let serve = || {
             let served = caught(|| aggregator.serve(server, receiver, &serving));
             if !serving.stopped() {
@@ -57,9 +56,9 @@ pub(super) fn run<T>(
             }
             served
         };
-        let serve = named("aggregator").spawn_scoped(scope, serve).context("cannot start a thread")?;
-        let publish =
-            named("status").spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)));
+        let serve = base::thread("aggregator").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        let publish = base::thread("status")
+            .spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)));
         let outcome = publish.context("cannot start a thread").and_then(|_| {
             launch::launch(driver, context, &findings, stop);
             serving.stop();

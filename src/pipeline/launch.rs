@@ -90,7 +90,7 @@ fn each<'p>(
                 });
                 worked.unwrap_or_else(|error| fail(aggregator, plugin, &error));
             };
-            if let Err(error) = thread::Builder::new().name("plugin".into()).spawn_scoped(scope, work) {
+            if let Err(error) = base::thread("plugin").spawn_scoped(scope, work) {
                 fail(aggregator, plugin, &error.into());
             }
         }
@@ -151,7 +151,7 @@ fn launch_one(
             let ran = caught(|| driver.run(plugin, findings, &over));
             ran.unwrap_or_else(|error| fail(aggregator, plugin, &error));
         };
-        if let Err(error) = thread::Builder::new().name("driver".into()).spawn_scoped(scope, drive) {
+        if let Err(error) = base::thread("driver").spawn_scoped(scope, drive) {
             fail(aggregator, plugin, &error.into());
         }
         let deadline = plugin.limit.and_then(|limit| Instant::now().checked_add(limit));

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Definition;
 use crate::names::{RESULTS_VOLUME, VERSION_PLACEHOLDER, env};
-use base::json::json;
+use base::json::{self, json};
 use base::kube::Object as _;
 
 /// Registry of Kubernetes until 1.26.
@@ -21,7 +21,7 @@ impl Definition {
     /// The same, and also at the container's own mount paths, so that files written there are found.
     pub(crate) fn mount_results_also(&mut self, folder: &str) {
         for container in self.containers_mut() {
-            let mounts = list(container, "volumeMounts");
+            let mounts = json::list_in(container, "volumeMounts");
             let own = mounts.iter().find(|mount| mount["name"] == RESULTS_VOLUME).cloned();
             mounts.extend(own.filter(|mount| mount["mountPath"] != folder));
         }
@@ -38,7 +38,7 @@ impl Definition {
     /// Mounts a volume in the plugin's container and its sidecars; an existing mount of that name is moved there.
     pub(crate) fn mount(&mut self, volume: &str, path: &str) {
         for container in self.containers_mut() {
-            let mounts = list(container, "volumeMounts");
+            let mounts = json::list_in(container, "volumeMounts");
             match mounts.iter_mut().find(|mount| mount["name"] == volume) {
                 Some(mount) => mount["mountPath"] = json!(path),
                 None => mounts.push(json!({"mountPath": path, "name": volume})),
@@ -92,7 +92,7 @@ impl Definition {
 
 /// Merges variables into a container's own: one per name, sorted by name; the first one wins, as in the original.
 pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
-    let env = list(container, "env");
+    let env = json::list_in(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
     for variable in env.drain(..) {
         merged.entry(variable["name"].text().to_owned()).or_insert(variable);
@@ -110,17 +110,6 @@ pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String
         && let Value::Object(fields) = container
     {
         fields.remove("env");
-    }
-}
-
-/// The list under a key of a container, created if missing.
-fn list<'v>(container: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
-    if !container[key].is_array() {
-        container[key] = json!([]);
-    }
-    match &mut container[key] {
-        Value::Array(list) => list,
-        _ => unreachable!("just made a list"),
     }
 }
 

@@ -27,7 +27,7 @@ use serde_json::Value;
 
 use crate::nodes::Waves;
 use base::clock::Span;
-use base::json::json;
+use base::json::{is_default, json};
 use base::yaml;
 
 pub(crate) use adjust::set_env;
@@ -156,10 +156,6 @@ impl Config {
         self.driver = driver;
         self.driver_spelling = driver.name().to_owned();
     }
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 /// A definition, with notes from reading it.

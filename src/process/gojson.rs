@@ -11,6 +11,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use crate::item::read::Metered;
 use crate::item::tree::Tree;
 use crate::item::{DURATION, FAILED, FAILURE, Item, PASSED, SKIPPED, UNKNOWN};
+use base::visible::tail;
 use base::{clock, json};
 
 /// Maximum bytes kept from the end of a test's output, which contains the failure.
@@ -53,10 +54,7 @@ impl TestOutputs {
         let text = self.of.entry(key).or_default();
         text.push_str(&event.output);
         if text.len() > OUTPUT_LIMIT {
-            let mut start = text.len() - OUTPUT_LIMIT;
-            while !text.is_char_boundary(start) {
-                start += 1;
-            }
+            let start = text.len() - tail(text, OUTPUT_LIMIT).len();
             text.drain(..start);
             self.size -= start;
         }

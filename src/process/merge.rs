@@ -15,7 +15,7 @@ use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPP
 use crate::layout::RESULTS;
 use base::Joined as _;
 use base::json::json;
-use base::visible::head;
+use base::visible::cut_bytes;
 
 /// Maximum text kept of one attempt at a test; the attempt's own files contain the rest.
 const MAX_ATTEMPT_BYTES: usize = 64 << 10;
@@ -108,10 +108,7 @@ fn each(
 /// Outcome of one attempt.
 fn attempt(item: &Item) -> Value {
     let told = [FAILURE, "error"].iter().filter_map(|key| item.details.get(*key)?.as_str());
-    let text = told.joined("\n");
-    let kept = head(&text, MAX_ATTEMPT_BYTES);
-    let text = if kept.len() < text.len() { format!("{kept}…") } else { text };
-    match &*text {
+    match &*cut_bytes(&told.joined("\n"), MAX_ATTEMPT_BYTES) {
         "" => json!({"status": item.status}),
         text => json!({"status": item.status, (FAILURE): text}),
     }

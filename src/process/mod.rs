@@ -14,7 +14,7 @@ mod merge;
 pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, Tally, UNKNOWN, is
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 use base::Joined as _;
-use base::at::At as _;
+use base::at::{At as _, entries};
 use base::clock;
 use base::json::json;
 use merge::AttemptIndex;
@@ -187,10 +187,8 @@ impl PluginOutcome {
 pub(crate) fn unprocessed(dir: &Path, rules: &ReadingRules, reason: &str) -> Result<()> {
     let path = dir.join(TREE);
     let mut tree = Tree::create(&path)?;
-    let root = Item::new(&rules.name, "");
-    tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
-    let item = Item::new("post-processing", FAILED);
-    tree.item(&with_meta(item, &[("error", reason)]))?;
+    tree.enter(&Item::new(&rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
+    tree.item(&Item::new("post-processing", FAILED).with_meta("error", reason))?;
     tree.finish(&path).map(drop)
 }
 
@@ -232,12 +230,12 @@ impl<'a> PluginFiles<'a> {
     /// Path and displayed name of each file below `folder`, sorted; names need not be UTF-8.
     fn list(&self, folder: &Path) -> Result<Vec<(PathBuf, String)>> {
         let mut files = Vec::new();
-        for (name, kind) in list(&self.dir.join(folder))? {
-            let path = folder.join(&name);
-            if kind.is_dir() {
+        for entry in list(&self.dir.join(folder))? {
+            let path = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
                 files.append(&mut self.list(&path)?);
             } else {
-                files.push((path, name.to_string_lossy().into_owned()));
+                files.push((path, entry.file_name().to_string_lossy().into_owned()));
             }
         }
         Ok(files)
@@ -278,8 +276,7 @@ struct TreeBuilder<'a> {
 
 impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
-        let root = Item::new(&self.rules.name, "");
-        self.tree.enter(&with_meta(root, &[("type", "summary")]), UNKNOWN)?;
+        self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
         for folder in [RESULTS, ERRORS] {
             if self.rules.per_node {
                 self.each_node(folder)?;
@@ -311,10 +308,10 @@ impl TreeBuilder<'_> {
     }
 
     fn each_node(&mut self, folder: &str) -> Result<()> {
-        for (name, kind) in list(&self.files.dir.join(folder))? {
-            if kind.is_dir() {
-                let path = Path::new(folder).join(&name);
-                self.node(&name.to_string_lossy(), folder == ERRORS, |run| run.folder(&path))?;
+        for entry in list(&self.files.dir.join(folder))? {
+            if entry.file_type()?.is_dir() {
+                let path = Path::new(folder).join(entry.file_name());
+                self.node(&entry.file_name().to_string_lossy(), folder == ERRORS, |run| run.folder(&path))?;
             }
         }
         Ok(())
@@ -326,8 +323,7 @@ impl TreeBuilder<'_> {
         is_error: bool,
         inside: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        let node = Item::new(name, "");
-        self.tree.enter(&with_meta(node, &[("type", "node")]), UNKNOWN)?;
+        self.tree.enter(&Item::new(name, "").with_meta("type", "node"), UNKNOWN)?;
         self.limit = self.tree.written() + MAX_NODE_BYTES;
         inside(self)?;
         // Without a result, no test can have passed.
@@ -356,7 +352,7 @@ impl TreeBuilder<'_> {
             };
             self.missing += 1;
             let report = json!({ "error": why }).to_string();
-            let item = with_meta(failure::read(report.as_bytes(), ERROR_FILE), &[("error", why)]);
+            let item = failure::read(report.as_bytes(), ERROR_FILE).with_meta("error", why);
             if self.rules.per_node && plugin == self.rules.name {
                 self.node(node, true, |run| Ok(run.tree.item(&item)?))?;
             } else {
@@ -381,9 +377,8 @@ impl TreeBuilder<'_> {
 
     fn file(&mut self, path: &Path, name: &str) -> Result<()> {
         self.rules.check_time()?;
-        let item = Item::new(name, "");
-        let shown = self.files.shown(path);
-        let typed = with_meta(item.clone(), &[("file", &shown), ("type", "file")]);
+        let item = Item::new(name, "").with_meta("file", &self.files.shown(path));
+        let typed = item.clone().with_meta("type", "file");
         let mark = self.tree.mark();
         self.tree.limit(self.limit);
         let result = match self.rules.format.as_str() {
@@ -399,14 +394,13 @@ impl TreeBuilder<'_> {
             "manual" => self.manual(path, &typed),
             _ => {
                 self.tree.limit(u64::MAX);
-                let item = with_meta(Item { status: PASSED.into(), ..item }, &[("file", &shown)]);
-                return match fs::metadata(self.files.dir.join(path)) {
-                    Ok(_) => Ok(self.tree.item(&item)?),
+                let item = match fs::metadata(self.files.dir.join(path)) {
+                    Ok(_) => Item { status: PASSED.into(), ..item },
                     Err(error) => {
-                        let failed = Item { status: FAILED.into(), ..item };
-                        Ok(self.tree.item(&with_meta(failed, &[("error", &error.to_string())]))?)
+                        Item { status: FAILED.into(), ..item }.with_meta("error", &error.to_string())
                     }
                 };
+                return Ok(self.tree.item(&item)?);
             }
         };
         self.tree.limit(u64::MAX);
@@ -417,8 +411,7 @@ impl TreeBuilder<'_> {
             if self.unreadable <= MAX_TOLD {
                 log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
             }
-            let unknown = Item { status: UNKNOWN.into(), ..typed };
-            self.tree.item(&with_meta(unknown, &[("error", &reason)]))?;
+            self.tree.item(&Item { status: UNKNOWN.into(), ..typed }.with_meta("error", &reason))?;
         }
         Ok(())
     }
@@ -484,12 +477,9 @@ impl TreeBuilder<'_> {
     fn error(&mut self, path: &Path) -> Result<()> {
         let item = match self.files.open(path) {
             Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
-            Err(error) => {
-                let unread = Item::new(ERROR_FILE, UNKNOWN);
-                with_meta(unread, &[("error", &format!("{error:#}"))])
-            }
+            Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
-        Ok(self.tree.item(&with_meta(item, &[("file", &self.files.shown(path))]))?)
+        Ok(self.tree.item(&item.with_meta("file", &self.files.shown(path)))?)
     }
 }
 
@@ -514,24 +504,9 @@ fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
     }
 }
 
-fn with_meta(mut item: Item, meta: &[(&str, &str)]) -> Item {
-    item.meta.extend(meta.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-    item
-}
-
-/// Names and types in a folder, sorted; empty if it does not exist.
-fn list(dir: &Path) -> Result<Vec<(OsString, fs::FileType)>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.at("cannot read", dir)?,
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        names.push((entry.file_name(), entry.file_type()?));
-    }
-    names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    Ok(names)
+/// The entries of a folder, sorted; none if it does not exist.
+fn list(dir: &Path) -> Result<Vec<fs::DirEntry>> {
+    if dir.try_exists().at("cannot read", dir)? { entries(dir) } else { Ok(Vec::new()) }
 }
 
 #[cfg(test)]

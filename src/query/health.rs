@@ -16,10 +16,9 @@ static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|
 impl Health {
     /// Counts an object before it is written.
     pub(super) fn see<'o>(&mut self, resource: &Resource, object: &'o Value) {
-        let (status, metadata) = (&object["status"], &object["metadata"]);
-        let mut conditions = status["conditions"].items();
+        let status = &object["status"];
         let detail = |healthy, [ready, reason, message]: [&str; 3]| {
-            let (name, namespace) = (object.name().into(), metadata["namespace"].text().into());
+            let (name, namespace) = (object.name().into(), object.namespace().into());
             let [ready, reason, message] = [ready, reason, message].map(str::to_owned);
             vec![Detail { name, healthy, ready, reason, message, namespace }]
         };
@@ -27,11 +26,12 @@ impl Health {
         let ready = ["Ready", "", ""];
         match (&*resource.group, &*resource.plural) {
             ("", "nodes") => {
-                let found = conditions.find(|condition| condition["type"] == "Ready").map_or(ready, of);
+                let found = object.condition("Ready").map_or(ready, of);
                 self.node_health.add(detail(found[0] == "True", found));
             }
             ("", "pods") => {
                 let healthy = status["phase"] == "Running" || status["phase"] == "Succeeded";
+                let mut conditions = status["conditions"].items();
                 let found = match conditions.find(|condition| condition["status"] != "True") {
                     _ if healthy => ready,
                     Some(first) => of(first),

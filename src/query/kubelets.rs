@@ -43,11 +43,17 @@ pub(super) struct Kubelets {
     known: Mutex<KnownKubelets>,
 }
 
-/// All kubelets, and the numbers of those that were queried and are silent: a large cluster has a hundred thousand queries, each
-/// of which compares them.
+/// All kubelets, and their numbers.
 #[derive(Default)]
 struct KnownKubelets {
     kubelets: BTreeMap<String, Kubelet>,
+    numbers: Numbers,
+}
+
+/// The numbers of kubelets that were queried and are silent: a large cluster has a hundred thousand queries, each of which
+/// compares them.
+#[derive(Default)]
+struct Numbers {
     tried: usize,
     silent: usize,
 }
@@ -65,21 +71,9 @@ impl Kubelets {
         Self { times, known: Mutex::default() }
     }
 
-    /// Updates the record of a node, and counts it if it is known now.
-    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, bool) -> T) -> T {
-        let mut known = lock(&self.known);
-        let KnownKubelets { kubelets, tried, silent } = &mut *known;
-        let most_answer = *silent * SHARE <= *tried;
-        let kubelet = kubelets.entry(node.to_owned()).or_default();
-        let counts = |kubelet: &Kubelet| {
-            let is_silent = kubelet.silent.is_some();
-            [kubelet.answered || is_silent, is_silent].map(usize::from)
-        };
-        let before = counts(kubelet);
-        let changed = change(kubelet, most_answer);
-        let after = counts(kubelet);
-        (*tried, *silent) = (*tried + after[0] - before[0], *silent + after[1] - before[1]);
-        changed
+    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, &mut Numbers) -> T) -> T {
+        let KnownKubelets { kubelets, numbers } = &mut *lock(&self.known);
+        change(kubelets.entry(node.to_owned()).or_default(), numbers)
     }
 
     /// Whether to send a kubelet another query; if not, the query counts as skipped.
@@ -87,7 +81,8 @@ impl Kubelets {
         let overdue = self.times.is_some_and(|times| Instant::now() >= times.due);
         // A pod without a node has no kubelet.
         node.is_empty()
-            || self.change(node, |kubelet, most_answer| {
+            || self.change(node, |kubelet, numbers| {
+                let most_answer = numbers.silent * SHARE <= numbers.tried;
                 let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || most_answer);
                 kubelet.left_out += u64::from(!may);
                 may
@@ -95,7 +90,10 @@ impl Kubelets {
     }
 
     pub(super) fn answered(&self, node: &str) {
-        self.change(node, |kubelet, _| (kubelet.answered, kubelet.failures) = (true, 0));
+        self.change(node, |kubelet, numbers| {
+            numbers.tried += usize::from(!kubelet.answered && kubelet.silent.is_none());
+            (kubelet.answered, kubelet.failures) = (true, 0);
+        });
     }
 
     /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is
@@ -106,13 +104,17 @@ impl Kubelets {
         if !unreachable || node.is_empty() {
             return false;
         }
-        self.change(node, |kubelet, _| {
+        self.change(node, |kubelet, numbers| {
             kubelet.failures += 1;
             if kubelet.answered && kubelet.failures < FAILURES && !matches!(error, Error::Stopped) {
                 return false;
             }
             kubelet.left_out += 1;
-            kubelet.silent.get_or_insert_with(|| reason(error));
+            if kubelet.silent.is_none() {
+                numbers.silent += 1;
+                numbers.tried += usize::from(!kubelet.answered);
+                kubelet.silent = Some(reason(error));
+            }
             true
         })
     }

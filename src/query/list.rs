@@ -84,17 +84,11 @@ impl Listing {
         let mut files =
             KindFiles { folder: query.folder, resource: &self.resource, open: None, begun: BTreeSet::new() };
         let mut take = |mut object: Value| {
-            // Only a list of all namespaces needs the objects' own.
-            let place = match namespace {
-                "" => object["metadata"]["namespace"].text().to_owned(),
-                asked => asked.to_owned(),
-            };
-            let everywhere = self.resource.namespaced && namespace.is_empty();
-            if everywhere && self.only.as_ref().is_some_and(|scope| !scope.wanted.is_match(&place)) {
-                return Ok(());
-            }
+            let place = object.namespace().to_owned();
+            let is_left_out = self.only.as_ref().is_some_and(|scope| !scope.wanted.is_match(&place));
             // A secret of this run alone, which permits replacing the archive.
-            if self.resource.plural == "secrets" && object["metadata"]["name"] == names::UPLOAD_SECRET {
+            let is_own = self.resource.plural == "secrets" && object.name() == names::UPLOAD_SECRET;
+            if is_left_out || is_own {
                 return Ok(());
             }
             answer.health.see(&self.resource, &object);

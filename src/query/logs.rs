@@ -71,111 +71,104 @@ impl PodSelection {
 
     /// The logs of one pod.
     pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<QueryTask> {
-        let namespace = pod["metadata"]["namespace"].text();
-        let takes = |wanted: &Option<Regex>| wanted.as_ref().is_some_and(|wanted| wanted.is_match(namespace));
-        let mut found = LogTasks::default();
-        if self.0.iter().any(|(wanted, selector)| takes(wanted) && selector.labels.is_empty()) {
-            found.take(pod, config);
-        }
-        found.tasks
+        let takes = |wanted: &Regex| wanted.is_match(pod.namespace());
+        let is_chosen = |(wanted, selector): &(Option<Regex>, Selector)| {
+            selector.labels.is_empty() && wanted.as_ref().is_some_and(takes)
+        };
+        if self.0.iter().any(is_chosen) { logs_of(pod, config) } else { Vec::new() }
     }
 
-    /// Finds the pods, each once, and creates a query for each container.
+    /// Finds the pods, and creates a query for each container.
     pub(super) fn tasks(
         &self,
         query: &Query<'_>,
         known: &BTreeSet<String>,
         troubles: &mut Vec<FailedQuery>,
     ) -> Vec<QueryTask> {
-        let mut found = LogTasks::default();
+        let mut tasks = Vec::new();
         for (namespaces, selector) in &self.0 {
             let wanted = |name: &str| namespaces.as_ref().is_none_or(|pattern| pattern.is_match(name));
-            found.of_namespaces(query, selector, wanted, known, troubles);
+            find(query, selector, wanted, known, &mut tasks, troubles);
         }
-        found.tasks.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-        found.tasks
+        tasks.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        // Several selectors may match a pod.
+        tasks.dedup_by(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name));
+        tasks
     }
 }
 
-#[derive(Default)]
-struct LogTasks {
-    seen: BTreeSet<(String, String)>,
-    tasks: Vec<QueryTask>,
+/// Finds the pods of all namespaces that are `wanted`: a few are listed individually, more at once; without permission to
+/// list all, the known ones are listed.
+fn find(
+    query: &Query<'_>,
+    selector: &Selector,
+    wanted: impl Fn(&str) -> bool,
+    known: &BTreeSet<String>,
+    tasks: &mut Vec<QueryTask>,
+    troubles: &mut Vec<FailedQuery>,
+) {
+    let chosen: Vec<&str> = known.iter().map(String::as_str).filter(|name| wanted(name)).collect();
+    let mut list = |namespace: &str| {
+        let mut take = |pod: Value| {
+            if wanted(pod.namespace()) {
+                tasks.extend(logs_of(&pod, query.config));
+            }
+            Ok(())
+        };
+        query.client.each(&Resource::PODS, namespace, selector, &mut take).err()
+    };
+    let mut failed = |namespace: &str, error: kube::Error| {
+        troubles.push(FailedQuery::new("PodLogs", namespace, "", error.to_string()));
+    };
+    if chosen.len() > plan::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
+        match list("") {
+            None => return,
+            Some(error) if error.is_forbidden() => {}
+            Some(error) => return failed("", error),
+        }
+    }
+    for namespace in chosen {
+        list(namespace).into_iter().for_each(|error| failed(namespace, error));
+    }
 }
 
-impl LogTasks {
-    /// Finds the pods of all namespaces that are `wanted`: a few are listed individually, more at once; without
-    /// permission to list all, the known ones are listed.
-    fn of_namespaces(
-        &mut self,
-        query: &Query<'_>,
-        selector: &Selector,
-        wanted: impl Fn(&str) -> bool,
-        known: &BTreeSet<String>,
-        troubles: &mut Vec<FailedQuery>,
-    ) {
-        let chosen: Vec<&str> = known.iter().map(String::as_str).filter(|name| wanted(name)).collect();
-        let mut list = |namespace: &str| {
-            let mut take = |pod: Value| {
-                if wanted(pod["metadata"]["namespace"].text()) {
-                    self.take(&pod, query.config);
-                }
-                Ok(())
-            };
-            query.client.each(&Resource::PODS, namespace, selector, &mut take).err()
-        };
-        let mut failed = |namespace: &str, error: kube::Error| {
-            troubles.push(FailedQuery::new("PodLogs", namespace, "", error.to_string()));
-        };
-        if chosen.len() > plan::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
-            match list("") {
-                None => return,
-                Some(error) if error.is_forbidden() => {}
-                Some(error) => return failed("", error),
-            }
-        }
-        for namespace in chosen {
-            list(namespace).into_iter().for_each(|error| failed(namespace, error));
-        }
+/// A query for the log of each container of a pod.
+fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
+    let limits = &config.limits.pod_logs;
+    let (spec, status) = (&pod["spec"], &pod["status"]);
+    let (namespace, name) = (pod.namespace(), pod.name());
+    // The kubelet has removed everything belonging to an evicted pod.
+    if status["phase"] == "Failed" && status["reason"] == "Evicted" {
+        return Vec::new();
     }
-
-    fn take(&mut self, pod: &Value, config: &config::Run) {
-        let limits = &config.limits.pod_logs;
-        let (spec, status) = (&pod["spec"], &pod["status"]);
-        // The kubelet has removed everything belonging to an evicted pod.
-        let evicted = status["phase"] == "Failed" && status["reason"] == "Evicted";
-        let (namespace, name) = (pod["metadata"]["namespace"].text(), pod.name());
-        if evicted || !self.seen.insert((namespace.to_owned(), name.to_owned())) {
-            return;
+    let ours =
+        namespace == config.namespace && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
+    let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    let kinds = ["initContainers", "containers", "ephemeralContainers"];
+    let task = |container: &Value| {
+        let container = &container["name"];
+        let mut known = states.iter().flat_map(|key| status[key].items());
+        let state = known.find(|state| state["name"] == *container).unwrap_or(&Value::Null);
+        // A container that was never restarted has no earlier log; one that never ran has none at all.
+        let restarted = state["restartCount"].as_u64().unwrap_or_default() > 0;
+        let waiting = &state["state"]["waiting"];
+        // The cluster's view is seconds old: a quick plugin may have finished in the meantime.
+        let starting =
+            ours && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
+        let ran = match state {
+            Value::Null => status["phase"] != "Pending",
+            _ => waiting.is_null() || restarted || starting,
+        };
+        if !ran || (limits.previous && !restarted) {
+            return None;
         }
-        let ours =
-            namespace == config.namespace && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
-        let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
-        let kinds = ["initContainers", "containers", "ephemeralContainers"];
-        for container in kinds.iter().flat_map(|kind| spec[kind].items()).map(|container| &container["name"])
-        {
-            let mut known = states.iter().flat_map(|key| status[key].items());
-            let state = known.find(|state| state["name"] == *container).unwrap_or(&Value::Null);
-            // A container that was never restarted has no earlier log; one that never ran has none at all.
-            let restarted = state["restartCount"].as_u64().unwrap_or_default() > 0;
-            let waiting = &state["state"]["waiting"];
-            // The cluster's view is seconds old: a quick plugin may have finished in the meantime.
-            let starting =
-                ours && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
-            let ran = match state {
-                Value::Null => status["phase"] != "Pending",
-                _ => waiting.is_null() || restarted || starting,
-            };
-            if !ran || (limits.previous && !restarted) {
-                continue;
-            }
-            let container = container.text().to_owned();
-            let request = request(namespace, name, &container, limits);
-            let (node, shown) = (spec["nodeName"].text().to_owned(), format!("{name}/{container}"));
-            let what = What::Log(LogRequest { pod: name.to_owned(), container, request, starting });
-            self.tasks.push(QueryTask { name: shown, node, ..QueryTask::new("PodLogs", namespace, what) });
-        }
-    }
+        let container = container.text().to_owned();
+        let request = request(namespace, name, &container, limits);
+        let (node, shown) = (spec["nodeName"].text().to_owned(), format!("{name}/{container}"));
+        let what = What::Log(LogRequest { pod: name.to_owned(), container, request, starting });
+        Some(QueryTask { name: shown, node, ..QueryTask::new("PodLogs", namespace, what) })
+    };
+    kinds.iter().flat_map(|kind| spec[kind].items()).filter_map(task).collect()
 }
 
 fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs) -> Request {

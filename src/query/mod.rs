@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
@@ -30,9 +30,10 @@ use crate::health::Health;
 use crate::{config, layout};
 use base::at::At as _;
 use base::clock;
-use base::json::json;
+use base::json::{self, json};
 use base::kube;
 use base::kube::Object as _;
+use base::lock;
 use base::pattern;
 use base::stop::{Stop, StopOnDrop};
 use base::visible;
@@ -150,24 +151,20 @@ impl Query<'_> {
                 fs::create_dir_all(&folder).at("cannot create", &folder)?;
             }
         }
-        // A fatal failure also ends active queries, and so does the time limit.
-        let end = stop.child();
-        let client = self.client.under(&end).patience(RETRY_TIMEOUT);
-        let query = Query { client: &client, ..*self };
         let kubelets = Kubelets::new(times);
-        std::thread::scope(|scope| -> Result<()> {
-            let clock = std::thread::Builder::new().name("snapshot time".into());
-            clock.spawn_scoped(scope, || {
-                if times.is_some_and(|times| !end.wait_until(times.end)) {
-                    log::warn!("the snapshot's time is up: the rest is skipped");
-                    end.stop();
-                }
-            })?;
-            let _over = StopOnDrop(&end);
-            query.carry_out(plan.tasks, &kubelets, &end, &mut records)?;
+        let left = times.map_or(Duration::MAX, |times| times.end.saturating_duration_since(Instant::now()));
+        // A fatal failure also ends active queries, and so does the time limit.
+        stop.within(left, |end| -> Result<()> {
+            let client = self.client.under(end).patience(RETRY_TIMEOUT);
+            let query = Query { client: &client, ..*self };
+            query.carry_out(plan.tasks, &kubelets, end, &mut records)?;
             let logs = plan.logs.then(|| choice.tasks(&query, &plan.known, &mut records.troubles));
-            query.carry_out(logs.unwrap_or_default(), &kubelets, &end, &mut records)
-        })?;
+            query.carry_out(logs.unwrap_or_default(), &kubelets, end, &mut records)?;
+            if end.stopped() && !stop.stopped() {
+                log::warn!("the snapshot's time is up: the rest is skipped");
+            }
+            Ok(())
+        })??;
         records.troubles.extend(kubelets.troubles());
         ensure!(!stop.stopped(), "the snapshot was interrupted");
         records.write(self.folder, self.redactor)?;
@@ -193,62 +190,46 @@ impl Query<'_> {
         stop: &Stop,
         records: &mut Records,
     ) -> Result<()> {
-        let next = AtomicUsize::new(0);
-        let total = tasks.len();
-        let (sender, done) = mpsc::sync_channel(WORKERS);
-        let mut outcomes = BTreeMap::new();
-        let work = |sender: &mpsc::SyncSender<_>| {
+        let (next, total) = (AtomicUsize::new(0), tasks.len());
+        let outcomes = Mutex::new(BTreeMap::new());
+        let over = stop.child();
+        let work = || {
+            let _over = StopOnDrop(&over);
             while !stop.stopped() {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(task) = tasks.get(index) else { return };
                 let begin = Instant::now();
-                let outcome = self.ask(task, kubelets);
-                if sender.send((index, begin.elapsed(), outcome)).is_err() {
-                    return;
+                let mut outcome = self.ask(task, kubelets);
+                match outcome {
+                    Err(Fault::Disk(_)) => stop.stop(),
+                    Err(Fault::Refused(_)) if stop.stopped() => outcome = Err(overdue()),
+                    _ => {}
                 }
+                lock(&outcomes).insert(index, (begin.elapsed(), outcome));
             }
         };
         std::thread::scope(|scope| {
-            // Dropped before the threads are joined, which ends workers that are blocked on sending.
-            let done = done;
-            for number in 0..self.workers.min(total) {
-                let (sender, work) = (sender.clone(), &work);
-                let thread = std::thread::Builder::new().name(format!("query {number}"));
-                if let Err(error) = thread.spawn_scoped(scope, move || work(&sender)) {
-                    // One thread is enough to make progress.
-                    log::debug!("starting a thread: {error}");
-                }
+            let start = |number: &usize| {
+                let thread = base::thread(format!("query {number}"));
+                let started = thread.spawn_scoped(scope, work);
+                started.inspect_err(|error| log::debug!("starting a thread: {error}")).is_ok()
+            };
+            // One thread is enough to make progress.
+            if (0..self.workers.min(total)).filter(start).count() == 0 {
+                work();
             }
-            drop(sender);
-            let (mut told, mut count) = (Instant::now(), 0);
-            loop {
-                if told.elapsed() >= PROGRESS_INTERVAL {
-                    told = Instant::now();
-                    log::info!("{count} of {total} queries were answered");
-                }
-                let (index, time, outcome) = match done.recv_timeout(PROGRESS_INTERVAL) {
-                    Ok((_, _, Err(Fault::Disk(error)))) => {
-                        stop.stop();
-                        return Err(error);
-                    }
-                    Ok((index, time, Err(Fault::Refused(_)))) if stop.stopped() => {
-                        (index, time, Err(overdue()))
-                    }
-                    Ok(answer) => answer,
-                    Err(mpsc::RecvTimeoutError::Timeout) => continue,
-                    Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
-                };
-                count += 1;
-                outcomes.insert(index, (time, outcome));
+            while !over.wait(PROGRESS_INTERVAL) {
+                log::info!("{} of {total} queries were answered", lock(&outcomes).len());
             }
-        })?;
+        });
+        let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (index, task) in tasks.into_iter().enumerate() {
             // Tasks that were not performed were skipped for lack of time.
             let (time, outcome) = outcomes.remove(&index).unwrap_or_else(|| {
                 let is_of_node = !task.node.is_empty();
                 (Duration::ZERO, Err(if is_of_node { kubelets.leave_out(&task.node) } else { overdue() }))
             });
-            records.add(task, time, outcome);
+            records.add(task, time, outcome)?;
         }
         Ok(())
     }
@@ -279,10 +260,7 @@ fn server_groups(core: &Value, mut groups: Value) -> Value {
         versions.map(|version| json!({"groupVersion": version, "version": version})).collect();
     let preferred = versions.first().cloned().unwrap_or_default();
     let legacy = json!({"name": "", "versions": versions, "preferredVersion": preferred});
-    match groups["groups"].as_array_mut() {
-        Some(groups) => groups.insert(0, legacy),
-        None => groups["groups"] = json!([legacy]),
-    }
+    json::list_in(&mut groups, "groups").insert(0, legacy);
     groups
 }
 
@@ -325,7 +303,7 @@ struct Records {
 }
 
 impl Records {
-    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<QueryOutcome, Fault>) {
+    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<QueryOutcome, Fault>) -> Result<()> {
         let error = match outcome {
             Ok(answer) => {
                 self.answered += 1;
@@ -335,7 +313,7 @@ impl Records {
             }
             // Reported together with all other skipped queries of its node.
             Err(Fault::LeftOut) => Some("left out".to_owned()),
-            Err(Fault::Disk(error)) => Some(format!("{error:#}")),
+            Err(Fault::Disk(error)) => return Err(error),
             Err(Fault::Refused(why) | Fault::Forbidden(why)) => {
                 self.troubles.push(FailedQuery::new(&task.queryobj, &task.namespace, &task.name, &*why));
                 Some(why)
@@ -343,6 +321,7 @@ impl Records {
         };
         let QueryTask { queryobj, namespace, .. } = task;
         self.timings.push(Timing { queryobj, namespace, time: clock::duration(time), error });
+        Ok(())
     }
 
     fn write(&self, folder: &Path, redactor: Option<&Redactor>) -> Result<()> {
@@ -368,11 +347,7 @@ fn component(name: &str) -> String {
     if name.len() <= MAX_NAME_BYTES && !matches!(name, "" | "." | "..") && name.chars().all(plain) {
         return name.to_owned();
     }
-    let escaped = |c: char| match plain(c) && c != '.' {
-        true => c.to_string(),
-        false => c.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect(),
-    };
-    let mut out: String = name.chars().map(escaped).collect();
+    let mut out = base::percent_encoded(name).replace('.', "%2E");
     if name.is_empty() || out.len() > MAX_NAME_BYTES {
         // Truncated between characters; the digest distinguishes names with the same prefix.
         let digest = base::sha256(name);

@@ -12,7 +12,7 @@ use regex::Regex;
 
 use super::list::{Listing, SelectedNamespaces};
 use super::{FailedQuery, Query, QueryTask, What};
-use base::kube::{Discovery, Error, Kind, Resource, Selector};
+use base::kube::{Discovery, Error, Object as _, Resource, Selector};
 
 /// Maximum namespaces queried individually; more are queried at once, dropping other namespaces' objects.
 pub(super) const MAX_SEPARATE_NAMESPACES: usize = 5;
@@ -97,19 +97,19 @@ fn select(
     chosen: Option<&[String]>,
     troubles: &mut Vec<FailedQuery>,
 ) -> Vec<Resource> {
-    let listable: Vec<&Kind> = discovery.preferred().filter(|kind| kind.can("list")).collect();
-    let Some(chosen) = chosen else {
-        let all = listable.into_iter().map(|kind| kind.resource.clone());
-        return all.filter(|resource| resource.plural != "secrets").collect();
-    };
-    for entry in chosen {
+    let listable: Vec<&Resource> =
+        discovery.preferred().filter(|kind| kind.can("list")).map(|kind| &kind.resource).collect();
+    for entry in chosen.unwrap_or_default() {
         let pseudo = ["nodes", "serverversion", "servergroups", "podlogs"].contains(&entry.as_str());
-        if !pseudo && !listable.iter().any(|kind| names(entry, &kind.resource)) {
+        if !pseudo && !listable.iter().any(|resource| names(entry, resource)) {
             troubles.push(FailedQuery::new(entry, "", "", "the server has no such kind that can be listed"));
         }
     }
-    let named = listable.into_iter().filter(|kind| chosen.iter().any(|entry| names(entry, &kind.resource)));
-    named.map(|kind| kind.resource.clone()).collect()
+    let is_wanted = |resource: &&Resource| match chosen {
+        None => resource.plural != "secrets",
+        Some(chosen) => chosen.iter().any(|entry| names(entry, resource)),
+    };
+    listable.into_iter().filter(is_wanted).cloned().collect()
 }
 
 /// Whether an entry of `Resources` matches this kind. Secrets are only matched by name, never by their group.
@@ -125,7 +125,7 @@ fn names(entry: &str, resource: &Resource) -> bool {
 fn object_names(query: &Query<'_>, resource: &Resource) -> Result<BTreeSet<String>, Error> {
     let mut names = BTreeSet::new();
     let mut keep = |object: serde_json::Value| {
-        names.extend(object["metadata"]["name"].as_str().map(ToOwned::to_owned));
+        names.insert(object.name().to_owned());
         Ok(())
     };
     query.client.each(resource, "", &Selector::all(), &mut keep)?;

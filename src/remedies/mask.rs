@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use super::frame;
+use base::Joined as _;
 
 /// Ports from here on are assigned by the system, and masked.
 const EPHEMERAL: u32 = 10_000;
@@ -35,7 +36,7 @@ static SUFFIX: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// A line with its variable parts masked.
 pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
     let blank = |c: char| c.is_whitespace() || c.is_control();
-    let line = line.split(blank).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    let line = line.split(blank).filter(|word| !word.is_empty()).joined(" ");
     let Some(tokens) = &*TOKENS else { return line };
     let masked = tokens.replace_all(&line, |found: &Captures<'_>| {
         let get = |name| found.name(name).map(|part| part.as_str());

@@ -10,13 +10,13 @@ mod pull;
 mod why;
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::{Serialize, Serializer};
 
-use base::visible::head;
+use base::digest;
+use base::visible::{cut_bytes, head};
 pub(crate) use contact::{unreached, why_unreached};
 pub(crate) use known::remedy;
 use mask::mask;
@@ -131,7 +131,10 @@ impl Causes {
     pub(crate) fn name(&self, failure: &ReportedFailure<'_>) -> String {
         let mut lines = significant(failure.text);
         let Some(line) = lines.next() else {
-            return format!("{}: no reason given", cut(&mask(failure.test, &self.nodes), MAX_CAUSE_BYTES));
+            return format!(
+                "{}: no reason given",
+                cut_bytes(&mask(failure.test, &self.nodes), MAX_CAUSE_BYTES)
+            );
         };
         // A line that ends in a colon announces the next one.
         let line = match lines.next() {
@@ -139,7 +142,7 @@ impl Causes {
             _ => line.to_owned(),
         };
         // Masking takes long, and rarely shortens a line to less than a fifth.
-        cut(&mask(&cut(once(&line), 5 * MAX_CAUSE_BYTES), &self.nodes), MAX_CAUSE_BYTES)
+        cut_bytes(&mask(&cut_bytes(once(&line), 5 * MAX_CAUSE_BYTES), &self.nodes), MAX_CAUSE_BYTES)
     }
 
     /// Adds a failure; returns the index of its cause.
@@ -177,7 +180,8 @@ impl Causes {
 
 impl Cause {
     fn new(cause: String, index: usize, failure: &ReportedFailure<'_>) -> Self {
-        let lines = significant(failure.text).take(MAX_LINES).map(|line| cut(once(line), MAX_LINE_BYTES));
+        let lines =
+            significant(failure.text).take(MAX_LINES).map(|line| cut_bytes(once(line), MAX_LINE_BYTES));
         let example = Example {
             plugin: failure.plugin.to_owned(),
             node: failure.node.map(str::to_owned),
@@ -203,9 +207,9 @@ impl Cause {
         match &self.example.lines[..] {
             [] => (self.cause.clone(), &[]),
             [first, second, rest @ ..] if first.ends_with(':') => {
-                (cut(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES), rest)
+                (cut_bytes(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES), rest)
             }
-            [first, rest @ ..] => (cut(first.trim(), MAX_CAUSE_BYTES), rest),
+            [first, rest @ ..] => (cut_bytes(first.trim(), MAX_CAUSE_BYTES), rest),
         }
     }
 
@@ -232,12 +236,6 @@ fn length<S: Serializer>(set: &HashSet<u64>, serializer: S) -> Result<S::Ok, S::
     set.len().serialize(serializer)
 }
 
-fn digest(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
 /// Removes a repetition from a line, as in files with a message beside the text that begins with it.
 fn once(line: &str) -> &str {
     let doubled = ["", "[FAILED] ", "Error: "].iter().find_map(|between| {
@@ -262,11 +260,6 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
 
 fn frame(line: &str) -> bool {
     FRAME.as_ref().is_some_and(|frame| frame.is_match(line))
-}
-
-fn cut(text: &str, limit: usize) -> String {
-    let part = head(text, limit);
-    if part.len() == text.len() { text.to_owned() } else { format!("{part}…") }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Remedies for images that nodes cannot pull: the conformance image without internet access, and images in no registry,
 //! such as this program's own before it is pushed.
 
+use base::Joined as _;
+
 /// Texts that indicate an unreachable registry, which is not temporary.
 const UNREACHABLE: &[&str] = &[
     "no such host",
@@ -39,7 +41,7 @@ pub(crate) fn load_commands(image: &str) -> String {
 /// The remedy for a missing image known to this program, unless the node's error is likely temporary.
 pub(crate) fn missing_image(image: &str, said: &str) -> Option<String> {
     if is_local_image(image) {
-        let lines = load_commands(image).lines().map(str::trim).collect::<Vec<_>>().join("; ");
+        let lines = load_commands(image).lines().map(str::trim).joined("; ");
         return Some(lines.replacen(":; ", ": ", 1));
     }
     let last = image.rsplit('/').next()?;

@@ -18,11 +18,11 @@ use super::seal;
 use super::service::Credentials;
 use super::state::{self, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
-use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR, SONOBUOY};
+use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR};
 use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
-use base::kube::{self, Exit};
+use base::kube::{self, Exit, Object as _};
 use base::retry::Attempts;
 use base::stop::Stop;
 use base::{clock, logger, sys, temp, visible};
@@ -158,7 +158,7 @@ impl Retrieval<'_> {
         };
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
-        let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
+        let pod = pod.name();
         let client = &client.under(stop);
         if self.partial {
             let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
@@ -207,8 +207,9 @@ impl Retrieval<'_> {
         let total = known.map_or(0, |known| known.size);
         let size = self.resume(client.stop(), total, &mut write, &|offset, sink| {
             let text = offset.to_string();
-            let words = ["--offset", &text];
-            let exit = self.splat(client, pod, if offset > 0 { &words } else { &[] }, sink)?;
+            let words = [self.from, "--offset", &text];
+            let words = if offset > 0 { &words } else { &words[..1] };
+            let exit = splat(client, self.namespace, pod, words, sink)?;
             let said = match exit.stderr.trim() {
                 "" => exit.message,
                 log => logger::message(log),
@@ -290,9 +291,7 @@ impl Retrieval<'_> {
         let run = source.status().context("the run's status service does not answer")?;
         if self.partial && run.status != status::COMPLETE {
             let body = source.results(PARTIAL_RESULTS, None).map_err(anyhow::Error::from)?;
-            let mut file = self.partial_file()?;
-            pump(body, &mut |piece| self.write_partial(&mut file, piece))?;
-            return Ok(vec![file.commit()?]);
+            return Ok(vec![self.unfinished(|sink| pump(body, sink).map(drop))?]);
         }
         let archive = run.archive;
         if archive.name.is_empty() {
@@ -361,18 +360,6 @@ impl Retrieval<'_> {
         }
     }
 
-    /// Runs the aggregator's command that sends what it has.
-    fn splat(
-        &self,
-        client: &kube::Client,
-        pod: &str,
-        words: &[&str],
-        sink: &mut Sink<'_>,
-    ) -> Result<Exit, kube::Error> {
-        let command = [&["/sonobuoy", "splat", self.from], words].concat();
-        client.exec((self.namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)
-    }
-
     /// Checks the seals of archives, then renames all files, or none if one of them cannot be renamed.
     fn settle(&self, received: Vec<Received>, seals: &BTreeMap<String, Seal>) -> Result<Vec<PathBuf>> {
         let (mut archives, mut others) = (Vec::new(), Vec::new());
@@ -430,39 +417,39 @@ impl Retrieval<'_> {
             .unwrap_or_default()
     }
 
-    /// The file for the results of an unfinished run. They change continuously, so an interruption is final.
-    fn partial_file(&self) -> Result<PartialFile> {
+    /// Writes the results of an unfinished run to a file. They change continuously, so an interruption is final.
+    fn unfinished(
+        &self,
+        send: impl FnOnce(&mut Sink<'_>) -> Result<(), RetrievalError>,
+    ) -> Result<PathBuf, RetrievalError> {
         let own = || format!("{}_sonobuoy_partial.tar.gz", clock::stamp(SystemTime::now()));
         let name = self.name.map_or_else(own, ToOwned::to_owned);
-        PartialFile::create(&joined(self.into, &name), self.force)
-    }
-
-    fn write_partial(&self, file: &mut PartialFile, piece: &[u8]) -> Result<(), String> {
-        file.write(piece).map_err(|error| format!("{error:#}"))?;
-        (self.watch)(file.size(), 0);
-        Ok(())
+        let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
+        send(&mut |piece| {
+            file.write(piece).map_err(|error| format!("{error:#}"))?;
+            (self.watch)(file.size(), 0);
+            Ok(())
+        })?;
+        Ok(file.commit()?)
     }
 
     /// Packs and fetches the results of an unfinished run.
     fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, RetrievalError> {
-        let mut file = self.partial_file()?;
-        let mut sink = |piece: &[u8]| self.write_partial(&mut file, piece);
-        match self.splat(client, pod, &["--partial"], &mut sink)? {
-            exit if exit.success() => Ok(file.commit()?),
+        self.unfinished(|sink| match splat(client, self.namespace, pod, &[self.from, "--partial"], sink)? {
+            exit if exit.success() => Ok(()),
             Exit { code: ..0, message, .. } => Err(RetrievalError::Refused(message)),
             exit => Err(RetrievalError::NotReady(anyhow!(
                 "there is nothing to fetch in parts: {}",
                 logger::message(exit.stderr.trim())
             ))),
-        }
+        })
     }
 }
 
 /// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
     let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
-    let pod = pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY);
-    let text = output(client, namespace, pod, &[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
+    let text = output(client, namespace, pod.name(), &[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
     Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
 }
 
@@ -473,11 +460,21 @@ fn output(client: &kube::Client, namespace: &str, pod: &str, words: &[&str], max
         bytes.extend_from_slice(piece);
         if bytes.len() > max { Err(format!("more than {max} bytes")) } else { Ok(()) }
     };
-    let command = [&["/sonobuoy", "splat"], words].concat();
-    let container = (namespace, pod, AGGREGATOR_CONTAINER);
-    let exit = client.exec(container, &command, Some(SILENCE_TIMEOUT), &mut sink)?;
+    let exit = splat(client, namespace, pod, words, &mut sink)?;
     ensure!(exit.success(), "{}", logger::message(exit.stderr.trim()));
     Ok(bytes)
+}
+
+/// Runs the aggregator's command for sending.
+fn splat(
+    client: &kube::Client,
+    namespace: &str,
+    pod: &str,
+    words: &[&str],
+    sink: &mut Sink<'_>,
+) -> Result<Exit, kube::Error> {
+    let command = [&["/sonobuoy", "splat"], words].concat();
+    client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)
 }
 
 fn not_run(why: &str) -> String {

@@ -20,7 +20,7 @@ use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
 use base::at::At as _;
 use base::clock;
 use base::json::json;
-use base::kube::{self, Client, Resource, Selector, Trust};
+use base::kube::{self, Client, Object as _, Resource, Selector, Trust};
 use base::stop::Stop;
 use base::sys::{self, Exposed, Open as _};
 use base::temp::NewFile;
@@ -263,11 +263,8 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
                 .list(&Resource::NODES, "", &Selector::all())
                 .context("looking for a node's address")?;
             let of = |kind: &str| {
-                let lists = nodes.iter().filter_map(|node| node["status"]["addresses"].as_array());
-                lists
-                    .flatten()
-                    .find(|address| address["type"] == kind)
-                    .and_then(|found| known(&found["address"]))
+                let mut all = nodes.iter().flat_map(|node| node["status"]["addresses"].items());
+                all.find(|address| address["type"] == kind).and_then(|found| known(&found["address"]))
             };
             of("ExternalIP").or_else(|| of("InternalIP"))
         }
@@ -280,10 +277,8 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
 
 /// Opens a file that only this user can have written; `None` if it does not exist.
 fn open(path: &Path) -> Result<Option<impl Read>> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        about => trusted(&about?)?,
-    }
+    let Some(about) = base::found(fs::symlink_metadata(path))? else { return Ok(None) };
+    trusted(&about)?;
     let file = OpenOptions::new().read(true).no_follow().open(path)?;
     trusted(&file.metadata()?)?;
     Ok(Some(file.take(MAX_FILE_BYTES)))

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
 use crate::{remedies, status};
 use base::clock;
-use base::kube::{Client, Error, Event, Method, Request, Resource, Selector};
+use base::kube::{Client, Error, Event, Method, Object as _, Request, Resource, Selector};
 use base::stop::{Stop, StopOnDrop};
 
 /// Waiting reasons of a container without image.
@@ -154,11 +154,9 @@ impl NodeProblem {
     /// The problem of the pod's node; none if the node cannot be read.
     fn of(client: &Client, pod: &Value) -> Option<Self> {
         let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
-        let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
-        match client.get(&Resource::NODES, "", name) {
+        match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
             Ok(node) => {
-                let mut conditions = node["status"]["conditions"].as_array()?.iter();
-                let ready = conditions.find(|condition| condition["type"] == "Ready")?;
+                let ready = node.condition("Ready")?;
                 let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
                 (ready["status"] != "True").then_some(Self::NotReady(since))
             }
@@ -176,7 +174,7 @@ impl RunState {
     /// The state of a pod whose node has this problem.
     fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
         let state = Self::of(pod);
-        let is_deleted = !pod["metadata"]["deletionTimestamp"].is_null();
+        let is_deleted = pod.is_terminating();
         if let Self::Silent { message, .. } = &state
             && is_deleted
             && state.is_over()
@@ -184,7 +182,7 @@ impl RunState {
             return Self::lost(pod, message);
         }
         let Some(problem) = problem.filter(|_| !state.is_over()) else { return state };
-        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let node = pod["spec"]["nodeName"].text();
         let unready = match problem {
             NodeProblem::Gone => {
                 return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
@@ -210,6 +208,11 @@ impl RunState {
         }
     }
 
+    /// The state of a run whose pod was deleted, if its results are on a volume claim.
+    fn deleted(client: &Client, namespace: &str) -> Option<Self> {
+        kept(client, namespace).map(|pod| Self::lost(&pod, "the aggregator's pod was deleted"))
+    }
+
     /// The state of a run whose `pod` is lost.
     fn lost(pod: &Value, why: &str) -> Self {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(SONOBUOY);
@@ -228,8 +231,7 @@ impl RunState {
 
 /// The aggregator's pod as it would be created, from the time when it ran; only if its results are on a volume claim.
 pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
-    let client = client.clone().patience(Duration::ZERO).within(NODE_TIMEOUT);
-    let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
+    let map = client.once(NODE_TIMEOUT).get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
     let mut pod: Value = base::json::from_slice(map["data"][POD_KEY].as_str()?.as_bytes()).ok()?;
     pod["metadata"]["namespace"] = namespace.into();
     claim(&pod).is_some().then_some(pod)
@@ -255,21 +257,19 @@ impl Reasons {
         };
         let status = &pod["status"];
         found.texts.extend(both(&status["reason"], &status["message"]));
-        let list = |field: &str| status[field].as_array().map_or(&[][..], Vec::as_slice);
-        for condition in list("conditions") {
+        for condition in status["conditions"].items() {
             // A pod that the control plane deleted, such as one of a lost node, has no other reason.
             let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
                 || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
             found.texts.extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
         }
-        for container in list("initContainerStatuses").iter().chain(list("containerStatuses")) {
-            let name = container["name"].as_str().unwrap_or_default();
+        let containers = status["initContainerStatuses"].items().chain(status["containerStatuses"].items());
+        for container in containers {
+            let name = container["name"].text();
             let waiting = &container["state"]["waiting"];
-            let reason = waiting["reason"].as_str().unwrap_or_default();
+            let reason = waiting["reason"].text();
             if NO_IMAGE.contains(&reason) {
-                found
-                    .no_image
-                    .get_or_insert_with(|| waiting["message"].as_str().unwrap_or_default().to_owned());
+                found.no_image.get_or_insert_with(|| waiting["message"].text().to_owned());
                 found.image = found.image.or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
@@ -444,8 +444,8 @@ fn read(client: &Client, namespace: &str) -> Result<RunState> {
     if let Some(pod) = find(client, namespace).context("looking for the aggregator")? {
         return Ok(RunState::read_pod(client, &pod));
     }
-    if let Some(pod) = kept(client, namespace) {
-        return Ok(RunState::lost(&pod, "the aggregator's pod was deleted"));
+    if let Some(lost) = RunState::deleted(client, namespace) {
+        return Ok(lost);
     }
     match client.get(&Resource::NAMESPACES, "", namespace) {
         Err(error) if error.is_not_found() => {
@@ -458,7 +458,7 @@ fn read(client: &Client, namespace: &str) -> Result<RunState> {
 fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<RunState>) -> bool) -> Result<()> {
     // Older aggregators are found by name.
     let selector = match find(client, namespace) {
-        Ok(Some(pod)) => Selector::name(pod["metadata"]["name"].as_str().unwrap_or(SONOBUOY)),
+        Ok(Some(pod)) => Selector::name(pod.name()),
         Ok(None) => Selector::labels(AGGREGATOR_SELECTORS[0]),
         Err(Error::Stopped) => return Ok(()),
         Err(error) if error.is_passing() => {
@@ -472,7 +472,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<RunState
     let (sender, events) = sync_channel(1);
     thread::scope(|scope| {
         let send = move || watch.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
-        let thread = thread::Builder::new().name("aggregator".into()).spawn_scoped(scope, send);
+        let thread = base::thread("aggregator").spawn_scoped(scope, send);
         thread.context("cannot start a thread")?;
         // The watch ends before its thread is joined.
         let (events, _over) = (events, StopOnDrop(&over));
@@ -507,8 +507,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<RunState
             shown = Instant::now();
             let state = match &pod {
                 Some(pod) => RunState::on(pod, problem.as_ref()),
-                None => kept(client, namespace)
-                    .map_or(RunState::Absent, |pod| RunState::lost(&pod, "the aggregator's pod was deleted")),
+                None => RunState::deleted(client, namespace).unwrap_or(RunState::Absent),
             };
             if !told(Some(state)) {
                 return Ok(());

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use serde::Deserialize;
 
 use super::facts::FactTables;
-use super::files::ExtractedFiles;
+use super::files::{ContentReader, ExtractedFiles};
 use super::health;
 use super::logs::Tails;
 use super::source::{ArchiveSource, PassAction, absent};
@@ -138,6 +138,12 @@ impl OpenedArchive {
             );
         }
         Ok(Self { source, files, plugins, survey, facts, tails })
+    }
+
+    /// Opens the tree of a plugin.
+    pub(crate) fn tree(&self, plugin: &str) -> Result<ContentReader<'_>> {
+        let name = layout::tree(plugin);
+        self.files.open(&name).ok_or_else(|| absent(&name))
     }
 }
 

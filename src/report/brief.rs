@@ -78,7 +78,7 @@ impl TextOutput<'_> {
     /// Writes a report whose causes are known as text.
     pub(crate) fn report(&mut self, report: &Report<'_>) -> Result<()> {
         let mut flaky = Vec::new();
-        for plugin in report.plugins.iter().filter(|plugin| plugin.counts.any(&[FLAKY])) {
+        for plugin in report.plugins.iter().filter(|plugin| plugin.counts.of(FLAKY) > 0) {
             plugin.cases.each(|case| {
                 if case.status == FLAKY {
                     flaky.push(format!("{}: {}", plugin.name, plain(case.name)));

@@ -9,10 +9,8 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::archive::OpenedArchive;
-use super::files::ContentReader;
-use super::source::absent;
 use super::survey::JunitDetails;
-use crate::item::read::{Visit, Writer, read};
+use crate::item::read::{Writer, read};
 use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, Step, UNKNOWN};
 use crate::layout;
 use crate::remedies::ReportedFailure;
@@ -118,31 +116,19 @@ pub(crate) struct Cases<'a> {
     pub archive: &'a OpenedArchive,
     /// The plugin.
     pub plugin: &'a str,
-    /// The selected item, as in [`select`]; `None` for all.
+    /// The selected item, as in [`items`]; `None` for all.
     pub node: Option<&'a str>,
     /// Whether the tree can be read; an unreadable one has no cases.
     pub readable: bool,
 }
 
-impl<'a> Cases<'a> {
+impl Cases<'_> {
     /// Calls `visit` with each case in the order of the tree.
     pub(crate) fn each(self, mut visit: impl FnMut(&Case<'_>) -> Result<()>) -> Result<()> {
         if !self.readable {
             return Ok(());
         }
-        let mut above = Vec::<Item>::new();
-        let found = select(self.open()?, self.node, &mut |step| {
-            let item = match step {
-                Step::Item(item) => item,
-                Step::Enter(item) => {
-                    above.push(item);
-                    return Ok(());
-                }
-                Step::Leave => {
-                    above.pop();
-                    return Ok(());
-                }
-            };
+        let found = items(self.archive.tree(self.plugin)?, self.node, |above, item| {
             let around = above.iter().chain([&item]);
             let file = around.clone().rev().find_map(|item| item.meta.get("file")).map(String::as_str);
             let is_node = |item: &&Item| item.meta.get("type").is_some_and(|kind| kind == "node");
@@ -168,12 +154,6 @@ impl<'a> Cases<'a> {
         })?;
         ensure!(found, missing(self.node));
         Ok(())
-    }
-
-    /// Opens the tree.
-    pub(crate) fn open(self) -> Result<ContentReader<'a>> {
-        let name = layout::tree(self.plugin);
-        self.archive.files.open(&name).ok_or_else(|| absent(&name))
     }
 }
 
@@ -201,22 +181,29 @@ pub(super) fn missing(name: Option<&str>) -> String {
     format!("node named {:?} not found", name.unwrap_or_default())
 }
 
-/// Passes on the first item `name` of a tree and its descendants, or everything; returns whether there is such an item.
-pub(super) fn select(tree: impl Read, name: Option<&str>, visit: &mut Visit<'_>) -> Result<bool> {
+/// Passes each item without children to `take`, after the items above it: of the first item `name` of a tree and its
+/// descendants, or of the whole tree; returns whether there is such an item.
+pub(super) fn items(
+    tree: impl Read,
+    name: Option<&str>,
+    mut take: impl FnMut(&[Item], Item) -> Result<()>,
+) -> Result<bool> {
     let name = name.filter(|name| !name.is_empty());
-    let (mut depth, mut done) = (0_u32, false);
+    let (mut above, mut done) = (Vec::new(), false);
     read(tree, Writer::Aggregator, &mut |step| {
-        let begins = |item: &Item| depth > 0 || !done && name.is_none_or(|name| name == item.name);
-        match &step {
-            Step::Enter(item) if begins(item) => depth += 1,
-            Step::Item(item) if begins(item) => done |= depth == 0,
-            Step::Leave if depth > 0 => {
-                depth -= 1;
-                done = depth == 0;
+        let begins = |item: &Item, above: &[Item]| {
+            !above.is_empty() || !done && name.is_none_or(|name| name == item.name)
+        };
+        match step {
+            Step::Enter(item) if begins(&item, &above) => above.push(item),
+            Step::Leave => done |= above.pop().is_some() && above.is_empty(),
+            Step::Item(item) if begins(&item, &above) => {
+                done |= above.is_empty();
+                take(&above, item)?;
             }
-            _ => return Ok(()),
+            _ => {}
         }
-        visit(step)
+        Ok(())
     })?;
     Ok(done || name.is_none())
 }

@@ -6,7 +6,6 @@
 //! large runs can be compared.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -34,7 +33,7 @@ const SLOW: f64 = 1.0;
 const WHY: usize = 4 << 10;
 const ALL_WHY: usize = 500 << 10;
 
-/// The change of a test, in order of importance.
+/// The change of a test, in order of importance, which is that of [`KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ChangeKind {
     /// Fails now but did not before, or is new and fails.
@@ -53,21 +52,21 @@ pub(crate) enum ChangeKind {
     Slower,
 }
 
-/// Each kind with its name in JSON and in text, and its class on the page.
-const KINDS: [(ChangeKind, [&str; 3]); 7] = [
-    (ChangeKind::NewlyFailing, ["newlyFailing", "Newly failing", "failed"]),
-    (ChangeKind::StillFailing, ["stillFailing", "Still failing", "failed"]),
-    (ChangeKind::Fixed, ["fixed", "Fixed", "passed"]),
-    (ChangeKind::Vanished, ["vanished", "Vanished", "other"]),
-    (ChangeKind::Appeared, ["appeared", "Appeared", "other"]),
-    (ChangeKind::Changed, ["changed", "Changed otherwise", "other"]),
-    (ChangeKind::Slower, ["slower", "Much slower", "unknown"]),
+/// The name of each kind in JSON and in text, and its class on the page.
+const KINDS: [[&str; 3]; 7] = [
+    ["newlyFailing", "Newly failing", "failed"],
+    ["stillFailing", "Still failing", "failed"],
+    ["fixed", "Fixed", "passed"],
+    ["vanished", "Vanished", "other"],
+    ["appeared", "Appeared", "other"],
+    ["changed", "Changed otherwise", "other"],
+    ["slower", "Much slower", "unknown"],
 ];
 
 impl ChangeKind {
     /// Its names in JSON and in text, and its class on the page.
     pub(crate) fn words(self) -> [&'static str; 3] {
-        KINDS[self as usize].1
+        KINDS[self as usize]
     }
 }
 
@@ -271,9 +270,11 @@ impl Diff {
             "versions": many::versions(before, after), "durations": many::durations(before, after),
             "facts": self.facts, "unchanged": self.unchanged,
         });
-        for (kind, [key, ..]) in KINDS {
-            let changes: Vec<_> = self.changes.iter().filter(|change| change.kind == kind).collect();
-            document[key] = json!(changes);
+        for [key, ..] in KINDS {
+            document[key] = json!([]);
+        }
+        for (kind, changes) in self.kinds() {
+            document[kind.words()[0]] = json!(changes);
         }
         if let Some(objects) = &self.objects {
             document["objects"] = json!(objects);
@@ -343,13 +344,9 @@ fn each(report: &Report<'_>, mut visit: impl FnMut(u64, &Case<'_>)) -> Result<()
             continue;
         }
         Cases { readable: true, ..plugin.cases }.each(|case| {
-            let key = |nth: u32| {
-                let mut hasher = DefaultHasher::new();
-                // The wording of a missing result's reason varies.
-                let name = if case.is_error() { "" } else { case.name };
-                (case.plugin, case.node, name, nth).hash(&mut hasher);
-                hasher.finish()
-            };
+            // The wording of a missing result's reason varies.
+            let name = if case.is_error() { "" } else { case.name };
+            let key = |nth: u32| base::digest(&(case.plugin, case.node, name, nth));
             let nth = namesakes.entry(key(0)).and_modify(|nth| *nth += 1).or_insert(0);
             visit(key(*nth), case);
             Ok(())

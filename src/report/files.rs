@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Take, Write};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::de::{DeserializeOwned, DeserializeSeed as _};
@@ -65,16 +65,16 @@ impl ExtractedFiles {
 
     /// Opens a content at its start.
     pub(crate) fn open(&self, name: &str) -> Option<ContentReader<'_>> {
-        let (at, left) = *self.ranges.get(name)?;
-        Some(ContentReader { files: self, at, left })
+        let (at, length) = *self.ranges.get(name)?;
+        Some(OffsetReader { files: self, at }.take(length))
     }
 
     /// The bytes of a small file.
     pub(crate) fn small(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let Some(mut content) = self.open(name) else { return Ok(None) };
         let limit = if SMALL.contains(&name) { MAX_SMALL_BYTES } else { MAX_HELD_BYTES };
-        ensure!(content.left <= limit, "`{name}` is larger than {} MiB", limit >> 20);
-        let mut bytes = Vec::with_capacity(usize::try_from(content.left)?);
+        ensure!(content.limit() <= limit, "`{name}` is larger than {} MiB", limit >> 20);
+        let mut bytes = Vec::with_capacity(usize::try_from(content.limit())?);
         content.read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
         Ok(Some(bytes))
     }
@@ -126,24 +126,21 @@ fn tree(text: &[u8]) -> serde_json::Result<Value> {
 }
 
 /// A reader of one content.
-pub(crate) struct ContentReader<'s> {
+pub(crate) type ContentReader<'s> = Take<OffsetReader<'s>>;
+
+/// A reader of all contents from some offset on.
+pub(crate) struct OffsetReader<'s> {
     files: &'s ExtractedFiles,
     at: u64,
-    left: u64,
 }
 
-impl Read for ContentReader<'_> {
+impl Read for OffsetReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
         let count = match &self.files.file {
-            Some(file) => sys::read_at(file, &mut buffer[..room], self.at)?,
-            None => {
-                let start = usize::try_from(self.at).unwrap_or(usize::MAX);
-                (&self.files.memory[start..]).read(&mut buffer[..room])?
-            }
+            Some(file) => sys::read_at(file, buffer, self.at)?,
+            None => (&self.files.memory[usize::try_from(self.at).unwrap_or(usize::MAX)..]).read(buffer)?,
         };
         self.at += count as u64;
-        self.left -= count as u64;
         Ok(count)
     }
 }

@@ -69,17 +69,20 @@ impl Health {
             if !part.details.is_empty() {
                 writeln!(out, "  details:")?;
             }
-            for detail in &part.details {
-                let text = |before, key, text: &str| yaml::entry(before, key, &Value::from(text), 4);
-                write!(out, "{}", text("  - ", "name", &detail.name))?;
-                write!(out, "    healthy: {}\n{}", detail.healthy, text("    ", "ready", &detail.ready))?;
-                let rest = [
-                    ("reason", &detail.reason),
-                    ("message", &detail.message),
-                    ("namespace", &detail.namespace),
+            for Detail { name, healthy, ready, reason, message, namespace } in &part.details {
+                let entries = [
+                    ("  - ", "name", json!(name)),
+                    ("    ", "healthy", json!(healthy)),
+                    ("    ", "ready", json!(ready)),
+                    ("    ", "reason", json!(reason)),
+                    ("    ", "message", json!(message)),
+                    ("    ", "namespace", json!(namespace)),
                 ];
-                for (key, value) in rest.iter().filter(|(_, value)| !value.is_empty()) {
-                    write!(out, "{}", text("    ", key, value))?;
+                // Only the first three are written without a value.
+                for (_, (before, key, value)) in
+                    entries.iter().enumerate().filter(|(at, (.., value))| *at < 3 || *value != "")
+                {
+                    write!(out, "{}", yaml::entry(before, key, value, 4))?;
                 }
             }
         }

@@ -341,7 +341,7 @@ impl Many {
                 let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
                 let started = column.started.as_deref().unwrap_or("unknown start");
                 let (took, archive) = (took.unwrap_or_default(), &column.archive);
-                terminal.line(&format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
+                terminal.painted("", &format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
             }
             for (title, rows) in [("PLUGIN", self.outcomes()), ("VERSION", self.differing())] {
                 if !rows.is_empty() {

@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::archive::{Depth, OpenedArchive};
+use super::case::items;
 use super::run::Report;
-use super::source::{ArchiveSource, PassAction, absent};
-use crate::item::read::{Writer, read};
-use crate::item::{FAILED, FAILURE, Item, SKIPPED, Step, TIMEOUT, UNKNOWN, plain};
+use super::source::{ArchiveSource, PassAction};
+use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
 use crate::layout;
 use crate::plugin::focus::{FOCUS, SKIP};
 use base::visible::head;
@@ -35,9 +35,7 @@ const SUITE_NODES: [&str; 9] = [
 /// The names of the failed tests of a plugin in an archive, in order; the blank after the prefix remains, as in the
 /// original's pattern.
 pub(crate) fn failed(archive: &str, plugin: &str) -> Result<Vec<String>> {
-    let archive = OpenedArchive::open(archive, Some(plugin), Depth::Trees)?;
-    let tree = layout::tree(plugin);
-    failed_in(archive.files.open(&tree).ok_or_else(|| absent(&tree))?)
+    failed_in(OpenedArchive::open(archive, Some(plugin), Depth::Trees)?.tree(plugin)?)
 }
 
 /// Average duration of a plugin's tests: of the `chosen` ones, if the archive has any.
@@ -60,8 +58,7 @@ pub(crate) fn per_test(archive: &str, plugin: &str, chosen: &dyn Fn(&str) -> boo
 /// The names of the failed tests in a tree of results.
 pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    read(tree, Writer::Aggregator, &mut |step| {
-        let Step::Item(item) = step else { return Ok(()) };
+    items(tree, None, |_, item| {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
         // The item of a missing or unreadable result names its file; a test has that of its group. A test without a name
         // would match every test.
@@ -139,10 +136,8 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
     ensure!(!is_whole, "all of its tests have run; `--rerun-failed` runs the failed ones again");
     if let Some(tree) = files.open(&layout::tree(plugin)) {
         let mut room = MAX_FAILURES_BYTES;
-        read(tree, Writer::Aggregator, &mut |step| {
-            if let Step::Item(item) = step {
-                ran.extend(outcome(&item, &mut room));
-            }
+        items(tree, None, |_, item| {
+            ran.extend(outcome(&item, &mut room));
             Ok(())
         })?;
     }

@@ -2,7 +2,6 @@
 //! other views. `docs/results.md` describes the schema, which changes only together with [`super::SCHEMA_VERSION`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -185,11 +184,6 @@ impl Counts {
         self.0.values().sum()
     }
 
-    /// Whether any case has one of these statuses.
-    pub(crate) fn any(&self, statuses: &[&str]) -> bool {
-        statuses.iter().any(|status| self.0.contains_key(*status))
-    }
-
     /// Number of cases in a column.
     pub(crate) fn of(&self, wanted: &str) -> u64 {
         self.0.iter().filter(|(status, _)| column(status) == wanted).map(|(_, count)| count).sum()
@@ -206,14 +200,11 @@ impl<'a> Report<'a> {
     /// an error.
     pub(crate) fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
-        let text = |file: &str, key: &str| {
-            let document: Option<Value> = files.json(file)?;
-            anyhow::Ok(
-                document.and_then(|document| document[key].as_str().map(str::to_owned)).unwrap_or_default(),
-            )
-        };
+        let [config, server] = [layout::CONFIG, layout::SERVER_VERSION].map(|file| files.json::<Value>(file));
+        let (config, server) = (config?.unwrap_or_default(), server?.unwrap_or_default());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let health = Health::read(files)?;
-        let mut kubernetes_version = text(layout::SERVER_VERSION, "gitVersion")?;
+        let mut kubernetes_version = text(&server["gitVersion"]);
         if let Some(health) = health.as_ref().filter(|_| kubernetes_version.is_empty()) {
             kubernetes_version.clone_from(&health.api_version);
         }
@@ -234,9 +225,9 @@ impl<'a> Report<'a> {
         Ok(Self {
             schema_version: SCHEMA_VERSION,
             archive: &opened.source.label,
-            version: text(layout::CONFIG, "Version")?,
-            run_id: text(layout::CONFIG, "UUID")?,
-            resumes: text(layout::CONFIG, "Resumes")?,
+            version: text(&config["Version"]),
+            run_id: text(&config["UUID"]),
+            resumes: text(&config["Resumes"]),
             kubernetes_version,
             duration: at(&started).zip(at(&ended)).map(|(from, to)| Period { from, to }),
             started,
@@ -317,7 +308,7 @@ impl<'a> Report<'a> {
             (RunVerdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
                 Some((UNKNOWN_CODE, reason(UNKNOWN)))
             }
-            (RunVerdict::Passed, "flaky") if self.counts.any(&[FLAKY]) => Some((FAILED_CODE, reason(FLAKY))),
+            (RunVerdict::Passed, "flaky") if self.counts.of(FLAKY) > 0 => Some((FAILED_CODE, reason(FLAKY))),
             _ => None,
         }
     }
@@ -370,9 +361,9 @@ impl RunVerdict {
     }
 
     fn of(status: &str, counts: &Counts) -> Self {
-        if status == FAILED || counts.any(&[FAILED, TIMEOUT]) {
+        if status == FAILED || counts.of(FAILED) > 0 {
             Self::Failed
-        } else if status == UNKNOWN || counts.any(&[UNKNOWN]) {
+        } else if status == UNKNOWN || counts.of(UNKNOWN) > 0 {
             Self::Unknown
         } else {
             Self::Passed
@@ -467,9 +458,7 @@ impl NodeReport {
         self.errors += u64::from(case.is_error());
         self.seconds = case.duration.map(|took| took + self.seconds.unwrap_or_default()).or(self.seconds);
         // In order: one plugin is not expected to reorder its tests.
-        let mut hasher = DefaultHasher::new();
         let name = if Some(case.name) == case.node { "" } else { case.name };
-        (self.likeness, name, case.status).hash(&mut hasher);
-        self.likeness = hasher.finish();
+        self.likeness = base::digest(&(self.likeness, name, case.status));
     }
 }

@@ -15,7 +15,7 @@ use super::source::{ArchiveSource, PassAction, objects};
 use super::terminal::TextOutput;
 use super::tree::parts;
 use crate::layout;
-use base::json::{json, list};
+use base::json::{is_default, json, list};
 use base::visible;
 
 /// Fields of `metadata` that differ between two reads of the same object.
@@ -56,7 +56,7 @@ struct Changed {
     name: Name,
     differences: Vec<FieldDifference>,
     /// Number of differences not reported.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     more: usize,
 }
 
@@ -149,10 +149,6 @@ impl fmt::Display for Name {
 /// The core group has no name except in files.
 fn group<S: Serializer>(group: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if group == "core" { "" } else { group })
-}
-
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 /// Finds the paths at which two values differ.

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::files::ExtractedFiles;
 use crate::layout::{self, META, PLUGINS, RESOURCES};
 use base::archive::{Gunzip, Kind, Limits, Reader};
-use base::at::At as _;
+use base::at::{At as _, entries};
 use base::json::Page;
 use base::near;
 use base::sys;
@@ -48,12 +48,9 @@ pub(crate) fn locate(name: &str) -> Result<String> {
 
 /// The names of the archives in a folder, newest first.
 pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(folder).at("cannot read", folder)?;
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<_> = names.filter(|name| layout::run_of_archive(name).is_some()).collect();
     // Names begin with the start time of the run.
-    names.sort_unstable_by(|a, b| b.cmp(a));
-    Ok(names)
+    let names = entries(folder)?.into_iter().rev().filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter(|name| layout::run_of_archive(name).is_some()).collect())
 }
 
 /// An archive or a folder.
@@ -198,10 +195,7 @@ pub(crate) fn clean(name: &str) -> Option<String> {
 /// Opens a regular file of a folder; links to the outside count as missing.
 fn open_in(folder: &Path, name: &str) -> Result<Option<File>> {
     let path = folder.join(name);
-    let real = match path.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.at("cannot read", &path)?,
-    };
+    let Some(real) = base::found(path.canonicalize()).at("cannot read", &path)? else { return Ok(None) };
     if !real.starts_with(folder.canonicalize()?) || !real.is_file() {
         return Ok(None);
     }
@@ -212,9 +206,7 @@ fn open_in(folder: &Path, name: &str) -> Result<Option<File>> {
 fn names(folder: &Path) -> Result<Vec<String>> {
     let (mut folders, mut files) = (vec![String::new()], Vec::new());
     while let Some(below) = folders.pop() {
-        let path = folder.join(&below);
-        for entry in fs::read_dir(&path).at("cannot read", &path)? {
-            let entry = entry.at("cannot read", &path)?;
+        for entry in entries(&folder.join(&below))? {
             let name = entry.file_name().to_string_lossy().into_owned();
             let name = if below.is_empty() { name } else { format!("{below}/{name}") };
             if entry.file_type()?.is_dir() { &mut folders } else { &mut files }.push(name);

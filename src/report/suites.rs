@@ -21,16 +21,32 @@ use base::xml::escape;
 
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
-/// The start of an element with the attributes that have a value, without its last `>`.
-fn open(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
-    // Line ends in attributes are encoded, so that readers preserve them.
-    let attributes = attributes.iter().filter_map(|(key, value)| Some((key, escape((*value)?, true))));
-    format!("<{name}{}", attributes.map(|(key, value)| format!(" {key}=\"{value}\"")).collect::<String>())
+/// The start of an element, without its last `>`.
+struct Tag(String);
+
+impl Tag {
+    fn new(name: &str) -> Self {
+        Self(format!("<{name}"))
+    }
+
+    /// Adds an attribute, if it has a value.
+    fn with(mut self, key: &str, value: Option<impl AsRef<str>>) -> Self {
+        if let Some(value) = value {
+            // Line ends in attributes are encoded, so that readers preserve them.
+            self.0 += &format!(" {key}=\"{}\"", escape(value.as_ref(), true));
+        }
+        self
+    }
+
+    /// Ends the tag, and the line.
+    fn end(self) -> String {
+        self.0 + ">\n"
+    }
 }
 
 /// An element of a test.
 fn element(name: &str, kind: Option<&str>, message: Option<&str>, text: Option<&str>) -> String {
-    let open = open(name, &[("type", kind), ("message", message)]);
+    let Tag(open) = Tag::new(name).with("type", kind).with("message", message);
     match text {
         Some(text) => format!("{open}>{}</{name}>", escape(text, false)),
         None => open + "/>",
@@ -41,32 +57,23 @@ fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -
     // Without rounding noise.
     let time = ((seconds * 1e6).round() / 1e6).to_string();
     let source = Some(source).filter(|source| !source.is_empty());
-    let known = [("name", Some(name)), ("classname", Some(class)), ("time", Some(&*time)), ("file", source)];
-    format!("{}>{inside}</testcase>\n", open("testcase", &known))
+    let tag = Tag::new("testcase").with("name", Some(name)).with("classname", Some(class));
+    let Tag(open) = tag.with("time", Some(time)).with("file", source);
+    format!("{open}>{inside}</testcase>\n")
 }
 
-/// Opens a suite, or all suites, which have no `skipped` in schemas; further attributes only if they have a value.
-fn head(
-    element: &str,
-    name: &str,
-    counts: &Counts,
-    seconds: Option<f64>,
-    more: &[(&str, Option<&str>)],
-) -> String {
+/// Opens a suite, or all suites, which have no `skipped` in schemas.
+fn head(element: &str, name: &str, counts: &Counts, seconds: Option<f64>) -> Tag {
     let skipped = counts.of(SKIPPED) + counts.of(OTHER);
-    let sums = [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped].map(|sum| sum.to_string());
     // To the millisecond: schemas allow no more digits in a suite.
     let time = seconds.map(|seconds| ((seconds * 1e3).round() / 1e3).to_string());
-    let [tests, failures, errors, skipped] = sums.each_ref().map(String::as_str);
-    let known = [
-        ("name", Some(name)),
-        ("tests", Some(tests)),
-        ("failures", Some(failures)),
-        ("errors", Some(errors)),
-        ("skipped", Some(skipped).filter(|_| element == "testsuite")),
-        ("time", time.as_deref()),
-    ];
-    open(element, &[&known, more].concat()) + ">\n"
+    Tag::new(element)
+        .with("name", Some(name))
+        .with("tests", Some(counts.sum().to_string()))
+        .with("failures", Some(counts.of(FAILED).to_string()))
+        .with("errors", Some(counts.of(UNKNOWN).to_string()))
+        .with("skipped", (element == "testsuite").then(|| skipped.to_string()))
+        .with("time", time)
 }
 
 /// Writes one document.
@@ -75,7 +82,7 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let broken = report.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
     counts.add(UNKNOWN, broken + u64::from(report.why.is_some()));
     let seconds = report.duration.map(|span| span.seconds());
-    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &counts, seconds, &[]))?;
+    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &counts, seconds).end())?;
     if let Some(why) = &report.why {
         // CI systems show nothing except tests.
         let told = why.sentences();
@@ -107,7 +114,7 @@ fn suite((name, seconds, tests): &Known) -> (Counts, String) {
     let mut counts = Counts::default();
     tests.iter().for_each(|(status, _)| counts.add(status, 1));
     let elements: String = tests.iter().map(|(_, element)| &**element).collect();
-    let head = head("testsuite", name, &counts, *seconds, &[]);
+    let head = head("testsuite", name, &counts, *seconds).end();
     (counts, format!("{head}{elements}</testsuite>\n"))
 }
 
@@ -117,7 +124,7 @@ fn write_known(name: &str, suites: impl IntoIterator<Item = Known>, out: &mut dy
         all.add_all(&counts);
         text += &element;
     }
-    Ok(write!(out, "{HEAD}\n{}{text}</testsuites>\n", head("testsuites", name, &all, None, &[]))?)
+    Ok(write!(out, "{HEAD}\n{}{text}</testsuites>\n", head("testsuites", name, &all, None).end())?)
 }
 
 /// Writes the changes between two archives: a suite per plugin and node. New failures are failures, removed or newly
@@ -198,8 +205,8 @@ fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport
     let began = stamp.map_or(span.map(|span| span.from), utc);
     let began = began.map(|time| rfc3339(time).chars().take(19).collect::<String>());
     let name = node.map_or_else(|| plugin.name.to_owned(), |node| format!("{}/{node}", plugin.name));
-    let more = [("timestamp", began.as_deref()), ("hostname", node)];
-    head("testsuite", &name, &suite.counts, suite.seconds, &more)
+    let head = head("testsuite", &name, &suite.counts, suite.seconds);
+    head.with("timestamp", began).with("hostname", node).end()
 }
 
 fn test(case: &Case<'_>) -> String {

@@ -6,7 +6,6 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufReader, Read};
 
 use super::source::Stat;
@@ -44,12 +43,6 @@ pub(crate) struct Survey {
     pub written: BTreeMap<(String, String), u64>,
     /// Time when packing of the archive began.
     pub packed: Option<u64>,
-}
-
-fn key(plugin: &str, file: &str, test: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (plugin, file, test).hash(&mut hasher);
-    hasher.finish()
 }
 
 impl Survey {
@@ -108,7 +101,7 @@ impl Survey {
                     };
                     self.bytes += size_of::<JunitDetails>() + details.class.len() + details.source.len();
                     let name = lexer.attribute("name").unwrap_or_default();
-                    test = match self.tests.entry(key(plugin, file, name)) {
+                    test = match self.tests.entry(base::digest(&(plugin, file, name))) {
                         Entry::Vacant(entry) if self.bytes <= MAX_BYTES => Some(entry.insert(details)),
                         // Of several tests with one name the first counts.
                         _ => None,
@@ -126,7 +119,7 @@ impl Survey {
 
     /// The data of a test's file about it.
     pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
-        self.tests.get(&key(plugin, file, test))
+        self.tests.get(&base::digest(&(plugin, file, test)))
     }
 }
 

@@ -55,12 +55,7 @@ pub(super) fn plain(write: impl FnOnce(&mut TextOutput<'_>) -> Result<()>) -> Re
 }
 
 impl TextOutput<'_> {
-    /// Writes a line, cut to the width.
-    pub(super) fn line(&mut self, text: &str) -> Result<()> {
-        self.painted("", text)
-    }
-
-    /// Writes a line in a colour.
+    /// Writes a line in a colour, cut to the width.
     pub(super) fn painted(&mut self, colour: &str, text: &str) -> Result<()> {
         let safe = visible::line(text);
         let mut text = safe.trim_end().to_owned();

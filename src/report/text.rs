@@ -7,15 +7,16 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::archive::OpenedArchive;
-use super::case::{missing, select};
-use super::files::{ContentReader, ExtractedFiles};
+use super::case::{items, missing};
+use super::files::ExtractedFiles;
 use super::health;
 use super::run::Report;
 use super::source::{PassAction, absent, clean};
 use super::words::named;
 use crate::health::Health;
-use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, Step, TIMEOUT};
+use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
+use base::Joined as _;
 use base::json;
 use base::visible::line;
 
@@ -70,17 +71,15 @@ impl View<'_> {
 
     /// Shows a plugin; returns whether it has the selected item.
     fn show_one(self, archive: &OpenedArchive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
-        let files = &archive.files;
         if plugin == health::NAME {
-            return self.show_health(files, out).map(|()| true);
+            return self.show_health(&archive.files, out).map(|()| true);
         }
-        let name = layout::tree(plugin);
-        let open = || files.open(&name).ok_or_else(|| absent(&name));
+        let mut tree = archive.tree(plugin)?;
         match self.mode {
             ViewMode::Report => {
                 let mut summary = TreeSummary::default();
-                let found = select(open()?, self.node, &mut |step| {
-                    summary.take(step);
+                let found = items(tree, self.node, |above, item| {
+                    summary.take(above, item);
                     Ok(())
                 })?;
                 if found {
@@ -88,43 +87,25 @@ impl View<'_> {
                 }
                 Ok(found)
             }
-            ViewMode::Detailed => self.detailed(archive, plugin, &open, out),
-            ViewMode::Dump => Ok(io::copy(&mut open()?, out).map(|_| true)?),
-            ViewMode::Readable => readable(open()?, out).map(|()| true),
+            ViewMode::Detailed => self.detailed(archive, plugin, out),
+            ViewMode::Dump => Ok(io::copy(&mut tree, out).map(|_| true)?),
+            ViewMode::Readable => readable(tree, out).map(|()| true),
         }
     }
 
     /// Writes each item without children as JSON, or its file.
-    fn detailed<'f>(
-        self,
-        archive: &OpenedArchive,
-        plugin: &str,
-        open: &dyn Fn() -> Result<ContentReader<'f>>,
-        out: &mut dyn Write,
-    ) -> Result<bool> {
-        let mut path = Vec::<String>::new();
+    fn detailed(self, archive: &OpenedArchive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
         // Most trees name no files, and their archives are not read again.
         let mut files = None;
-        select(open()?, self.node, &mut |step| {
-            let mut item = match step {
-                Step::Item(item) => item,
-                Step::Enter(item) => {
-                    path.push(item.name);
-                    return Ok(());
-                }
-                Step::Leave => {
-                    path.pop();
-                    return Ok(());
-                }
-            };
-            let above = path.join("|");
+        items(archive.tree(plugin)?, self.node, |path, mut item| {
+            let above = path.iter().map(|item| &*item.name).joined("|");
             let Some(file) = file_of(plugin, &item) else {
                 item.meta.insert("path".into(), above);
                 return Ok(writeln!(out, "{}", go_json(&item))?);
             };
             let files = match &mut files {
                 Some(files) => files,
-                none => none.insert(self.named(archive, plugin, open()?)?),
+                none => none.insert(self.named(archive, plugin)?),
             };
             let mut content = files.open(&file).ok_or_else(|| absent(&file))?;
             if !self.skip_prefix {
@@ -136,12 +117,10 @@ impl View<'_> {
     }
 
     /// Extracts the files that a tree names.
-    fn named(self, archive: &OpenedArchive, plugin: &str, tree: ContentReader<'_>) -> Result<ExtractedFiles> {
+    fn named(self, archive: &OpenedArchive, plugin: &str) -> Result<ExtractedFiles> {
         let mut wanted = HashSet::new();
-        select(tree, self.node, &mut |step| {
-            if let Step::Item(item) = step {
-                wanted.extend(file_of(plugin, &item));
-            }
+        items(archive.tree(plugin)?, self.node, |_, item| {
+            wanted.extend(file_of(plugin, &item));
             Ok(())
         })?;
         archive.source.extract(|_, name, _, _| match wanted.is_empty() {
@@ -182,24 +161,15 @@ pub(crate) fn known_nodes(archive: &OpenedArchive) -> Result<String> {
 #[derive(Default)]
 struct TreeSummary {
     root: Option<(String, String)>,
-    total: u64,
     counts: BTreeMap<String, u64>,
     failed: Vec<String>,
     flaky: Vec<String>,
 }
 
 impl TreeSummary {
-    fn take(&mut self, step: Step) {
-        let item = match step {
-            Step::Leave => return,
-            Step::Enter(item) => {
-                self.root.get_or_insert((item.name, item.status));
-                return;
-            }
-            Step::Item(item) => item,
-        };
-        self.root.get_or_insert_with(|| (item.name.clone(), item.status.clone()));
-        self.total += 1;
+    fn take(&mut self, above: &[Item], item: Item) {
+        let root = above.first().unwrap_or(&item);
+        self.root.get_or_insert_with(|| (root.name.clone(), root.status.clone()));
         match item.status.as_str() {
             FAILED | TIMEOUT => self.failed.push(item.name),
             FLAKY => self.flaky.push(item.name),
@@ -210,9 +180,10 @@ impl TreeSummary {
 
     fn write(mut self, out: &mut dyn Write) -> Result<()> {
         let (name, status) = self.root.unwrap_or_default();
+        let total: u64 = self.counts.values().sum();
         let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
         let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
-        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {}", line(&name), line(&status), self.total)?;
+        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {total}", line(&name), line(&status))?;
         writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
         for (status, count) in &self.counts {
             writeln!(out, "{}: {count}", line(status))?;

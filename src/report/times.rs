@@ -10,6 +10,7 @@ use super::files::ExtractedFiles;
 use super::survey::Survey;
 use crate::layout::{RECEIVED, RUN_LOG};
 use base::clock::{parse_rfc3339, rfc3339};
+use base::json::nullable;
 
 /// Times of one result. Texts are RFC 3339, empty if unknown.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -20,16 +21,16 @@ pub(crate) struct Arrival {
     /// The node, `global` for a plugin that runs once.
     pub node: String,
     /// Time of the start.
-    #[serde(deserialize_with = "text")]
+    #[serde(deserialize_with = "nullable")]
     pub started: String,
     /// Time of its worker's first heartbeat.
-    #[serde(deserialize_with = "text")]
+    #[serde(deserialize_with = "nullable")]
     pub first_heartbeat: String,
     /// Time when its result was stored.
-    #[serde(deserialize_with = "text")]
+    #[serde(deserialize_with = "nullable")]
     pub arrived: String,
     /// Time when it was given up.
-    #[serde(deserialize_with = "text", skip_serializing_if = "String::is_empty")]
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub failed: String,
 }
 
@@ -101,10 +102,6 @@ impl Arrival {
         let to = first([&self.arrived, &self.failed])?;
         (from <= to).then_some(Period { from, to })
     }
-}
-
-fn text<'de, D: serde::Deserializer<'de>>(input: D) -> Result<String, D::Error> {
-    Ok(Option::<String>::deserialize(input)?.unwrap_or_default())
 }
 
 /// The first and the last timestamp in the aggregator's log.

@@ -42,8 +42,7 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> an
     relay::announce(settings.progress_port, &relays)?;
     thread::scope(|scope| {
         let work = || {
-            let spawn = |name: &str| thread::Builder::new().name(name.into());
-            spawn("grace").spawn_scoped(scope, || {
+            base::thread("grace").spawn_scoped(scope, || {
                 asked.wait_forever();
                 if !over.stopped() {
                     log::info!("asked to stop: continuing for {:?}", settings.grace);
@@ -51,18 +50,19 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> an
                     over.stop();
                 }
             })?;
-            spawn("heartbeat")
+            base::thread("heartbeat")
                 .spawn_scoped(scope, || heartbeat::run(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
-                spawn("relay").spawn_scoped(scope, || relay::run(relay, &talk, &senders, &shared, &over))?;
+                base::thread("relay")
+                    .spawn_scoped(scope, || relay::run(relay, &talk, &senders, &shared, &over))?;
             }
             if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
                 let (talk, over) = (&talk, &over);
-                spawn("relay").spawn_scoped(scope, move || relay::share(port, talk, over))?;
+                base::thread("relay").spawn_scoped(scope, move || relay::share(port, talk, over))?;
             }
             if settings.progress_port.is_some() {
                 let folder = &settings.results_dir;
-                spawn("suite").spawn_scoped(scope, || suite::run(folder, &talk, &senders, &over))?;
+                base::thread("suite").spawn_scoped(scope, || suite::run(folder, &talk, &senders, &over))?;
             }
             wait_and_submit(settings, &client, others, &over)
         };

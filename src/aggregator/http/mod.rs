@@ -11,12 +11,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::aggregator::limits::{self, Refusal};
+use crate::aggregator::limits::Refusal;
 use crate::aggregator::run::{Sender, progress};
 use crate::aggregator::store::{Store, Upload};
 use crate::backplane::{Authority, Caller};
-use base::clock;
 use base::http::{Request, Response};
+use base::{clock, visible};
 pub(super) use certificate::Tries;
 pub(crate) use certificate::{Certifier, Holder, ReviewError, Reviewer};
 use client::protocol::{DIGEST_HEADER, ERROR_HEADER, GZIP, ResultId, Route};
@@ -58,8 +58,8 @@ impl Responder<'_> {
             500.. => log::Level::Error,
             _ => log::Level::Warn,
         };
-        let path = limits::cut(&request.path, LOGGED_BYTES);
-        let message = limits::cut(response.message(), LOGGED_BYTES);
+        let path = visible::cut_bytes(&request.path, LOGGED_BYTES);
+        let message = visible::cut_bytes(response.message(), LOGGED_BYTES);
         log::log!(level, "{} {path} from {address} was refused with {status} {message}", request.method);
     }
 

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
 
 use crate::aggregator::store::Sha256;
+use base::visible::tail;
 use client::protocol::DEFAULT_FILE_NAME;
 
 /// File systems refuse longer names.
@@ -31,11 +32,7 @@ fn harmless(wish: &str) -> Option<String> {
     if matches!(name, "" | "." | "..") || name.chars().any(char::is_control) {
         return None;
     }
-    let mut from = name.len().saturating_sub(MAX_NAME_BYTES);
-    while !name.is_char_boundary(from) {
-        from += 1;
-    }
-    Some(name[from..].to_owned())
+    Some(tail(name, MAX_NAME_BYTES).to_owned())
 }
 
 const TOKEN: &str = r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]+";

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::aggregator::limits;
-use base::json;
+use base::{json, visible};
 use client::protocol::{Progress, ResultId};
 
 /// Maximum failures that are kept of one plugin on one node. The largest suite in use has about 7,000 tests.
@@ -73,7 +73,7 @@ struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        json::lossy(input, |text| Self(limits::cut(text, limits::MAX_TEXT_BYTES)))
+        json::lossy(input, |text| Self(visible::cut_bytes(text, limits::MAX_TEXT_BYTES)))
     }
 }
 
@@ -138,7 +138,7 @@ pub(super) fn merged(
     } else {
         update
     };
-    after.msg = limits::cut(&after.msg, share / 2);
+    after.msg = visible::cut_bytes(&after.msg, share / 2);
     let mut room = share.saturating_sub(after.msg.len());
     let kept = [&mut after.failures, &mut after.errors].map(|list| keep(list, &mut room));
     after.name.clone_from(&id.plugin);

@@ -17,10 +17,7 @@ pub(super) fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
 
 /// Removes a folder and its contents, if it exists.
 pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("cannot remove", path),
-        _ => Ok(()),
-    }
+    base::found(fs::remove_dir_all(path)).at("cannot remove", path).map(drop)
 }
 
 /// Renames a folder to a place where nothing is, for good.

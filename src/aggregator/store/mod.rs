@@ -29,7 +29,7 @@ use crate::layout;
 use base::at::At as _;
 use base::http::Meter;
 use base::quota::{Permit, Quota};
-use base::{archive, clock, hex, sys};
+use base::{archive, clock, hex, sys, visible};
 use body::BodyReader;
 pub(crate) use body::{Sha256, Upload};
 use client::protocol::{DEFAULT_FILE_NAME, Failure, FailureKind, Lost, ResultId};
@@ -111,7 +111,7 @@ impl Store {
     /// The state; not to be held during I/O.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // Each change is complete before anything that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        base::lock(&self.state)
     }
 
     pub(crate) fn limits(&self) -> &config::Limits {
@@ -196,7 +196,7 @@ impl Store {
             );
         }
         let failed = || ResultState::Failed {
-            error: limits::cut(failure.error(), limits::MAX_SENTENCE_BYTES),
+            error: visible::cut_bytes(failure.error(), limits::MAX_SENTENCE_BYTES),
             kind: failure.kind,
         };
         let body = serde_json::Value::from(failure.report.clone()).to_string();
@@ -417,7 +417,7 @@ impl Store {
         // Only the aggregator decides that a time limit is over.
         let skipped = FailureKind::of(&error) == FailureKind::Skipped;
         let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
-        let error = limits::cut(&error, limits::MAX_SENTENCE_BYTES);
+        let error = visible::cut_bytes(&error, limits::MAX_SENTENCE_BYTES);
         let failed = ResultState::Failed { error, kind };
         // The same report is not written again, and the number of different ones is limited.
         if before.as_ref() == Some(&failed) {

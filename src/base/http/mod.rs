@@ -238,7 +238,7 @@ impl Server {
                     queue.press();
                 }
                 while queue.wants_thread() {
-                    let thread = std::thread::Builder::new().name("http".into()).stack_size(STACK_BYTES);
+                    let thread = crate::thread("http").stack_size(STACK_BYTES);
                     if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
                         queue.without_thread();
                         log::warn!("cannot start a thread for connections: {error}");

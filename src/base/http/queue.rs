@@ -242,7 +242,7 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Every change is complete before anything that could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.state)
     }
 }
 

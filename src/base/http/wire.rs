@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -167,7 +167,7 @@ impl Meter {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves numbers, which stay valid.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.state)
     }
 }
 

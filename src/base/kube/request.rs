@@ -96,6 +96,12 @@ pub trait Object {
     fn items(&self) -> std::slice::Iter<'_, Value>;
     /// The name in an object's metadata.
     fn name(&self) -> &str;
+    /// The namespace in an object's metadata; empty for objects of the cluster.
+    fn namespace(&self) -> &str;
+    /// Whether an object is being deleted.
+    fn is_terminating(&self) -> bool;
+    /// The condition of this type in an object's status.
+    fn condition(&self, kind: &str) -> Option<&Value>;
 }
 
 impl Object for Value {
@@ -109,6 +115,18 @@ impl Object for Value {
 
     fn name(&self) -> &str {
         self["metadata"]["name"].text()
+    }
+
+    fn namespace(&self) -> &str {
+        self["metadata"]["namespace"].text()
+    }
+
+    fn is_terminating(&self) -> bool {
+        !self["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    fn condition(&self, kind: &str) -> Option<&Value> {
+        self["status"]["conditions"].items().find(|condition| condition["type"] == kind)
     }
 }
 

@@ -29,8 +29,8 @@ const MAX_MANIFESTS: usize = 1_000;
 pub enum Platform {
     /// All of them.
     All,
-    /// These: operating system and architecture, such as `linux` and `arm64`.
-    Of(Vec<(String, String)>),
+    /// These: operating system and architecture, such as `linux/arm64`.
+    Of(Vec<String>),
 }
 
 impl Platform {
@@ -43,7 +43,7 @@ impl Platform {
                 is_one,
                 "`{part}` is not a platform; write linux/amd64, linux/arm64, both with a comma, or all"
             );
-            Ok((os.to_owned(), arch.to_owned()))
+            Ok(format!("{os}/{arch}"))
         };
         match text {
             "all" => Ok(Self::All),
@@ -55,13 +55,13 @@ impl Platform {
     fn fits(&self, entry: &Value) -> bool {
         match self {
             Self::All => true,
-            Self::Of(wanted) => wanted.iter().any(|one| is_for(entry, one)),
+            Self::Of(wanted) => platform_of(&entry["platform"]).is_some_and(|one| wanted.contains(&one)),
         }
     }
 
     /// This machine's platform.
     pub fn here() -> Self {
-        Self::Of(vec![("linux".into(), architecture().into())])
+        Self::Of(vec![format!("linux/{}", architecture())])
     }
 }
 
@@ -74,12 +74,6 @@ pub fn architecture() -> &'static str {
     }
 }
 
-/// Whether an entry of an index is for a platform.
-fn is_for(entry: &Value, (os, arch): &(String, String)) -> bool {
-    let platform = &entry["platform"];
-    platform["os"] == **os && platform["architecture"] == **arch
-}
-
 /// An image in a store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
@@ -89,28 +83,48 @@ pub struct Stored {
     pub root: Descriptor,
 }
 
-/// A traversal of the manifests of an image; visits each manifest once, even if several indexes list it.
+/// A manifest and its content.
+type Manifest = (Descriptor, Vec<u8>);
+
+/// A traversal of the manifests of an image, from the innermost to the root, each once even if several indexes list it.
 struct Walk<'a> {
-    client: &'a Client,
     name: &'a Reference,
-    watch: Watch<'a>,
+    /// Reads what an entry of an index points to.
+    read: &'a dyn Fn(&Descriptor) -> Result<Manifest>,
     visited: HashSet<String>,
 }
 
 impl Walk<'_> {
-    /// Whether to visit a manifest at this depth.
-    fn visit(&mut self, digest: &str, depth: usize) -> Result<bool> {
+    /// Passes each manifest to `each`, with its content and its blobs, of which an index has none.
+    fn visit(
+        &mut self,
+        (kind, bytes): &Manifest,
+        depth: usize,
+        each: &mut impl FnMut(&Descriptor, &[u8], Vec<Descriptor>) -> Result<()>,
+    ) -> Result<()> {
         let name = self.name;
         ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested more than {} deep", MAX_DEPTH - 1);
-        let is_new = self.visited.insert(digest.to_owned());
+        self.visited.insert(kind.digest.clone());
         ensure!(self.visited.len() <= MAX_MANIFESTS, "`{name}` has more than {MAX_MANIFESTS} manifests");
-        Ok(is_new)
+        let manifest = read_manifest(kind, bytes)?;
+        let mut blobs = Vec::new();
+        if kind.is_index() {
+            for inner in manifest["manifests"].as_array().into_iter().flatten() {
+                let inner = descriptor(inner, name)?;
+                if !self.visited.contains(&inner.digest) {
+                    let inner = (self.read)(&inner)?;
+                    self.visit(&inner, depth + 1, each)?;
+                }
+            }
+        } else {
+            blobs = parts(&manifest, name)?;
+        }
+        each(kind, bytes, blobs)
     }
 }
 
-/// Entries of an index.
-fn entries(index: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
-    index["manifests"].as_array().into_iter().flatten().map(|entry| descriptor(entry, name)).collect()
+fn read_manifest(blob: &Descriptor, bytes: &[u8]) -> Result<Value> {
+    json::from_slice(bytes).with_context(|| format!("{} is not a manifest", blob.digest))
 }
 
 fn descriptor(entry: &Value, name: &Reference) -> Result<Descriptor> {
@@ -147,14 +161,19 @@ impl Store {
         Ok(found)
     }
 
-    /// The content of a manifest, with its digest checked.
+    /// A manifest.
     pub fn manifest(&self, blob: &Descriptor) -> Result<Value> {
+        read_manifest(blob, &self.content(blob)?)
+    }
+
+    /// The content of a manifest, with its digest checked.
+    fn content(&self, blob: &Descriptor) -> Result<Vec<u8>> {
         let path = self.path(&blob.digest)?;
         let bytes = small::read(&path, MAX_JSON_BYTES)
             .with_context(|| format!("the manifest {} cannot be read", blob.digest))?;
         let came = digest_of(&sha256(&bytes));
         ensure!(came == blob.digest, "`{}` has the digest {came}", path.display());
-        json::from_slice(&bytes).with_context(|| format!("{} is not a manifest", blob.digest))
+        Ok(bytes)
     }
 
     /// The manifest of one platform: this machine's, else the first.
@@ -178,22 +197,31 @@ impl Store {
         watch: Watch<'_>,
     ) -> Result<Stored> {
         // An image named by a digest keeps that digest only with all its platforms.
-        let (root, bytes) = match &name.digest {
+        let root = match &name.digest {
             Some(_) => client.manifest(name, name.wanted())?,
             None => self.chosen(client, name, platform)?,
         };
-        let mut walk = Walk { client, name, watch, visited: HashSet::new() };
-        self.pull_manifest(&mut walk, (&root, &bytes), 0)?;
-        Ok(Stored { name: name.clone(), root })
+        let mut each = |kind: &Descriptor, bytes: &[u8], blobs: Vec<Descriptor>| {
+            blobs.iter().for_each(|blob| watch(blob, 0));
+            for blob in blobs {
+                let path = self.path(&blob.digest)?;
+                if fs::metadata(&path).is_ok_and(|meta| meta.len() == blob.size) {
+                    watch(&blob, blob.size);
+                    continue;
+                }
+                client.download(name, &blob, &path, watch)?;
+            }
+            // Written last: a manifest in the store implies that all its blobs are.
+            let path = self.path(&kind.digest)?;
+            temp::write(&path, 0o666, bytes).at("cannot write", &path)
+        };
+        let read = |inner: &Descriptor| client.manifest(name, &inner.digest);
+        Walk { name, read: &read, visited: HashSet::new() }.visit(&root, 0, &mut each)?;
+        Ok(Stored { name: name.clone(), root: root.0 })
     }
 
     /// The manifest of an image for a platform, or an index for several: with these alone, or its own for all.
-    fn chosen(
-        &self,
-        client: &Client,
-        name: &Reference,
-        platform: &Platform,
-    ) -> Result<(Descriptor, Vec<u8>)> {
+    fn chosen(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Manifest> {
         let (root, bytes) = client.manifest(name, name.wanted())?;
         let Platform::Of(wanted) = platform else { return Ok((root, bytes)) };
         if !root.is_index() {
@@ -202,10 +230,9 @@ impl Store {
         }
         let mut index: Value = json::from_slice(&bytes)?;
         let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let is_missing = |one: &&(String, String)| !all.iter().any(|entry| is_for(entry, one));
-        if let Some((os, arch)) = wanted.iter().find(is_missing) {
-            let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
-            bail!("`{name}` is not available for {os}/{arch}, only for {}", known.join(", "));
+        let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
+        if let Some(missing) = wanted.iter().find(|one| !known.contains(one)) {
+            bail!("`{name}` is not available for {missing}, only for {}", known.join(", "));
         }
         let chosen: Vec<Value> = all.iter().filter(|entry| platform.fits(entry)).cloned().collect();
         if let ([_], [first, ..]) = (&wanted[..], &chosen[..]) {
@@ -217,41 +244,6 @@ impl Store {
         Ok((Descriptor { digest, size: bytes.len() as u64, ..root }, bytes))
     }
 
-    fn pull_manifest(
-        &self,
-        walk: &mut Walk<'_>,
-        (kind, bytes): (&Descriptor, &[u8]),
-        depth: usize,
-    ) -> Result<()> {
-        if !walk.visit(&kind.digest, depth)? {
-            return Ok(());
-        }
-        let (client, name, watch) = (walk.client, walk.name, walk.watch);
-        let manifest: Value = json::from_slice(bytes)?;
-        if kind.is_index() {
-            for inner in entries(&manifest, name)? {
-                if !walk.visited.contains(&inner.digest) {
-                    let (inner, bytes) = client.manifest(name, &inner.digest)?;
-                    self.pull_manifest(walk, (&inner, &bytes), depth + 1)?;
-                }
-            }
-        } else {
-            let blobs = parts(&manifest, name)?;
-            blobs.iter().for_each(|blob| watch(blob, 0));
-            for blob in blobs {
-                let path = self.path(&blob.digest)?;
-                if fs::metadata(&path).is_ok_and(|meta| meta.len() == blob.size) {
-                    watch(&blob, blob.size);
-                    continue;
-                }
-                client.download(name, &blob, &path, watch)?;
-            }
-        }
-        // Written last: a manifest in the store implies that all its blobs are.
-        let path = self.path(&kind.digest)?;
-        temp::write(&path, 0o666, bytes).at("cannot write", &path)
-    }
-
     /// Uploads an image to `target`; returns the number of blobs that the registry did not have.
     pub fn push(
         &self,
@@ -260,33 +252,19 @@ impl Store {
         target: &Reference,
         watch: Watch<'_>,
     ) -> Result<usize> {
-        let mut walk = Walk { client, name: target, watch, visited: HashSet::new() };
-        let sent = self.push_manifest(&mut walk, &image.root, 0)?;
-        let wanted = target.tag.as_deref().unwrap_or(&image.root.digest);
-        client.put_manifest(target, wanted, &image.root, &self.path(&image.root.digest)?)?;
-        Ok(sent)
-    }
-
-    fn push_manifest(&self, walk: &mut Walk<'_>, kind: &Descriptor, depth: usize) -> Result<usize> {
-        if !walk.visit(&kind.digest, depth)? {
-            return Ok(0);
-        }
-        let (client, target, watch) = (walk.client, walk.name, walk.watch);
-        let manifest = self.manifest(kind)?;
         let mut sent = 0;
-        if kind.is_index() {
-            for inner in entries(&manifest, target)? {
-                sent += self.push_manifest(walk, &inner, depth + 1)?;
-                client.put_manifest(target, &inner.digest, &inner, &self.path(&inner.digest)?)?;
+        let mut each = |kind: &Descriptor, _: &[u8], blobs: Vec<Descriptor>| {
+            blobs.iter().for_each(|blob| watch(blob, 0));
+            for blob in blobs {
+                sent += usize::from(client.upload(target, &blob, &self.path(&blob.digest)?, watch)?);
+                watch(&blob, blob.size);
             }
-            return Ok(sent);
-        }
-        let blobs = parts(&manifest, target)?;
-        blobs.iter().for_each(|blob| watch(blob, 0));
-        for blob in blobs {
-            sent += usize::from(client.upload(target, &blob, &self.path(&blob.digest)?, watch)?);
-            watch(&blob, blob.size);
-        }
+            let tag = target.tag.as_ref().filter(|_| *kind == image.root);
+            client.put_manifest(target, tag.unwrap_or(&kind.digest), kind, &self.path(&kind.digest)?)
+        };
+        let read = |inner: &Descriptor| Ok((inner.clone(), self.content(inner)?));
+        let root = read(&image.root)?;
+        Walk { name: target, read: &read, visited: HashSet::new() }.visit(&root, 0, &mut each)?;
         Ok(sent)
     }
 }
@@ -396,13 +374,11 @@ mod tests {
 
     #[test]
     fn platforms() {
-        let one = |os: &str, arch: &str| Platform::Of(vec![(os.into(), arch.into())]);
+        let one = |os: &str, arch: &str| Platform::Of(vec![format!("{os}/{arch}")]);
         assert_eq!(Platform::parse("all").unwrap(), Platform::All);
         assert_eq!(Platform::parse("arm64").unwrap(), one("linux", "arm64"));
         assert_eq!(Platform::parse("linux/amd64").unwrap(), one("linux", "amd64"));
-        let both = Platform::Of(
-            [("linux", "amd64"), ("windows", "arm64")].map(|(os, arch)| (os.into(), arch.into())).into(),
-        );
+        let both = Platform::Of(["linux/amd64", "windows/arm64"].map(str::to_owned).into());
         assert_eq!(Platform::parse("amd64, windows/arm64").unwrap(), both);
         for text in ["", "/", "a/b/c", "amd64,", "amd64,all"] {
             assert!(Platform::parse(text).is_err(), "{text}");

@@ -52,7 +52,7 @@ pub fn ask(
     let (over, waiting) = channel::<()>();
     let (output, is_late) = std::thread::scope(|scope| {
         let group = &group;
-        let timer = std::thread::Builder::new().name("time limit".into()).spawn_scoped(scope, move || {
+        let timer = crate::thread("time limit").spawn_scoped(scope, move || {
             let is_late = waiting.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
             if is_late {
                 group.kill();

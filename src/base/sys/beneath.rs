@@ -118,10 +118,7 @@ impl Folder {
     #[cfg(windows)]
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<(Opened, Metadata)>> {
         let path = self.0.join(name);
-        let about = match path.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
+        let Some(about) = crate::found(path.symlink_metadata())? else { return Ok(None) };
         Ok(if about.is_dir() {
             Some((Opened::Folder(Self(path)), about))
         } else if about.is_file() {

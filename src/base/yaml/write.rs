@@ -267,7 +267,6 @@ fn is_block(text: &str) -> bool {
         && !text.trim().is_empty()
 }
 
-/// Sort key in natural order: punctuation before numbers, numbers by value, letters last.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Token {
     Sign(char),
@@ -276,7 +275,8 @@ enum Token {
     Letter(char),
 }
 
-fn natural(key: &str) -> Vec<Token> {
+/// Sort key in natural order: punctuation before numbers, numbers by value, letters last.
+pub fn natural(key: &str) -> impl Ord + use<> {
     let mut tokens = Vec::new();
     let mut rest = key.chars().peekable();
     while let Some(c) = rest.next() {

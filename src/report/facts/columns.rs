@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::super::case::items;
 use super::super::times::spoken;
-use crate::item::read::{Writer, read};
-use crate::item::{FAILED, Step};
+use crate::item::FAILED;
 use crate::layout;
 use base::Joined as _;
 
@@ -284,22 +284,21 @@ fn failed(parts: &Map<String, Value>) -> String {
     failed.map(|(name, _)| name.as_str()).joined(", ")
 }
 
-/// A tree of items as nested maps: the details of an item, and its children by name.
+/// A tree of items as nested maps: the details of an item, and its children by name. Null if it cannot be read.
 fn tree(bytes: &[u8]) -> Value {
-    // The open items with their names; the first is the whole document.
-    let mut open = vec![(String::new(), Map::new())];
-    // Whatever precedes an error is useful.
-    let _ = read(bytes, Writer::Plugin, &mut |step| {
-        let is_group = matches!(step, Step::Enter(_));
-        if let Step::Enter(item) | Step::Item(item) = step {
-            let status = ("status".to_owned(), item.status.into());
-            open.push((item.name, item.details.into_iter().chain([status]).collect()));
-        }
-        if !is_group && let (Some((name, map)), Some((_, above))) = (open.pop(), open.last_mut()) {
-            above.insert(name, Value::Object(map));
+    let mut root = Value::Null;
+    let read = items(bytes, None, |above, item| {
+        let mut place = &mut root;
+        for (depth, item) in above.iter().chain([&item]).enumerate() {
+            if depth > 0 {
+                place = &mut place[&*item.name];
+            }
+            if !place.is_object() {
+                *place = item.details.clone().into_iter().collect();
+                place["status"] = item.status.as_str().into();
+            }
         }
         Ok(())
     });
-    let complete = open.len() == 1;
-    open.swap_remove(0).1.into_values().next().filter(|_| complete).unwrap_or_default()
+    read.map(|_| root).unwrap_or_default()
 }

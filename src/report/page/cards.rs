@@ -13,6 +13,8 @@ use crate::item::{DURATION, FAILED, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::remedies::{Cause, Causes};
 use base::Joined as _;
 use base::json::{json, list};
+use base::visible::{head, tail};
+use base::yaml::natural;
 
 /// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests of a plugin.
 const DETAIL: usize = 12 << 10;
@@ -245,16 +247,6 @@ fn rerun(cause: &Cause) -> Option<String> {
     }
 }
 
-/// A key that sorts `vm-2` before `vm-10`.
-fn natural(name: &str) -> String {
-    let mut key = String::new();
-    for part in name.split_inclusive(|c: char| !c.is_ascii_digit()) {
-        let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());
-        key.push_str(&format!("{digits:0>20}{}", &part[digits.len()..]));
-    }
-    key
-}
-
 /// All details of a test.
 fn details(case: &Case<'_>, room: &mut usize) -> Vec<Value> {
     let error = case.error.map(|error| ("error", error.to_owned()));
@@ -276,8 +268,6 @@ fn ends(text: String, limit: usize) -> String {
     if text.len() <= limit {
         return text;
     }
-    let is_whole = |at: &usize| text.is_char_boundary(*at);
-    let first = (0..=limit / 2).rev().find(is_whole).unwrap_or_default();
-    let last = (text.len() - limit / 2..text.len()).find(is_whole).unwrap_or(text.len());
-    format!("{}\n[… {} bytes left out …]\n{}", &text[..first], last - first, &text[last..])
+    let (first, last) = (head(&text, limit / 2), tail(&text, limit / 2));
+    format!("{first}\n[… {} bytes left out …]\n{last}", text.len() - first.len() - last.len())
 }

@@ -63,11 +63,7 @@ pub struct FileId((u64, u64));
 impl FileId {
     /// The identity of the file at `path`; `None` if it does not exist.
     pub fn of(path: &Path) -> io::Result<Option<Self>> {
-        match fs::metadata(path) {
-            Ok(about) => Ok(Some(Self((about.dev(), about.ino())))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(crate::found(fs::metadata(path))?.map(|about| Self((about.dev(), about.ino()))))
     }
 
     /// Whether the file at `path`, which is described by `about`, is this one.

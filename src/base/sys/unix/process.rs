@@ -99,7 +99,7 @@ pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io
         };
         signal_hook::low_level::pipe::register(number, write.try_clone()?)?;
     }
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
+    crate::thread("signals").spawn(move || {
         while read.read_exact(&mut [0]).is_ok() {
             if CALLS.load(Ordering::Relaxed) == own {
                 act();

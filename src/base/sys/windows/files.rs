@@ -60,11 +60,7 @@ pub struct FileId(PathBuf);
 impl FileId {
     /// The identity of the file at `path`; `None` if it does not exist.
     pub fn of(path: &Path) -> io::Result<Option<Self>> {
-        match path.canonicalize() {
-            Ok(path) => Ok(Some(Self(path))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(crate::found(path.canonicalize())?.map(Self))
     }
 
     /// Whether the file at `path`, which is described by `about`, is this one.
