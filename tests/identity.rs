@@ -78,10 +78,10 @@ fn token_is_valid_for_its_run_and_pod_alone() {
         assert_eq!(got, code, "{words}: {answer}");
         assert!(answer.contains(words), "{words}: {answer}");
     }
-    // Seven failures from this address: labels alone do not make a pod part of the run, and the next client has to wait.
+    // Labels alone do not make a pod part of the run.
     let (code, answer, _) = asker.ask(&issue(&stranger));
     assert_eq!((code, answer.contains("does not belong to this run")), (403, true), "{answer}");
-    assert_eq!(asker.ask(&issue(&path)).0, 429);
+    assert_eq!(asker.ask(&issue(&path)).0, 200, "failures bar no other pod at this address");
 }
 
 #[test]
