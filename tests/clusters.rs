@@ -220,24 +220,52 @@ fn mistakes_are_found_before_anything_starts() {
     call("status --contexts all", &servers).status(1).stderr_has("`twin` is left out").run_any();
 }
 
+/// A cluster that accepts a run, which never ends.
+fn endless() -> ApiServer {
+    let api = ApiServer::start();
+    api.raw("/version", 200, r#"{"gitVersion": "v1.31.2"}"#);
+    api.put(
+        "/api/v1/namespaces/kube-system/pods/dns",
+        json!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "status": {"phase": "Running"}}),
+    );
+    api.controller(|api, change| {
+        if change.path == AGGREGATOR && change.kind == "ADDED" {
+            let running = json!({"plugins": [{"plugin": "p", "node": "global", "status": "running"}], "status": "running"});
+            let annotations = json!({(STATUS): running.to_string()});
+            api.merge(AGGREGATOR, &json!({"metadata": {"annotations": annotations}, "status": {"phase": "Running"}}));
+        }
+    });
+    api
+}
+
+#[test]
+fn cluster_that_dies_during_the_run_is_in_the_merged_report() {
+    let (alive, dies) = (cluster(false), endless());
+    let servers = urls([("alive", &alive), ("dies", &dies)]);
+    let words = format!("{RUN} --contexts all --retrieve out --wait=1 --output json");
+    let done = std::thread::scope(|scope| {
+        let call = scope.spawn(|| call(&words, &servers).status(1).run_any());
+        dies.wait(|api| {
+            api.requests().iter().any(|request| request.contains("/pods?") && request.contains("watch=true"))
+        });
+        dies.away(|| call.join().unwrap())
+    });
+    let last: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+    let columns = &last["report"]["archives"];
+    assert_eq!(
+        (&last["event"], &columns[0]["archive"], &columns[1]["archive"]),
+        (&json!("report"), &json!("alive"), &json!("dies")),
+        "{last}"
+    );
+    assert_eq!(columns[0]["error"], Value::Null);
+    let error = columns[1]["error"].as_str().unwrap();
+    assert!(error.contains("was not over within 1m0s"), "{error}");
+}
+
 #[cfg(unix)]
 #[test]
 fn interrupt_stops_every_cluster_and_resume_waits_for_their_runs() {
-    let never = [ApiServer::start(), ApiServer::start()];
-    for api in &never {
-        api.raw("/version", 200, r#"{"gitVersion": "v1.31.2"}"#);
-        api.put(
-            "/api/v1/namespaces/kube-system/pods/dns",
-            json!({"metadata": {"labels": {"k8s-app": "kube-dns"}}, "status": {"phase": "Running"}}),
-        );
-        api.controller(|api, change| {
-            if change.path == AGGREGATOR && change.kind == "ADDED" {
-                let running = json!({"plugins": [{"plugin": "p", "node": "global", "status": "running"}], "status": "running"});
-                let annotations = json!({(STATUS): running.to_string()});
-                api.merge(AGGREGATOR, &json!({"metadata": {"annotations": annotations}, "status": {"phase": "Running"}}));
-            }
-        });
-    }
+    let never = [endless(), endless()];
     let servers = urls([("a", &never[0]), ("b", &never[1])]);
     let (mut command, folder) = call(&format!("{RUN} --contexts all --retrieve out"), &servers).command();
     let log = folder.join("log");

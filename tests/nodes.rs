@@ -581,6 +581,7 @@ fn results_so_far_are_shown_at_any_time() {
     let page = run("results --live --format html").run_any().stdout;
     assert!(page.contains("the run continues"), "{page}");
     run("results --live -m summary").stdout_has("the run continues").run_any();
+    run("results --live").stdout_has("Plugin: p\nStatus: passed\nTotal: 1\n").run_any();
     assert_eq!(worker.send("b"), 200);
     aggregator.ends_well();
     let report: Value = serde_json::from_str(&run("results --live --format json").run_any().stdout).unwrap();

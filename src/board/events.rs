@@ -214,6 +214,11 @@ pub(crate) fn archive_event(path: &str) -> String {
     json::line(&json!({"event": "archive", "time": clock::now(), "path": path}))
 }
 
+/// Reports on several clusters to programs.
+pub(crate) fn report_event(report: &Value) -> String {
+    json::line(&json!({"event": "report", "time": clock::now(), "report": report}))
+}
+
 fn event(name: &str, elapsed: Duration, mut fields: Value) -> String {
     fields["event"] = json!(name);
     fields["time"] = json!(clock::now());

@@ -18,7 +18,7 @@ use super::afterwards::{OutputFiles, ending, look};
 use super::flag::Args;
 use super::shown::{self, Plain};
 use super::{error, form, output, results};
-use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run};
+use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run, report_event};
 use crate::report::{self, Many, TextOutput};
 use crate::status::{FAILED, Run};
 use base::at::At as _;
@@ -180,7 +180,9 @@ fn report(args: Args, files: &OutputFiles<'_>, outcomes: &[ClusterOutcome]) -> R
         }
     }
     files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
-    if !shown::is_json(args) {
+    if shown::is_json(args) {
+        output::print(&format!("{}\n", report_event(&many.json())))?;
+    } else {
         let mut out = output::buffered(false);
         many.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
         out.flush()?;
