@@ -182,7 +182,7 @@ pub fn reference() -> String {
     }
     format!(
         "# Commands\n\nAll commands and flags, as `sonobuoy help COMMAND` prints them; `make docs` writes this page. Commands without a table of \
-         exit codes\nexit with 0 if they succeed and 1 if they fail; `--level` is accepted everywhere. [configuration.md](configuration.md) lists variables and settings.\n\n\
+         exit codes\nexit with 0 if they succeed and 1 if they fail; `--level` is accepted everywhere. [configuration.md](configuration.md) lists settings, [environment.md](environment.md) variables.\n\n\
          | command | does |\n| --- | --- |\n{contents}{text}"
     )
 }
