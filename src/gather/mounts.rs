@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::{Facts, NodeFiles};
 use base::json::json;
+use base::stop::Stop;
 
 /// Timeout for the server of a network file system.
 const STAT_TIMEOUT: Duration = Duration::from_millis(200);
@@ -55,10 +56,14 @@ fn room(path: &Path, fstype: &str) -> Option<Sizes> {
     if !REMOTE.iter().any(|kind| fstype.starts_with(kind)) {
         return Some(sizes(path).unwrap_or_default());
     }
-    let (sender, receiver) = mpsc::channel();
-    let path = path.to_owned();
-    base::thread("mount").spawn(move || sender.send(sizes(&path).unwrap_or_default())).ok()?;
-    receiver.recv_timeout(STAT_TIMEOUT).ok()
+    let (told, answer) = (Stop::new(), Arc::new(Mutex::default()));
+    let (path, tell, kept) = (path.to_owned(), told.clone(), Arc::clone(&answer));
+    let ask = move || {
+        *base::lock(&kept) = sizes(&path).unwrap_or_default();
+        tell.stop();
+    };
+    base::thread("mount").spawn(ask).ok()?;
+    told.wait(STAT_TIMEOUT).then(|| std::mem::take(&mut *base::lock(&answer)))
 }
 
 /// Sizes in bytes, blocks and inodes.

@@ -56,6 +56,12 @@ pub use linux::sync_tree;
 #[cfg(not(target_os = "linux"))]
 pub use unlike_linux::sync_tree;
 
+/// Lets other processes go first from now on.
+pub fn yield_to_others() {
+    #[cfg(unix)]
+    let _ = rustix::process::nice(10);
+}
+
 /// The value of an environment variable; `None` if it is absent or empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
