@@ -106,7 +106,8 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
     }
     let as_original = format == "text" && !is_for_people(args);
     let depth = match format {
-        "text" if as_original => Depth::Trees,
+        // An unfinished run has no list of its plugins yet.
+        "text" if as_original && !args.on("live") => Depth::Trees,
         "text" => Depth::Run,
         "html" => Depth::Page,
         _ => Depth::Tests,

@@ -120,10 +120,6 @@ impl OpenedArchive {
             }
             plugins = vec![plugin];
         } else if depth == Depth::Trees {
-            if !files.has(INFO) {
-                // An unfinished run has no list of its plugins yet.
-                plugins.extend(files.folders(PLUGINS).into_iter().filter(has_tree));
-            }
             ensure!(
                 // Only a snapshot without a run has no plugins, but has the health of the cluster.
                 !plugins.is_empty() || files.has(QUERY_ERRORS),
