@@ -325,6 +325,33 @@ pub(crate) fn read_expanded(text: &str, visit: &mut Visit<'_>) -> Result<()> {
     value_item(&yaml::parse(text)?, visit, 0)
 }
 
+/// Passes each item without children to `take`, after the items above it: of the first item `name` of a tree of the aggregator and
+/// its descendants, or of the whole tree; returns whether there is such an item.
+pub(crate) fn items(
+    tree: impl Read,
+    name: Option<&str>,
+    mut take: impl FnMut(&[Item], Item) -> Result<()>,
+) -> Result<bool> {
+    let name = name.filter(|name| !name.is_empty());
+    let (mut above, mut done) = (Vec::new(), false);
+    read(tree, Writer::Aggregator, &mut |step| {
+        let begins = |item: &Item, above: &[Item]| {
+            !above.is_empty() || !done && name.is_none_or(|name| name == item.name)
+        };
+        match step {
+            Step::Enter(item) if begins(&item, &above) => above.push(item),
+            Step::Leave => done |= above.pop().is_some() && above.is_empty(),
+            Step::Item(item) if begins(&item, &above) => {
+                done |= above.is_empty();
+                take(&above, item)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    Ok(done || name.is_none())
+}
+
 fn value_item(value: &Value, visit: &mut Visit<'_>, depth: usize) -> Result<()> {
     ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
     let none = Map::new();

@@ -1,8 +1,6 @@
 //! Every case of a tree, which is an item without children, with its location; and the part of a tree to show: all of
 //! it, or the first item of a name and its descendants.
 
-use std::io::Read;
-
 use anyhow::{Result, anyhow, ensure};
 use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
@@ -10,8 +8,8 @@ use serde_json::Value;
 
 use super::archive::OpenedArchive;
 use super::survey::JunitDetails;
-use crate::item::read::{Writer, read};
-use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, Step, UNKNOWN};
+use crate::item::read::items;
+use crate::item::{ATTEMPTS, DURATION, FAILURE, Item, LINK, REMEDY, RESUMED, UNKNOWN};
 use crate::layout;
 use crate::remedies::ReportedFailure;
 use base::Joined as _;
@@ -179,31 +177,4 @@ impl Serialize for Cases<'_> {
 /// The error for a tree without the selected item.
 pub(super) fn missing(name: Option<&str>) -> String {
     format!("node named {:?} not found", name.unwrap_or_default())
-}
-
-/// Passes each item without children to `take`, after the items above it: of the first item `name` of a tree and its
-/// descendants, or of the whole tree; returns whether there is such an item.
-pub(super) fn items(
-    tree: impl Read,
-    name: Option<&str>,
-    mut take: impl FnMut(&[Item], Item) -> Result<()>,
-) -> Result<bool> {
-    let name = name.filter(|name| !name.is_empty());
-    let (mut above, mut done) = (Vec::new(), false);
-    read(tree, Writer::Aggregator, &mut |step| {
-        let begins = |item: &Item, above: &[Item]| {
-            !above.is_empty() || !done && name.is_none_or(|name| name == item.name)
-        };
-        match step {
-            Step::Enter(item) if begins(&item, &above) => above.push(item),
-            Step::Leave => done |= above.pop().is_some() && above.is_empty(),
-            Step::Item(item) if begins(&item, &above) => {
-                done |= above.is_empty();
-                take(&above, item)?;
-            }
-            _ => {}
-        }
-        Ok(())
-    })?;
-    Ok(done || name.is_none())
 }

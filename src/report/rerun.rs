@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::archive::{Depth, OpenedArchive};
-use super::case::items;
 use super::run::Report;
 use super::source::{ArchiveSource, PassAction};
+use crate::item::read::items;
 use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
 use crate::layout;
 use crate::plugin::focus::{FOCUS, SKIP};

@@ -7,13 +7,14 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use super::archive::OpenedArchive;
-use super::case::{items, missing};
+use super::case::missing;
 use super::files::ExtractedFiles;
 use super::health;
 use super::run::Report;
 use super::source::{PassAction, absent, clean};
 use super::words::named;
 use crate::health::Health;
+use crate::item::read::items;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::Joined as _;

@@ -3,9 +3,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::case::items;
 use super::super::times::spoken;
 use crate::item::FAILED;
+use crate::item::read::items;
 use crate::layout;
 use base::Joined as _;
 
