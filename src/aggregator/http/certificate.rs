@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::aggregator::store::Store;
@@ -103,10 +103,9 @@ impl Certifier {
             let why = format_args!("this run expects nothing from `{}`", holder.id);
             return Err(Response::text(403, why));
         }
-        if !self.grants.left(&holder.pod) {
+        if !self.grants.count(&holder.pod) {
             return Err(busy("this pod has received too many certificates", WINDOW / 5));
         }
-        self.grants.count(&holder.pod);
         match authority.certify(&holder.id, &key, VALID) {
             Ok(certificate) => {
                 store.lock().hear(&holder.id, Instant::now());
@@ -180,29 +179,18 @@ impl<K: Eq + Hash + Clone> Tries<K> {
         Self { quota: Quota::new(total, per_key), within, held: Mutex::default() }
     }
 
-    /// Whether `key` has a try left.
-    fn left(&self, key: &K) -> bool {
-        drop(self.expire(Instant::now()));
-        self.quota.has(key, 1)
-    }
-
     /// Counts a try of `key`; false if it had none left.
     pub(super) fn count(&self, key: &K) -> bool {
         self.count_at(key, Instant::now())
     }
 
     fn count_at(&self, key: &K, now: Instant) -> bool {
-        let mut held = self.expire(now);
-        let permit = self.quota.take(key, 1);
-        permit.map(|permit| held.push_back((now, permit))).is_some()
-    }
-
-    fn expire(&self, now: Instant) -> MutexGuard<'_, VecDeque<(Instant, Permit<K>)>> {
         let mut held = lock(&self.held);
         while held.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within) {
             held.pop_front();
         }
-        held
+        let permit = self.quota.take(key, 1);
+        permit.map(|permit| held.push_back((now, permit))).is_some()
     }
 }
 
@@ -230,9 +218,9 @@ mod tests {
     fn attempts_are_limited_per_key_in_bounded_memory() {
         let tries = Tries::default();
         for _ in 0..MAX_TRIES {
-            assert!(tries.left(&0) && tries.count(&0));
+            assert!(tries.count(&0));
         }
-        assert_eq!([tries.left(&0), tries.count(&0), tries.left(&1)], [false, false, true]);
+        assert_eq!([tries.count(&0), tries.count(&1)], [false, true]);
         for key in 0..2 * MAX_REMEMBERED {
             tries.count(&key);
         }
