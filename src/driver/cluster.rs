@@ -32,9 +32,9 @@ use client::protocol::{Failure, Finding, ResultId};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes read from the end of a silent worker's log, and the time limit of that request.
 const LOG_BYTES: u64 = 16 << 10;
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for a node to end a pod after the end of its grace period.
 const REMOVAL_GRACE: Duration = Duration::from_secs(15);
-const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Capacity of the queue between the watches and their reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Grace period of a Job plugin's pods: the time that a worker takes to end after a signal.

@@ -204,10 +204,7 @@ impl Client {
 
     /// Removes an object, if it exists.
     pub fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Error> {
-        match self.send(&Request::delete(resource, namespace, name)) {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
-        }
+        self.remove(&Request::delete(resource, namespace, name))
     }
 
     /// Removes an object without a grace period, as nothing else removes a pod whose node does not respond. Another object
@@ -219,7 +216,11 @@ impl Client {
             "preconditions": {"uid": object["metadata"]["uid"]},
         });
         request.body = Some(options.to_string().into_bytes());
-        match self.send(&request) {
+        self.remove(&request)
+    }
+
+    fn remove(&self, request: &Request) -> Result<(), Error> {
+        match self.send(request) {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }
