@@ -211,18 +211,23 @@ fn task_line(task: &Task, took: Option<Duration>) -> String {
 
 /// Reports the archive's path to programs.
 pub(crate) fn archive_event(path: &str) -> String {
-    json::line(&json!({"event": "archive", "time": clock::now(), "path": path}))
+    dated("archive", json!({"path": path}))
 }
 
 /// Reports on several clusters to programs.
 pub(crate) fn report_event(report: &Value) -> String {
-    json::line(&json!({"event": "report", "time": clock::now(), "report": report}))
+    dated("report", json!({"report": report}))
 }
 
 fn event(name: &str, elapsed: Duration, mut fields: Value) -> String {
+    fields["elapsed"] = json!(elapsed.as_secs());
+    dated(name, fields)
+}
+
+/// An event with the time of day.
+fn dated(name: &str, mut fields: Value) -> String {
     fields["event"] = json!(name);
     fields["time"] = json!(clock::now());
-    fields["elapsed"] = json!(elapsed.as_secs());
     json::line(&fields)
 }
 
