@@ -130,6 +130,19 @@ fn every_cluster_has_a_folder_and_a_row() {
 }
 
 #[test]
+fn each_cluster_gets_at_most_20_requests_a_second() {
+    let apis: Vec<_> = (0..4).map(|_| cluster(false)).collect();
+    let names = ["a", "b", "c", "d"];
+    let begin = std::time::Instant::now();
+    call(&format!("{RUN} --contexts all --retrieve out"), &urls(names.into_iter().zip(&apis))).run_any();
+    let took = begin.elapsed().as_secs_f64();
+    for api in &apis {
+        let requests = api.requests().len();
+        assert!(requests > 40 && (requests - 1) as f64 / took <= 20.0, "{requests} requests in {took} s");
+    }
+}
+
+#[test]
 fn files_of_kubeconfigs_are_clusters() {
     let apis = [cluster(false), cluster(false)];
     let of = |at: usize| {

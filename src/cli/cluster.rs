@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 
 use super::error::invalid;
 use super::flag::Args;
+use crate::doctor::MAX_REQUESTS_PER_SECOND;
 use crate::image::release;
 use crate::names;
 use crate::remote::state;
@@ -19,9 +20,17 @@ pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's na
 /// Where a variable names the namespace of runs.
 pub(crate) const NAMESPACE: &str = "SONOBUOY_NAMESPACE";
 
+/// Tells the process of one of many clusters to limit its rate of requests.
+pub(super) const ONE_OF_MANY: &str = "SONOBUOY_ONE_OF_MANY";
+
 /// A client for the cluster; sends nothing yet.
 pub(crate) fn client(args: Args) -> Result<Client> {
-    Ok(Client::new(Config::load(&options(args)?)?, &Stop::new())?)
+    let client = Client::new(Config::load(&options(args)?)?, &Stop::new())?;
+    Ok(match sys::variable(ONE_OF_MANY) {
+        // Several of them may be behind one gateway.
+        Some(_) => client.rate(MAX_REQUESTS_PER_SECOND, 1),
+        None => client,
+    })
 }
 
 pub(crate) fn options(args: Args) -> Result<Options> {

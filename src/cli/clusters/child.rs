@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 
+use super::super::cluster::ONE_OF_MANY;
 use super::{Fleet, SelectedCluster};
 use crate::driver::process::{Talk, ending, start, tail};
 use base::at::At as _;
@@ -77,6 +78,7 @@ pub(super) fn run(
     let mut command = Command::new(program);
     // Another cluster's status service must not answer for this one.
     command.args(words).env("SONOBUOY_CREDENTIALS", log.with_file_name("credentials.json"));
+    command.env(ONE_OF_MANY, "true");
     let (group, mut child) = start(&mut command, log, Talk::WithUs).context("cannot start this program")?;
     drop(child.stdin.take());
     let group = Arc::new(group);
