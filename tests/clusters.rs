@@ -177,7 +177,7 @@ fn broken_clusters_stop_no_other_and_are_resumed() {
     });
     // Its backlog accepts connections without a response.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
-    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let refusing = format!("127.0.0.1:{}", crate::support::cluster::free_port());
     let mut servers: BTreeMap<_, _> =
         apis.iter().enumerate().map(|(at, api)| (format!("c{at:02}"), api.url())).collect();
     servers.insert("full".into(), full.url());

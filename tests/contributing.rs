@@ -19,21 +19,37 @@ fn oldest_rust() -> String {
     line.trim_matches('"').to_owned()
 }
 
-fn forms(folder: &Path, found: &mut Vec<PathBuf>) {
+fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            forms(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "yml") {
+            files(&path, extension, found);
+        } else if path.extension().is_some_and(|found| found == extension) {
             found.push(path);
         }
     }
 }
 
+/// All functions of the program with their modules: `base::http::tests::attack::slow_upload_is_replaced`.
+fn functions() -> String {
+    let (mut sources, mut all) = (Vec::new(), String::new());
+    files(&root().join("src"), "rs", &mut sources);
+    for source in sources {
+        let module = source.strip_prefix(root().join("src")).unwrap().with_extension("");
+        let module = module.to_str().unwrap().replace(['/', '\\'], "::");
+        for line in std::fs::read_to_string(&source).unwrap().lines() {
+            if let Some((name, _)) = line.trim().strip_prefix("fn ").and_then(|rest| rest.split_once('(')) {
+                all.push_str(&format!("{module}::{name}\n"));
+            }
+        }
+    }
+    all
+}
+
 #[test]
 fn forms_and_workflows_have_required_keys() {
     let mut found = Vec::new();
-    forms(&root().join(".github"), &mut found);
+    files(&root().join(".github"), "yml", &mut found);
     assert!(found.len() >= 5, "{found:?}");
     for path in found {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -93,8 +109,11 @@ fn changelog_has_a_section_for_the_version() {
 /// A filter without matches runs no test and succeeds.
 #[test]
 fn test_filters_of_scripts_match_tests() {
-    let mut seen = 0;
+    let (functions, mut seen) = (functions(), 0);
     for script in ["scripts/test", "scripts/ci/machines"] {
+        for word in text(script).split("--skip ").skip(1).filter_map(|rest| rest.split_whitespace().next()) {
+            assert!(functions.contains(word), "{script}: no test matches `--skip {word}`");
+        }
         for word in text(script).split_whitespace() {
             let Some((module, prefix)) = word.split_once("::") else { continue };
             let Ok(tests) = std::fs::read_to_string(root().join(format!("tests/{module}.rs"))) else {

@@ -379,7 +379,7 @@ impl Served {
         let mut credentials: Value = serde_json::from_str(&run.stdout).unwrap();
         let secret = api.get("/api/v1/namespaces/sonobuoy/secrets/sonobuoy-status").unwrap();
 
-        let port = std::net::TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port();
+        let port = crate::support::cluster::free_port();
         let mut cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
         cluster.settings["Server"]["statusport"] = port.into();
         for (name, content) in secret["data"].as_object().unwrap() {
@@ -443,7 +443,7 @@ fn prometheus_scrapes_a_run() {
     let job = json!({"job_name": "sonobuoy", "scheme": "https", "scrape_interval": "1s", "tls_config": tls,
         "static_configs": [{"targets": [target]}]});
     home.write("prometheus.yml", json!({"scrape_configs": [job]}).to_string());
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = crate::support::cluster::free_port();
     let log = std::fs::File::create(home.path().join("log")).unwrap();
     let mut server = Command::new(prometheus)
         .current_dir(home.path())

@@ -63,6 +63,14 @@ fn own_address() -> Ipv4Addr {
     if cfg!(target_os = "linux") { [127, b | 1, c, d].into() } else { [127, 0, 0, 1].into() }
 }
 
+/// A port for a server on all addresses. The system gives no outgoing connection a port of this range, so it stays free.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
+    let mut ports = std::iter::repeat_with(|| std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed));
+    ports.by_ref().map(|number| 10_000 + (number % 20_000) as u16).find(free).unwrap()
+}
+
 /// A cluster with the aggregator's pod and the aggregator's input files.
 pub struct Cluster {
     pub api: ApiServer,
