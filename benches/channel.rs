@@ -41,7 +41,17 @@ fn main() {
         ["aggregator", dir, nodes] => aggregator(Path::new(dir), nodes),
         [certificates::ROLE, dir, nodes] => certificates::serve(Path::new(dir), nodes),
         [storm::ROLE, dir, nodes] => storm::serve(Path::new(dir), nodes),
-        [] => measure(&["upload", "memory", "crowd", "slow", "siege", "bodies", "certificates", "storm"]),
+        [] => measure(&[
+            "upload",
+            "memory",
+            "crowd",
+            "slow",
+            "live",
+            "siege",
+            "bodies",
+            "certificates",
+            "storm",
+        ]),
         ref chosen => measure(chosen),
     }
 }
@@ -62,13 +72,14 @@ fn measure(chosen: &[&str]) {
             "memory" => memory(&base),
             "crowd" => crowd(&base),
             "slow" => slow(&base),
+            "live" => live(&base),
             "siege" => siege(&base),
             "bodies" => bodies(&base),
             "certificates" => certificates::measure(&base),
             "storm" => storm::measure(&base),
             other => {
                 panic!(
-                    "unknown measurement `{other}`; known are upload, memory, crowd, slow, siege, bodies, certificates, storm"
+                    "unknown measurement `{other}`; known are upload, memory, crowd, slow, live, siege, bodies, certificates, storm"
                 )
             }
         }
@@ -448,6 +459,38 @@ fn slow(base: &Path) {
     let [alone, beside] = tails.map(median);
     println!("99 of 100 uploads of 1 MiB took {alone:?} alone, {beside:?} beside {SLOW} slow clients");
     verdict("slow, ratio", beside.as_secs_f64() / alone.as_secs_f64(), 1.3, Better::Smaller);
+}
+
+/// Ordinary uploads with and without somebody who fetches the results so far, one fetch after the other.
+fn live(base: &Path) {
+    const UPLOADS: usize = 200;
+    let ours = Server::start("aggregator", base, UPLOADS * ROUNDS * 2);
+    std::fs::create_dir_all(ours.dir.join("meta")).unwrap();
+    let (mut tails, mut fetches) = ([Vec::new(), Vec::new()], 0);
+    for round in 0..ROUNDS {
+        for (kind, tail) in tails.iter_mut().enumerate() {
+            let end = Stop::new();
+            let first = (round * 2 + kind) * UPLOADS;
+            std::thread::scope(|scope| {
+                let fetching = scope.spawn(|| {
+                    let mut fetches = 0;
+                    while kind == 1 && !end.stopped() {
+                        let mut fetch = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
+                        fetch.args(["splat", "--partial"]).arg(ours.dir.parent().unwrap());
+                        assert!(fetch.stdout(Stdio::null()).status().unwrap().success());
+                        fetches += 1;
+                    }
+                    fetches
+                });
+                tail.push(percent(&uploads(&ours, first..first + UPLOADS), 99));
+                end.stop();
+                fetches += fetching.join().unwrap();
+            });
+        }
+    }
+    let [alone, beside] = tails.map(median);
+    println!("99 of 100 uploads of 1 MiB took {alone:?} alone, {beside:?} beside {fetches} fetches");
+    verdict("live, ratio", beside.as_secs_f64() / alone.as_secs_f64(), 1.1, Better::Smaller);
 }
 
 /// Uploads of 1 MiB, four at a time; returns their durations.

@@ -9,14 +9,11 @@ use super::output;
 use crate::{layout, pipeline};
 use base::archive;
 use base::at::At as _;
-use base::sys;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let folder = Path::new(args.text("dir").unwrap_or_default());
     if args.on("partial") {
-        // The aggregator in the same container goes first.
-        sys::yield_to_others();
         pipeline::pack_partial(folder, output::stdout())?;
         return Ok(0);
     }

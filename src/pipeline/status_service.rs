@@ -4,14 +4,14 @@
 //! The server computes the status document for each request, so that it depends neither on the annotation nor on the API
 //! server. Serves `GET /status`, `GET /metrics`, `GET /results` with ranges, the two parts of the archive's seal, and
 //! `GET /results/partial`. Knows nothing about workers: they have another authority, so certificates of one server do not work
-//! with the other. Runs on its caller's thread.
+//! with the other. Runs on its caller's thread; starts one for each archive of an unfinished run.
 
 use std::fs::File;
 use std::io::Seek as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::Value;
 
 use super::annotation::shorten;
@@ -113,9 +113,12 @@ impl StatusService {
 }
 
 impl StatusService {
-    /// The results so far, by way of a file without a name, since their packed size is unknown.
+    /// The results so far, by way of a file without a name, since their packed size is unknown. Packed in a thread that
+    /// ends: its priority stays low.
     fn partial(&self) -> Result<Response> {
-        let mut file = pack_partial(&self.folder, temp::file(&self.folder)?)?;
+        let pack = || pack_partial(&self.folder, temp::file(&self.folder)?);
+        let mut file = std::thread::scope(|scope| scope.spawn(pack).join())
+            .map_err(|_| anyhow!("the thread that packs panicked"))??;
         file.rewind()?;
         Ok(Response::file(file, GZIP, None)?.header("cache-control", "no-store"))
     }

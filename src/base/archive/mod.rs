@@ -13,7 +13,7 @@ mod unpack;
 
 #[cfg(any(fuzzing, test))]
 pub use fuzz::consistent;
-pub use pack::{Packed, bundle, finished, pack, pack_file, pack_open};
+pub use pack::{Packed, bundle, finished, pack, pack_file, pack_open, pack_quickly};
 pub use read::{Entry, Gunzip, Kind, Limits, Reader};
 pub use unpack::{unpack, unpack_within};
 

@@ -25,11 +25,27 @@ pub fn pack<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W
     pack_open(&folder, dir, except, out)
 }
 
+/// Like [`pack`], with less compression, for an archive that is read once.
+pub fn pack_quickly<W: Write>(dir: &Path, out: W) -> io::Result<W> {
+    let folder = Folder::open(dir).map_err(|error| at(dir, &error))?;
+    pack_as(Compression::fast(), &folder, dir, None, out)
+}
+
 /// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since.
 pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
+    pack_as(Compression::default(), folder, dir, except, out)
+}
+
+fn pack_as<W: Write>(
+    level: Compression,
+    folder: &Folder,
+    dir: &Path,
+    except: Option<&Path>,
+    out: W,
+) -> io::Result<W> {
     let id = |path| FileId::of(path).map_err(|error| at(path, &error));
     let except = except.map(id).transpose()?.flatten();
-    let mut tar = Builder::new(GzEncoder::new(out, Compression::default()));
+    let mut tar = Builder::new(GzEncoder::new(out, level));
     pack_folder(&mut tar, folder, dir, Path::new(""), except.as_ref())?;
     tar.into_inner()?.finish()
 }

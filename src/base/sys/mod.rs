@@ -56,10 +56,10 @@ pub use linux::sync_tree;
 #[cfg(not(target_os = "linux"))]
 pub use unlike_linux::sync_tree;
 
-/// Lets other processes go first from now on.
+/// Lets other threads and processes go first from now on: on Linux this thread, on other systems the whole process.
 pub fn yield_to_others() {
     #[cfg(unix)]
-    let _ = rustix::process::nice(10);
+    let _ = rustix::process::nice(19);
 }
 
 /// The value of an environment variable; `None` if it is absent or empty.
