@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::{Context as _, anyhow};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use ureq::http;
@@ -73,31 +74,28 @@ struct Shared {
 impl Client {
     /// Prepares a client without sending anything. All its calls end with `stop`.
     pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
-        let wrong = |what: &str, why: String| Error::Config(format!("{}: {what}: {why}", config.source));
-        let uri: http::Uri =
-            config.server.parse().map_err(|why: http::uri::InvalidUri| wrong("server", why.to_string()))?;
+        let place = |what: &'static str| format!("{}: {what}", config.source);
+        let uri: http::Uri = config.server.parse().with_context(|| place("server"))?;
         let secure = uri.scheme_str() == Some("https");
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let written = authority.rsplit('@').next().unwrap_or_default().trim_end_matches(':');
         // The parser treats an invalid port as a missing one.
         if uri.port_u16().is_none() && written != uri.host().unwrap_or_default() {
-            return Err(wrong(
-                "server",
-                format!("`{}`: its port must be a number up to 65535", config.server),
-            ));
+            let why = format!("`{}`: its port must be a number up to 65535", config.server);
+            return Err(anyhow!("{}: {why}", place("server")).into());
         }
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         let mut tls = None;
         if secure {
             let settings =
-                tls::client_config(&config.trust, &config.identity).map_err(|why| wrong("TLS", why))?;
+                tls::client_config(&config.trust, &config.identity).with_context(|| place("TLS"))?;
             let name = config.server_name.as_deref().unwrap_or(&host);
-            tls = Some((settings, tls::server_name(name).map_err(|why| wrong("server", why))?));
+            tls = Some((settings, tls::server_name(name).with_context(|| place("server"))?));
         }
         let proxy = match &config.proxy {
             Some(proxy) => Some(proxy.clone()),
-            None => Proxy::from_environment(secure, &host, port).map_err(Error::Config)?,
+            None => Proxy::from_environment(secure, &host, port)?,
         };
         let dialer = Dialer { host, port, tls, proxy, stop: stop.clone() };
         Ok(Self {
@@ -379,14 +377,14 @@ impl Client {
             builder = builder.header(name, value);
         }
         let agent = lock(&self.agent).clone();
-        let wrong = |why: http::Error| Error::Config(format!("{}: {why}", self.address(request)));
+        let place = || self.address(request);
         let answer = self.whole.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT);
         let response = match &request.body {
             Some(body) => {
-                let request = builder.body(body.as_slice()).map_err(wrong)?;
+                let request = builder.body(body.as_slice()).with_context(place)?;
                 agent.run(limit(&agent, request, whole, answer, silence))
             }
-            None => agent.run(limit(&agent, builder.body(()).map_err(wrong)?, whole, answer, silence)),
+            None => agent.run(limit(&agent, builder.body(()).with_context(place)?, whole, answer, silence)),
         };
         let response = response.map_err(|error| self.explain(request, &error))?;
         self.shared.reached.store(true, Ordering::Relaxed);
@@ -401,7 +399,7 @@ impl Client {
         if !request.headers.iter().any(|(name, _)| *name == "accept") {
             headers.push(("accept", "application/json".into()));
         }
-        if let Some(value) = config.credential.authorization(&config.identity).map_err(Error::Credential)? {
+        if let Some(value) = config.credential.authorization(&config.identity)? {
             headers.push(("authorization", value));
         }
         headers.extend(config.as_user.iter().map(|user| ("impersonate-user", user.clone())));
@@ -488,10 +486,7 @@ fn distrust(error: &rustls::Error) -> String {
 
 /// The error for an object that exceeds the limit; retrying does not help.
 pub(super) fn oversized(request: &Request) -> Error {
-    Error::Decode(format!(
-        "`{request}`: the response contains an object of more than {} MiB",
-        MAX_OBJECT_BYTES >> 20
-    ))
+    anyhow!("`{request}`: the response contains an object of more than {} MiB", MAX_OBJECT_BYTES >> 20).into()
 }
 
 pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
@@ -499,7 +494,7 @@ pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
     if why.is_io() || why.is_eof() {
         Error::sent(&what, format!("the response was cut off: {why}"))
     } else {
-        Error::Decode(format!("`{what}`: unexpected response: {why}"))
+        anyhow!("`{what}`: unexpected response: {why}").into()
     }
 }
 

@@ -110,7 +110,8 @@ impl Dialer {
 
     fn pass(&self, mut io: Box<dyn Io>, proxy: &Proxy) -> io::Result<Box<dyn Io>> {
         if proxy.scheme == Scheme::Https {
-            let config = tls::client_config(&Trust::System, &Identity::default()).map_err(invalid)?;
+            let config =
+                tls::client_config(&Trust::System, &Identity::default()).map_err(io::Error::other)?;
             let name = tls::server_name(&proxy.host).map_err(invalid)?;
             io = handshake(io, &config, name)?.0;
         }

@@ -7,6 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
@@ -69,7 +70,7 @@ impl Client {
         (namespace, pod, container): (&str, &str, &str),
         command: &[&str],
         silence: Option<Duration>,
-        sink: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+        sink: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
     ) -> Result<Exit, Error> {
         let mut request = Request::get(&Resource::PODS, namespace, pod)
             .subresource("exec")
@@ -141,7 +142,7 @@ impl Client {
         );
         for (name, value) in headers {
             if value.contains(['\r', '\n']) {
-                return Err(Error::Config(format!("header `{name}` contains a line break")));
+                return Err(anyhow!("header `{name}` contains a line break").into());
             }
             head.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -165,11 +166,12 @@ impl Client {
         if header("sec-websocket-accept") != accepted(&key)
             || !CHANNELS.contains(&header("sec-websocket-protocol"))
         {
-            return Err(Error::Decode(format!(
+            return Err(anyhow!(
                 "`{}`: the server supports none of the protocols {} over WebSocket (Kubernetes 1.30 and later do)",
                 socket.what,
                 CHANNELS.join(", ")
-            )));
+            )
+            .into());
         }
         let limited = socket.stream.read_limit(Some(PING_INTERVAL));
         let limited = limited.and_then(|()| socket.stream.write_limit(Some(PING_INTERVAL * 3)));
@@ -221,7 +223,7 @@ where
     [u8; N]: ring::rand::RandomlyConstructable,
 {
     let random = ring::rand::generate(&ring::rand::SystemRandom::new());
-    Ok(random.map_err(|_| Error::Config("no random numbers available".into()))?.expose())
+    Ok(random.map_err(|_| anyhow!("no random numbers available"))?.expose())
 }
 
 /// The server's expected response to our key.
@@ -481,7 +483,7 @@ mod tests {
             let outcome = client.exec(("default", "p", "c"), &["x"], Some(silence), &mut |bytes| {
                 came += bytes.len();
                 // Long after the time of silence it is still heard.
-                if started.elapsed() > silence * 3 { Err("enough".into()) } else { Ok(()) }
+                if started.elapsed() > silence * 3 { Err(anyhow!("enough")) } else { Ok(()) }
             });
             let error = outcome.unwrap_err().to_string();
             let says = if lasts { "enough" } else { "nothing more was received" };

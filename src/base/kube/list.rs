@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufReader, Read};
 
+use anyhow::{Context as _, anyhow, ensure};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed as _, Error as _};
 use serde_json::Value;
@@ -39,7 +40,7 @@ pub struct Meta {
 }
 
 /// Receives one object; its error ends the list.
-pub(super) type Sink<'a> = dyn FnMut(Value) -> Result<(), String> + 'a;
+pub(super) type Sink<'a> = dyn FnMut(Value) -> anyhow::Result<()> + 'a;
 
 impl Client {
     /// Passes every object to `sink`, in the server's order.
@@ -56,9 +57,7 @@ impl Client {
             let meta = &item["metadata"];
             let mut seen = seen.borrow_mut();
             if seen.insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str()))) {
-                if seen.len() > MAX_OBJECTS {
-                    return Err(format!("the list has more than {MAX_OBJECTS} objects"));
-                }
+                ensure!(seen.len() <= MAX_OBJECTS, "the list has more than {MAX_OBJECTS} objects");
                 return sink(item);
             }
             Ok(())
@@ -87,8 +86,7 @@ impl Client {
             }
             empty = if seen.borrow().len() > before { 0 } else { empty + 1 };
             if empty > MAX_EMPTY_PAGES {
-                let why = format!("`{first}`: {empty} pages in a row contained nothing new");
-                return Err(Error::Decode(why));
+                return Err(anyhow!("`{first}`: {empty} pages in a row contained nothing new").into());
             }
             request = first.clone().query("continue", meta.next);
         }
@@ -123,7 +121,7 @@ impl Client {
     ) -> Result<Vec<Value>, Error> {
         let (mut items, mut left) = (Vec::new(), MAX_LIST_BYTES);
         self.each(resource, namespace, selector, &mut |item| {
-            left = left.checked_sub(weight(&item)).ok_or_else(|| {
+            left = left.checked_sub(weight(&item)).with_context(|| {
                 format!(
                     "the list of {} takes more than {} MiB of memory",
                     resource.plural,

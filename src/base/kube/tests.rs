@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use serde_json::Value;
 
 use super::api_server::{ApiServer, ExecAnswer, Fault};
@@ -71,8 +72,8 @@ fn paged_lists_survive_changes_between_pages() {
     let filled = client.list(&Resource::PODS, "default", &Selector::labels("even=true")).unwrap();
     assert_eq!((filled.len(), &filled[0]["kind"]), (600, &json!("Pod")));
     let full =
-        client.each(&Resource::PODS, "", &Selector::all(), &mut |_| Err("disk full".into())).unwrap_err();
-    assert!(matches!(full, Error::Sink(why) if why == "disk full"));
+        client.each(&Resource::PODS, "", &Selector::all(), &mut |_| Err(anyhow!("disk full"))).unwrap_err();
+    assert!(matches!(full, Error::Sink(why) if why.to_string() == "disk full"));
 }
 
 #[test]
@@ -322,7 +323,7 @@ fn commands_run_in_containers() {
     );
     let absent = client.exec(("default", "absent", "c"), &["x"], None, &mut |_| Ok(())).unwrap_err();
     assert!(absent.is_not_found() && absent.to_string().contains("\"absent\" not found"), "{absent}");
-    let full = client.exec(("default", "p0000", "c"), &["large"], None, &mut |_| Err("disk full".into()));
+    let full = client.exec(("default", "p0000", "c"), &["large"], None, &mut |_| Err(anyhow!("disk full")));
     assert!(matches!(full.unwrap_err(), Error::Sink(_)));
 }
 

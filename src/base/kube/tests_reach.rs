@@ -130,7 +130,7 @@ fn client_certificates_work_with_any_form_of_key() {
     assert!(!error.is_passing() && error.to_string().contains("rejected the client certificate"), "{error}");
     let error = ask(config(address, trust(&ours))).unwrap_err();
     assert!(error.to_string().contains("rejected the client certificate"), "{error}");
-    let mismatch = Identity::default().set(chain.as_bytes(), key.as_bytes()).unwrap_err();
+    let mismatch = Identity::default().set(chain.as_bytes(), key.as_bytes()).unwrap_err().to_string();
     assert!(mismatch.contains("client certificate and key"), "{mismatch}");
 
     if Command::new("openssl").arg("version").output().is_err() {
@@ -147,7 +147,8 @@ fn client_certificates_work_with_any_form_of_key() {
     assert!(read("sec1").contains("BEGIN EC PRIVATE KEY"));
     with(&chain, &read("sec1")).unwrap();
     openssl("pkcs8 -topk8 -in pkcs8 -passout pass:x -out sealed");
-    let sealed = Identity::default().set(chain.as_bytes(), read("sealed").as_bytes()).unwrap_err();
+    let sealed =
+        Identity::default().set(chain.as_bytes(), read("sealed").as_bytes()).unwrap_err().to_string();
     assert!(sealed.contains("it is encrypted"), "{sealed}");
 
     // An RSA key in PKCS#1, as in older clusters, under an authority of openssl.

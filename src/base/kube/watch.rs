@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 
 use super::client::{Body, Client, transport};
@@ -142,7 +143,7 @@ impl Watch {
             (self.shrink)(&mut item);
             left = left
                 .checked_sub(weight(&item))
-                .ok_or_else(|| format!("a page of the list takes more than {MAX_PAGE_BYTES} bytes"))?;
+                .with_context(|| format!("a page of the list takes more than {MAX_PAGE_BYTES} bytes"))?;
             events.push_back(Event::Applied(item));
             Ok(())
         })?;
@@ -191,7 +192,7 @@ impl Watch {
                 self.stream = None;
                 return Ok(());
             }
-            Err(why) => return Err(Error::Decode(format!("{what}: {why}"))),
+            Err(why) => return Err(anyhow!("{what}: {why}").into()),
         };
         self.take(event, &what)
     }
@@ -203,7 +204,7 @@ impl Watch {
             "ADDED" | "MODIFIED" => Some(Event::Applied as fn(_) -> _),
             "DELETED" => Some(Event::Deleted as fn(_) -> _),
             "BOOKMARK" => None,
-            other => return Err(Error::Decode(format!("{what}: unknown event `{other}`"))),
+            other => return Err(anyhow!("{what}: unknown event `{other}`").into()),
         };
         if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
             self.version = Some(version.to_owned());

@@ -64,9 +64,7 @@ fn among(
         Some(path) => {
             let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
             let pem = small::read(path, MAX_BYTES).with_context(shown)?;
-            let found = certificates(&pem).with_context(shown)?;
-            ensure!(!found.is_empty(), "{}: it contains none; the file must be PEM", shown());
-            found
+            certificates(&pem).with_context(shown)?
         }
         None => bundles.iter().find_map(|path| readable(path)).unwrap_or_default(),
     };
@@ -76,11 +74,14 @@ fn among(
 }
 
 fn readable(path: &Path) -> Option<Vec<CertificateDer<'static>>> {
-    certificates(&small::read_regular(path, MAX_BYTES).ok()?).ok().filter(|found| !found.is_empty())
+    certificates(&small::read_regular(path, MAX_BYTES).ok()?).ok()
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
-    Ok(CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?)
+/// The certificates of a PEM text, at least one.
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>()?;
+    ensure!(!found.is_empty(), "it contains no PEM certificate");
+    Ok(found)
 }
 
 #[cfg(test)]

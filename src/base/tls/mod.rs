@@ -7,7 +7,7 @@
 mod authorities;
 
 #[cfg(feature = "program")]
-pub use authorities::{authorities, client, named};
+pub use authorities::{authorities, certificates, client, named};
 
 /// The TLS error behind a failed request, wherever the HTTP client has put it.
 pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
