@@ -1,17 +1,23 @@
-//! A byte stream to the API server: TCP, an optional proxy, TLS.
+//! A byte stream to the API server: TCP, an optional proxy, TLS. ureq speaks HTTP over it.
 //!
-//! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive detects dead peers. Knows
-//! nothing about HTTP except a proxy's `CONNECT`. Starts no thread.
+//! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive detects dead peers. ureq's own
+//! connector supports neither a custom server name, nor proxies by Go's rules, nor a stop. Knows nothing about HTTP except a
+//! proxy's `CONNECT`. Starts no thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
 
 use super::tls::{self, Identity, Trust};
 use crate::proxy::{Proxy, Scheme};
@@ -54,7 +60,12 @@ impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
     /// Connects, each step within `left`; every error names the step that failed.
-    pub(super) fn dial(&self, left: Duration) -> io::Result<Stream> {
+    pub(super) fn dial(&self, left: Duration) -> Result<Stream, ureq::Error> {
+        // `Io` would mean that the request may have been sent.
+        self.connected(left).map_err(|error| ureq::Error::Other(Box::new(error)))
+    }
+
+    fn connected(&self, left: Duration) -> io::Result<Stream> {
         let (host, port) = match &self.proxy {
             Some(proxy) => (&*proxy.host, proxy.port),
             None => (&*self.host, self.port),
@@ -121,14 +132,9 @@ impl Dialer {
 }
 
 impl Stream {
-    /// Sets the read timeout; `None` means none.
-    pub(super) fn read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.tcp.set_read_timeout(limit)
-    }
-
-    /// Sets the write timeout; `None` means none.
-    pub(super) fn write_limit(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.tcp.set_write_timeout(limit)
+    /// Limits the duration of each read and write.
+    pub(super) fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
+        self.tcp.set_read_timeout(Some(read)).and_then(|()| self.tcp.set_write_timeout(Some(write)))
     }
 
     /// Whether an idle connection can be reused: no pending data, and not closed.
@@ -174,6 +180,85 @@ impl fmt::Debug for Stream {
 impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Dialer({}:{})", self.host, self.port)
+    }
+}
+
+impl Connector<()> for Dialer {
+    type Out = Connection;
+
+    fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Connection>, ureq::Error> {
+        let stream = self.dial(details.timeout.not_zero().map_or(Duration::MAX, |left| *left))?;
+        let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(Some(Connection { stream, buffers: LazyBuffers::new(input, output), broken: false }))
+    }
+}
+
+/// ureq resolves before it connects; here resolving is part of connecting, or is left to the proxy.
+impl Resolver for Dialer {
+    fn resolve(
+        &self,
+        _: &Uri,
+        _: &ureq::config::Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let mut addresses = self.empty();
+        addresses.push(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        Ok(addresses)
+    }
+}
+
+/// A connection as ureq sees it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: Stream,
+    buffers: LazyBuffers,
+    broken: bool,
+}
+
+impl Connection {
+    fn failed(&mut self, error: io::Error, timeout: NextTimeout) -> ureq::Error {
+        self.broken = true;
+        match error.kind() {
+            io::ErrorKind::TimedOut => ureq::Error::Timeout(timeout.reason),
+            _ => error.into(),
+        }
+    }
+}
+
+impl Transport for Connection {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let timeout = timeout.for_write();
+        self.stream.tcp.set_write_timeout(timeout.not_zero().map(|limit| *limit))?;
+        let sent = self.stream.write_all(&self.buffers.output()[..amount]).and_then(|()| self.stream.flush());
+        sent.map_err(|error| self.failed(error, timeout))
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        let timeout = timeout.for_read();
+        self.stream.tcp.set_read_timeout(timeout.not_zero().map(|limit| *limit))?;
+        let amount = loop {
+            match self.stream.read(self.buffers.input_append_buf()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error, timeout)),
+                Ok(amount) => break amount,
+            }
+        };
+        self.buffers.input_appended(amount);
+        self.broken |= amount == 0;
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        !self.broken && self.stream.is_quiet()
+    }
+
+    fn is_tls(&self) -> bool {
+        // Regardless of the scheme, ureq must not add TLS.
+        true
     }
 }
 

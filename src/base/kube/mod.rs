@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! kubeconfig, credential, proxy, tls   how to reach it
-//! dial, transport                      a byte stream, lent to ureq
-//! request, error, limiter              pure values
+//! dial                                 a byte stream, lent to ureq
+//! request, error                       pure values
 //! client                               sends, retries
 //! list, watch, exec, discovery
 //! ```
@@ -26,7 +26,6 @@ mod exec;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
 mod kubeconfig;
-mod limiter;
 mod list;
 mod request;
 #[cfg(test)]
@@ -34,7 +33,6 @@ mod tests;
 #[cfg(test)]
 mod tests_reach;
 mod tls;
-mod transport;
 mod watch;
 
 pub use client::Client;

@@ -345,7 +345,7 @@ fn interrupted_log_is_an_error() {
 }
 
 #[test]
-fn watch_rejects_an_oversized_page() {
+fn watch_rejects_an_oversized_list() {
     let api = ApiServer::start();
     let first = |client: &Client| client.watch(&Resource::CONFIG_MAPS, "default", &Selector::all()).next();
     for number in 0..2 {
@@ -354,7 +354,7 @@ fn watch_rejects_an_oversized_page() {
         api.put(&format!("/api/v1/namespaces/default/configmaps/c{number}"), map);
     }
     let error = first(&client(&api)).unwrap().unwrap_err().to_string();
-    assert_eq!(error, "a page of the list takes more than 4194304 bytes");
+    assert_eq!(error, "the list of configmaps takes more than 4 MiB of memory");
 }
 
 #[test]
