@@ -5,7 +5,6 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ureq::ProxyProtocol;
 use ureq::http::Uri;
 
 use crate::sys;
@@ -59,32 +58,15 @@ impl Proxy {
         Ok(Self { scheme, host, port: uri.port_u16().unwrap_or(default_port), login })
     }
 
-    /// The proxy that the environment sets for a server.
-    pub fn from_environment(tls: bool, host: &str, port: u16) -> Result<Option<Self>> {
-        Self::choose(tls, host, port, |name| {
+    /// The proxy that the environment sets for a URL.
+    pub fn before(url: &Uri) -> Result<Option<Self>> {
+        let (host, port) = place(url);
+        Self::choose(url.scheme_str() == Some("https"), host, port, |name| {
             // Upper case first, as Go does.
             [name.to_owned(), name.to_lowercase()]
                 .iter()
                 .find_map(|name| sys::variable(name).map(|value| (name.clone(), value)))
         })
-    }
-
-    /// The proxy for a URL, for a client that would otherwise follow its own rules.
-    pub fn before(url: &Uri) -> Result<Option<ureq::Proxy>> {
-        let tls = url.scheme_str() == Some("https");
-        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
-        let Some(proxy) = Self::from_environment(tls, host, port)? else { return Ok(None) };
-        let kind = match proxy.scheme {
-            Scheme::Http => ProxyProtocol::Http,
-            Scheme::Https => ProxyProtocol::Https,
-            Scheme::Socks5 => ProxyProtocol::Socks5,
-        };
-        let mut built = ureq::Proxy::builder(kind).host(&proxy.host).port(proxy.port);
-        if let Some((user, password)) = &proxy.login {
-            built = built.username(user).password(password);
-        }
-        Ok(Some(built.build()?))
     }
 
     fn choose(
@@ -102,6 +84,12 @@ impl Proxy {
         }
         Self::parse(&value).map(Some).with_context(|| format!("environment variable {name}"))
     }
+}
+
+/// Host, without brackets, and port of a URL.
+pub(crate) fn place(url: &Uri) -> (&str, u16) {
+    let default = if url.scheme_str() == Some("https") { 443 } else { 80 };
+    (url.host().unwrap_or_default().trim_matches(['[', ']']), url.port_u16().unwrap_or(default))
 }
 
 /// Whether to connect to a server directly: loopback addresses, and those that the list names.

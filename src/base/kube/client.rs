@@ -11,19 +11,19 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, anyhow};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
-use ureq::{SendBody, http};
+use ureq::{Agent, SendBody, http};
 
-use super::dial::{Dialer, Stream};
 use super::error::{Error, Stage};
 use super::kubeconfig::Config;
 use super::request::{Method, Object as _, Request, Resource};
-use super::tls;
 use crate::clock;
+use crate::dial::{Dialer, Stream};
 use crate::json::{self, json};
 use crate::lock;
-use crate::proxy::Proxy;
+use crate::proxy::{self, Proxy};
 use crate::retry::Backoff;
 use crate::stop::Stop;
+use crate::tls;
 use crate::visible::short;
 
 /// Timeout until a response starts: an admission webhook may take 30 s, and a server may call several.
@@ -49,7 +49,7 @@ pub struct Client {
     shared: Arc<Shared>,
     limiter: Arc<Limiter>,
     /// Replaced when a new certificate makes open connections useless.
-    agent: Arc<Mutex<ureq::Agent>>,
+    agent: Arc<Mutex<Agent>>,
     dialer: Dialer,
     /// Time limits of retries, before and after the server was first reached.
     patience: [Duration; 2],
@@ -76,8 +76,6 @@ impl Client {
     pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
         let place = |what: &'static str| format!("{}: {what}", config.source);
         let uri: http::Uri = config.server.parse().with_context(|| place("server"))?;
-        let secure = uri.scheme_str() == Some("https");
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let written = authority.rsplit('@').next().unwrap_or_default().trim_end_matches(':');
         // The parser treats an invalid port as a missing one.
@@ -85,19 +83,15 @@ impl Client {
             let why = format!("`{}`: its port must be a number up to 65535", config.server);
             return Err(anyhow!("{}: {why}", place("server")).into());
         }
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let mut tls = None;
-        if secure {
-            let settings =
-                tls::client_config(&config.trust, &config.identity).with_context(|| place("TLS"))?;
-            let name = config.server_name.as_deref().unwrap_or(&host);
-            tls = Some((settings, tls::server_name(name).with_context(|| place("server"))?));
+        let (mut tls, mut server_name) = (None, None);
+        if uri.scheme_str() == Some("https") {
+            let settings = tls::client_config(&config.trust, &config.identity);
+            tls = Some(settings.with_context(|| place("TLS"))?);
+            let name = config.server_name.as_deref().unwrap_or(proxy::place(&uri).0);
+            server_name = Some(tls::server_name(name).with_context(|| place("server"))?);
         }
-        let proxy = match &config.proxy {
-            Some(proxy) => Some(proxy.clone()),
-            None => Proxy::from_environment(secure, &host, port)?,
-        };
-        let dialer = Dialer { host, port, tls, proxy, stop: stop.clone() };
+        let proxy = config.proxy.clone().map_or_else(|| Proxy::before(&uri), |proxy| Ok(Some(proxy)))?;
+        let dialer = Dialer { tls, server_name, proxy, stop: stop.clone() };
         Ok(Self {
             shared: Arc::new(Shared { config, uri, reached: false.into(), away: false.into() }),
             limiter: Arc::new(Limiter::new(0.0, 0)),
@@ -266,7 +260,7 @@ impl Client {
     pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
         self.limiter.take(self.stop())?;
         let headers = self.headers(request)?;
-        let stream = self.dialer.dial(self.whole.unwrap_or(Duration::MAX));
+        let stream = self.dialer.dial(&self.shared.uri, self.whole.unwrap_or(Duration::MAX));
         Ok((stream.map_err(|error| self.explain(request, error))?, headers))
     }
 
@@ -520,19 +514,16 @@ pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
     }
 }
 
-fn agent(dialer: &Dialer) -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
+fn agent(dialer: &Dialer) -> Agent {
+    let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        // The connector handles proxies.
-        .proxy(None)
         .max_idle_connections(MAX_IDLE_CONNECTIONS)
         .max_idle_connections_per_host(MAX_IDLE_CONNECTIONS)
         .timeout_per_write(Some(SILENCE_TIMEOUT))
-        .accept_encoding("")
-        .build();
-    ureq::Agent::with_parts(config, dialer.clone(), dialer.clone())
+        .accept_encoding("");
+    dialer.agent(config)
 }
 
 #[cfg(test)]

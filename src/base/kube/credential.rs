@@ -14,11 +14,11 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
-use super::tls::Identity;
 use crate::at::At as _;
 use crate::clock;
 use crate::json::json;
 use crate::lock;
+use crate::tls::Identity;
 use crate::{small, sys};
 
 /// Source of the `Authorization` header.

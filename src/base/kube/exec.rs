@@ -13,9 +13,9 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::Value;
 
 use super::client::{Client, transport};
-use super::dial::{Stream, read_head};
 use super::error::Error;
 use super::request::{Object as _, Request, Resource};
+use crate::dial::{Stream, read_head};
 
 /// Newer first; without standard input they are the same.
 const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];

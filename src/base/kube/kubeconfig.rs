@@ -15,12 +15,12 @@ use ureq::http::Uri;
 use super::credential::{Credential, Interactive, MAX_NAMED_BYTES, Program};
 use super::error::Error;
 use super::request::Object as _;
-use super::tls::{self, Identity, Trust};
 use crate::at::At as _;
 use crate::json::json;
 use crate::proxy::Proxy;
 use crate::small;
 use crate::sys::{self, variable};
+use crate::tls::{self, Identity, Trust};
 use crate::yaml;
 
 /// Choices on the command line.

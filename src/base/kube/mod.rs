@@ -5,10 +5,9 @@
 //! this project. Starts no thread: every call blocks, and ends with the client's [`Stop`](crate::stop::Stop).
 //!
 //! ```text
-//! kubeconfig, credential, proxy, tls   how to reach it
-//! dial                                 a byte stream, lent to ureq
-//! request, error                       pure values
-//! client                               sends, retries
+//! kubeconfig, credential   how to reach it
+//! request, error           pure values
+//! client                   sends, retries
 //! list, watch, exec, discovery
 //! ```
 
@@ -19,7 +18,6 @@
 mod api_server;
 mod client;
 mod credential;
-mod dial;
 mod discovery;
 mod error;
 mod exec;
@@ -32,14 +30,13 @@ mod request;
 mod tests;
 #[cfg(test)]
 mod tests_reach;
-mod tls;
 mod watch;
 
+pub use crate::tls::{Identity, Trust, client_config};
 pub use client::Client;
 pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
 pub use exec::Exit;
 pub use kubeconfig::{Config, Options};
 pub use request::{Method, Object, Request, Resource, Selector};
-pub use tls::{Identity, Trust, client_config};
 pub use watch::{Event, forget_managers};

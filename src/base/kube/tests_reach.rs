@@ -11,8 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 
-use super::tls::{Identity, Trust};
-use super::{Client, Config, Error};
+use super::{Client, Config, Error, Identity, Trust};
 use crate::proxy::Proxy;
 use crate::stop::Stop;
 
@@ -68,7 +67,7 @@ fn server(authority: &Authority, name: &str, clients: Option<&str>) -> SocketAdd
             std::thread::spawn(move || {
                 let connection = rustls::ServerConnection::new(config).unwrap();
                 let mut stream = rustls::StreamOwned::new(connection, peer);
-                while super::dial::read_head(&mut stream).is_ok() {
+                while crate::dial::read_head(&mut stream).is_ok() {
                     if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").is_err() {
                         return;
                     }
@@ -202,7 +201,7 @@ fn proxies_are_used() {
         ask(Config { proxy, trust: trust(&ours), ..Config::plain("https://api.test:6443") })
     };
     let (connect, used) = proxy(address, |peer| {
-        let head = String::from_utf8(super::dial::read_head(peer).unwrap()).unwrap();
+        let head = String::from_utf8(crate::dial::read_head(peer).unwrap()).unwrap();
         let known = head.starts_with("CONNECT api.test:6443 HTTP/1.1\r\n")
             && head.contains("\r\nProxy-Authorization: Basic dTpw\r\n");
         let answer =

@@ -1,4 +1,4 @@
-//! The TLS settings of a connection to an API server.
+//! The TLS settings of a client.
 //!
 //! Owns trust, the client certificate, and the rule for servers that are not to be verified. Opens no connection.
 
@@ -16,8 +16,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use super::authorities;
 use crate::lock;
-use crate::tls;
 
 /// Trusted authorities.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +38,7 @@ pub struct Identity(Arc<Mutex<Option<Arc<CertifiedKey>>>>);
 impl Identity {
     /// Takes a chain and key in PEM; the key may be SEC1, PKCS#8 or PKCS#1.
     pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<()> {
-        let chain = tls::certificates(chain).context("client certificate")?;
+        let chain = certificates(chain).context("client certificate")?;
         let is_encrypted = key.windows(9).any(|word| word == b"ENCRYPTED");
         ensure!(!is_encrypted, "client key: it is encrypted; store it decrypted");
         let key = PrivateKeyDer::from_pem_slice(key).context("client key")?;
@@ -49,7 +49,7 @@ impl Identity {
     }
 
     /// The certificate itself, without its authorities.
-    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
+    pub fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.current().and_then(|certified| certified.cert.first().cloned())
     }
 
@@ -68,7 +68,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
         }
         Trust::System => {
-            roots.add_parsable_certificates(tls::authorities()?);
+            roots.add_parsable_certificates(authorities::authorities()?);
             if roots.is_empty() {
                 // A machine without a bundle, such as an empty container.
                 roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -76,7 +76,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
             builder.with_root_certificates(roots)
         }
         Trust::Authorities(pem) => {
-            roots.add_parsable_certificates(tls::certificates(pem)?);
+            roots.add_parsable_certificates(certificates(pem)?);
             ensure!(!roots.is_empty(), "it contains no usable certificate");
             builder.with_root_certificates(roots)
         }
@@ -87,9 +87,15 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
 }
 
 /// The name that the server's certificate must have.
-pub(super) fn server_name(name: &str) -> Result<ServerName<'static>> {
+pub fn server_name(name: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(name.to_owned())
         .map_err(|_| anyhow!("`{name}` is neither a DNS name nor an IP address"))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    let found = authorities::certificates(pem)?;
+    ensure!(!found.is_empty(), "it contains no PEM certificate");
+    Ok(found)
 }
 
 fn provider() -> Arc<CryptoProvider> {

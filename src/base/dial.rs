@@ -1,4 +1,4 @@
-//! A byte stream to the API server: TCP, an optional proxy, TLS. ureq speaks HTTP over it.
+//! A byte stream to a server: TCP, an optional proxy, TLS. ureq speaks HTTP over it.
 //!
 //! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive detects dead peers. ureq's own
 //! connector supports neither a custom server name, nor proxies by Go's rules, nor a stop. Knows nothing about HTTP except a
@@ -13,16 +13,19 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use ureq::Agent;
+use ureq::config::ConfigBuilder;
 use ureq::http::Uri;
+use ureq::typestate::AgentScope;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
 
-use super::tls::{self, Identity, Trust};
-use crate::proxy::{Proxy, Scheme};
+use crate::proxy::{Proxy, Scheme, place};
 use crate::stop::{Hook, Stop};
 use crate::sys;
+use crate::tls::{self, Identity, Trust};
 
 /// Timeout per address, so that an unreachable address does not delay the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,27 +34,25 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A silent peer is probed after this long, three times.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Target of a connection, with TLS and proxy settings.
+/// Settings of connections.
 #[derive(Clone)]
-pub(super) struct Dialer {
-    /// Name or address of the server, without brackets.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// TLS settings and the server's name for them; `None` means plain text.
-    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// The proxy to use.
+pub(crate) struct Dialer {
+    /// For addresses with `https`, which it needs.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// The name that certificates must have, if not the one in the address.
+    pub server_name: Option<ServerName<'static>>,
+    /// The proxy to use instead of those of the environment.
     pub proxy: Option<Proxy>,
     /// Ends the connections opened with it.
     pub stop: Stop,
 }
 
 /// An open connection.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     io: Box<dyn Io>,
     tcp: Arc<TcpStream>,
     /// The server's certificate, with TLS.
-    pub(super) certificate: Option<CertificateDer<'static>>,
+    pub(crate) certificate: Option<CertificateDer<'static>>,
     _hook: Hook,
 }
 
@@ -59,17 +60,31 @@ trait Io: Read + Write + Send + Sync {}
 impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
-    /// Connects, each step within `left`; every error names the step that failed.
-    pub(super) fn dial(&self, left: Duration) -> Result<Stream, ureq::Error> {
-        // `Io` would mean that the request may have been sent.
-        self.connected(left).map_err(|error| ureq::Error::Other(Box::new(error)))
+    /// Connections to any server that this machine trusts.
+    pub(crate) fn new(stop: &Stop) -> anyhow::Result<Self> {
+        let tls = tls::client_config(&Trust::System, &Identity::default())?;
+        Ok(Self { tls: Some(tls), server_name: None, proxy: None, stop: stop.clone() })
     }
 
-    fn connected(&self, left: Duration) -> io::Result<Stream> {
-        let (host, port) = match &self.proxy {
-            Some(proxy) => (&*proxy.host, proxy.port),
-            None => (&*self.host, self.port),
+    /// ureq over these connections.
+    pub(crate) fn agent(&self, config: ConfigBuilder<AgentScope>) -> Agent {
+        // The dialer handles proxies.
+        Agent::with_parts(config.proxy(None).build(), self.clone(), self.clone())
+    }
+
+    /// Connects to the server of `uri`, each step within `left`; every error names the step that failed.
+    pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
+        // `Io` would mean that the request may have been sent.
+        self.connected(uri, left).map_err(|error| ureq::Error::Other(Box::new(error)))
+    }
+
+    fn connected(&self, uri: &Uri, left: Duration) -> io::Result<Stream> {
+        let server = place(uri);
+        let proxy = match &self.proxy {
+            Some(proxy) => Some(proxy.clone()),
+            None => Proxy::before(uri).map_err(|error| invalid(format!("{error:#}")))?,
         };
+        let (host, port) = proxy.as_ref().map_or(server, |proxy| (&*proxy.host, proxy.port));
         let (tcp, hook) = self
             .open(host, port, left.min(CONNECT_TIMEOUT))
             .map_err(|e| within(e, &format!("cannot connect to `{host}:{port}`")))?;
@@ -77,13 +92,18 @@ impl Dialer {
         tcp.set_read_timeout(limit)?;
         tcp.set_write_timeout(limit)?;
         let mut io: Box<dyn Io> = Box::new(tcp.try_clone()?);
-        if let Some(proxy) = &self.proxy {
-            io = self.pass(io, proxy).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
+        if let Some(proxy) = &proxy {
+            io = pass(io, proxy, server).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
         }
         let mut certificate = None;
-        if let Some((config, name)) = &self.tls {
-            (io, certificate) = handshake(io, config, name.clone())
-                .map_err(|e| within(e, &format!("TLS with `{}:{}`", self.host, self.port)))?;
+        if uri.scheme_str() == Some("https") {
+            let config = self.tls.as_ref().ok_or_else(|| invalid("TLS is not set up"))?;
+            let name = match &self.server_name {
+                Some(name) => name.clone(),
+                None => tls::server_name(server.0).map_err(invalid)?,
+            };
+            (io, certificate) = handshake(io, config, name)
+                .map_err(|e| within(e, &format!("TLS with `{}:{}`", server.0, server.1)))?;
         }
         Ok(Stream { io, tcp, certificate, _hook: hook })
     }
@@ -118,27 +138,27 @@ impl Dialer {
         sys::keep_alive(&tcp, KEEP_ALIVE_INTERVAL, 3)?;
         Ok((tcp, hook))
     }
+}
 
-    fn pass(&self, mut io: Box<dyn Io>, proxy: &Proxy) -> io::Result<Box<dyn Io>> {
-        if proxy.scheme == Scheme::Https {
-            let config =
-                tls::client_config(&Trust::System, &Identity::default()).map_err(io::Error::other)?;
-            let name = tls::server_name(&proxy.host).map_err(invalid)?;
-            io = handshake(io, &config, name)?.0;
-        }
-        let connect = if proxy.scheme == Scheme::Socks5 { socks5 } else { tunnel };
-        connect(&mut *io, proxy, &self.host, self.port).map(|()| io)
+/// Passes a proxy.
+fn pass(mut io: Box<dyn Io>, proxy: &Proxy, (host, port): (&str, u16)) -> io::Result<Box<dyn Io>> {
+    if proxy.scheme == Scheme::Https {
+        let config = tls::client_config(&Trust::System, &Identity::default());
+        let config = config.map_err(|error| invalid(format!("{error:#}")))?;
+        io = handshake(io, &config, tls::server_name(&proxy.host).map_err(invalid)?)?.0;
     }
+    let connect = if proxy.scheme == Scheme::Socks5 { socks5 } else { tunnel };
+    connect(&mut *io, proxy, host, port).map(|()| io)
 }
 
 impl Stream {
     /// Limits the duration of each read and write.
-    pub(super) fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
+    pub(crate) fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
         self.tcp.set_read_timeout(Some(read)).and_then(|()| self.tcp.set_write_timeout(Some(write)))
     }
 
     /// Whether an idle connection can be reused: no pending data, and not closed.
-    pub(super) fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         if self.tcp.set_nonblocking(true).is_err() {
             return false;
         }
@@ -179,7 +199,7 @@ impl fmt::Debug for Stream {
 
 impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dialer({}:{})", self.host, self.port)
+        f.write_str("Dialer")
     }
 }
 
@@ -187,7 +207,8 @@ impl Connector<()> for Dialer {
     type Out = Connection;
 
     fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Connection>, ureq::Error> {
-        let stream = self.dial(details.timeout.not_zero().map_or(Duration::MAX, |left| *left))?;
+        let stream =
+            self.dial(details.uri, details.timeout.not_zero().map_or(Duration::MAX, |left| *left))?;
         let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
         Ok(Some(Connection { stream, buffers: LazyBuffers::new(input, output), broken: false }))
     }
@@ -209,7 +230,7 @@ impl Resolver for Dialer {
 
 /// A connection as ureq sees it.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: Stream,
     buffers: LazyBuffers,
     broken: bool,
@@ -302,7 +323,7 @@ fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
 }
 
 /// Reads exactly to the end of a head: the following bytes belong to the tunnelled protocol.
-pub(super) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
+pub(crate) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
