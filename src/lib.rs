@@ -31,6 +31,7 @@
 //! client/
 //! base/kube base/oci
 //! base/fetch
+//! base/dial
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics
 //! base/stop base/quota base/ahead base/visible base/sys base/small base/hex base/joined base/at base/testing
@@ -83,7 +84,8 @@
 //! | errors that name their file | [`base::at`] |
 //! | reading ahead on a second thread | [`base::ahead`] |
 //! | lines of a terminal that are redrawn | [`base::live`] |
-//! | authorities that this machine trusts | [`base::tls`] |
+//! | authorities that this machine trusts, settings of TLS | [`base::tls`] |
+//! | connections to servers: proxies, TLS, stops | `base::dial` |
 //! | the OpenMetrics text format | [`base::openmetrics`] |
 //! | pauses between attempts, and how many attempts | [`base::retry`] |
 //! | differences between Linux, macOS and Windows | [`base::sys`] |

@@ -5,11 +5,11 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use ureq::SendBody;
 
 use crate::at::At as _;
-use crate::proxy::Proxy;
+use crate::dial::Dialer;
 use crate::retry::Attempts;
 use crate::small;
 use crate::stop::Stop;
@@ -46,15 +46,13 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// HTTPS trusts this machine's authorities; proxies come from the environment.
-fn agent(url: &str, limit: Duration) -> anyhow::Result<ureq::Agent> {
+fn agent(url: &str, limit: Duration, stop: &Stop) -> anyhow::Result<ureq::Agent> {
     let config = ureq::Agent::config_builder()
-        .tls_config(tls::client()?)
-        .proxy(url.parse().ok().map_or(Ok(None), |url| Proxy::before(&url))?)
         .timeout_global(Some(limit))
         .http_status_as_error(false)
         // A redirect must not lead from a secure connection to an insecure one.
         .https_only(url.starts_with("https:"));
-    Ok(config.build().into())
+    Ok(Dialer::new(stop)?.agent(config))
 }
 
 /// Scheme and host of a URL: the only printable part of a URL with secrets.
@@ -64,26 +62,11 @@ pub fn origin(url: &str) -> String {
     format!("{scheme}://{}", host.rsplit('@').next().unwrap_or_default())
 }
 
-/// Reads a file until a stop is requested.
-struct StoppableFile {
-    file: std::io::Take<File>,
-    stop: Stop,
-}
-
-impl Read for StoppableFile {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if self.stop.stopped() {
-            return Err(std::io::Error::other("it was interrupted"));
-        }
-        self.file.read(buffer)
-    }
-}
-
 /// Uploads a file. Retries if the server is busy or the connection breaks. Messages name only the server: the URL grants
 /// write access.
 pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
     let shown = origin(url);
-    let agent = agent(url, PUT_TIMEOUT)?;
+    let agent = agent(url, PUT_TIMEOUT, stop)?;
     let mut attempts = Attempts::new(MAX_ATTEMPTS, stop);
     loop {
         let opened = File::open(file).at("cannot read", file)?;
@@ -94,8 +77,7 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = StoppableFile { file: opened.take(length), stop: stop.clone() };
-        let why = match request.send(SendBody::from_owned_reader(body)) {
+        let why = match request.send(SendBody::from_owned_reader(opened.take(length))) {
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();
@@ -105,21 +87,23 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
                 );
                 format!("the server answered {status}")
             }
-            Err(error) if tls::tls_error(&error).is_some() => {
-                return Err(tls::explained(error).context(format!("failed to upload to `{shown}`")));
+            Err(_) if stop.stopped() => "it was interrupted".into(),
+            Err(error) => {
+                let error = tls::explained(error);
+                if tls::is_distrust(&error) {
+                    return Err(error.context(format!("failed to upload to `{shown}`")));
+                }
+                error.to_string().replace(url, &shown)
             }
-            Err(error) => error.to_string().replace(url, &shown),
         };
-        if !attempts.again(false) {
-            bail!("failed to upload to `{shown}`: {why}");
-        }
+        ensure!(attempts.again(false), "failed to upload to `{shown}`: {why}");
         log::info!("`{shown}`: {why}; trying again");
     }
 }
 
 /// Fetches at most `limit` bytes.
 pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
-    let agent = agent(url, FETCH_TIMEOUT)?;
+    let agent = agent(url, FETCH_TIMEOUT, &Stop::new())?;
     let shown = short(url);
     let response = agent
         .get(url)

@@ -6,6 +6,8 @@
 #[cfg(feature = "program")]
 pub mod at;
 #[cfg(feature = "program")]
+mod dial;
+#[cfg(feature = "program")]
 pub mod fetch;
 #[cfg(feature = "program")]
 pub mod http;

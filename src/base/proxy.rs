@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use ureq::ProxyProtocol;
+use anyhow::{Context as _, Result, bail, ensure};
 use ureq::http::Uri;
 
 use crate::sys;
@@ -35,17 +35,17 @@ pub enum Scheme {
 
 impl Proxy {
     /// Reads `scheme://[user:password@]host[:port]`; without a scheme it is HTTP.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self> {
         let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
         let uri: Uri =
-            with_scheme.parse().map_err(|e| format!("`{}` is not a proxy address: {e}", hide(text)))?;
+            with_scheme.parse().with_context(|| format!("`{}` is not a proxy address", hide(text)))?;
         let (scheme, default_port) = match uri.scheme_str() {
             Some("http") => (Scheme::Http, 80),
             Some("https") => (Scheme::Https, 443),
             Some("socks5" | "socks5h") => (Scheme::Socks5, 1080),
             other => {
                 let scheme = other.unwrap_or_default();
-                return Err(format!("proxy scheme `{scheme}` is not one of http, https, socks5, socks5h"));
+                bail!("proxy scheme `{scheme}` is not one of http, https, socks5, socks5h");
             }
         };
         let authority = uri.authority().map_or("", ureq::http::uri::Authority::as_str);
@@ -54,15 +54,14 @@ impl Proxy {
             (decode(user), decode(password))
         });
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        if host.is_empty() {
-            return Err(format!("proxy address `{}` has no host", hide(text)));
-        }
+        ensure!(!host.is_empty(), "proxy address `{}` has no host", hide(text));
         Ok(Self { scheme, host, port: uri.port_u16().unwrap_or(default_port), login })
     }
 
-    /// The proxy that the environment sets for a server.
-    pub fn from_environment(tls: bool, host: &str, port: u16) -> Result<Option<Self>, String> {
-        Self::choose(tls, host, port, |name| {
+    /// The proxy that the environment sets for a URL.
+    pub fn before(url: &Uri) -> Result<Option<Self>> {
+        let (host, port) = place(url);
+        Self::choose(url.scheme_str() == Some("https"), host, port, |name| {
             // Upper case first, as Go does.
             [name.to_owned(), name.to_lowercase()]
                 .iter()
@@ -70,32 +69,12 @@ impl Proxy {
         })
     }
 
-    /// The proxy for a URL, for a client that would otherwise follow its own rules.
-    pub fn before(url: &Uri) -> anyhow::Result<Option<ureq::Proxy>> {
-        let tls = url.scheme_str() == Some("https");
-        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = url.port_u16().unwrap_or(if tls { 443 } else { 80 });
-        let Some(proxy) = Self::from_environment(tls, host, port).map_err(anyhow::Error::msg)? else {
-            return Ok(None);
-        };
-        let kind = match proxy.scheme {
-            Scheme::Http => ProxyProtocol::Http,
-            Scheme::Https => ProxyProtocol::Https,
-            Scheme::Socks5 => ProxyProtocol::Socks5,
-        };
-        let mut built = ureq::Proxy::builder(kind).host(&proxy.host).port(proxy.port);
-        if let Some((user, password)) = &proxy.login {
-            built = built.username(user).password(password);
-        }
-        Ok(Some(built.build()?))
-    }
-
     fn choose(
         tls: bool,
         host: &str,
         port: u16,
         variable: impl Fn(&str) -> Option<(String, String)>,
-    ) -> Result<Option<Self>, String> {
+    ) -> Result<Option<Self>> {
         let Some((name, value)) = variable(if tls { "HTTPS_PROXY" } else { "HTTP_PROXY" }) else {
             return Ok(None);
         };
@@ -103,8 +82,14 @@ impl Proxy {
         if exempt(&exceptions, host, port) {
             return Ok(None);
         }
-        Self::parse(&value).map(Some).map_err(|why| format!("environment variable {name}: {why}"))
+        Self::parse(&value).map(Some).with_context(|| format!("environment variable {name}"))
     }
+}
+
+/// Host, without brackets, and port of a URL.
+pub(crate) fn place(url: &Uri) -> (&str, u16) {
+    let default = if url.scheme_str() == Some("https") { 443 } else { 80 };
+    (url.host().unwrap_or_default().trim_matches(['[', ']']), url.port_u16().unwrap_or(default))
 }
 
 /// Whether to connect to a server directly: loopback addresses, and those that the list names.
@@ -237,7 +222,7 @@ mod tests {
         for (text, says) in
             [("ftp://x", "`ftp` is not one of"), ("http://u:secret@", "…@"), ("http://a b", "not a proxy")]
         {
-            let error = Proxy::parse(text).unwrap_err();
+            let error = format!("{:#}", Proxy::parse(text).unwrap_err());
             assert!(error.contains(says) && !error.contains("secret"), "{text}: {error}");
         }
     }

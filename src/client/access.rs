@@ -1,11 +1,20 @@
 //! The aggregator's address, and the client's certificates and key; all checked before use.
+//!
+//! Reads PEM as a worker's environment holds it, keys as SEC1 or PKCS#8. Otherwise generates a key, which never leaves this
+//! process, and the request to certify it (PKCS #10). That request contains no name: the accompanying token determines the
+//! certificate's subject.
 
 use std::sync::Arc;
 
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider};
 
 use super::Error;
-use crate::{Credentials, env};
+use crate::env;
+use base::tls::{P256_KEY, pem};
 
 /// Address of the aggregator, its authority, and the client's identity: a certificate with its key, or a token for
 /// requesting one. Certificates and keys are PEM text.
@@ -106,6 +115,93 @@ impl Access {
 
 fn wrong(error: ureq::Error) -> Error {
     Error::Settings(format!("cannot use a certificate or key: {error}"))
+}
+
+/// A client's credentials, checked: using them later cannot fail because a part is malformed.
+pub struct Credentials {
+    authority: CertificateDer<'static>,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Credentials {
+    /// Reads and checks all three; the first suitable block of each PEM text counts.
+    pub fn read(authority_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, Error> {
+        let authority = certificate(authority_pem, "certificate of the authority")?;
+        let certificate = certificate(certificate_pem, "client certificate")?;
+        let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
+            .map_err(|e| Error::Settings(format!("the client key is not a PEM private key: {e}")))?;
+        let credentials = Self { authority, certificate, key };
+        credentials.client_config()?;
+        Ok(credentials)
+    }
+
+    /// TLS settings that trust only this authority and present this certificate.
+    pub fn client_config(&self) -> Result<rustls::ClientConfig, Error> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots
+            .add(self.authority.clone())
+            .map_err(|e| Error::Settings(format!("cannot trust the certificate of the authority: {e}")))?;
+        let mut config =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|e| Error::Settings(format!("cannot set up TLS: {e}")))?
+                .with_root_certificates(roots)
+                .with_client_auth_cert(vec![self.certificate.clone()], self.key.clone_key())
+                .map_err(|e| Error::Settings(format!("cannot use client certificate and key: {e}")))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificate(pem: &str, what: &str) -> Result<CertificateDer<'static>, Error> {
+    CertificateDer::from_pem_slice(pem.as_bytes())
+        .map_err(|e| Error::Settings(format!("the {what} is not a PEM certificate: {e}")))
+}
+
+/// Version 1 and an empty subject.
+const VERSION_AND_SUBJECT: &[u8] = &[0x02, 0x01, 0x00, 0x30, 0x00];
+const NO_ATTRIBUTES: &[u8] = &[0xa0, 0x00];
+const ECDSA_WITH_SHA256: &[u8] = &[0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+const SEQUENCE: u8 = 0x30;
+const BIT_STRING: u8 = 0x03;
+
+/// This process's key, and the request for its certificate.
+pub(super) struct Key {
+    /// PKCS #8, PEM.
+    pub(super) key_pem: String,
+    /// The request to post, PEM.
+    pub(super) request_pem: String,
+}
+
+impl Key {
+    /// Generates a new key.
+    pub(super) fn new() -> Result<Self, Error> {
+        let random = SystemRandom::new();
+        let wrong = |what: &dyn std::fmt::Display| Error::Settings(format!("cannot generate a key: {what}"));
+        let der =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).map_err(|e| wrong(&e))?;
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_ref(), &random)
+            .map_err(|e| wrong(&e))?;
+        let public = key.public_key().as_ref();
+        let named = element(SEQUENCE, &[VERSION_AND_SUBJECT, P256_KEY, public, NO_ATTRIBUTES]);
+        let signature = key.sign(&random, &named).map_err(|e| wrong(&e))?;
+        let proof = element(BIT_STRING, &[&[0], signature.as_ref()]);
+        let request = element(SEQUENCE, &[&named, ECDSA_WITH_SHA256, &proof]);
+        Ok(Self {
+            key_pem: pem("PRIVATE KEY", der.as_ref()),
+            request_pem: pem("CERTIFICATE REQUEST", &request),
+        })
+    }
+}
+
+/// Encodes one DER element of at most 255 bytes.
+fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = u8::try_from(content.len()).unwrap_or(u8::MAX);
+    let mut out = if length < 0x80 { vec![tag, length] } else { vec![tag, 0x81, length] };
+    out.extend(content);
+    out
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use ureq::tls::TlsConfig;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, RustlsConnector, TcpConnector};
 
-use super::request::Key;
-use super::retry::{self, Failed, RetryAdvice};
+use super::access::Key;
+use super::retry::{self, Failed};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
 use base::lock;
@@ -28,18 +28,11 @@ const DEFAULT_RENEWAL: Duration = Duration::from_secs(600);
 const MAX_CERTIFICATE_BYTES: u64 = 16 << 10;
 
 /// Authenticated access to one aggregator.
-pub(super) enum Channel {
-    /// With a given certificate.
-    Given(Agent),
-    /// With a requested certificate.
-    Requested(Box<Requested>),
-}
-
-pub(super) struct Requested {
+pub(super) struct Channel {
     access: Access,
-    url: String,
-    guest: Agent,
-    key: Key,
+    base: String,
+    /// Requests certificates for the key; `None` with a given certificate.
+    guest: Option<(Agent, Key)>,
     held: Mutex<Held>,
     requesting: Mutex<()>,
 }
@@ -57,50 +50,37 @@ impl Channel {
     /// Checks everything that needs no connection.
     pub(super) fn new(access: &Access) -> Result<Self, Error> {
         let base = access.base()?;
-        if !access.asks() {
-            return Ok(Self::Given(agent(access.tls()?)));
+        let (mut guest, mut held) = (None, Held::default());
+        if access.asks() {
+            guest = Some((agent(access.guest_tls()?), Key::new()?));
+        } else {
+            held.agent = Some(agent(access.tls()?));
         }
-        Ok(Self::Requested(Box::new(Requested {
-            access: access.clone(),
-            url: format!("{base}{CERTIFICATE_PATH}"),
-            guest: agent(access.guest_tls()?),
-            key: Key::new()?,
-            held: Mutex::default(),
-            requesting: Mutex::default(),
-        })))
+        Ok(Self { access: access.clone(), base, guest, held: held.into(), requesting: Mutex::default() })
     }
 
-    /// An agent with a certificate that the aggregator accepts.
-    pub(super) fn agent(&self) -> Result<Agent, Failed> {
-        match self {
-            Self::Given(agent) => Ok(agent.clone()),
-            Self::Requested(requested) => requested.agent(),
-        }
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
     }
 
     /// Drops a rejected certificate; false if no other can be requested.
     pub(super) fn forget(&self) -> bool {
-        let Self::Requested(requested) = self else { return false };
-        lock(&requested.held).agent = None;
-        true
+        if self.guest.is_some() {
+            lock(&self.held).agent = None;
+        }
+        self.guest.is_some()
     }
 
     /// Aborts requests under way, and makes later ones fail.
     pub(super) fn shutdown(&self) {
-        match self {
-            Self::Given(agent) => agent.clone().shutdown(),
-            Self::Requested(requested) => {
-                requested.guest.clone().shutdown();
-                let mut held = lock(&requested.held);
-                held.closed = true;
-                held.agent.take().into_iter().for_each(Agent::shutdown);
-            }
-        }
+        let mut held = lock(&self.held);
+        held.closed = true;
+        held.agent.take().into_iter().for_each(Agent::shutdown);
+        self.guest.iter().for_each(|(guest, _)| guest.clone().shutdown());
     }
-}
 
-impl Requested {
-    fn agent(&self) -> Result<Agent, Failed> {
+    /// An agent with a certificate that the aggregator accepts.
+    pub(super) fn agent(&self) -> Result<Agent, Failed> {
         if let Some(agent) = lock(&self.held).fresh() {
             return Ok(agent);
         }
@@ -118,17 +98,19 @@ impl Requested {
         if let Some(agent) = lock(&self.held).fresh() {
             return Ok(agent);
         }
-        let answer = self.request();
+        let closed = || Failed::again("the client was shut down".into());
+        let (guest, key) = self.guest.as_ref().ok_or_else(closed)?;
+        let answer = self.request(guest, key);
         let mut held = lock(&self.held);
         match answer {
-            Ok((agent, renew)) if !held.closed => {
+            _ if held.closed => Err(closed()),
+            Ok((agent, renew)) => {
                 log::debug!("the aggregator signed a certificate; renewal in {renew:?}");
                 held.renew_at = Instant::now().checked_add(renew);
                 held.failure.clear();
                 held.agent = Some(agent.clone());
                 Ok(agent)
             }
-            Ok(_) => Err(Failed::again("the client was shut down".into())),
             Err(failed) => {
                 let why = failed.why();
                 if held.failure != why {
@@ -142,30 +124,30 @@ impl Requested {
     }
 
     /// Requests a certificate once.
-    fn request(&self) -> Result<(Agent, Duration), Failed> {
+    fn request(&self, guest: &Agent, key: &Key) -> Result<(Agent, Duration), Failed> {
+        let url = self.url(CERTIFICATE_PATH);
         let path = &self.access.token_file;
         // Read each time, since Kubernetes replaces the token before it expires.
         let token = std::fs::read_to_string(path);
         let token =
             token.map_err(|source| Failed::again(format!("cannot read the token `{path}`: {source}")))?;
-        let sent = self
-            .guest
-            .post(&self.url)
+        let sent = guest
+            .post(&url)
             .header(AUTHORIZATION, format!("Bearer {}", token.trim()))
             .header(CONTENT_TYPE, "application/x-pem-file")
             .config()
             .timeout_global(Some(REQUEST_TIMEOUT))
             .build()
-            .send(self.key.request_pem.as_bytes());
-        let response = sent.map_err(|error| retry::judge_error(&self.url, error))?;
-        let advice = RetryAdvice::of(response.headers());
+            .send(key.request_pem.as_bytes());
+        let response = sent.map_err(|error| retry::judge_error(&url, error))?;
+        let after = retry::after(response.headers());
         let renew = response.headers().get(RENEW_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
         let answer = answer(response, MAX_CERTIFICATE_BYTES);
         if answer.status != 200 {
-            return Err(retry::judge_certificate(&self.url, answer, advice));
+            return Err(retry::judge_certificate(&url, answer, after));
         }
-        let access =
-            Access { client_cert: answer.text, client_key: self.key.key_pem.clone(), ..self.access.clone() };
+        let client_key = key.key_pem.clone();
+        let access = Access { client_cert: answer.text, client_key, ..self.access.clone() };
         let tls = access.tls()?;
         Ok((agent(tls), renew.map_or(DEFAULT_RENEWAL, Duration::from_secs)))
     }

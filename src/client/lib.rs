@@ -25,11 +25,9 @@
 mod access;
 mod body;
 mod channel;
-mod credentials;
 pub mod env;
 mod error;
 pub mod protocol;
-mod request;
 mod retry;
 #[cfg(test)]
 mod tests;
@@ -49,8 +47,7 @@ use base::clock;
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
 
-pub use access::Access;
-pub use credentials::Credentials;
+pub use access::{Access, Credentials};
 pub use error::Error;
 pub use retry::Retry;
 
@@ -106,7 +103,6 @@ pub struct Answer {
 #[derive(Clone)]
 pub struct Client {
     channel: Arc<Channel>,
-    base: String,
     id: ResultId,
     retry: Retry,
     stop: Stop,
@@ -120,8 +116,7 @@ impl Client {
 
     /// A client for `id`. Checks certificates and key, so no later call fails because of them.
     pub fn new(access: &Access, id: ResultId) -> Result<Self, Error> {
-        let (base, channel) = (access.base()?, Arc::new(Channel::new(access)?));
-        Ok(Self { channel, base, id, retry: Retry::default(), stop: Stop::new() })
+        Ok(Self { channel: Arc::new(Channel::new(access)?), id, retry: Retry::default(), stop: Stop::new() })
     }
 
     /// Sets the time limit and pauses of retries.
@@ -314,15 +309,13 @@ impl Client {
         }
         let outcome = match response {
             Ok(response) => {
-                let advice = retry::RetryAdvice::of(response.headers());
                 let stored = response.headers().get(DIGEST_HEADER).and_then(|text| text.to_str().ok());
                 let damaged =
                     sent.as_ref().zip(stored).is_some_and(|(sent, stored)| Source::differs(sent, stored));
                 if damaged && response.status().is_success() {
                     return Err(Error::Damaged { url: url.into() }.into());
                 }
-                let answer = answer(response, MAX_ANSWER_BYTES);
-                retry::judge_answer(url, answer, advice, is_cut, || source.changed())
+                retry::judge_answer(url, response, is_cut, || source.changed())
             }
             Err(error) => Err(match trouble {
                 Some(why) => {
@@ -338,7 +331,7 @@ impl Client {
     }
 
     fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base)
+        self.channel.url(path)
     }
 
     fn expect_success(&self, answer: Answer, what: &str) -> Result<(), Error> {

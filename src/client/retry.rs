@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError};
-use ureq::http::HeaderMap;
+use ureq::Body;
+use ureq::http::{HeaderMap, Response};
 
-use super::{Answer, Error, Submitted};
+use super::{Answer, Error, MAX_ANSWER_BYTES, Submitted, answer};
 use crate::protocol::FINAL_HEADER;
 use base::retry::Backoff;
 use base::tls::tls_error;
@@ -78,24 +79,10 @@ impl From<Error> for Failed {
 /// Maximum pause that a server can request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// The retry advice in the headers of a response.
-#[derive(Clone, Copy, Default)]
-pub(super) struct RetryAdvice {
-    /// No earlier than this.
-    after: Option<Duration>,
-    /// Never with the same bytes.
-    never: bool,
-}
-
-impl RetryAdvice {
-    /// Reads the headers. `Retry-After` counts in seconds; its other form, a date, is ignored.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let seconds = headers.get("retry-after").and_then(|text| text.to_str().ok()?.trim().parse().ok());
-        Self {
-            after: seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER)),
-            never: headers.contains_key(FINAL_HEADER),
-        }
-    }
+/// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is ignored.
+pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get("retry-after").and_then(|text| text.to_str().ok()?.trim().parse().ok());
+    seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
 }
 
 /// Classifies a response. `is_cut` tells whether only a part of the body was sent: the response then says nothing about
@@ -103,12 +90,13 @@ impl RetryAdvice {
 /// another attempt.
 pub(super) fn judge_answer(
     url: &str,
-    answer: Answer,
-    advice: RetryAdvice,
+    response: Response<Body>,
     is_cut: bool,
     changed: impl Fn() -> bool,
 ) -> Result<Submitted, Failed> {
-    let after = advice.after;
+    let after = after(response.headers());
+    let is_final = response.headers().contains_key(FINAL_HEADER);
+    let answer = answer(response, MAX_ANSWER_BYTES);
     match answer.status {
         409 => Ok(Submitted::AlreadyThere),
         status if is_cut => {
@@ -118,15 +106,15 @@ pub(super) fn judge_answer(
         400 | 500..=599 if changed() => {
             Err(Failed::Again { why: "the file changed while it was sent".into(), after, is_changed: true })
         }
-        408 | 425 | 429 | 500..=599 if !advice.never => Err(again(url, &answer, after)),
+        408 | 425 | 429 | 500..=599 if !is_final => Err(again(url, &answer, after)),
         _ => Err(refused("result", answer)),
     }
 }
 
 /// Classifies a response without a certificate. A rejected token may have been replaced by a newer one.
-pub(super) fn judge_certificate(url: &str, answer: Answer, advice: RetryAdvice) -> Failed {
+pub(super) fn judge_certificate(url: &str, answer: Answer, after: Option<Duration>) -> Failed {
     match answer.status {
-        401 | 408 | 425 | 429 | 500..=599 => again(url, &answer, advice.after),
+        401 | 408 | 425 | 429 | 500..=599 => again(url, &answer, after),
         _ => refused("request for a certificate", answer),
     }
 }
@@ -140,7 +128,7 @@ fn refused(what: &str, Answer { status, text }: Answer) -> Failed {
 }
 
 /// Whether the aggregator rejected the client's certificate, in the handshake or afterwards.
-pub(super) fn distrusted<T>(sent: &Result<ureq::http::Response<T>, ureq::Error>) -> bool {
+pub(super) fn distrusted(sent: &Result<Response<Body>, ureq::Error>) -> bool {
     match sent {
         Ok(response) => response.status() == 401,
         Err(error) => matches!(tls_error(error), Some(rustls::Error::AlertReceived(_))),
@@ -195,12 +183,15 @@ mod tests {
     #[test]
     fn responses_are_classified() {
         let check = |status, never, changed, expected: &str| {
-            let advice = RetryAdvice { after: None, never };
-            let answer = Answer { status, text: String::new() };
+            let answer = || {
+                let response = Response::builder().status(status);
+                let response = if never { response.header(FINAL_HEADER, "true") } else { response };
+                response.body(Body::builder().data("")).unwrap()
+            };
             for (is_cut, expected) in
                 [(false, expected), (true, if status == 409 { "there" } else { "again" })]
             {
-                let seen = match judge_answer("https://a", answer.clone(), advice, is_cut, || changed) {
+                let seen = match judge_answer("https://a", answer(), is_cut, || changed) {
                     Ok(Submitted::Accepted) => "accepted",
                     Ok(Submitted::AlreadyThere) => "there",
                     Err(Failed::Again { .. }) => "again",
@@ -256,7 +247,7 @@ mod tests {
         let check = |text: &str, seconds: Option<u64>| {
             let mut headers = HeaderMap::new();
             headers.insert("retry-after", text.parse().unwrap());
-            assert_eq!(RetryAdvice::of(&headers).after, seconds.map(Duration::from_secs), "{text}");
+            assert_eq!(after(&headers), seconds.map(Duration::from_secs), "{text}");
         };
         check("7", Some(7));
         check("999999999", Some(600));

@@ -61,7 +61,7 @@ pub(crate) fn dial(
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(host.to_owned())
         .with_context(|| format!("`{host}` is not the name of a server"))?;
-    let mut tls = ClientConnection::new(client_config(trust, identity).map_err(anyhow::Error::msg)?, name)?;
+    let mut tls = ClientConnection::new(client_config(trust, identity)?, name)?;
     let started = Instant::now();
     while tls.is_handshaking() {
         tls.complete_io(&mut stream).map_err(|error| match error.kind() {

@@ -95,7 +95,7 @@ impl Listing {
             if let Some(redactor) = query.redactor {
                 redactor.object(&self.resource, &mut object);
             }
-            files.add(&place, object).map_err(|error| format!("{error:#}"))
+            files.add(&place, object)
         };
         let listed = query.client.each(&self.resource, namespace, &self.selector, &mut take);
         let version = listed.as_ref().map(|meta| meta.version.clone()).unwrap_or_default();

@@ -280,7 +280,7 @@ impl QueryTask {
 impl From<kube::Error> for Fault {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Sink(why) => Self::Disk(anyhow!(why)),
+            kube::Error::Sink(why) => Self::Disk(why),
             other if other.is_forbidden() => Self::Forbidden(other.to_string()),
             other => Self::Refused(other.to_string()),
         }

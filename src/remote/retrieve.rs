@@ -86,7 +86,7 @@ pub(crate) enum RetrievalError {
 }
 
 /// Receives the pieces of a stream.
-type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), String> + 'a;
+type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 /// A complete archive before its rename, with the name that the sender gave.
 type Received = (String, PartialFile);
@@ -130,7 +130,7 @@ impl From<anyhow::Error> for RetrievalError {
 impl From<kube::Error> for RetrievalError {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Sink(why) => anyhow!(why).into(),
+            kube::Error::Sink(why) => why.into(),
             kube::Error::Stopped => anyhow!("interrupted").into(),
             error if error.is_passing() => Self::Line(error.to_string()),
             error => Self::Refused(error.to_string()),
@@ -267,14 +267,12 @@ impl Retrieval<'_> {
             let mut file = PartialFile::create(&joined(self.into, &target), self.force)?;
             // Stops reading beyond the announced size.
             let content = (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
-            pump(content, &mut |piece| file.write(piece).map_err(|error| format!("{error:#}"))).map_err(
-                |failure| match failure {
-                    RetrievalError::Line(why) => {
-                        RetrievalError::Restart(anyhow!("the archive was damaged in transit: {why}"))
-                    }
-                    failure => failure,
-                },
-            )?;
+            pump(content, &mut |piece| file.write(piece)).map_err(|failure| match failure {
+                RetrievalError::Line(why) => {
+                    RetrievalError::Restart(anyhow!("the archive was damaged in transit: {why}"))
+                }
+                failure => failure,
+            })?;
             known.map_or(Ok(()), |known| file.verify(known)).map_err(RetrievalError::Restart)?;
             all.push((name.to_owned(), file));
         }
@@ -334,7 +332,7 @@ impl Retrieval<'_> {
         loop {
             let before = size;
             let outcome = attempt(before, &mut |piece| {
-                write(piece).map_err(|error| format!("{error:#}"))?;
+                write(piece)?;
                 size += piece.len() as u64;
                 // A stream is slightly larger than its archive, since it is packed once more.
                 (self.watch)(if total == 0 { size } else { size.min(total) }, total);
@@ -426,7 +424,7 @@ impl Retrieval<'_> {
         let name = self.name.map_or_else(own, ToOwned::to_owned);
         let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
         send(&mut |piece| {
-            file.write(piece).map_err(|error| format!("{error:#}"))?;
+            file.write(piece)?;
             (self.watch)(file.size(), 0);
             Ok(())
         })?;
@@ -458,7 +456,8 @@ fn output(client: &kube::Client, namespace: &str, pod: &str, words: &[&str], max
     let mut bytes = Vec::new();
     let mut sink = |piece: &[u8]| {
         bytes.extend_from_slice(piece);
-        if bytes.len() > max { Err(format!("more than {max} bytes")) } else { Ok(()) }
+        ensure!(bytes.len() <= max, "more than {max} bytes");
+        Ok(())
     };
     let exit = splat(client, namespace, pod, words, &mut sink)?;
     ensure!(exit.success(), "{}", logger::message(exit.stderr.trim()));
@@ -489,7 +488,7 @@ fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, RetrievalError>
         match from.read(&mut piece) {
             Ok(0) => return Ok(size),
             Ok(count) => {
-                sink(&piece[..count]).map_err(|why| anyhow!(why))?;
+                sink(&piece[..count])?;
                 size += count as u64;
             }
             Err(error) => return Err(RetrievalError::Line(error.to_string())),

@@ -8,7 +8,7 @@ use std::io::{Read, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
@@ -206,9 +206,7 @@ impl Credentials {
     /// The service as a source, without connecting.
     pub(crate) fn source(&self, stop: &Stop) -> Result<StatusSource> {
         let identity = kube::Identity::default();
-        identity
-            .set(self.client_cert.as_bytes(), self.client_key.as_bytes())
-            .map_err(|why| anyhow!("{why}"))?;
+        identity.set(self.client_cert.as_bytes(), self.client_key.as_bytes())?;
         let config = kube::Config {
             server_name: Some(self.server_name.clone()).filter(|name| !name.is_empty()),
             trust: Trust::Authorities(self.ca_cert.clone().into_bytes()),

@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
@@ -290,11 +290,10 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
         let (mut first, mut count) = (None, 0);
         client.each(&Resource::PODS, namespace, &Selector::labels(labels), &mut |pod| {
             count += 1;
-            if count > MAX_AGGREGATORS {
-                return Err(format!(
-                    "more than {MAX_AGGREGATORS} pods in namespace {namespace} are aggregators"
-                ));
-            }
+            ensure!(
+                count <= MAX_AGGREGATORS,
+                "more than {MAX_AGGREGATORS} pods in namespace {namespace} are aggregators"
+            );
             first.get_or_insert(pod);
             Ok(())
         })?;

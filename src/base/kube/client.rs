@@ -8,23 +8,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use anyhow::{Context as _, anyhow};
 use rustls::pki_types::CertificateDer;
 use serde_json::Value;
-use ureq::http;
+use ureq::{Agent, SendBody, http};
 
-use super::dial::{Dialer, Stream};
 use super::error::{Error, Stage};
 use super::kubeconfig::Config;
-use super::limiter::Limiter;
 use super::request::{Method, Object as _, Request, Resource};
-use super::tls;
-use super::transport::{NoResolver, Opener};
 use crate::clock;
+use crate::dial::{Dialer, Stream};
 use crate::json::{self, json};
 use crate::lock;
-use crate::proxy::Proxy;
+use crate::proxy::{self, Proxy};
 use crate::retry::Backoff;
 use crate::stop::Stop;
+use crate::tls;
 use crate::visible::short;
 
 /// Timeout until a response starts: an admission webhook may take 30 s, and a server may call several.
@@ -50,7 +49,7 @@ pub struct Client {
     shared: Arc<Shared>,
     limiter: Arc<Limiter>,
     /// Replaced when a new certificate makes open connections useless.
-    agent: Arc<Mutex<ureq::Agent>>,
+    agent: Arc<Mutex<Agent>>,
     dialer: Dialer,
     /// Time limits of retries, before and after the server was first reached.
     patience: [Duration; 2],
@@ -65,6 +64,8 @@ pub(super) type Headers = Vec<(&'static str, String)>;
 
 struct Shared {
     config: Config,
+    /// The server's address.
+    uri: http::Uri,
     reached: AtomicBool,
     /// Whether an outage of the server has been logged.
     away: AtomicBool,
@@ -73,39 +74,26 @@ struct Shared {
 impl Client {
     /// Prepares a client without sending anything. All its calls end with `stop`.
     pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
-        let wrong = |what: &str, why: String| Error::Config(format!("{}: {what}: {why}", config.source));
-        let uri: http::Uri =
-            config.server.parse().map_err(|why: http::uri::InvalidUri| wrong("server", why.to_string()))?;
-        let secure = uri.scheme_str() == Some("https");
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        let place = |what: &'static str| format!("{}: {what}", config.source);
+        let uri: http::Uri = config.server.parse().with_context(|| place("server"))?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let written = authority.rsplit('@').next().unwrap_or_default().trim_end_matches(':');
         // The parser treats an invalid port as a missing one.
         if uri.port_u16().is_none() && written != uri.host().unwrap_or_default() {
-            return Err(wrong(
-                "server",
-                format!("`{}`: its port must be a number up to 65535", config.server),
-            ));
+            let why = format!("`{}`: its port must be a number up to 65535", config.server);
+            return Err(anyhow!("{}: {why}", place("server")).into());
         }
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let mut tls = None;
-        if secure {
-            let settings =
-                tls::client_config(&config.trust, &config.identity).map_err(|why| wrong("TLS", why))?;
-            let name = config.server_name.as_deref().unwrap_or(&host);
-            tls = Some((settings, tls::server_name(name).map_err(|why| wrong("server", why))?));
+        let (mut tls, mut server_name) = (None, None);
+        if uri.scheme_str() == Some("https") {
+            let settings = tls::client_config(&config.trust, &config.identity);
+            tls = Some(settings.with_context(|| place("TLS"))?);
+            let name = config.server_name.as_deref().unwrap_or(proxy::place(&uri).0);
+            server_name = Some(tls::server_name(name).with_context(|| place("server"))?);
         }
-        let proxy = match &config.proxy {
-            Some(proxy) => Some(proxy.clone()),
-            None => Proxy::from_environment(secure, &host, port).map_err(Error::Config)?,
-        };
-        let dialer = Dialer { host, port, tls, proxy, stop: stop.clone() };
+        let proxy = config.proxy.clone().map_or_else(|| Proxy::before(&uri), |proxy| Ok(Some(proxy)))?;
+        let dialer = Dialer { tls, server_name, proxy, stop: stop.clone() };
         Ok(Self {
-            shared: Arc::new(Shared {
-                config,
-                reached: AtomicBool::new(false),
-                away: AtomicBool::new(false),
-            }),
+            shared: Arc::new(Shared { config, uri, reached: false.into(), away: false.into() }),
             limiter: Arc::new(Limiter::new(0.0, 0)),
             agent: Arc::new(Mutex::new(agent(&dialer))),
             dialer,
@@ -177,9 +165,7 @@ impl Client {
     pub fn text(&self, request: &Request, limit: u64) -> Result<String, Error> {
         self.call(request, &mut |body| {
             let mut bytes = Vec::new();
-            body.take(limit)
-                .read_to_end(&mut bytes)
-                .map_err(|why| transport(&self.address(request), &why))?;
+            body.take(limit).read_to_end(&mut bytes).map_err(|why| transport(&self.address(request), why))?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         })
     }
@@ -274,28 +260,19 @@ impl Client {
     pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
         self.limiter.take(self.stop())?;
         let headers = self.headers(request)?;
-        let stream = self
-            .dialer
-            .dial(self.whole.unwrap_or(Duration::MAX))
-            .map_err(|why| self.explain(request, &ureq::Error::Other(Box::new(why))))?;
-        Ok((stream, headers))
+        let stream = self.dialer.dial(&self.shared.uri, self.whole.unwrap_or(Duration::MAX));
+        Ok((stream.map_err(|error| self.explain(request, error))?, headers))
     }
 
-    /// `host:port` and the path that every request starts with.
-    pub(super) fn host_and_base(&self) -> (String, String) {
-        let uri: http::Uri = self.shared.config.server.parse().unwrap_or_default();
-        let host = uri.authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
-        (host, uri.path().trim_end_matches('/').to_owned())
+    /// The server's address.
+    pub(super) fn uri(&self) -> &http::Uri {
+        &self.shared.uri
     }
 
     /// The request as messages show it.
     pub(super) fn address(&self, request: &Request) -> String {
         let address = format!("{} {}{}", request.method.as_str(), self.shared.config.server, request.path);
         short(&address).into_owned()
-    }
-
-    fn reached(&self) -> bool {
-        self.shared.reached.load(Ordering::Relaxed)
     }
 
     fn retry<T>(&self, request: &Request, attempt: &mut dyn FnMut() -> Result<T, Error>) -> Result<T, Error> {
@@ -317,9 +294,8 @@ impl Client {
             let repeatable = error.is_passing() && !hopeless && (request.idempotent() || error.is_unsent());
             let wished = if let Error::Api(refusal) = &error { refusal.retry_after } else { None };
             let wait = wished.unwrap_or_else(|| BACKOFF.pause(failures));
-            if !repeatable
-                || started.elapsed().saturating_add(wait) > self.patience[usize::from(self.reached())]
-            {
+            let patience = self.patience[usize::from(self.shared.reached.load(Ordering::Relaxed))];
+            if !repeatable || started.elapsed().saturating_add(wait) > patience {
                 return Err(error);
             }
             if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed) {
@@ -378,17 +354,22 @@ impl Client {
         for (name, value) in self.headers(request)? {
             builder = builder.header(name, value);
         }
+        if let Some(body) = &request.body {
+            builder = builder.header("content-length", body.len());
+        }
+        let body = request
+            .body
+            .clone()
+            .map_or_else(SendBody::none, |body| SendBody::from_owned_reader(io::Cursor::new(body)));
+        let sent = builder.body(body).with_context(|| self.address(request))?;
         let agent = lock(&self.agent).clone();
-        let wrong = |why: http::Error| Error::Config(format!("{}: {why}", self.address(request)));
-        let answer = self.whole.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT);
-        let response = match &request.body {
-            Some(body) => {
-                let request = builder.body(body.as_slice()).map_err(wrong)?;
-                agent.run(limit(&agent, request, whole, answer, silence))
-            }
-            None => agent.run(limit(&agent, builder.body(()).map_err(wrong)?, whole, answer, silence)),
-        };
-        let response = response.map_err(|error| self.explain(request, &error))?;
+        let sent = agent
+            .configure_request(sent)
+            .timeout_global(whole)
+            .timeout_recv_response(Some(self.whole.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT)))
+            .timeout_per_read(silence)
+            .build();
+        let response = agent.run(sent).map_err(|error| self.explain(request, error))?;
         self.shared.reached.store(true, Ordering::Relaxed);
         Ok(response)
     }
@@ -401,7 +382,7 @@ impl Client {
         if !request.headers.iter().any(|(name, _)| *name == "accept") {
             headers.push(("accept", "application/json".into()));
         }
-        if let Some(value) = config.credential.authorization(&config.identity).map_err(Error::Credential)? {
+        if let Some(value) = config.credential.authorization(&config.identity)? {
             headers.push(("authorization", value));
         }
         headers.extend(config.as_user.iter().map(|user| ("impersonate-user", user.clone())));
@@ -409,23 +390,48 @@ impl Client {
         Ok(headers)
     }
 
-    fn explain(&self, request: &Request, error: &ureq::Error) -> Error {
+    fn explain(&self, request: &Request, error: ureq::Error) -> Error {
         if self.stop().stopped() {
             return Error::Stopped;
         }
-        let what = self.address(request);
-        let unconnected = match error {
-            ureq::Error::Io(why) => return transport(&what, why),
-            ureq::Error::Timeout(which) => return Error::sent(&what, waited(*which)),
-            ureq::Error::Other(inner) => inner.downcast_ref::<io::Error>(),
-            _ => None,
-        };
-        match unconnected.map(|why| transport(&what, why)) {
-            Some(Error::Transport { what, why, stage: Stage::Sent }) => {
-                Error::Transport { what, why, stage: Stage::Unsent }
-            }
-            other => other.unwrap_or_else(|| Error::sent(&what, error.to_string())),
+        transport(&self.address(request), error.into_io())
+    }
+}
+
+/// A token bucket shared by all threads of a client: lets `burst` requests through at once, and then `qps` per second.
+struct Limiter {
+    /// The time until one token is replaced; `None` means no limit.
+    step: Option<Duration>,
+    burst: u32,
+    /// When the bucket will be full: the further ahead, the emptier it is.
+    full_at: Mutex<Instant>,
+}
+
+impl Limiter {
+    /// A rate that is zero, negative or not a number means no limit.
+    fn new(qps: f64, burst: u32) -> Self {
+        let step = (qps > 0.0).then(|| Duration::try_from_secs_f64(1.0 / qps).ok()).flatten();
+        Self { step, burst: burst.max(1), full_at: Mutex::new(Instant::now()) }
+    }
+
+    /// Waits for a turn.
+    fn take(&self, stop: &Stop) -> Result<(), Error> {
+        let turn = self.reserve(Instant::now());
+        if turn.map_or_else(|| stop.stopped(), |turn| stop.wait_until(turn)) {
+            return Err(Error::Stopped);
         }
+        Ok(())
+    }
+
+    /// Takes a token, or one that will be available later; `None` if it is already available. First come, first served.
+    fn reserve(&self, now: Instant) -> Option<Instant> {
+        let step = self.step?;
+        let mut full_at = lock(&self.full_at);
+        let before = (*full_at).max(now);
+        *full_at = before + step;
+        // A full bucket holds `burst` tokens.
+        let turn = full_at.checked_sub(step * self.burst)?;
+        (turn > now).then_some(turn)
     }
 }
 
@@ -453,16 +459,24 @@ impl Read for Body {
     }
 }
 
-/// Explains a transport failure; failures of trust are distinguished.
-pub(super) fn transport(what: &str, why: &io::Error) -> Error {
-    let inner = why.get_ref();
-    if let Some(ureq::Error::Timeout(which)) = inner.and_then(|inner| inner.downcast_ref()) {
-        return Error::sent(what, waited(*which));
-    }
-    match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(tls) => Error::Transport { what: what.into(), why: distrust(tls), stage: Stage::Distrusted },
-        None => Error::sent(what, why.to_string()),
-    }
+/// Explains a transport failure; failures of trust, and to connect, are distinguished.
+pub(super) fn transport(what: &str, error: io::Error) -> Error {
+    let (error, stage) = match error.downcast() {
+        Ok(ureq::Error::Other(unconnected)) => {
+            (unconnected.downcast().map_or_else(io::Error::other, |error| *error), Stage::Unsent)
+        }
+        Ok(ureq::Error::Timeout(ureq::Timeout::Global)) => {
+            return Error::sent(what, "no complete response within the request timeout");
+        }
+        Ok(ureq::Error::Timeout(_)) => return Error::sent(what, "timed out waiting for a response"),
+        Ok(other) => (other.into_io(), Stage::Sent),
+        Err(error) => (error, Stage::Sent),
+    };
+    let (why, stage) = match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(tls) => (distrust(tls), Stage::Distrusted),
+        None => (error.to_string(), stage),
+    };
+    Error::Transport { what: what.into(), why, stage }
 }
 
 fn distrust(error: &rustls::Error) -> String {
@@ -488,10 +502,7 @@ fn distrust(error: &rustls::Error) -> String {
 
 /// The error for an object that exceeds the limit; retrying does not help.
 pub(super) fn oversized(request: &Request) -> Error {
-    Error::Decode(format!(
-        "`{request}`: the response contains an object of more than {} MiB",
-        MAX_OBJECT_BYTES >> 20
-    ))
+    anyhow!("`{request}`: the response contains an object of more than {} MiB", MAX_OBJECT_BYTES >> 20).into()
 }
 
 pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
@@ -499,43 +510,45 @@ pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
     if why.is_io() || why.is_eof() {
         Error::sent(&what, format!("the response was cut off: {why}"))
     } else {
-        Error::Decode(format!("`{what}`: unexpected response: {why}"))
+        anyhow!("`{what}`: unexpected response: {why}").into()
     }
 }
 
-fn waited(which: ureq::Timeout) -> String {
-    match which {
-        ureq::Timeout::Global => "no complete response within the request timeout".into(),
-        _ => "timed out waiting for a response".into(),
-    }
-}
-
-fn agent(dialer: &Dialer) -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
+fn agent(dialer: &Dialer) -> Agent {
+    let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
-        // The connector handles proxies.
-        .proxy(None)
         .max_idle_connections(MAX_IDLE_CONNECTIONS)
         .max_idle_connections_per_host(MAX_IDLE_CONNECTIONS)
         .timeout_per_write(Some(SILENCE_TIMEOUT))
-        .accept_encoding("")
-        .build();
-    ureq::Agent::with_parts(config, Opener(dialer.clone()), NoResolver)
+        .accept_encoding("");
+    dialer.agent(config)
 }
 
-fn limit<S: ureq::AsSendBody>(
-    agent: &ureq::Agent,
-    request: http::Request<S>,
-    whole: Option<Duration>,
-    answer: Duration,
-    silence: Option<Duration>,
-) -> http::Request<S> {
-    agent
-        .configure_request(request)
-        .timeout_global(whole)
-        .timeout_recv_response(Some(answer))
-        .timeout_per_read(silence)
-        .build()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn burst_passes_and_later_requests_follow_the_rate() {
+        let limiter = Limiter::new(10.0, 3);
+        let now = Instant::now() + Duration::from_secs(1);
+        let turns = || limiter.reserve(now).map(|turn| turn - now);
+        assert_eq!([turns(), turns(), turns()], [None; 3]);
+        assert_eq!(turns(), Some(Duration::from_millis(100)));
+        assert_eq!(turns(), Some(Duration::from_millis(200)));
+        assert_eq!(limiter.reserve(now + Duration::from_secs(5)), None, "it grew back");
+    }
+
+    #[test]
+    fn zero_rate_is_unlimited_and_stop_ends_the_wait() {
+        let stop = Stop::new();
+        let open = Limiter::new(0.0, 0);
+        assert!((0..1000).all(|_| open.take(&stop).is_ok()));
+        let slow = Limiter::new(0.001, 1);
+        assert!(slow.take(&stop).is_ok());
+        stop.stop();
+        assert!(slow.take(&stop).is_err());
+    }
 }

@@ -10,13 +10,15 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
-use super::tls::Identity;
+use crate::at::At as _;
 use crate::clock;
 use crate::json::json;
 use crate::lock;
+use crate::tls::Identity;
 use crate::{small, sys};
 
 /// Source of the `Authorization` header.
@@ -37,7 +39,7 @@ pub enum Credential {
 
 impl Credential {
     /// The header's value. Runs a program only when its last credentials have expired; a certificate goes to `identity`.
-    pub fn authorization(&self, identity: &Identity) -> Result<Option<String>, String> {
+    pub fn authorization(&self, identity: &Identity) -> Result<Option<String>> {
         Ok(match self {
             Self::None => None,
             Self::Basic(user, password) => {
@@ -45,13 +47,10 @@ impl Credential {
             }
             Self::Token(token) => Some(format!("Bearer {token}")),
             Self::TokenFile(path) => {
-                let token = small::read_regular(path, MAX_NAMED_BYTES)
-                    .and_then(small::text)
-                    .map_err(|why| format!("token file `{}`: {why}", path.display()))?;
-                match token.trim() {
-                    "" => return Err(format!("token file `{}` is empty", path.display())),
-                    token => Some(format!("Bearer {token}")),
-                }
+                let token = small::read_regular(path, MAX_NAMED_BYTES).and_then(small::text);
+                let token = token.at("token file", path)?;
+                ensure!(!token.trim().is_empty(), "token file `{}` is empty", path.display());
+                Some(format!("Bearer {}", token.trim()))
             }
             Self::Program(program) => program.token(identity)?.map(|token| format!("Bearer {token}")),
         })
@@ -130,7 +129,7 @@ const MAX_ANSWER_BYTES: u64 = 1 << 20;
 const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 
 impl Program {
-    fn token(&self, identity: &Identity) -> Result<Option<String>, String> {
+    fn token(&self, identity: &Identity) -> Result<Option<String>> {
         // Held while the program runs, so that concurrent requests run it once.
         let mut last = self.answer();
         let fresh = last.as_ref().is_some_and(|answer| {
@@ -140,7 +139,7 @@ impl Program {
         });
         if !fresh {
             let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
-            *last = Some(answer.map_err(|why| format!("{}: {why}", self.place))?);
+            *last = Some(answer.with_context(|| self.place.clone())?);
         }
         Ok(last.as_ref().and_then(|answer| answer.token.clone()))
     }
@@ -149,14 +148,13 @@ impl Program {
         lock(&self.last)
     }
 
-    fn run(&self, identity: &Identity, limit: Duration) -> Result<Issued, String> {
+    fn run(&self, identity: &Identity, limit: Duration) -> Result<Issued> {
         let name = self.command.display();
         let terminal = std::io::stdin().is_terminal();
-        if self.interactive == Interactive::Always && !terminal {
-            return Err(format!(
-                "`{name}` needs a terminal (interactiveMode Always), and standard input is not one"
-            ));
-        }
+        ensure!(
+            terminal || self.interactive != Interactive::Always,
+            "`{name}` needs a terminal (interactiveMode Always), and standard input is not one"
+        );
         let interactive = terminal && self.interactive != Interactive::Never;
         let mut wish = json!({
             "apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive},
@@ -171,39 +169,34 @@ impl Program {
             .env("KUBERNETES_EXEC_INFO", wish.to_string());
         let asked = sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
         let (output, ended) = asked.map_err(|why| match why.kind() {
-            ErrorKind::FileTooLarge => format!("`{name}` printed more than 1 MiB"),
+            ErrorKind::FileTooLarge => anyhow!("`{name}` printed more than 1 MiB"),
             ErrorKind::TimedOut => {
-                format!("`{name}` was ended: {why}; run it by hand to see what it waits for{}", self.hint())
+                anyhow!("`{name}` was ended: {why}; run it by hand to see what it waits for{}", self.hint())
             }
-            ErrorKind::NotFound => format!("`{name}` is not installed{}", self.hint()),
-            _ => format!("cannot start `{name}`: {why}{}", self.hint()),
+            ErrorKind::NotFound => anyhow!("`{name}` is not installed{}", self.hint()),
+            _ => anyhow!("cannot start `{name}`: {why}{}", self.hint()),
         })?;
-        if !ended.success() {
-            return Err(format!("`{name}` failed ({ended}){}", self.hint()));
-        }
-        self.read(&output, identity).map_err(|why| format!("invalid output of `{name}`: {why}"))
+        ensure!(ended.success(), "`{name}` failed ({ended}){}", self.hint());
+        self.read(&output, identity).with_context(|| format!("invalid output of `{name}`"))
     }
 
-    fn read(&self, output: &[u8], identity: &Identity) -> Result<Issued, String> {
-        let answer: Value = serde_json::from_slice(output).map_err(|why| format!("not JSON: {why}"))?;
-        if answer["kind"] != "ExecCredential" {
-            return Err("kind is not `ExecCredential`".into());
-        }
-        if answer["apiVersion"] != self.api_version.as_str() {
-            return Err(format!("apiVersion is {} instead of `{}`", answer["apiVersion"], self.api_version));
-        }
+    fn read(&self, output: &[u8], identity: &Identity) -> Result<Issued> {
+        let answer: Value = serde_json::from_slice(output).context("not JSON")?;
+        ensure!(answer["kind"] == "ExecCredential", "kind is not `ExecCredential`");
+        let version = &answer["apiVersion"];
+        ensure!(*version == *self.api_version, "apiVersion is {version} instead of `{}`", self.api_version);
         let status = &answer["status"];
         let text = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
         let token = text("token").map(str::to_owned);
         match (text("clientCertificateData"), text("clientKeyData")) {
             (Some(chain), Some(key)) => identity.set(chain.as_bytes(), key.as_bytes())?,
             (None, None) if token.is_some() => {}
-            (None, None) => return Err("status has neither `token` nor `clientCertificateData`".into()),
-            _ => return Err("status has only one of `clientCertificateData` and `clientKeyData`".into()),
+            (None, None) => bail!("status has neither `token` nor `clientCertificateData`"),
+            _ => bail!("status has only one of `clientCertificateData` and `clientKeyData`"),
         }
         let time = |time: &str| {
             let wrong = || format!("expirationTimestamp `{time}` is not an RFC 3339 time");
-            clock::parse_rfc3339(time).ok_or_else(wrong)
+            clock::parse_rfc3339(time).with_context(wrong)
         };
         Ok(Issued { token, expires: text("expirationTimestamp").map(time).transpose()? })
     }

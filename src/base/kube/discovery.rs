@@ -3,6 +3,7 @@
 //! Owns parsing both forms of discovery (aggregated, and group by group for servers before 1.27), mapping a manifest to its
 //! path, access reviews and the server's version. A group that does not answer is data, not an error.
 
+use anyhow::anyhow;
 use serde_json::Value;
 
 use super::client::Client;
@@ -84,7 +85,7 @@ impl Client {
                         }
                     }
                 }
-                _ => return Err(Error::Decode(format!("`GET {root}`: not a Kubernetes API server"))),
+                _ => return Err(anyhow!("`GET {root}`: not a Kubernetes API server").into()),
             }
         }
         if self.stop().stopped() { Err(Error::Stopped) } else { Ok(found) }

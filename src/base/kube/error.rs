@@ -23,16 +23,18 @@ pub enum Error {
         /// Progress of the request.
         stage: Stage,
     },
-    /// The settings are wrong; names the file and field.
-    Config(String),
-    /// Credentials could not be obtained.
-    Credential(String),
-    /// The response is not as expected.
-    Decode(String),
     /// A stop was requested.
     Stopped,
     /// The caller's own receiver of the data failed, for instance because the disk is full.
-    Sink(String),
+    Sink(anyhow::Error),
+    /// Something else that no retry changes: unusable settings, missing credentials, an unexpected response.
+    Other(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Error {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Other(error)
+    }
 }
 
 /// How far a request got before the transport failed.
@@ -225,9 +227,7 @@ impl fmt::Display for Error {
                 write!(f, "cannot reach `{server}`: {why}")
             }
             Self::Transport { what, why, .. } => write!(f, "`{what}`: {why}"),
-            Self::Config(text) | Self::Credential(text) | Self::Decode(text) | Self::Sink(text) => {
-                f.write_str(text)
-            }
+            Self::Sink(error) | Self::Other(error) => write!(f, "{error:#}"),
             Self::Stopped => f.write_str("stopped"),
         }
     }

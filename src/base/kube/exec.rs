@@ -7,13 +7,15 @@ use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::Value;
 
 use super::client::{Client, transport};
-use super::dial::{Stream, read_head};
 use super::error::Error;
 use super::request::{Object as _, Request, Resource};
+use crate::dial::{Stream, read_head};
 
 /// Newer first; without standard input they are the same.
 const CHANNELS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -69,7 +71,7 @@ impl Client {
         (namespace, pod, container): (&str, &str, &str),
         command: &[&str],
         silence: Option<Duration>,
-        sink: &mut dyn FnMut(&[u8]) -> Result<(), String>,
+        sink: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
     ) -> Result<Exit, Error> {
         let mut request = Request::get(&Resource::PODS, namespace, pod)
             .subresource("exec")
@@ -111,13 +113,12 @@ impl Client {
                 Some(Frame::Close) => {
                     // The server may have disconnected.
                     let _ = socket.send(CLOSE, &1000_u16.to_be_bytes());
-                    return Err(socket.failed(&io::Error::other("the stream ended before the command did")));
+                    return Err(socket.failed(io::Error::other("the stream ended before the command did")));
                 }
                 None => {}
             }
             if silence.is_some_and(|silence| heard.elapsed() > silence) {
-                let why = io::Error::new(io::ErrorKind::TimedOut, "nothing more was received");
-                return Err(socket.failed(&why));
+                return Err(socket.failed(io::Error::other("nothing more was received")));
             }
         }
     }
@@ -132,25 +133,26 @@ impl Client {
             client: self,
         };
         let key = BASE64_STANDARD.encode(random::<16>()?);
-        let (host, base) = self.host_and_base();
         let mut head = format!(
-            "GET {base}{} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            "GET {}{} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: {}\r\n",
+            self.uri().path().trim_end_matches('/'),
             request.target(),
+            self.uri().authority().map_or("", |authority| authority.as_str()),
             CHANNELS.join(", ")
         );
         for (name, value) in headers {
             if value.contains(['\r', '\n']) {
-                return Err(Error::Config(format!("header `{name}` contains a line break")));
+                return Err(anyhow!("header `{name}` contains a line break").into());
             }
             head.push_str(&format!("{name}: {value}\r\n"));
         }
         head.push_str("\r\n");
         socket.write(head.as_bytes())?;
-        let answer = read_head(&mut socket.stream).map_err(|why| socket.failed(&why))?;
+        let answer = read_head(&mut socket.stream).map_err(|why| socket.failed(why))?;
         let mut fields = [httparse::EMPTY_HEADER; 64];
         let mut response = httparse::Response::new(&mut fields);
-        response.parse(&answer).map_err(|why| socket.failed(&io::Error::other(why)))?;
+        response.parse(&answer).map_err(|why| socket.failed(io::Error::other(why)))?;
         let header = |name: &str| {
             let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
             found.and_then(|header| std::str::from_utf8(header.value).ok()).unwrap_or_default().trim()
@@ -165,15 +167,15 @@ impl Client {
         if header("sec-websocket-accept") != accepted(&key)
             || !CHANNELS.contains(&header("sec-websocket-protocol"))
         {
-            return Err(Error::Decode(format!(
+            return Err(anyhow!(
                 "`{}`: the server supports none of the protocols {} over WebSocket (Kubernetes 1.30 and later do)",
                 socket.what,
                 CHANNELS.join(", ")
-            )));
+            )
+            .into());
         }
-        let limited = socket.stream.read_limit(Some(PING_INTERVAL));
-        let limited = limited.and_then(|()| socket.stream.write_limit(Some(PING_INTERVAL * 3)));
-        limited.map_err(|why| socket.failed(&why))?;
+        let limited = socket.stream.limit(PING_INTERVAL, PING_INTERVAL * 3);
+        limited.map_err(|why| socket.failed(why))?;
         Ok(socket)
     }
 }
@@ -186,14 +188,11 @@ impl Socket<'_> {
             return Ok(Some(frame));
         }
         match self.stream.read(&mut self.buffer) {
-            Ok(0) => {
-                let why = io::Error::new(io::ErrorKind::UnexpectedEof, "the stream was cut off");
-                return Err(self.failed(&why));
-            }
+            Ok(0) => return Err(self.failed(io::Error::other("the stream was cut off"))),
             Ok(length) => self.frames.feed(&self.buffer[..length]),
             Err(why) if why.kind() == io::ErrorKind::TimedOut => self.send(PING, b"")?,
             Err(why) if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => {}
-            Err(why) => return Err(self.failed(&why)),
+            Err(why) => return Err(self.failed(why)),
         }
         Ok(None)
     }
@@ -208,20 +207,18 @@ impl Socket<'_> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).map_err(|why| self.failed(&why))
+        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).map_err(|why| self.failed(why))
     }
 
-    fn failed(&self, why: &io::Error) -> Error {
+    fn failed(&self, why: io::Error) -> Error {
         if self.client.stop().stopped() { Error::Stopped } else { transport(&self.what, why) }
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], Error>
-where
-    [u8; N]: ring::rand::RandomlyConstructable,
-{
-    let random = ring::rand::generate(&ring::rand::SystemRandom::new());
-    Ok(random.map_err(|_| Error::Config("no random numbers available".into()))?.expose())
+fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("no random numbers available"))?;
+    Ok(bytes)
 }
 
 /// The server's expected response to our key.
@@ -481,7 +478,7 @@ mod tests {
             let outcome = client.exec(("default", "p", "c"), &["x"], Some(silence), &mut |bytes| {
                 came += bytes.len();
                 // Long after the time of silence it is still heard.
-                if started.elapsed() > silence * 3 { Err("enough".into()) } else { Ok(()) }
+                if started.elapsed() > silence * 3 { Err(anyhow!("enough")) } else { Ok(()) }
             });
             let error = outcome.unwrap_err().to_string();
             let says = if lasts { "enough" } else { "nothing more was received" };

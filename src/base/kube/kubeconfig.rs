@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 use ureq::http::Uri;
@@ -14,11 +15,12 @@ use ureq::http::Uri;
 use super::credential::{Credential, Interactive, MAX_NAMED_BYTES, Program};
 use super::error::Error;
 use super::request::Object as _;
-use super::tls::{self, Identity, Trust};
+use crate::at::At as _;
 use crate::json::json;
 use crate::proxy::Proxy;
 use crate::small;
 use crate::sys::{self, variable};
+use crate::tls::{self, Identity, Trust};
 use crate::yaml;
 
 /// Choices on the command line.
@@ -78,27 +80,26 @@ impl Config {
 
     /// As [`Self::load`], without warnings.
     pub fn find(options: &Options) -> Result<Self, Error> {
-        let files = Files::find(options, &variable).map_err(Error::Config)?;
-        let mut config = match files.resolve(options).map_err(Error::Config)? {
-            Some(config) => config,
-            None => in_cluster(Path::new(ACCOUNT), &variable).map_err(Error::Config)?.ok_or_else(|| {
-                let sources = files.sources();
-                Error::Config(if sources.is_empty() {
-                    "no cluster configured: there is no `~/.kube/config`, and this is not a pod; set KUBECONFIG or pass \
-                     `--kubeconfig`; `run --local` needs no cluster"
-                        .into()
-                } else {
-                    format!("no cluster configured: the kubeconfig `{sources}` has no clusters, contexts and users")
-                })
-            })?,
+        let files = Files::find(options, &variable)?;
+        let found = match files.resolve(options)? {
+            None => in_cluster(Path::new(ACCOUNT), &variable)?,
+            found => found,
         };
+        let mut config = found.with_context(|| match &*files.sources() {
+            "" => {
+                "no cluster configured: there is no `~/.kube/config`, and this is not a pod; set KUBECONFIG or pass \
+                 `--kubeconfig`; `run --local` needs no cluster"
+                    .to_owned()
+            }
+            sources => {
+                format!("no cluster configured: the kubeconfig `{sources}` has no clusters, contexts and users")
+            }
+        })?;
         config.as_user.clone_from(&options.as_user);
         config.as_groups.clone_from(&options.as_groups);
         config.request_timeout = options.request_timeout.filter(|limit| !limit.is_zero());
         if config.as_user.is_none() && !config.as_groups.is_empty() {
-            return Err(Error::Config(
-                "`--as-group` needs `--as`: a group cannot be impersonated alone".into(),
-            ));
+            return Err(anyhow!("`--as-group` needs `--as`: a group cannot be impersonated alone").into());
         }
         Ok(config)
     }
@@ -146,9 +147,9 @@ impl Config {
 
 /// The files that count, in order; the first that names something wins.
 #[derive(Default)]
-struct Files(Vec<(PathBuf, Value)>);
+struct Files(Vec<(Value, PathBuf)>);
 
-/// One named entry: its place and its value.
+/// One named entry, and the file that has it.
 struct Entry<'a> {
     file: &'a Path,
     place: String,
@@ -156,47 +157,39 @@ struct Entry<'a> {
 }
 
 impl Files {
-    fn find(options: &Options, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
-        if let Some(path) = &options.path {
-            return Ok(Self(vec![(path.clone(), read(path)?)]));
-        }
-        let listed = variable("KUBECONFIG");
-        let paths: Vec<PathBuf> = match &listed {
-            Some(list) => std::env::split_paths(list).filter(|path| !path.as_os_str().is_empty()).collect(),
+    fn find(options: &Options, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
+        let paths: Vec<PathBuf> = match (&options.path, variable("KUBECONFIG")) {
+            (Some(path), _) => vec![path.clone()],
+            (None, Some(list)) => {
+                let found: Vec<_> = std::env::split_paths(&list).filter(|path| path.exists()).collect();
+                ensure!(!found.is_empty(), "none of the files in KUBECONFIG exists: `{list}`");
+                found
+            }
             // Windows has several home folders; use the one with a kubeconfig.
-            None => {
+            (None, None) => {
                 let mut found =
                     sys::homes(variable).into_iter().map(|home| home.join(".kube").join("config"));
                 found.find(|path| path.exists()).into_iter().collect()
             }
         };
-        let paths = paths.into_iter().filter(|path| path.exists());
-        let files =
-            paths.map(|path| read(&path).map(|value| (path, value))).collect::<Result<Vec<_>, _>>()?;
-        match listed {
-            Some(list) if files.is_empty() => {
-                Err(format!("none of the files in KUBECONFIG exists: `{list}`"))
-            }
-            _ => Ok(Self(files)),
-        }
+        let read = |path: PathBuf| Ok((read(&path).at("kubeconfig", &path)?, path));
+        paths.into_iter().map(read).collect::<Result<_>>().map(Self)
     }
 
     fn current(&self) -> Option<(&Path, &str)> {
-        self.0.iter().find_map(|(file, value)| {
+        self.0.iter().find_map(|(value, file)| {
             let name = value["current-context"].as_str().filter(|name| !name.is_empty())?;
             Some((file.as_path(), name))
         })
     }
 
     /// `None` if nothing is configured at all.
-    fn resolve(&self, options: &Options) -> Result<Option<Config>, String> {
+    fn resolve(&self, options: &Options) -> Result<Option<Config>> {
         let contexts = || self.names("contexts").join(", ");
         let (place, name) = match (&options.context, self.current()) {
-            (Some(name), _) if self.0.is_empty() => {
-                return Err(format!(
-                    "`--context {name}`: there is no kubeconfig that could have it; name one with `--kubeconfig`"
-                ));
-            }
+            (Some(name), _) if self.0.is_empty() => bail!(
+                "`--context {name}`: there is no kubeconfig that could have it; name one with `--kubeconfig`"
+            ),
             (Some(name), _) => ("`--context`".to_owned(), name.as_str()),
             (None, Some((file, name))) => (format!("kubeconfig `{}`: current-context", file.display()), name),
             (None, None)
@@ -204,87 +197,84 @@ impl Files {
             {
                 return Ok(None);
             }
-            (None, None) => {
-                return Err(format!(
-                    "kubeconfig `{}`: current-context is not set; choose one with `--context`: {}",
-                    self.sources(),
-                    contexts()
-                ));
-            }
+            (None, None) => bail!(
+                "kubeconfig `{}`: current-context is not set; choose one with `--context`: {}",
+                self.sources(),
+                contexts()
+            ),
         };
-        let context = self.entry("contexts", "context", name).ok_or_else(|| {
+        let context = self.entry("contexts", "context", name).with_context(|| {
             format!("{place}: no context `{name}` in `{}`; it has: {}", self.sources(), contexts())
         })?;
-        let cluster = self
-            .referred(&context, "cluster", "clusters", "cluster")?
-            .ok_or_else(|| format!("{}: cluster is not set", context.place))?;
-        let mut config = read_cluster(&cluster)?;
-        if let Some(user) = self.referred(&context, "user", "users", "user")? {
-            read_user(&user, &cluster, &mut config)?;
+        self.read_context(&context).map(Some)
+    }
+
+    fn read_context(&self, context: &Entry<'_>) -> Result<Config> {
+        let place = || context.place.clone();
+        let cluster = self.referred(context, "clusters", "cluster").with_context(place)?;
+        let cluster = cluster.context("cluster is not set").with_context(place)?;
+        let mut config = read_cluster(&cluster).with_context(|| cluster.place.clone())?;
+        config.source.clone_from(&cluster.place);
+        if let Some(user) = self.referred(context, "users", "user").with_context(place)? {
+            read_user(&user, &cluster, &mut config).with_context(|| user.place.clone())?;
         }
-        config.namespace = context.text("namespace")?.map(str::to_owned);
-        Ok(Some(config))
+        config.namespace = context.text("namespace").with_context(place)?.map(str::to_owned);
+        Ok(config)
     }
 
     fn sources(&self) -> String {
-        self.0.iter().map(|(file, _)| file.display().to_string()).collect::<Vec<_>>().join(":")
+        self.0.iter().map(|(_, file)| file.display().to_string()).collect::<Vec<_>>().join(":")
     }
 
     fn names(&self, list: &str) -> Vec<&str> {
-        let entries = self.0.iter().filter_map(|(_, value)| value[list].as_array()).flatten();
+        let entries = self.0.iter().filter_map(|(value, _)| value[list].as_array()).flatten();
         entries.filter_map(|entry| entry["name"].as_str()).collect()
     }
 
     fn entry<'a>(&'a self, list: &str, key: &str, name: &str) -> Option<Entry<'a>> {
-        self.0.iter().find_map(|(file, value)| {
+        self.0.iter().find_map(|(value, file)| {
             let found = value[list].as_array()?.iter().find(|entry| entry["name"] == name)?;
             let place = format!("kubeconfig `{}`: {list} `{name}`", file.display());
             Some(Entry { file, place, value: &found[key] })
         })
     }
 
-    fn referred<'a>(
-        &'a self,
-        from: &Entry<'_>,
-        field: &str,
-        list: &str,
-        key: &str,
-    ) -> Result<Option<Entry<'a>>, String> {
-        let Some(name) = from.text(field)? else { return Ok(None) };
-        let missing =
-            || format!("{}: {field}: no `{name}` among the {list} of `{}`", from.place, self.sources());
-        self.entry(list, key, name).ok_or_else(missing).map(Some)
+    /// The entry of a list that a field of the same name as its value refers to.
+    fn referred<'a>(&'a self, from: &Entry<'_>, list: &str, key: &str) -> Result<Option<Entry<'a>>> {
+        let Some(name) = from.text(key)? else { return Ok(None) };
+        let missing = || format!("{key}: no `{name}` among the {list} of `{}`", self.sources());
+        self.entry(list, key, name).with_context(missing).map(Some)
     }
 }
 
 impl<'a> Entry<'a> {
     /// A text that exists and is not empty.
-    fn text(&self, field: &str) -> Result<Option<&'a str>, String> {
+    fn text(&self, field: &str) -> Result<Option<&'a str>> {
         match &self.value[field] {
             Value::Null => Ok(None),
             Value::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-            other => Err(format!("{}: {field}: `{other}` is not text", self.place)),
+            other => bail!("{field}: `{other}` is not text"),
         }
     }
 
-    fn flag(&self, field: &str) -> Result<bool, String> {
+    fn flag(&self, field: &str) -> Result<bool> {
         match &self.value[field] {
             Value::Null => Ok(false),
             Value::Bool(flag) => Ok(*flag),
-            other => Err(format!("{}: {field}: `{other}` must be true or false", self.place)),
+            other => bail!("{field}: `{other}` must be true or false"),
         }
     }
 
-    fn list(&self, field: &str) -> Result<&'a [Value], String> {
+    fn list(&self, field: &str) -> Result<&'a [Value]> {
         match &self.value[field] {
             Value::Null => Ok(&[]),
             Value::Array(items) => Ok(items),
-            _ => Err(format!("{}: {field}: must be a list", self.place)),
+            _ => bail!("{field}: must be a list"),
         }
     }
 
     /// A file name, relative to the kubeconfig.
-    fn path(&self, field: &str) -> Result<Option<PathBuf>, String> {
+    fn path(&self, field: &str) -> Result<Option<PathBuf>> {
         Ok(self.text(field)?.map(|path| self.folder().join(path)))
     }
 
@@ -293,103 +283,87 @@ impl<'a> Entry<'a> {
     }
 
     /// `field-data` in base64, else the file that `field` names; also returns which of the two it was.
-    fn data(&self, field: &str) -> Result<Option<(Vec<u8>, String)>, String> {
+    fn data(&self, field: &str) -> Result<Option<(Vec<u8>, String)>> {
         let inline = format!("{field}-data");
         if let Some(text) = self.text(&inline)? {
             let compact: String = text.split_whitespace().collect();
-            let bytes = BASE64_STANDARD
-                .decode(compact)
-                .map_err(|why| format!("{}: {inline}: not base64: {why}", self.place))?;
+            let bytes = BASE64_STANDARD.decode(compact).with_context(|| format!("{inline}: not base64"))?;
             return Ok(Some((bytes, inline)));
         }
         let Some(path) = self.path(field)? else { return Ok(None) };
         let bytes = small::read_regular(&path, MAX_NAMED_BYTES)
-            .map_err(|why| format!("{}: {field}: cannot read `{}`: {why}", self.place, path.display()))?;
+            .with_context(|| format!("{field}: cannot read `{}`", path.display()))?;
         Ok(Some((bytes, field.to_owned())))
     }
 }
 
-fn read(path: &Path) -> Result<Value, String> {
-    let place = format!("kubeconfig `{}`", path.display());
+fn read(path: &Path) -> Result<Value> {
     // It may be a pipe, as the shell makes one for `--kubeconfig <(...)`.
-    let text = small::read(path, MAX_KUBECONFIG_BYTES).and_then(small::text);
-    let text = text.map_err(|why| format!("{place}: {why}"))?;
+    let text = small::read(path, MAX_KUBECONFIG_BYTES).and_then(small::text)?;
     if text.trim().is_empty() {
         return Ok(json!({}));
     }
-    let value: Value = yaml::parse(&text).map_err(|why| format!("{place}: {why}"))?;
-    if !(value.is_object() || value.is_null()) {
-        return Err(format!("{place}: not a kubeconfig: it must be a map with clusters, users and contexts"));
-    }
+    let value: Value = yaml::parse(&text)?;
+    ensure!(
+        value.is_object() || value.is_null(),
+        "not a kubeconfig: it must be a map with clusters, users and contexts"
+    );
     for list in ["clusters", "contexts", "users"] {
-        if !(value[list].is_null() || value[list].is_array()) {
-            return Err(format!("{place}: {list}: must be a list"));
-        }
+        ensure!(value[list].is_null() || value[list].is_array(), "{list}: must be a list");
     }
     Ok(value)
 }
 
-fn read_cluster(cluster: &Entry<'_>) -> Result<Config, String> {
-    let place = &cluster.place;
-    let server = cluster.text("server")?.ok_or_else(|| format!("{place}: server is not set"))?;
+fn read_cluster(cluster: &Entry<'_>) -> Result<Config> {
+    let server = cluster.text("server")?.context("server is not set")?;
     let insecure = cluster.flag("insecure-skip-tls-verify")?;
-    let authority = cluster.data("certificate-authority")?;
-    let trust = match (insecure, authority) {
-        (true, Some(_)) => {
-            return Err(format!(
-                "{place}: insecure-skip-tls-verify and certificate-authority contradict each other"
-            ));
-        }
+    let trust = match (insecure, cluster.data("certificate-authority")?) {
+        (true, Some(_)) => bail!("insecure-skip-tls-verify and certificate-authority contradict each other"),
         (true, None) => Trust::Anybody,
         (false, Some((pem, field))) => {
             let trust = Trust::Authorities(pem);
-            tls::client_config(&trust, &Identity::default())
-                .map_err(|why| format!("{place}: {field}: {why}"))?;
+            tls::client_config(&trust, &Identity::default()).context(field)?;
             trust
         }
         (false, None) => Trust::System,
     };
     let server_name = cluster.text("tls-server-name")?.map(str::to_owned);
     if let Some(name) = &server_name {
-        tls::server_name(name).map_err(|why| format!("{place}: tls-server-name: {why}"))?;
+        tls::server_name(name).context("tls-server-name")?;
     }
-    let proxy = cluster.text("proxy-url")?.map(Proxy::parse).transpose();
-    let proxy = proxy.map_err(|why| format!("{place}: proxy-url: {why}"))?;
-    let secure = !matches!(trust, Trust::System);
-    let server = address(server, secure).map_err(|why| format!("{place}: server: {why}"))?;
-    Ok(Config { server, server_name, trust, proxy, source: place.clone(), ..Config::default() })
+    let proxy = cluster.text("proxy-url")?.map(Proxy::parse).transpose().context("proxy-url")?;
+    let server = address(server, !matches!(trust, Trust::System)).context("server")?;
+    Ok(Config { server, server_name, trust, proxy, ..Config::default() })
 }
 
 /// An address without a scheme means HTTPS if there is something to verify it with, as for kubectl.
-fn address(text: &str, secure: bool) -> Result<String, String> {
+fn address(text: &str, secure: bool) -> Result<String> {
     let text = text.trim();
     let scheme = if secure { "https" } else { "http" };
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") };
-    let uri: Uri = with_scheme.parse().map_err(|why| format!("`{text}` is not a URL: {why}"))?;
+    let uri: Uri = with_scheme.parse().with_context(|| format!("`{text}` is not a URL"))?;
     match (uri.scheme_str(), uri.host(), uri.query()) {
         (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
             Ok(with_scheme.trim_end_matches('/').to_owned())
         }
-        (Some("http" | "https"), ..) => Err(format!("`{text}` is not a server address")),
-        _ => Err(format!("`{text}` must start with http:// or https://")),
+        (Some("http" | "https"), ..) => bail!("`{text}` is not a server address"),
+        _ => bail!("`{text}` must start with http:// or https://"),
     }
 }
 
-fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Result<(), String> {
-    let place = &user.place;
+fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Result<()> {
     match (user.data("client-certificate")?, user.data("client-key")?) {
         (Some((chain, field)), Some((key, _))) => {
-            config.identity.set(&chain, &key).map_err(|why| format!("{place}: {field}: {why}"))?;
+            config.identity.set(&chain, &key).context(field)?;
         }
-        (Some(_), None) => return Err(format!("{place}: client-certificate is set, but client-key is not")),
-        (None, Some(_)) => return Err(format!("{place}: client-key is set, but client-certificate is not")),
+        (Some(_), None) => bail!("client-certificate is set, but client-key is not"),
+        (None, Some(_)) => bail!("client-key is set, but client-certificate is not"),
         (None, None) => {}
     }
     if let Some(provider) = user.value["auth-provider"]["name"].as_str() {
-        return Err(format!(
-            "{place}: auth-provider `{provider}`: Kubernetes removed these in 1.26; have your cloud's tool write an `exec` \
-             entry instead"
-        ));
+        bail!(
+            "auth-provider `{provider}`: Kubernetes removed these in 1.26; have your cloud's tool write an `exec` entry instead"
+        );
     }
     let token_file = user.path("tokenFile")?;
     let token = user.text("token")?;
@@ -398,58 +372,48 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
         // The file wins, since it is renewed.
         (Some(file), ..) => Credential::TokenFile(file),
         (None, Some(token), _) if !token.trim().bytes().all(|byte| byte.is_ascii_graphic()) => {
-            return Err(format!("{place}: token: it contains a character that is not allowed in a token"));
+            bail!("token: it contains a character that is not allowed in a token")
         }
         (None, Some(token), _) => Credential::Token(token.trim().to_owned()),
         (None, None, Some(name)) => {
             Credential::Basic(name.to_owned(), user.text("password")?.unwrap_or_default().to_owned())
         }
         (None, None, None) if !user.value["exec"].is_null() => {
-            Credential::Program(Arc::new(read_program(user, cluster)?))
+            let place = format!("{}: exec", user.place);
+            let exec = Entry { file: user.file, place, value: &user.value["exec"] };
+            Credential::Program(Arc::new(read_program(&exec, cluster).context("exec")?))
         }
         (None, None, None) => Credential::None,
     };
     Ok(())
 }
 
-fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String> {
-    let place = format!("{}: exec", user.place);
-    let exec = Entry { file: user.file, place: place.clone(), value: &user.value["exec"] };
-    if !exec.value.is_object() {
-        return Err(format!("{place}: must be a map"));
-    }
-    let command = exec.text("command")?.ok_or_else(|| format!("{place}: command is not set"))?;
-    let api_version = exec.text("apiVersion")?.ok_or_else(|| format!("{place}: apiVersion is not set"))?;
+fn read_program(exec: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program> {
+    ensure!(exec.value.is_object(), "must be a map");
+    let command = exec.text("command")?.context("command is not set")?;
+    let api_version = exec.text("apiVersion")?.context("apiVersion is not set")?;
     let newest = api_version == "client.authentication.k8s.io/v1";
-    if !newest && api_version != "client.authentication.k8s.io/v1beta1" {
-        return Err(format!(
-            "{place}: unsupported apiVersion `{api_version}`; use client.authentication.k8s.io/v1 or /v1beta1"
-        ));
-    }
+    ensure!(
+        newest || api_version == "client.authentication.k8s.io/v1beta1",
+        "unsupported apiVersion `{api_version}`; use client.authentication.k8s.io/v1 or /v1beta1"
+    );
     let interactive = match exec.text("interactiveMode")? {
         Some("Never") => Interactive::Never,
         Some("IfAvailable") => Interactive::IfAvailable,
         Some("Always") => Interactive::Always,
-        Some(other) => {
-            return Err(format!("{place}: interactiveMode `{other}` must be Never, IfAvailable or Always"));
-        }
-        None if newest => {
-            return Err(format!(
-                "{place}: interactiveMode is not set, but apiVersion `{api_version}` requires it"
-            ));
-        }
+        Some(other) => bail!("interactiveMode `{other}` must be Never, IfAvailable or Always"),
+        None if newest => bail!("interactiveMode is not set, but apiVersion `{api_version}` requires it"),
         None => Interactive::IfAvailable,
     };
-    let word = |arg: &Value| {
-        arg.as_str().map(str::to_owned).ok_or_else(|| format!("{place}: args: `{arg}` is not text"))
-    };
-    let args = exec.list("args")?.iter().map(word).collect::<Result<_, _>>()?;
+    let word =
+        |arg: &Value| arg.as_str().map(str::to_owned).with_context(|| format!("args: `{arg}` is not text"));
+    let args = exec.list("args")?.iter().map(word).collect::<Result<_>>()?;
     let variable = |variable: &Value| {
         let name = variable["name"].as_str().filter(|name| !name.is_empty() && !name.contains(['=', '\0']));
-        let name = name.ok_or_else(|| format!("{place}: env: an entry has no usable name"))?;
+        let name = name.context("env: an entry has no usable name")?;
         Ok((name.to_owned(), variable["value"].text().to_owned()))
     };
-    let env = exec.list("env")?.iter().map(variable).collect::<Result<_, String>>()?;
+    let env = exec.list("env")?.iter().map(variable).collect::<Result<_>>()?;
     Ok(Program {
         // A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
         command: match command.contains(std::path::is_separator) {
@@ -463,12 +427,12 @@ fn read_program(user: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program, String
         interactive,
         cluster: if exec.flag("provideClusterInfo")? { Some(cluster_info(cluster)?) } else { None },
         last: Mutex::new(None),
-        place,
+        place: exec.place.clone(),
     })
 }
 
 /// Description of the cluster for a program.
-fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
+fn cluster_info(cluster: &Entry<'_>) -> Result<Value> {
     let mut info = json!({});
     for field in ["server", "tls-server-name", "proxy-url"] {
         if let Some(text) = cluster.text(field)? {
@@ -489,23 +453,20 @@ fn cluster_info(cluster: &Entry<'_>) -> Result<Value, String> {
 }
 
 /// The account of this process's pod; `None` outside a pod.
-fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>, String> {
+fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>> {
     let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
     else {
         return Ok(None);
     };
     let token = account.join("token");
-    if !token.exists() {
-        return Err(format!(
-            "this pod has no account for the API server: `{}` does not exist; check `automountServiceAccountToken`",
-            token.display()
-        ));
-    }
+    ensure!(
+        token.exists(),
+        "this pod has no account for the API server: `{}` does not exist; check `automountServiceAccountToken`",
+        token.display()
+    );
     let path = account.join("ca.crt");
-    let pem = small::read_regular(&path, MAX_NAMED_BYTES)
-        .map_err(|why| format!("cannot read `{}`: {why}", path.display()))?;
-    let trust = Trust::Authorities(pem);
-    tls::client_config(&trust, &Identity::default()).map_err(|why| format!("`{}`: {why}", path.display()))?;
+    let trust = Trust::Authorities(small::read_regular(&path, MAX_NAMED_BYTES).at("cannot read", &path)?);
+    tls::client_config(&trust, &Identity::default()).with_context(|| format!("`{}`", path.display()))?;
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     let namespace = small::read_regular(&account.join("namespace"), MAX_NAMED_BYTES).and_then(small::text);
     Ok(Some(Config {

@@ -3,11 +3,12 @@
 //! Owns paging and its recovery: a page that breaks off is read again without delivering anything twice, and a `continue`
 //! token that has expired is replaced. Memory holds one object, and one number for each object seen.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufReader, Read};
 
+use anyhow::{Context as _, anyhow, ensure};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed as _, Error as _};
 use serde_json::Value;
@@ -24,8 +25,8 @@ const MAX_RESTARTS: u32 = 5;
 /// Maximum objects of a list, and maximum consecutive pages without any, so that every list ends.
 const MAX_OBJECTS: usize = 5_000_000;
 const MAX_EMPTY_PAGES: u32 = 1_000;
-/// Memory bounds of [`Client::list`].
-const MAX_LIST_BYTES: usize = 512 << 20;
+/// Maximum memory of a list that is held.
+const MAX_LIST_BYTES: usize = if cfg!(test) { 4 << 20 } else { 512 << 20 };
 
 /// The metadata of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -39,10 +40,11 @@ pub struct Meta {
 }
 
 /// Receives one object; its error ends the list.
-pub(super) type Sink<'a> = dyn FnMut(Value) -> Result<(), String> + 'a;
+type Sink<'a> = dyn FnMut(Value) -> anyhow::Result<()> + 'a;
 
 impl Client {
-    /// Passes every object to `sink`, in the server's order.
+    /// Passes every object to `sink`, in the server's order. Servers name kind and version once for a whole list: this adds
+    /// them to each object.
     pub fn each(
         &self,
         resource: &Resource,
@@ -50,25 +52,26 @@ impl Client {
         selector: &Selector,
         sink: &mut Sink<'_>,
     ) -> Result<Meta, Error> {
-        let hasher = RandomState::new();
-        let seen = RefCell::new(HashSet::new());
-        let mut once = |item: Value| {
-            let meta = &item["metadata"];
-            let mut seen = seen.borrow_mut();
-            if seen.insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str()))) {
-                if seen.len() > MAX_OBJECTS {
-                    return Err(format!("the list has more than {MAX_OBJECTS} objects"));
-                }
-                return sink(item);
-            }
-            Ok(())
-        };
+        let (version, hasher, mut seen) = (resource.api_version(), RandomState::new(), HashSet::new());
         let first = Request::list(resource, namespace, selector).query("limit", PAGE.to_string());
         let mut request = first.clone();
         let (mut restarts, mut empty) = (0, 0);
         loop {
-            let before = seen.borrow().len();
-            let meta = match self.page(resource, &request, &mut once) {
+            let before = seen.len();
+            let mut once = |mut item: Value| {
+                let meta = &item["metadata"];
+                if !seen.insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str()))) {
+                    return Ok(());
+                }
+                ensure!(seen.len() <= MAX_OBJECTS, "the list has more than {MAX_OBJECTS} objects");
+                if let Value::Object(fields) = &mut item {
+                    for (field, value) in [("kind", &*resource.kind), ("apiVersion", &*version)] {
+                        fields.entry(field).or_insert_with(|| value.into());
+                    }
+                }
+                sink(item)
+            };
+            let meta = match self.call(&request, &mut |body| decode(&request, body, &mut once)) {
                 Ok(meta) => meta,
                 Err(Error::Api(refusal)) if refusal.code == 410 && restarts < MAX_RESTARTS => {
                     restarts += 1;
@@ -85,33 +88,12 @@ impl Client {
             if meta.next.is_empty() {
                 return Ok(meta);
             }
-            empty = if seen.borrow().len() > before { 0 } else { empty + 1 };
+            empty = if seen.len() > before { 0 } else { empty + 1 };
             if empty > MAX_EMPTY_PAGES {
-                let why = format!("`{first}`: {empty} pages in a row contained nothing new");
-                return Err(Error::Decode(why));
+                return Err(anyhow!("`{first}`: {empty} pages in a row contained nothing new").into());
             }
             request = first.clone().query("continue", meta.next);
         }
-    }
-
-    /// One page; objects are delivered twice if it breaks off in the middle, unless `sink` remembers them.
-    /// Servers name kind and version once for a whole list: this adds them to each object.
-    pub(super) fn page(
-        &self,
-        resource: &Resource,
-        request: &Request,
-        sink: &mut Sink<'_>,
-    ) -> Result<Meta, Error> {
-        let version = resource.api_version();
-        let mut complete = |mut item: Value| {
-            if let Value::Object(fields) = &mut item {
-                for (field, value) in [("kind", &*resource.kind), ("apiVersion", &*version)] {
-                    fields.entry(field).or_insert_with(|| value.into());
-                }
-            }
-            sink(item)
-        };
-        self.call(request, &mut |body| decode(request, body, &mut complete))
     }
 
     /// All objects at once, for lists known to be short.
@@ -121,9 +103,21 @@ impl Client {
         namespace: &str,
         selector: &Selector,
     ) -> Result<Vec<Value>, Error> {
+        self.collect(resource, namespace, selector, |_| {}).map(|(items, _)| items)
+    }
+
+    /// All objects, each reduced with `shrink` before it is held, and the metadata of the list.
+    pub(super) fn collect(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        selector: &Selector,
+        shrink: fn(&mut Value),
+    ) -> Result<(Vec<Value>, Meta), Error> {
         let (mut items, mut left) = (Vec::new(), MAX_LIST_BYTES);
-        self.each(resource, namespace, selector, &mut |item| {
-            left = left.checked_sub(weight(&item)).ok_or_else(|| {
+        let meta = self.each(resource, namespace, selector, &mut |mut item| {
+            shrink(&mut item);
+            left = left.checked_sub(weight(&item)).with_context(|| {
                 format!(
                     "the list of {} takes more than {} MiB of memory",
                     resource.plural,
@@ -133,7 +127,7 @@ impl Client {
             items.push(item);
             Ok(())
         })?;
-        Ok(items)
+        Ok((items, meta))
     }
 }
 

@@ -5,10 +5,9 @@
 //! this project. Starts no thread: every call blocks, and ends with the client's [`Stop`](crate::stop::Stop).
 //!
 //! ```text
-//! kubeconfig, credential, proxy, tls   how to reach it
-//! dial, transport                      a byte stream, lent to ureq
-//! request, error, limiter              pure values
-//! client                               sends, retries
+//! kubeconfig, credential   how to reach it
+//! request, error           pure values
+//! client                   sends, retries
 //! list, watch, exec, discovery
 //! ```
 
@@ -19,29 +18,25 @@
 mod api_server;
 mod client;
 mod credential;
-mod dial;
 mod discovery;
 mod error;
 mod exec;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
 mod kubeconfig;
-mod limiter;
 mod list;
 mod request;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_reach;
-mod tls;
-mod transport;
 mod watch;
 
+pub use crate::tls::{Identity, Trust, client_config};
 pub use client::Client;
 pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
 pub use exec::Exit;
 pub use kubeconfig::{Config, Options};
 pub use request::{Method, Object, Request, Resource, Selector};
-pub use tls::{Identity, Trust, client_config};
 pub use watch::{Event, forget_managers};

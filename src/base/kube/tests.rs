@@ -3,6 +3,7 @@
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use serde_json::Value;
 
 use super::api_server::{ApiServer, ExecAnswer, Fault};
@@ -71,8 +72,8 @@ fn paged_lists_survive_changes_between_pages() {
     let filled = client.list(&Resource::PODS, "default", &Selector::labels("even=true")).unwrap();
     assert_eq!((filled.len(), &filled[0]["kind"]), (600, &json!("Pod")));
     let full =
-        client.each(&Resource::PODS, "", &Selector::all(), &mut |_| Err("disk full".into())).unwrap_err();
-    assert!(matches!(full, Error::Sink(why) if why == "disk full"));
+        client.each(&Resource::PODS, "", &Selector::all(), &mut |_| Err(anyhow!("disk full"))).unwrap_err();
+    assert!(matches!(full, Error::Sink(why) if why.to_string() == "disk full"));
 }
 
 #[test]
@@ -322,7 +323,7 @@ fn commands_run_in_containers() {
     );
     let absent = client.exec(("default", "absent", "c"), &["x"], None, &mut |_| Ok(())).unwrap_err();
     assert!(absent.is_not_found() && absent.to_string().contains("\"absent\" not found"), "{absent}");
-    let full = client.exec(("default", "p0000", "c"), &["large"], None, &mut |_| Err("disk full".into()));
+    let full = client.exec(("default", "p0000", "c"), &["large"], None, &mut |_| Err(anyhow!("disk full")));
     assert!(matches!(full.unwrap_err(), Error::Sink(_)));
 }
 
@@ -344,7 +345,7 @@ fn interrupted_log_is_an_error() {
 }
 
 #[test]
-fn watch_rejects_an_oversized_page() {
+fn watch_rejects_an_oversized_list() {
     let api = ApiServer::start();
     let first = |client: &Client| client.watch(&Resource::CONFIG_MAPS, "default", &Selector::all()).next();
     for number in 0..2 {
@@ -353,7 +354,7 @@ fn watch_rejects_an_oversized_page() {
         api.put(&format!("/api/v1/namespaces/default/configmaps/c{number}"), map);
     }
     let error = first(&client(&api)).unwrap().unwrap_err().to_string();
-    assert_eq!(error, "a page of the list takes more than 4194304 bytes");
+    assert_eq!(error, "the list of configmaps takes more than 4 MiB of memory");
 }
 
 #[test]

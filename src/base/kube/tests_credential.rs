@@ -55,7 +55,7 @@ fn credential_program_receives_the_request() {
 #[test]
 fn credential_errors_name_file_program_and_remedy() {
     let check = |program: Program, says: &str| {
-        let error = program.token(&Identity::default()).unwrap_err();
+        let error = format!("{:#}", program.token(&Identity::default()).err().unwrap());
         assert!(error.starts_with("kubeconfig `k`: users `u`: exec: ") && error.contains(says), "{error}");
     };
     check(program("exit 3"), "`sh` failed (exit status: 3); get it from the shop");
@@ -81,7 +81,7 @@ fn credential_errors_name_file_program_and_remedy() {
 #[test]
 fn hanging_credential_program_ends_with_its_descendants() {
     let hangs = program("sleep 600 & sleep 600");
-    let error = hangs.run(&Identity::default(), Duration::ZERO).err().unwrap();
+    let error = hangs.run(&Identity::default(), Duration::ZERO).err().unwrap().to_string();
     assert!(
         error.starts_with("`sh` was ended: it took more than 0 s; ")
             && error.ends_with("; get it from the shop")
@@ -99,7 +99,7 @@ fn token_file_is_reread() {
         assert_eq!(check().unwrap(), Some(format!("Bearer {token}")));
     }
     std::fs::write(&path, "\n").unwrap();
-    assert!(check().unwrap_err().ends_with("is empty"));
+    assert!(check().unwrap_err().to_string().ends_with("is empty"));
     std::fs::remove_file(&path).unwrap();
     assert!(check().is_err());
 }

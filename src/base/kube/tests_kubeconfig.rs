@@ -183,7 +183,7 @@ fn endless_kubeconfig_is_refused_and_a_pipe_is_read() {
     }
     let path = folder.write("config", &text(SERVER, &format!("tokenFile: '{}'", pipe.display())));
     let config = Config::load(&options(path)).unwrap();
-    let why = config.credential.authorization(&config.identity).unwrap_err();
+    let why = format!("{:#}", config.credential.authorization(&config.identity).unwrap_err());
     assert!(why.ends_with("it is not a regular file"), "{why}");
     let config = std::thread::scope(|scope| {
         scope.spawn(|| std::fs::write(&pipe, text(SERVER, "")).unwrap());
@@ -219,10 +219,11 @@ fn kubeconfig_files_are_merged_and_the_first_value_wins() {
     let Credential::TokenFile(path) = &config.credential else { panic!("{config:?}") };
     assert_eq!(*path, folder.0.join("sub/token"), "relative to the file that says it");
     assert!(matches!(resolve(&list, Some("other")).unwrap().unwrap().credential, Credential::None));
-    assert!(resolve(&list, Some("z")).unwrap_err().contains("`--context`: no context `z`"));
+    assert!(resolve(&list, Some("z")).unwrap_err().to_string().contains("`--context`: no context `z`"));
     assert!(
         resolve("/nowhere/a:/nowhere/b", None)
             .unwrap_err()
+            .to_string()
             .contains("none of the files in KUBECONFIG exists")
     );
     assert!(resolve(&folder.0.join("empty").display().to_string(), None).unwrap().is_none());
@@ -243,9 +244,9 @@ fn environment_precedes_home_and_pod() {
         _ => None,
     };
     assert!(in_cluster(&folder.0, &|_| None).unwrap().is_none());
-    assert!(in_cluster(&folder.0, &pod).unwrap_err().contains("automountServiceAccountToken"));
+    assert!(in_cluster(&folder.0, &pod).unwrap_err().to_string().contains("automountServiceAccountToken"));
     folder.write("token", "t");
-    assert!(in_cluster(&folder.0, &pod).unwrap_err().contains("ca.crt"));
+    assert!(in_cluster(&folder.0, &pod).unwrap_err().to_string().contains("ca.crt"));
     let authority = rcgen::generate_simple_self_signed(["x".to_owned()]).unwrap();
     folder.write("ca.crt", &authority.cert.pem());
     folder.write("namespace", "here\n");

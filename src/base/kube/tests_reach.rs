@@ -11,8 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 
-use super::tls::{Identity, Trust};
-use super::{Client, Config, Error};
+use super::{Client, Config, Error, Identity, Trust};
 use crate::proxy::Proxy;
 use crate::stop::Stop;
 
@@ -68,7 +67,7 @@ fn server(authority: &Authority, name: &str, clients: Option<&str>) -> SocketAdd
             std::thread::spawn(move || {
                 let connection = rustls::ServerConnection::new(config).unwrap();
                 let mut stream = rustls::StreamOwned::new(connection, peer);
-                while super::dial::read_head(&mut stream).is_ok() {
+                while crate::dial::read_head(&mut stream).is_ok() {
                     if stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").is_err() {
                         return;
                     }
@@ -130,7 +129,7 @@ fn client_certificates_work_with_any_form_of_key() {
     assert!(!error.is_passing() && error.to_string().contains("rejected the client certificate"), "{error}");
     let error = ask(config(address, trust(&ours))).unwrap_err();
     assert!(error.to_string().contains("rejected the client certificate"), "{error}");
-    let mismatch = Identity::default().set(chain.as_bytes(), key.as_bytes()).unwrap_err();
+    let mismatch = Identity::default().set(chain.as_bytes(), key.as_bytes()).unwrap_err().to_string();
     assert!(mismatch.contains("client certificate and key"), "{mismatch}");
 
     if Command::new("openssl").arg("version").output().is_err() {
@@ -147,7 +146,8 @@ fn client_certificates_work_with_any_form_of_key() {
     assert!(read("sec1").contains("BEGIN EC PRIVATE KEY"));
     with(&chain, &read("sec1")).unwrap();
     openssl("pkcs8 -topk8 -in pkcs8 -passout pass:x -out sealed");
-    let sealed = Identity::default().set(chain.as_bytes(), read("sealed").as_bytes()).unwrap_err();
+    let sealed =
+        Identity::default().set(chain.as_bytes(), read("sealed").as_bytes()).unwrap_err().to_string();
     assert!(sealed.contains("it is encrypted"), "{sealed}");
 
     // An RSA key in PKCS#1, as in older clusters, under an authority of openssl.
@@ -201,7 +201,7 @@ fn proxies_are_used() {
         ask(Config { proxy, trust: trust(&ours), ..Config::plain("https://api.test:6443") })
     };
     let (connect, used) = proxy(address, |peer| {
-        let head = String::from_utf8(super::dial::read_head(peer).unwrap()).unwrap();
+        let head = String::from_utf8(crate::dial::read_head(peer).unwrap()).unwrap();
         let known = head.starts_with("CONNECT api.test:6443 HTTP/1.1\r\n")
             && head.contains("\r\nProxy-Authorization: Basic dTpw\r\n");
         let answer =

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::time::Duration;
 
+use anyhow::anyhow;
 use serde_json::Value;
 
 use super::client::{Body, Client, transport};
 use super::error::Error;
 use super::request::{Object as _, Request, Resource, Selector};
-use crate::json::weight;
 use crate::retry::Backoff;
 
 /// The server ends a watch after this long; a new one continues from there.
@@ -21,10 +21,6 @@ const WATCH_SECONDS: u64 = 290;
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 40);
 /// Maximum bytes of one event, which holds one object.
 const MAX_EVENT_BYTES: u64 = 16 << 20;
-/// Maximum memory of the objects of one page.
-const MAX_PAGE_BYTES: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
-/// Objects held at once during the initial listing.
-const PAGE: usize = 200;
 /// Pauses between attempts to reach the server.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(10) };
 
@@ -49,15 +45,12 @@ pub struct Watch {
     selector: Selector,
     /// Reduces objects before they are held.
     shrink: fn(&mut Value),
-    /// The next page of the list; empty for the first.
-    page: String,
-    /// The last version seen; `None` until the list is complete.
+    /// The last version seen; `None` before the list.
     version: Option<String>,
     stream: Option<BufReader<Body>>,
     ready: VecDeque<Event>,
+    /// Consecutive streams that delivered nothing.
     failures: u32,
-    /// Whether the last stream delivered anything; otherwise restarting at once would be a tight loop.
-    heard: bool,
 }
 
 impl Client {
@@ -68,13 +61,11 @@ impl Client {
             resource: resource.clone(),
             namespace: namespace.to_owned(),
             selector: selector.clone(),
-            shrink: |_| {},
-            page: String::new(),
+            shrink: forget_managers,
             version: None,
             stream: None,
             ready: VecDeque::new(),
             failures: 0,
-            heard: false,
         }
     }
 }
@@ -108,7 +99,6 @@ impl Iterator for Watch {
                     self.rest();
                     if error.is_gone() {
                         self.version = None;
-                        self.page.clear();
                     } else if error.is_passing() {
                         log::debug!("watch of {}: {error}; retrying", self.resource.plural);
                     } else {
@@ -128,30 +118,12 @@ impl Watch {
     }
 
     fn list(&mut self) -> Result<(), Error> {
-        let mut request =
-            Request::list(&self.resource, &self.namespace, &self.selector).query("limit", PAGE.to_string());
-        let mut events = VecDeque::new();
-        let mut left = MAX_PAGE_BYTES;
-        if self.page.is_empty() {
-            events.push_back(Event::Restarted);
-        } else {
-            request = request.query("continue", self.page.clone());
-        }
-        let meta = self.client.page(&self.resource, &request, &mut |mut item| {
-            forget_managers(&mut item);
-            (self.shrink)(&mut item);
-            left = left
-                .checked_sub(weight(&item))
-                .ok_or_else(|| format!("a page of the list takes more than {MAX_PAGE_BYTES} bytes"))?;
-            events.push_back(Event::Applied(item));
-            Ok(())
-        })?;
-        self.ready = events;
-        self.page = meta.next;
-        if self.page.is_empty() {
-            self.ready.push_back(Event::Synced);
-            self.version = Some(meta.version);
-        }
+        let (items, meta) =
+            self.client.collect(&self.resource, &self.namespace, &self.selector, self.shrink)?;
+        self.ready.push_back(Event::Restarted);
+        self.ready.extend(items.into_iter().map(Event::Applied));
+        self.ready.push_back(Event::Synced);
+        self.version = Some(meta.version);
         Ok(())
     }
 
@@ -159,7 +131,6 @@ impl Watch {
         let request = Request::watch(&self.resource, &self.namespace, &self.selector, version, WATCH_SECONDS);
         self.stream =
             Some(BufReader::with_capacity(16 << 10, self.client.stream(&request, Some(SILENCE_TIMEOUT))?));
-        self.heard = false;
         Ok(())
     }
 
@@ -171,28 +142,18 @@ impl Watch {
             .by_ref()
             .take(MAX_EVENT_BYTES)
             .read_until(b'\n', &mut line)
-            .map_err(|why| transport(&what, &why))?;
-        if length == 0 {
+            .map_err(|why| transport(&what, why))?;
+        // A line without its end was cut off: the watch continues from the last complete one.
+        if !line.ends_with(b"\n") && (length as u64) < MAX_EVENT_BYTES {
             self.stream = None;
-            if !self.heard {
-                self.rest();
-            }
+            self.rest();
             return Ok(());
         }
-        self.heard = true;
         self.failures = 0;
-        if line.iter().all(u8::is_ascii_whitespace) {
+        if line.trim_ascii().is_empty() {
             return Ok(());
         }
-        let event: Value = match crate::json::from_slice(&line) {
-            Ok(event) => event,
-            // A line without its end was cut off: the watch continues from the last complete one.
-            Err(_) if !line.ends_with(b"\n") && (length as u64) < MAX_EVENT_BYTES => {
-                self.stream = None;
-                return Ok(());
-            }
-            Err(why) => return Err(Error::Decode(format!("{what}: {why}"))),
-        };
+        let event = crate::json::from_slice(&line).map_err(|why| anyhow!("{what}: {why}"))?;
         self.take(event, &what)
     }
 
@@ -203,12 +164,11 @@ impl Watch {
             "ADDED" | "MODIFIED" => Some(Event::Applied as fn(_) -> _),
             "DELETED" => Some(Event::Deleted as fn(_) -> _),
             "BOOKMARK" => None,
-            other => return Err(Error::Decode(format!("{what}: unknown event `{other}`"))),
+            other => return Err(anyhow!("{what}: unknown event `{other}`").into()),
         };
         if let Some(version) = object["metadata"]["resourceVersion"].as_str() {
             self.version = Some(version.to_owned());
         }
-        forget_managers(&mut object);
         (self.shrink)(&mut object);
         self.ready.extend(kind.map(|kind| kind(object)));
         Ok(())

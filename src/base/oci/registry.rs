@@ -14,13 +14,13 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 use ureq::http::{Request, Response, StatusCode};
-use ureq::{AsSendBody, Body, SendBody};
+use ureq::{Body, SendBody};
 
 use super::credential::{self, Credential};
 use super::{Descriptor, MAX_JSON_BYTES, Reference, Watch, digest_of, platform_of};
 use crate::at::At as _;
 use crate::lock;
-use crate::{json, proxy::Proxy, retry::Attempts, small, stop::Stop, tls, visible::short};
+use crate::{dial::Dialer, json, retry::Attempts, small, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -57,7 +57,7 @@ impl Client {
     pub fn new(program: &'static str, plain: bool, stop: &Stop) -> Result<Self> {
         Ok(Self {
             program,
-            agent: agent(program, RESPONSE_TIMEOUT)?,
+            agent: agent(program, RESPONSE_TIMEOUT, stop)?,
             known: Mutex::default(),
             near: Mutex::default(),
             plain,
@@ -252,10 +252,9 @@ impl Client {
         if let Some((_, tls)) = near.iter().find(|(known, _)| known == host) {
             return *tls;
         }
-        let tls = match self.agent.get(format!("http://{host}/v2/")).config().proxy(None).build().call() {
+        let tls = match self.agent.get(format!("http://{host}/v2/")).call() {
             Ok(answer) => answer.status() == StatusCode::BAD_REQUEST,
-            Err(ureq::Error::Io(error)) => error.kind() != std::io::ErrorKind::ConnectionRefused,
-            Err(error) => !matches!(error, ureq::Error::HostNotFound | ureq::Error::Timeout(_)),
+            Err(error) => !matches!(error, ureq::Error::Other(_) | ureq::Error::Timeout(_)),
         };
         near.push((host.to_owned(), tls));
         tls
@@ -294,11 +293,11 @@ impl Client {
             let answer = match &body {
                 Some(piece) => {
                     request = request.header("Content-Length", piece.length);
-                    self.run(request.body(SendBody::from_reader(&mut piece.open()?))?)
+                    self.agent.run(request.body(SendBody::from_reader(&mut piece.open()?))?)
                 }
-                None => self.run(request.body(())?),
+                None => self.agent.run(request.body(())?),
             };
-            let answer = answer.with_context(|| match own {
+            let answer = answer.map_err(tls::explained).with_context(|| match own {
                 true => format!("no answer from `{}/v2/`", self.base(image)),
                 false => format!("no answer from `{}`", short(url)),
             })?;
@@ -314,12 +313,6 @@ impl Client {
             lock(&self.known).insert(key.clone(), value.clone());
             authorisation = Some(value);
         }
-    }
-
-    fn run(&self, request: Request<impl AsSendBody>) -> Result<Response<Body>> {
-        let way = Proxy::before(request.uri())?;
-        let request = self.agent.configure_request(request).proxy(way).build();
-        self.agent.run(request).map_err(tls::explained)
     }
 
     /// The authorization header for a challenge.
@@ -348,7 +341,6 @@ impl Client {
             .with_context(|| format!("registry `{registry}` does not say where to get tokens"))?;
         let scope = format!("repository:{}:{}", image.repository, if push { "pull,push" } else { "pull" });
         let failed = || format!("failed to get a token for `{registry}` from `{realm}`");
-        let way = Proxy::before(&realm.parse().with_context(failed)?)?;
         let answer = match &credential {
             Some(Credential::Token(token)) => {
                 let service = field("service").unwrap_or_default();
@@ -359,10 +351,10 @@ impl Client {
                     ("scope", &scope),
                     ("client_id", self.program.split('/').next().unwrap_or_default()),
                 ];
-                self.agent.post(realm).config().proxy(way).build().send_form(form)
+                self.agent.post(realm).send_form(form)
             }
             other => {
-                let mut request = self.agent.get(realm).config().proxy(way).build().query("scope", &scope);
+                let mut request = self.agent.get(realm).query("scope", &scope);
                 if let Some(service) = field("service") {
                     request = request.query("service", service);
                 }
@@ -372,7 +364,7 @@ impl Client {
                 request.call()
             }
         };
-        let answer = answer.with_context(failed)?;
+        let answer = answer.map_err(tls::explained).with_context(failed)?;
         if !answer.status().is_success() {
             return Err(refusal(answer, realm)).with_context(failed);
         }
@@ -404,8 +396,7 @@ impl Client {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            let is_final = error.is::<Final>()
-                || error.downcast_ref().is_some_and(|error| tls::tls_error(error).is_some());
+            let is_final = error.is::<Final>() || tls::is_distrust(&error);
             if is_final || !attempts.again(progress() > before) {
                 return Err(error);
             }
@@ -420,16 +411,15 @@ fn no_progress() -> u64 {
 }
 
 /// An agent with `limit` as the timeout for connecting and until a response starts.
-fn agent(program: &'static str, limit: Duration) -> Result<ureq::Agent> {
+fn agent(program: &'static str, limit: Duration, stop: &Stop) -> Result<ureq::Agent> {
     let config = ureq::Agent::config_builder()
-        .tls_config(tls::client()?)
         .timeout_connect(Some(limit))
         .timeout_recv_response(Some(limit))
         .timeout_recv_body(Some(TRANSFER_TIMEOUT))
         .timeout_send_body(Some(TRANSFER_TIMEOUT))
         .http_status_as_error(false)
         .user_agent(program);
-    Ok(config.build().into())
+    Ok(Dialer::new(stop)?.agent(config))
 }
 
 /// An error that retrying would not change.
@@ -486,7 +476,7 @@ pub struct ImageInfo {
 impl Client {
     /// The same client with a single attempt per request, and `limit` as the timeout until a response starts.
     pub fn quick(mut self, limit: Duration) -> Result<Self> {
-        self.agent = agent(self.program, limit)?;
+        self.agent = agent(self.program, limit, &self.stop)?;
         self.attempts = 1;
         Ok(self)
     }

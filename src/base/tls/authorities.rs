@@ -3,12 +3,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::small;
 
@@ -45,15 +43,6 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// TLS settings of the HTTP client: trusts those authorities, else the public ones.
-pub fn client() -> Result<TlsConfig> {
-    let found: Vec<_> = authorities()?.iter().map(|found| Certificate::from_der(found).to_owned()).collect();
-    Ok(TlsConfig::builder()
-        .root_certs(if found.is_empty() { RootCerts::WebPki } else { RootCerts::from(found) })
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build())
-}
-
 fn among(
     named: Option<&Path>,
     bundles: &[&Path],
@@ -79,7 +68,8 @@ fn readable(path: &Path) -> Option<Vec<CertificateDer<'static>>> {
     certificates(&small::read_regular(path, MAX_BYTES).ok()?).ok().filter(|found| !found.is_empty())
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+/// The certificates of a PEM text.
+pub(super) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
     Ok(CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?)
 }
 

@@ -5,9 +5,13 @@
 
 #[cfg(feature = "program")]
 mod authorities;
+#[cfg(feature = "program")]
+mod client;
 
 #[cfg(feature = "program")]
-pub use authorities::{authorities, client, named};
+pub use authorities::{authorities, named};
+#[cfg(feature = "program")]
+pub use client::{Identity, Trust, client_config, server_name};
 
 /// The TLS error behind a failed request, wherever the HTTP client has put it.
 pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
@@ -20,8 +24,11 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
 
 /// The error of a request, with a remedy if the server's certificate is not trusted or the server does not speak TLS.
 #[cfg(feature = "program")]
-pub fn explained(error: ureq::Error) -> anyhow::Error {
+pub fn explained(mut error: ureq::Error) -> anyhow::Error {
     use rustls::{CertificateError::UnknownIssuer, Error};
+    if let ureq::Error::Other(unconnected) = error {
+        error = ureq::Error::Io(unconnected.downcast().map_or_else(std::io::Error::other, |error| *error));
+    }
     let remedy = match tls_error(&error) {
         Some(Error::InvalidCertificate(UnknownIssuer)) => {
             "the server's certificate is signed by an unknown authority; set SSL_CERT_FILE to a PEM file with that authority"
@@ -36,6 +43,12 @@ pub fn explained(error: ureq::Error) -> anyhow::Error {
         _ => return error.into(),
     };
     anyhow::Error::new(error).context(remedy)
+}
+
+/// Whether a request failed because the two sides do not trust each other, which no retry changes.
+#[cfg(feature = "program")]
+pub fn is_distrust(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(|error| tls_error(error).is_some())
 }
 
 /// What precedes the 65 bytes of an uncompressed point in the description of a P-256 key.

@@ -1,10 +1,11 @@
-//! The TLS settings of a connection to an API server.
+//! The TLS settings of a client.
 //!
 //! Owns trust, the client certificate, and the rule for servers that are not to be verified. Opens no connection.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use anyhow::{Context as _, Result, anyhow, ensure};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientConfig, ResolvesClientCert};
 use rustls::crypto::{
@@ -15,8 +16,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use super::authorities;
 use crate::lock;
-use crate::tls;
 
 /// Trusted authorities.
 #[derive(Debug, Clone, Default)]
@@ -36,22 +37,19 @@ pub struct Identity(Arc<Mutex<Option<Arc<CertifiedKey>>>>);
 
 impl Identity {
     /// Takes a chain and key in PEM; the key may be SEC1, PKCS#8 or PKCS#1.
-    pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<(), String> {
-        let chain = certificates(chain).map_err(|why| format!("client certificate: {why}"))?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|why| {
-            match key.windows(9).any(|w| w == b"ENCRYPTED") {
-                true => "client key: it is encrypted; store it decrypted".into(),
-                false => format!("client key: {why}"),
-            }
-        })?;
-        let certified = CertifiedKey::from_der(chain, key, &provider())
-            .map_err(|why| format!("client certificate and key: {why}"))?;
+    pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<()> {
+        let chain = certificates(chain).context("client certificate")?;
+        let is_encrypted = key.windows(9).any(|word| word == b"ENCRYPTED");
+        ensure!(!is_encrypted, "client key: it is encrypted; store it decrypted");
+        let key = PrivateKeyDer::from_pem_slice(key).context("client key")?;
+        let certified =
+            CertifiedKey::from_der(chain, key, &provider()).context("client certificate and key")?;
         *lock(&self.0) = Some(Arc::new(certified));
         Ok(())
     }
 
     /// The certificate itself, without its authorities.
-    pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
+    pub fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.current().and_then(|certified| certified.cert.first().cloned())
     }
 
@@ -61,22 +59,25 @@ impl Identity {
 }
 
 /// Builds the settings; `Err` says which part is wrong.
-pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>, String> {
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|why| why.to_string())?;
+pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>> {
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let mut roots = RootCertStore::empty();
     let builder = match trust {
         Trust::Anybody => {
             let algorithms = provider().signature_verification_algorithms;
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
         }
-        Trust::System => builder.with_root_certificates(system_roots()?),
-        Trust::Authorities(pem) => {
-            let mut roots = RootCertStore::empty();
-            let (added, _) = roots.add_parsable_certificates(certificates(pem)?);
-            if added == 0 {
-                return Err("it contains no usable certificate".into());
+        Trust::System => {
+            roots.add_parsable_certificates(authorities::authorities()?);
+            if roots.is_empty() {
+                // A machine without a bundle, such as an empty container.
+                roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
             }
+            builder.with_root_certificates(roots)
+        }
+        Trust::Authorities(pem) => {
+            roots.add_parsable_certificates(certificates(pem)?);
+            ensure!(!roots.is_empty(), "it contains no usable certificate");
             builder.with_root_certificates(roots)
         }
     };
@@ -86,29 +87,19 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
 }
 
 /// The name that the server's certificate must have.
-pub(super) fn server_name(name: &str) -> Result<ServerName<'static>, String> {
+pub fn server_name(name: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(name.to_owned())
-        .map_err(|_| format!("`{name}` is neither a DNS name nor an IP address"))
+        .map_err(|_| anyhow!("`{name}` is neither a DNS name nor an IP address"))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    let found = authorities::certificates(pem)?;
+    ensure!(!found.is_empty(), "it contains no PEM certificate");
+    Ok(found)
 }
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all =
-        CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().map_err(|why| why.to_string())?;
-    if all.is_empty() { Err("it contains no PEM certificate".into()) } else { Ok(all) }
-}
-
-fn system_roots() -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(tls::authorities().map_err(|why| format!("{why:#}"))?);
-    if roots.is_empty() {
-        // A machine without a bundle, such as an empty container.
-        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    }
-    Ok(roots)
 }
 
 impl fmt::Debug for Identity {

@@ -1,22 +1,31 @@
-//! A byte stream to the API server: TCP, an optional proxy, TLS.
+//! A byte stream to a server: TCP, an optional proxy, TLS. ureq speaks HTTP over it.
 //!
-//! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive detects dead peers. Knows
-//! nothing about HTTP except a proxy's `CONNECT`. Starts no thread.
+//! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive detects dead peers. ureq's own
+//! connector supports neither a custom server name, nor proxies by Go's rules, nor a stop. Knows nothing about HTTP except a
+//! proxy's `CONNECT`. Starts no thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use ureq::Agent;
+use ureq::config::ConfigBuilder;
+use ureq::http::Uri;
+use ureq::typestate::AgentScope;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
 
-use super::tls::{self, Identity, Trust};
-use crate::proxy::{Proxy, Scheme};
+use crate::proxy::{Proxy, Scheme, place};
 use crate::stop::{Hook, Stop};
 use crate::sys;
+use crate::tls::{self, Identity, Trust};
 
 /// Timeout per address, so that an unreachable address does not delay the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,27 +34,25 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A silent peer is probed after this long, three times.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Target of a connection, with TLS and proxy settings.
+/// Settings of connections.
 #[derive(Clone)]
-pub(super) struct Dialer {
-    /// Name or address of the server, without brackets.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// TLS settings and the server's name for them; `None` means plain text.
-    pub tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// The proxy to use.
+pub(crate) struct Dialer {
+    /// For addresses with `https`, which it needs.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// The name that certificates must have, if not the one in the address.
+    pub server_name: Option<ServerName<'static>>,
+    /// The proxy to use instead of those of the environment.
     pub proxy: Option<Proxy>,
     /// Ends the connections opened with it.
     pub stop: Stop,
 }
 
 /// An open connection.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     io: Box<dyn Io>,
     tcp: Arc<TcpStream>,
     /// The server's certificate, with TLS.
-    pub(super) certificate: Option<CertificateDer<'static>>,
+    pub(crate) certificate: Option<CertificateDer<'static>>,
     _hook: Hook,
 }
 
@@ -53,12 +60,31 @@ trait Io: Read + Write + Send + Sync {}
 impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
-    /// Connects, each step within `left`; every error names the step that failed.
-    pub(super) fn dial(&self, left: Duration) -> io::Result<Stream> {
-        let (host, port) = match &self.proxy {
-            Some(proxy) => (&*proxy.host, proxy.port),
-            None => (&*self.host, self.port),
+    /// Connections to any server that this machine trusts.
+    pub(crate) fn new(stop: &Stop) -> anyhow::Result<Self> {
+        let tls = tls::client_config(&Trust::System, &Identity::default())?;
+        Ok(Self { tls: Some(tls), server_name: None, proxy: None, stop: stop.clone() })
+    }
+
+    /// ureq over these connections.
+    pub(crate) fn agent(&self, config: ConfigBuilder<AgentScope>) -> Agent {
+        // The dialer handles proxies.
+        Agent::with_parts(config.proxy(None).build(), self.clone(), self.clone())
+    }
+
+    /// Connects to the server of `uri`, each step within `left`; every error names the step that failed.
+    pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
+        // `Io` would mean that the request may have been sent.
+        self.connected(uri, left).map_err(|error| ureq::Error::Other(Box::new(error)))
+    }
+
+    fn connected(&self, uri: &Uri, left: Duration) -> io::Result<Stream> {
+        let server = place(uri);
+        let proxy = match &self.proxy {
+            Some(proxy) => Some(proxy.clone()),
+            None => Proxy::before(uri).map_err(|error| invalid(format!("{error:#}")))?,
         };
+        let (host, port) = proxy.as_ref().map_or(server, |proxy| (&*proxy.host, proxy.port));
         let (tcp, hook) = self
             .open(host, port, left.min(CONNECT_TIMEOUT))
             .map_err(|e| within(e, &format!("cannot connect to `{host}:{port}`")))?;
@@ -66,13 +92,18 @@ impl Dialer {
         tcp.set_read_timeout(limit)?;
         tcp.set_write_timeout(limit)?;
         let mut io: Box<dyn Io> = Box::new(tcp.try_clone()?);
-        if let Some(proxy) = &self.proxy {
-            io = self.pass(io, proxy).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
+        if let Some(proxy) = &proxy {
+            io = pass(io, proxy, server).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
         }
         let mut certificate = None;
-        if let Some((config, name)) = &self.tls {
-            (io, certificate) = handshake(io, config, name.clone())
-                .map_err(|e| within(e, &format!("TLS with `{}:{}`", self.host, self.port)))?;
+        if uri.scheme_str() == Some("https") {
+            let config = self.tls.as_ref().ok_or_else(|| invalid("TLS is not set up"))?;
+            let name = match &self.server_name {
+                Some(name) => name.clone(),
+                None => tls::server_name(server.0).map_err(invalid)?,
+            };
+            (io, certificate) = handshake(io, config, name)
+                .map_err(|e| within(e, &format!("TLS with `{}:{}`", server.0, server.1)))?;
         }
         Ok(Stream { io, tcp, certificate, _hook: hook })
     }
@@ -107,31 +138,27 @@ impl Dialer {
         sys::keep_alive(&tcp, KEEP_ALIVE_INTERVAL, 3)?;
         Ok((tcp, hook))
     }
+}
 
-    fn pass(&self, mut io: Box<dyn Io>, proxy: &Proxy) -> io::Result<Box<dyn Io>> {
-        if proxy.scheme == Scheme::Https {
-            let config = tls::client_config(&Trust::System, &Identity::default()).map_err(invalid)?;
-            let name = tls::server_name(&proxy.host).map_err(invalid)?;
-            io = handshake(io, &config, name)?.0;
-        }
-        let connect = if proxy.scheme == Scheme::Socks5 { socks5 } else { tunnel };
-        connect(&mut *io, proxy, &self.host, self.port).map(|()| io)
+/// Passes a proxy.
+fn pass(mut io: Box<dyn Io>, proxy: &Proxy, (host, port): (&str, u16)) -> io::Result<Box<dyn Io>> {
+    if proxy.scheme == Scheme::Https {
+        let config = tls::client_config(&Trust::System, &Identity::default());
+        let config = config.map_err(|error| invalid(format!("{error:#}")))?;
+        io = handshake(io, &config, tls::server_name(&proxy.host).map_err(invalid)?)?.0;
     }
+    let connect = if proxy.scheme == Scheme::Socks5 { socks5 } else { tunnel };
+    connect(&mut *io, proxy, host, port).map(|()| io)
 }
 
 impl Stream {
-    /// Sets the read timeout; `None` means none.
-    pub(super) fn read_limit(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.tcp.set_read_timeout(limit)
-    }
-
-    /// Sets the write timeout; `None` means none.
-    pub(super) fn write_limit(&self, limit: Option<Duration>) -> io::Result<()> {
-        self.tcp.set_write_timeout(limit)
+    /// Limits the duration of each read and write.
+    pub(crate) fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
+        self.tcp.set_read_timeout(Some(read)).and_then(|()| self.tcp.set_write_timeout(Some(write)))
     }
 
     /// Whether an idle connection can be reused: no pending data, and not closed.
-    pub(super) fn is_quiet(&self) -> bool {
+    fn is_quiet(&self) -> bool {
         if self.tcp.set_nonblocking(true).is_err() {
             return false;
         }
@@ -172,7 +199,87 @@ impl fmt::Debug for Stream {
 
 impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Dialer({}:{})", self.host, self.port)
+        f.write_str("Dialer")
+    }
+}
+
+impl Connector<()> for Dialer {
+    type Out = Connection;
+
+    fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Connection>, ureq::Error> {
+        let stream =
+            self.dial(details.uri, details.timeout.not_zero().map_or(Duration::MAX, |left| *left))?;
+        let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(Some(Connection { stream, buffers: LazyBuffers::new(input, output), broken: false }))
+    }
+}
+
+/// ureq resolves before it connects; here resolving is part of connecting, or is left to the proxy.
+impl Resolver for Dialer {
+    fn resolve(
+        &self,
+        _: &Uri,
+        _: &ureq::config::Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let mut addresses = self.empty();
+        addresses.push(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        Ok(addresses)
+    }
+}
+
+/// A connection as ureq sees it.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: Stream,
+    buffers: LazyBuffers,
+    broken: bool,
+}
+
+impl Connection {
+    fn failed(&mut self, error: io::Error, timeout: NextTimeout) -> ureq::Error {
+        self.broken = true;
+        match error.kind() {
+            io::ErrorKind::TimedOut => ureq::Error::Timeout(timeout.reason),
+            _ => error.into(),
+        }
+    }
+}
+
+impl Transport for Connection {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let timeout = timeout.for_write();
+        self.stream.tcp.set_write_timeout(timeout.not_zero().map(|limit| *limit))?;
+        let sent = self.stream.write_all(&self.buffers.output()[..amount]).and_then(|()| self.stream.flush());
+        sent.map_err(|error| self.failed(error, timeout))
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        let timeout = timeout.for_read();
+        self.stream.tcp.set_read_timeout(timeout.not_zero().map(|limit| *limit))?;
+        let amount = loop {
+            match self.stream.read(self.buffers.input_append_buf()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error, timeout)),
+                Ok(amount) => break amount,
+            }
+        };
+        self.buffers.input_appended(amount);
+        self.broken |= amount == 0;
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        !self.broken && self.stream.is_quiet()
+    }
+
+    fn is_tls(&self) -> bool {
+        // Regardless of the scheme, ureq must not add TLS.
+        true
     }
 }
 
@@ -216,7 +323,7 @@ fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
 }
 
 /// Reads exactly to the end of a head: the following bytes belong to the tunnelled protocol.
-pub(super) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
+pub(crate) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
