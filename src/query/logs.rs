@@ -12,14 +12,12 @@ use anyhow::bail;
 use regex::Regex;
 use serde_json::Value;
 
-use super::hosts::ANSWER_TIMEOUT;
-use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{FailedQuery, Fault, Query, QueryOutcome, QueryTask, What, component, plan, selector};
+use super::kubelets::{ANSWER_TIMEOUT, Kubelets, UNREACHABLE};
+use super::{FailedQuery, Fault, Query, QueryOutcome, QueryTask, What, component, objects};
 use crate::{config, layout, names};
 use base::at::At as _;
-use base::clock;
 use base::kube::{self, Client, Object as _, Request, Resource, Selector};
-use base::pattern;
+use base::{clock, pattern};
 
 /// Maximum bytes of a line handled at once; longer lines are split.
 const PIECE: u64 = 64 << 10;
@@ -56,7 +54,7 @@ impl PodSelection {
         let own = (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
         let given = Some(&limits.namespaces).filter(|given| !given.is_empty()).cloned();
         let text: Vec<String> = given.into_iter().chain(own).collect();
-        let labels = selector::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
+        let labels = objects::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
         let mut choice = Vec::new();
         if !text.is_empty() {
             let compiled = pattern::compile(&text.join("|"));
@@ -120,7 +118,7 @@ fn find(
     let mut failed = |namespace: &str, error: kube::Error| {
         troubles.push(FailedQuery::new("PodLogs", namespace, "", error.to_string()));
     };
-    if chosen.len() > plan::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
+    if chosen.len() > objects::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
         match list("") {
             None => return,
             Some(error) if error.is_forbidden() => {}

@@ -6,13 +6,10 @@
 //! waits for the end of the time; the client limits the rate.
 
 mod health;
-mod hosts;
 mod kubelets;
-mod list;
 mod logs;
-mod plan;
+mod objects;
 mod redact;
-mod selector;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,14 +26,10 @@ pub(crate) use crate::health::FailedQuery;
 use crate::health::Health;
 use crate::{config, layout};
 use base::at::At as _;
-use base::clock;
 use base::json::{self, json};
-use base::kube;
-use base::kube::Object as _;
-use base::lock;
-use base::pattern;
+use base::kube::{self, Object as _};
 use base::stop::{Stop, StopOnDrop};
-use base::visible;
+use base::{clock, lock, pattern, visible};
 
 use kubelets::{Kubelets, SnapshotDeadlines};
 pub(crate) use redact::Redactor;
@@ -89,7 +82,7 @@ struct QueryTask {
 }
 
 enum What {
-    List(list::Listing),
+    List(objects::Listing),
     Host,
     Log(logs::LogRequest),
     Version,
@@ -142,8 +135,8 @@ impl Query<'_> {
         let limit = Duration::from_secs(limit.try_into().unwrap_or_default());
         let times = SnapshotDeadlines::new(self.config.limits.snapshot.time, limit);
 
-        let labels = selector::checked("Filters.LabelSelector", &self.config.filters.label_selector);
-        let plan = plan::make(self, &namespaces, labels)?;
+        let labels = objects::checked("Filters.LabelSelector", &self.config.filters.label_selector);
+        let plan = objects::plan(self, &namespaces, labels)?;
         records.troubles.extend(plan.troubles);
         if plan.namespaced {
             for namespace in &plan.namespaces {
@@ -241,7 +234,7 @@ impl Query<'_> {
         let get = |path: &str| self.client.send(&kube::Request::raw(kube::Method::GET, path));
         let (file, document) = match &task.what {
             What::List(listing) => return listing.fetch(self, &task.namespace),
-            What::Host => return hosts::fetch(self, kubelets, &task.node),
+            What::Host => return kubelets::fetch_host(self, kubelets, &task.node),
             What::Log(log) => return log.fetch(self, kubelets, task),
             What::Version => (layout::SERVER_VERSION, get("/version")?),
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
