@@ -279,64 +279,30 @@ impl<'de> Visitor<'de> for Page<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut meta, mut is_list) = (Value::Object(serde_json::Map::new()), false);
+        let (mut meta, mut is_list) = (json!({}), false);
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
                 "metadata" => meta = map.next_value_seed(Bounded(&mut { MAX_TREE_BYTES }))?,
-                "items" => {
-                    is_list = true;
-                    map.next_value_seed(Items(&mut *self.0))?;
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+                // An object in place of the items has metadata.
+                "items" => is_list = map.next_value_seed(Page(&mut *self.0))?.0.is_null(),
+                _ => _ = map.next_value::<IgnoredAny>()?,
             }
         }
         Ok((meta, is_list))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-        Items(self.0).visit_seq(items).map(|()| (Value::Null, false))
-    }
-}
-
-struct Items<'f>(&'f mut dyn FnMut(Value) -> bool);
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the items of a list")
-    }
-
-    // Go writes an empty list as null.
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         while let Some(item) = items.next_element_seed(Bounded(&mut { MAX_TREE_BYTES }))? {
             if !(self.0)(item) {
                 return Err(A::Error::custom("the receiver failed"));
             }
         }
-        Ok(())
+        Ok((Value::Null, false))
+    }
+
+    // Go writes an empty list as null.
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok((Value::Null, false))
     }
 }
 
