@@ -131,11 +131,6 @@ impl NewFile {
         &self.path
     }
 
-    /// The current path.
-    pub fn partial(&self) -> &Path {
-        &self.partial.0
-    }
-
     /// Syncs the content to disk.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()

@@ -16,5 +16,5 @@ pub(crate) fn pack_partial<W: Write>(folder: &Path, out: W) -> anyhow::Result<W>
     let Some(run) = runs.max() else {
         bail!("no unfinished run in `{}`; fetch a finished one without --partial", folder.display());
     };
-    archive::pack(&run, None, out).at("cannot pack", &run)
+    archive::pack(&run, out).at("cannot pack", &run)
 }
