@@ -85,8 +85,7 @@ pub(crate) struct Metered<R> {
 impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.taken.get() > ITEM_LIMIT {
-            let message = format!("one item has more than {} MiB of text", ITEM_LIMIT >> 20);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            return Err(io::Error::other(format!("one item has more than {} MiB of text", ITEM_LIMIT >> 20)));
         }
         let count = self.input.read(buffer)?;
         self.taken.set(self.taken.get() + count as u64);
