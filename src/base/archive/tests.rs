@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use super::*;
@@ -314,4 +314,33 @@ fn archive_file_is_complete_or_absent() {
     let error = pack_file(&folder.0.join("absent"), &path).unwrap_err().to_string();
     assert!(error.contains("absent") && error.contains("all.tar.gz"), "{error}");
     assert_eq!(tree(&folder.0).len(), 1, "nothing is left behind");
+}
+
+fn check_gzip(input: &[u8], expected: Option<&[u8]>) {
+    let mut out = Vec::new();
+    let result = Gunzip::new(input).read_to_end(&mut out);
+    match expected {
+        Some(expected) => assert_eq!((result.ok(), &out[..]), (Some(expected.len()), expected)),
+        None => assert!(result.is_err(), "{out:?}"),
+    }
+}
+
+#[test]
+fn gzip_members_are_joined() {
+    let two = [gzip(b"one "), gzip(b""), gzip(b"two")].concat();
+    check_gzip(&two, Some(b"one two"));
+    check_gzip(&[&two[..], b"no member"].concat(), None);
+}
+
+#[test]
+fn truncated_or_damaged_stream_is_an_error() {
+    let whole = gzip(&[7; 1000]);
+    for end in 0..whole.len() {
+        check_gzip(&whole[..end], None);
+    }
+    let mut damaged = whole.clone();
+    let crc = damaged.len() - 8;
+    damaged[crc] ^= 1;
+    check_gzip(&damaged, None);
+    check_gzip(b"no gzip at all", None);
 }
