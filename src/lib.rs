@@ -29,6 +29,7 @@
 //! status item health remedies nodes | backplane
 //! names layout
 //! client/
+//! base/fuzzing
 //! base/kube base/oci
 //! base/fetch
 //! base/http base/yaml base/proxy base/archive base/logger

@@ -34,6 +34,8 @@ pub mod ahead;
 pub mod archive;
 pub mod clock;
 mod found;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod hex;
 mod joined;
 pub mod json;
@@ -55,14 +57,3 @@ pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encode
 pub use joined::Joined;
 pub use lock::lock;
 pub use thread::thread;
-
-/// Entry points of the fuzzers.
-#[cfg(any(fuzzing, test))]
-pub mod fuzzing {
-    pub use crate::archive::consistent as archive;
-    pub use crate::http::consistent as http;
-    pub use crate::kube::fuzz::{frames, kubeconfig};
-    pub use crate::oci::fuzz::consistent as registry;
-    pub use crate::pattern::consistent as pattern;
-    pub use crate::yaml::fuzz::consistent as yaml;
-}

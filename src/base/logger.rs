@@ -133,13 +133,10 @@ pub fn untee() {
 
 fn filter(level: &str) -> LevelFilter {
     match level.to_ascii_lowercase().as_str() {
-        "trace" => LevelFilter::Trace,
-        "debug" => LevelFilter::Debug,
-        "warn" | "warning" => LevelFilter::Warn,
-        "error" => LevelFilter::Error,
+        "warning" => LevelFilter::Warn,
         // No message is fatal or a panic, so these two levels mean silence.
         "fatal" | "panic" => LevelFilter::Off,
-        _ => LevelFilter::Info,
+        level => level.parse().unwrap_or(LevelFilter::Info),
     }
 }
 
@@ -192,14 +189,8 @@ impl<'kvs> VisitSource<'kvs> for Fields {
 }
 
 /// The name of a level, as the original writes it.
-fn name(level: Level) -> &'static str {
-    match level {
-        Level::Error => "error",
-        Level::Warn => "warning",
-        Level::Info => "info",
-        Level::Debug => "debug",
-        Level::Trace => "trace",
-    }
+fn name(level: Level) -> String {
+    if level == Level::Warn { "warning".to_owned() } else { level.as_str().to_lowercase() }
 }
 
 fn seconds(now: SystemTime) -> String {
@@ -241,18 +232,17 @@ fn terminal(
     fields: &BTreeMap<String, String>,
     colour: bool,
 ) -> String {
-    let (word, code) = match level {
-        Level::Error => ("ERRO", 31),
-        Level::Warn => ("WARN", 33),
-        Level::Info => ("INFO", 36),
-        Level::Debug => ("DEBU", 37),
-        Level::Trace => ("TRAC", 37),
+    let code = match level {
+        Level::Error => 31,
+        Level::Warn => 33,
+        Level::Info => 36,
+        Level::Debug | Level::Trace => 37,
     };
     let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
     // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text after a
     // line feed must not look like a separate message.
     let message = visible::text(message).replace('\n', "\n           ");
-    let mut line = format!("{}[{:04}] ", paint(word), since.as_secs());
+    let mut line = format!("{}[{:04}] ", paint(&level.as_str()[..4]), since.as_secs());
     if fields.is_empty() {
         line.push_str(&message);
     } else {
