@@ -11,10 +11,9 @@ use ureq::SendBody;
 use crate::at::At as _;
 use crate::proxy::Proxy;
 use crate::retry::Attempts;
-use crate::small;
 use crate::stop::Stop;
-use crate::tls;
 use crate::visible::short;
+use crate::{small, tls};
 
 /// Timeout of a download, as in the original.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);

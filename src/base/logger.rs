@@ -16,8 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Metadata, Record};
 
-use crate::lock;
-use crate::{clock, live, sys, visible};
+use crate::{clock, live, lock, sys, visible};
 
 /// The values of `--level`.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];

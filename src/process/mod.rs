@@ -28,10 +28,9 @@ use crate::item::tree::Tree;
 use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, Tally, UNKNOWN, is_known, plain};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
-use base::Joined as _;
 use base::at::{At as _, entries};
-use base::clock;
 use base::json::json;
+use base::{Joined as _, clock};
 use merge::AttemptIndex;
 
 /// Maximum size of an error report, which contains at most a pod.

@@ -13,7 +13,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::kubelets::{ANSWER_TIMEOUT, Kubelets, UNREACHABLE};
-use super::{FailedQuery, Fault, Query, QueryOutcome, QueryTask, What, component, objects};
+use super::{FailedQuery, Fault, Query, QueryTask, Records, What, component, objects};
 use crate::{config, layout, names};
 use base::at::At as _;
 use base::kube::{self, Client, Object as _, Request, Resource, Selector};
@@ -206,12 +206,12 @@ impl LogRequest {
         query: &Query<'_>,
         kubelets: &Kubelets,
         task: &QueryTask,
-    ) -> Result<QueryOutcome, Fault> {
+    ) -> Result<Records, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
         let end = Instant::now().checked_add(asked.min(LOG_TIMEOUT));
         let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
-            Ok(None) => return Ok(QueryOutcome::default()),
+            Ok(None) => return Ok(Records::default()),
             Ok(Some(stream)) => stream,
             Err(error) if kubelets.failed(&task.node, &error) => return Err(Fault::LeftOut),
             Err(error) => return Err(error.into()),
@@ -223,7 +223,7 @@ impl LogRequest {
         let path = query.folder.join(&place);
         super::create_parent(&path)?;
         let mut file = BufWriter::new(File::create(&path).at("cannot write", &path)?);
-        let mut answer = QueryOutcome::default();
+        let mut answer = Records::default();
         let mut filter = query.redactor.map(super::Redactor::lines);
         // The server should enforce the limit; one that does not must not fill the disk.
         let limit = query.config.limits.pod_logs.limit_bytes.and_then(|bytes| u64::try_from(bytes).ok());

@@ -101,12 +101,6 @@ enum Fault {
     Disk(anyhow::Error),
 }
 
-#[derive(Default)]
-struct QueryOutcome {
-    health: Health,
-    troubles: Vec<FailedQuery>,
-}
-
 /// A line of `meta/query-time.json`.
 #[derive(Serialize)]
 struct Timing {
@@ -227,7 +221,7 @@ impl Query<'_> {
         Ok(())
     }
 
-    fn ask(&self, task: &QueryTask, kubelets: &Kubelets) -> Result<QueryOutcome, Fault> {
+    fn ask(&self, task: &QueryTask, kubelets: &Kubelets) -> Result<Records, Fault> {
         if !kubelets.may_ask(&task.node) {
             return Err(Fault::LeftOut);
         }
@@ -240,7 +234,7 @@ impl Query<'_> {
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
         };
         keep(&self.folder.join(file), document.to_string().as_bytes())?;
-        let mut answer = QueryOutcome::default();
+        let mut answer = Records::default();
         answer.health.api_version = document["gitVersion"].text().into();
         Ok(answer)
     }
@@ -286,7 +280,7 @@ impl From<anyhow::Error> for Fault {
     }
 }
 
-/// Records written to `meta` at the end.
+/// What queries have found, written to `meta` at the end.
 #[derive(Default)]
 struct Records {
     timings: Vec<Timing>,
@@ -296,7 +290,7 @@ struct Records {
 }
 
 impl Records {
-    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<QueryOutcome, Fault>) -> Result<()> {
+    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<Records, Fault>) -> Result<()> {
         let error = match outcome {
             Ok(answer) => {
                 self.answered += 1;

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{FailedQuery, Fault, Query, QueryOutcome, QueryTask, What, component};
+use super::{FailedQuery, Fault, Query, QueryTask, Records, What, component};
 use crate::layout;
 use crate::names::UPLOAD_SECRET;
 use base::at::At as _;
@@ -184,7 +184,7 @@ struct SelectedNamespaces {
 
 impl Listing {
     /// Lists the objects in `namespace`; empty for all of them and for cluster-scoped objects.
-    pub(super) fn fetch(&self, query: &Query<'_>, namespace: &str) -> Result<QueryOutcome, Fault> {
+    pub(super) fn fetch(&self, query: &Query<'_>, namespace: &str) -> Result<Records, Fault> {
         match (self.list(query, namespace), &self.only) {
             // Without permission to list everywhere, listing some namespaces may still be allowed.
             (Err(Fault::Forbidden(why)), Some(scope)) => self.piecemeal(query, scope, why),
@@ -197,8 +197,8 @@ impl Listing {
         query: &Query<'_>,
         scope: &SelectedNamespaces,
         why: String,
-    ) -> Result<QueryOutcome, Fault> {
-        let mut answer = QueryOutcome::default();
+    ) -> Result<Records, Fault> {
+        let mut answer = Records::default();
         let mut refused = Vec::new();
         for namespace in &scope.known {
             match self.list(query, namespace) {
@@ -222,8 +222,8 @@ impl Listing {
         Ok(answer)
     }
 
-    fn list(&self, query: &Query<'_>, namespace: &str) -> Result<QueryOutcome, Fault> {
-        let mut answer = QueryOutcome::default();
+    fn list(&self, query: &Query<'_>, namespace: &str) -> Result<Records, Fault> {
+        let mut answer = Records::default();
         let mut files =
             KindFiles { folder: query.folder, resource: &self.resource, open: None, begun: BTreeSet::new() };
         let mut take = |mut object: Value| {

@@ -48,7 +48,7 @@ pub use family::{
     read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
 };
 #[cfg(feature = "program")]
-pub use poller::{Poller, Readable};
+pub use poller::Poller;
 
 /// Lets other processes go first from now on.
 pub fn yield_to_others() {
