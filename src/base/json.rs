@@ -6,11 +6,11 @@
 
 use std::fmt;
 use std::io::Read;
-use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
 };
 use serde_json::{Map, Number, Value};
 
@@ -232,31 +232,14 @@ impl<'de> Visitor<'de> for Bounded<'_> {
 }
 
 /// Deserializes at most `MAX_ENTRIES` entries, none from `null`.
-pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
-    struct Entries<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
-            let mut list = Vec::new();
-            while let Some(item) = items.next_element()? {
-                if list.len() == MAX_ENTRIES {
-                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries")));
-                }
-                list.push(item);
-            }
-            Ok(list)
-        }
-    }
-    input.deserialize_any(Entries(PhantomData))
+pub fn entries<'de, D: Deserializer<'de>, T: DeserializeOwned>(input: D) -> Result<Vec<T>, D::Error> {
+    let mut list = Vec::new();
+    let mut take =
+        |item| list.len() < MAX_ENTRIES && T::deserialize(item).map(|entry| list.push(entry)).is_ok();
+    Page(&mut take).deserialize(input).map_err(|_| {
+        D::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries, or they cannot be read"))
+    })?;
+    Ok(list)
 }
 
 /// A list that passes on its items as they are read, until the receiver returns false: an object, or the bare array of
