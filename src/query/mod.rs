@@ -130,14 +130,7 @@ impl Query<'_> {
         let times = SnapshotDeadlines::new(self.config.limits.snapshot.time, limit);
 
         let labels = objects::checked("Filters.LabelSelector", &self.config.filters.label_selector);
-        let plan = objects::plan(self, &namespaces, labels)?;
-        records.troubles.extend(plan.troubles);
-        if plan.namespaced {
-            for namespace in &plan.namespaces {
-                let folder = self.folder.join(layout::resources(Some(&component(namespace))));
-                fs::create_dir_all(&folder).at("cannot create", &folder)?;
-            }
-        }
+        let plan = objects::plan(self, &namespaces, labels, &mut records.troubles)?;
         let kubelets = Kubelets::new(times);
         let left = times.map_or(Duration::MAX, |times| times.end.saturating_duration_since(Instant::now()));
         // A fatal failure also ends active queries, and so does the time limit.

@@ -36,38 +36,38 @@ const NAME: &str = "[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?";
 #[derive(Default)]
 pub(super) struct QueryPlan {
     pub(super) tasks: Vec<QueryTask>,
-    /// The namespaces that match.
-    pub(super) namespaces: BTreeSet<String>,
     /// All namespaces, as far as known.
     pub(super) known: BTreeSet<String>,
-    /// Whether anything in a namespace is wanted.
-    pub(super) namespaced: bool,
     /// Whether pod logs are wanted.
     pub(super) logs: bool,
-    /// Kinds that could not be queried.
-    pub(super) troubles: Vec<FailedQuery>,
 }
 
-/// Makes the plan; `Err` only if the server is not reachable at all.
-pub(super) fn plan(query: &Query<'_>, wanted: &Regex, labels: String) -> Result<QueryPlan> {
+/// Makes the plan, and a folder for each namespace that matches; `Err` only if the server is not reachable at all, or the
+/// folder not writable.
+pub(super) fn plan(
+    query: &Query<'_>,
+    wanted: &Regex,
+    labels: String,
+    troubles: &mut Vec<FailedQuery>,
+) -> Result<QueryPlan> {
     let chosen = query.config.resources.as_deref();
     let mut plan = QueryPlan { logs: named(chosen, "podlogs"), ..QueryPlan::default() };
     if chosen.is_some_and(<[String]>::is_empty) {
         return Ok(plan);
     }
-    let (mut troubles, mut all_known) = (Vec::new(), true);
+    let mut all_known = true;
     let discovery = query.client.discover().context("asking the API server for its kinds")?;
     let failures = discovery.failures.iter();
     troubles.extend(failures.map(|(group, error)| FailedQuery::new("discovery", "", group, error)));
-    let kinds = select(&discovery, chosen, &mut troubles);
+    let kinds = select(&discovery, chosen, troubles);
     plan.known = object_names(query, &Resource::NAMESPACES).unwrap_or_else(|error| {
         let why = format!("{error}; only the namespace of the run is queried");
         troubles.push(FailedQuery::new("namespaces", "", "", why));
         all_known = false;
         BTreeSet::from([query.config.namespace.clone()])
     });
-    plan.namespaces = plan.known.iter().filter(|name| wanted.is_match(name)).cloned().collect();
-    let every = all_known && plan.namespaces.len() == plan.known.len();
+    let namespaces: BTreeSet<_> = plan.known.iter().filter(|name| wanted.is_match(name)).cloned().collect();
+    let every = all_known && namespaces.len() == plan.known.len();
 
     if named(chosen, "nodes") {
         match object_names(query, &Resource::NODES) {
@@ -89,16 +89,20 @@ pub(super) fn plan(query: &Query<'_>, wanted: &Regex, labels: String) -> Result<
     for (name, what) in [("serverversion", What::Version), ("servergroups", What::Groups)] {
         plan.tasks.extend(named(chosen, name).then(|| QueryTask::new(name, "", what)));
     }
-    plan.namespaced = !namespaced.is_empty();
-    let scope = Arc::new(SelectedNamespaces { wanted: wanted.clone(), known: plan.namespaces.clone() });
-    for resource in &namespaced {
-        if every || plan.namespaces.len() > MAX_SEPARATE_NAMESPACES {
-            plan.tasks.push(list(resource, "", Some(scope.clone())));
-        } else {
-            plan.tasks.extend(plan.namespaces.iter().map(|namespace| list(resource, namespace, None)));
+    if !namespaced.is_empty() {
+        for namespace in &namespaces {
+            let folder = query.folder.join(layout::resources(Some(&component(namespace))));
+            std::fs::create_dir_all(&folder).at("cannot create", &folder)?;
         }
     }
-    plan.troubles = troubles;
+    let scope = Arc::new(SelectedNamespaces { wanted: wanted.clone(), known: namespaces });
+    for resource in &namespaced {
+        if every || scope.known.len() > MAX_SEPARATE_NAMESPACES {
+            plan.tasks.push(list(resource, "", Some(scope.clone())));
+        } else {
+            plan.tasks.extend(scope.known.iter().map(|namespace| list(resource, namespace, None)));
+        }
+    }
     Ok(plan)
 }
 

@@ -193,9 +193,7 @@ impl<'de> TypedReader<'de> {
             self.rules.current.replace((self.path.clone(), node.position));
         }
     }
-}
 
-impl<'de> TypedReader<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.given().map(|node| &node.content) {
             None | Some(Content::Null) => self.under.deserialize_any(visitor).map_err(Error::custom),
