@@ -46,9 +46,7 @@ impl<K: Eq + Hash + Clone> Quota<K> {
     /// Acquires `amount` for `key`, unless the total or the share of `key` would be exceeded.
     pub fn take(&self, key: &K, amount: u64) -> Option<Permit<K>> {
         let mut held = self.0.lock();
-        let sum = held.sum.checked_add(amount).filter(|sum| *sum <= self.0.total)?;
-        let own = held.by_key.get(key).copied().unwrap_or(0);
-        let own = own.checked_add(amount).filter(|own| *own <= self.0.per_key)?;
+        let (sum, own) = self.0.with(&held, key, amount)?;
         held.sum = sum;
         held.by_key.insert(key.clone(), own);
         Some(Permit { quota: Arc::clone(&self.0), key: key.clone(), amount })
@@ -66,9 +64,17 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 
     /// Whether `key` could acquire `amount` now.
     pub fn has(&self, key: &K, amount: u64) -> bool {
-        let held = self.0.lock();
+        self.0.with(&self.0.lock(), key, amount).is_some()
+    }
+}
+
+impl<K: Eq + Hash> Inner<K> {
+    /// The amounts that all keys and `key` would hold with `amount` more, within the limits.
+    fn with(&self, held: &Held<K>, key: &K, amount: u64) -> Option<(u64, u64)> {
+        let sum = held.sum.checked_add(amount).filter(|sum| *sum <= self.total)?;
         let own = held.by_key.get(key).copied().unwrap_or(0);
-        held.sum.saturating_add(amount) <= self.0.total && own.saturating_add(amount) <= self.0.per_key
+        let own = own.checked_add(amount).filter(|own| *own <= self.per_key)?;
+        Some((sum, own))
     }
 }
 
