@@ -1,6 +1,5 @@
 //! Finds certificate authorities in the order of Go programs, so that a machine configured for one of them works here, too.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use rustls_pki_types::pem::PemObject;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use crate::small;
+use crate::sys::variable;
 
 /// Bundles of distributions, to which administrators add their own authorities.
 const BUNDLES: [&str; 6] = [
@@ -39,10 +39,6 @@ pub fn named() -> Result<String> {
     let Some(path) = variable("SSL_CERT_FILE") else { return Ok(String::new()) };
     let found = among(Some(Path::new(&path)), &[], &[])?;
     Ok(found.iter().map(|found| super::pem("CERTIFICATE", found)).collect())
-}
-
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// TLS settings of the HTTP client: trusts those authorities, else the public ones.
