@@ -83,10 +83,7 @@ pub fn list_in<'v>(object: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
     if !slot.is_array() {
         *slot = Value::Array(Vec::new());
     }
-    match slot {
-        Value::Array(list) => list,
-        _ => unreachable!("just made a list"),
-    }
+    slot.as_array_mut().expect("just made a list")
 }
 
 /// On one line, escaping the characters that Go escapes: some programs compare the text.
