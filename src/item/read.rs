@@ -24,6 +24,9 @@ const UTF16_LIMIT: u64 = 4 << 20;
 /// Maximum size of children buffered for fields that may follow them.
 const HELD_LIMIT: usize = 512 << 10;
 
+/// The error of a tree that uses an anchor or a merge key. Programs do not write them, and their expansion could use
+/// unlimited memory; see [`read_expanded`].
+pub(crate) const ANCHORS: &str = "anchors and merge keys are not read here";
 /// The key that merges other maps.
 const MERGE: &str = "<<";
 
@@ -211,7 +214,7 @@ impl Reader<'_> {
         Ok(match self.event()? {
             EventData::MappingEnd => None,
             event if is_null(&event) => Some(String::new()),
-            EventData::Scalar { value, .. } if value == MERGE => return Err(AnchorOrMergeKey.into()),
+            EventData::Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
             EventData::Scalar { value, .. } => Some(value),
             _ => bail!("not a result: a key is not text"),
         })
@@ -253,9 +256,7 @@ impl Reader<'_> {
                     // Keys have their meaning here: `0x1f: x` has the key `31`.
                     let key = match self.event()? {
                         EventData::MappingEnd => break Value::Object(map),
-                        EventData::Scalar { value, .. } if value == MERGE => {
-                            return Err(AnchorOrMergeKey.into());
-                        }
+                        EventData::Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
                         key @ EventData::Scalar { .. } => self.value(key, depth)?,
                         _ => bail!("not a result: a key is not text"),
                     };
@@ -303,24 +304,11 @@ impl Reader<'_> {
             Err(None) => bail!("not a result: it cannot be read as YAML"),
         };
         match &event {
-            EventData::Alias { .. } => Err(AnchorOrMergeKey.into()),
+            EventData::Alias { .. } => bail!(ANCHORS),
             _ => Ok(event),
         }
     }
 }
-
-/// The tree uses an anchor or a merge key. Programs do not write them, and their expansion could use unlimited
-/// memory; see [`read_expanded`].
-#[derive(Debug)]
-pub(crate) struct AnchorOrMergeKey;
-
-impl std::fmt::Display for AnchorOrMergeKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("anchors and merge keys are not read here")
-    }
-}
-
-impl std::error::Error for AnchorOrMergeKey {}
 
 fn is_null(event: &EventData) -> bool {
     matches!(event, EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. }

@@ -272,26 +272,25 @@ struct TreeBuilder<'a> {
 impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
         self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
-        for folder in [RESULTS, ERRORS] {
-            if self.rules.per_node {
-                self.each_node(folder)?;
-            } else {
-                self.folder(Path::new(folder))?;
-            }
-        }
-        self.missing(&self.rules.name)?;
-        for part in &self.rules.parts {
-            self.files = PluginFiles::beside(dir, part, self.rules);
+        for source in std::iter::once(&self.rules.name).chain(&self.rules.parts) {
+            self.files = PluginFiles::beside(dir, source, self.rules);
             let before = self.tree.counted();
-            self.folder(Path::new(RESULTS))?;
-            self.folder(Path::new(ERRORS))?;
-            self.missing(part)?;
-            let mut counts = self.tree.counted();
-            counts.retain(|status, count| {
-                *count -= before.get(status).copied().unwrap_or_default();
-                *count > 0
-            });
-            self.parts.push((part.clone(), PluginOutcome::of(counts)));
+            for folder in [RESULTS, ERRORS] {
+                if self.rules.per_node {
+                    self.each_node(folder)?;
+                } else {
+                    self.folder(Path::new(folder))?;
+                }
+            }
+            self.missing(source)?;
+            if *source != self.rules.name {
+                let mut counts = self.tree.counted();
+                counts.retain(|status, count| {
+                    *count -= before.get(status).copied().unwrap_or_default();
+                    *count > 0
+                });
+                self.parts.push((source.clone(), PluginOutcome::of(counts)));
+            }
         }
         // Tests that no file lists.
         for (name, why) in std::mem::take(&mut self.resumed) {
@@ -348,7 +347,7 @@ impl TreeBuilder<'_> {
             self.missing += 1;
             let report = json!({ "error": why }).to_string();
             let item = failure::read(report.as_bytes(), ERROR_FILE).with_meta("error", why);
-            if self.rules.per_node && plugin == self.rules.name {
+            if self.rules.per_node {
                 self.node(node, true, |run| run.tree.item(&item))?;
             } else {
                 self.tree.item(&item)?;
@@ -458,7 +457,7 @@ impl TreeBuilder<'_> {
         let mark = self.tree.mark();
         let read = read::read(self.files.open(path)?, Writer::Plugin, &mut renaming(&mut self.tree, typed));
         match read {
-            Err(error) if error.is::<read::AnchorOrMergeKey>() => {
+            Err(error) if error.downcast_ref() == Some(&read::ANCHORS) => {
                 self.tree.back(mark)?;
                 let mut text = String::new();
                 let size = self.files.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
