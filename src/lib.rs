@@ -29,13 +29,14 @@
 //! status item health remedies nodes | backplane
 //! names layout
 //! client/
+//! base/fuzzing
 //! base/kube base/oci
 //! base/fetch
 //! base/dial
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics
-//! base/stop base/quota base/ahead base/visible base/sys base/small base/hex base/joined base/at base/testing
-//! base/found base/lock base/thread
+//! base/stop base/quota base/ahead base/visible base/sys base/hex base/joined base/at base/testing
+//! base/small base/threads
 //! ```
 //!
 //! Layers rule out cycles. Imports that are prohibited regardless of the layers:

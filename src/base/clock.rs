@@ -18,23 +18,14 @@ pub fn now() -> String {
 
 /// A time as RFC 3339 in UTC with milliseconds; anything before 1970 counts as 1970.
 pub fn rfc3339(time: SystemTime) -> String {
-    let [year, month, day, hour, minute, second, millis] = parts(time);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+    let time = OffsetDateTime::from(time.max(UNIX_EPOCH));
+    let (hour, minute, second, millis) = time.to_hms_milli();
+    format!("{}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", time.date())
 }
 
 /// `YYYYMMDDHHMM` in UTC: the start of an archive's name.
 pub fn stamp(time: SystemTime) -> String {
-    let [year, month, day, hour, minute, ..] = parts(time);
-    format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}")
-}
-
-/// Year, month, day, hour, minute, second and millisecond in UTC.
-fn parts(time: SystemTime) -> [i32; 7] {
-    let time = OffsetDateTime::from(time.max(UNIX_EPOCH));
-    let (hour, minute, second, millis) = time.to_hms_milli();
-    let [month, day, hour, minute, second] =
-        [time.month().into(), time.day(), hour, minute, second].map(i32::from);
-    [time.year(), month, day, hour, minute, second, millis.into()]
+    rfc3339(time).chars().filter(char::is_ascii_digit).take(12).collect()
 }
 
 /// Parses RFC 3339 with any offset and fraction; `None` if it is anything else or before 1970.

@@ -5,16 +5,15 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, Error, anyhow, ensure};
 use ureq::SendBody;
 
 use crate::at::At as _;
 use crate::dial::Dialer;
 use crate::retry::Attempts;
-use crate::small;
 use crate::stop::Stop;
-use crate::tls;
 use crate::visible::short;
+use crate::{small, tls};
 
 /// Timeout of a download, as in the original.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,28 +21,6 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 const PUT_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Maximum upload attempts.
 const MAX_ATTEMPTS: u32 = 5;
-
-/// A response that refuses the file.
-#[derive(Debug)]
-pub struct Refused {
-    url: String,
-    status: ureq::http::StatusCode,
-}
-
-impl Refused {
-    /// Whether the server responded that the file does not exist.
-    pub fn is_not_found(&self) -> bool {
-        self.status == ureq::http::StatusCode::NOT_FOUND
-    }
-}
-
-impl std::fmt::Display for Refused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "failed to fetch `{}`: the server answered {}", short(&self.url), self.status)
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// HTTPS trusts this machine's authorities; proxies come from the environment.
 fn agent(url: &str, limit: Duration, stop: &Stop) -> anyhow::Result<ureq::Agent> {
@@ -101,7 +78,7 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
     }
 }
 
-/// Fetches at most `limit` bytes.
+/// Fetches at most `limit` bytes. The error of a response that refuses the file contains its `StatusCode`.
 pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
     let agent = agent(url, FETCH_TIMEOUT, &Stop::new())?;
     let shown = short(url);
@@ -112,7 +89,7 @@ pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
         .with_context(|| format!("failed to fetch `{shown}`"))?;
     let status = response.status();
     if status.as_u16() > 399 {
-        return Err(Refused { url: url.into(), status }.into());
+        return Err(Error::msg(status).context(format!("failed to fetch `{shown}`: the server answered")));
     }
     small::read_from(response.into_body().into_reader(), limit).map_err(|error| match error.kind() {
         ErrorKind::FileTooLarge => anyhow!(

@@ -6,11 +6,11 @@
 
 use std::fmt;
 use std::io::Read;
-use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
 };
 use serde_json::{Map, Number, Value};
 
@@ -83,10 +83,7 @@ pub fn list_in<'v>(object: &'v mut Value, key: &str) -> &'v mut Vec<Value> {
     if !slot.is_array() {
         *slot = Value::Array(Vec::new());
     }
-    match slot {
-        Value::Array(list) => list,
-        _ => unreachable!("just made a list"),
-    }
+    slot.as_array_mut().expect("just made a list")
 }
 
 /// On one line, escaping the characters that Go escapes: some programs compare the text.
@@ -232,31 +229,14 @@ impl<'de> Visitor<'de> for Bounded<'_> {
 }
 
 /// Deserializes at most `MAX_ENTRIES` entries, none from `null`.
-pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
-    struct Entries<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list")
-        }
-
-        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
-            Ok(Vec::new())
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
-            let mut list = Vec::new();
-            while let Some(item) = items.next_element()? {
-                if list.len() == MAX_ENTRIES {
-                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries")));
-                }
-                list.push(item);
-            }
-            Ok(list)
-        }
-    }
-    input.deserialize_any(Entries(PhantomData))
+pub fn entries<'de, D: Deserializer<'de>, T: DeserializeOwned>(input: D) -> Result<Vec<T>, D::Error> {
+    let mut list = Vec::new();
+    let mut take =
+        |item| list.len() < MAX_ENTRIES && T::deserialize(item).map(|entry| list.push(entry)).is_ok();
+    Page(&mut take).deserialize(input).map_err(|_| {
+        D::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries, or they cannot be read"))
+    })?;
+    Ok(list)
 }
 
 /// A list that passes on its items as they are read, until the receiver returns false: an object, or the bare array of
@@ -279,64 +259,30 @@ impl<'de> Visitor<'de> for Page<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut meta, mut is_list) = (Value::Object(serde_json::Map::new()), false);
+        let (mut meta, mut is_list) = (json!({}), false);
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
                 "metadata" => meta = map.next_value_seed(Bounded(&mut { MAX_TREE_BYTES }))?,
-                "items" => {
-                    is_list = true;
-                    map.next_value_seed(Items(&mut *self.0))?;
-                }
-                _ => {
-                    map.next_value::<IgnoredAny>()?;
-                }
+                // An object in place of the items has metadata.
+                "items" => is_list = map.next_value_seed(Page(&mut *self.0))?.0.is_null(),
+                _ => _ = map.next_value::<IgnoredAny>()?,
             }
         }
         Ok((meta, is_list))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-        Items(self.0).visit_seq(items).map(|()| (Value::Null, false))
-    }
-}
-
-struct Items<'f>(&'f mut dyn FnMut(Value) -> bool);
-
-impl<'de> DeserializeSeed<'de> for Items<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Items<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the items of a list")
-    }
-
-    // Go writes an empty list as null.
-    fn visit_none<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         while let Some(item) = items.next_element_seed(Bounded(&mut { MAX_TREE_BYTES }))? {
             if !(self.0)(item) {
                 return Err(A::Error::custom("the receiver failed"));
             }
         }
-        Ok(())
+        Ok((Value::Null, false))
+    }
+
+    // Go writes an empty list as null.
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok((Value::Null, false))
     }
 }
 

@@ -35,11 +35,11 @@ pub mod yaml;
 pub mod ahead;
 pub mod archive;
 pub mod clock;
-mod found;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod hex;
 mod joined;
 pub mod json;
-mod lock;
 pub mod quota;
 pub mod retry;
 pub mod small;
@@ -48,23 +48,11 @@ pub mod sys;
 pub mod temp;
 #[doc(hidden)]
 pub mod testing;
-mod thread;
+mod threads;
 pub mod tls;
 pub mod visible;
 
-pub use found::found;
 pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;
-pub use lock::lock;
-pub use thread::thread;
-
-/// Entry points of the fuzzers.
-#[cfg(any(fuzzing, test))]
-pub mod fuzzing {
-    pub use crate::archive::consistent as archive;
-    pub use crate::http::consistent as http;
-    pub use crate::kube::fuzz::{frames, kubeconfig};
-    pub use crate::oci::fuzz::consistent as registry;
-    pub use crate::pattern::consistent as pattern;
-    pub use crate::yaml::fuzz::consistent as yaml;
-}
+pub use small::found;
+pub use threads::{lock, thread};

@@ -9,8 +9,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use crate::lock;
-use crate::sys;
+use crate::{lock, sys};
 
 /// Size of a terminal that does not report one.
 const DEFAULT_SIZE: Size = Size { columns: 80, rows: 24 };

@@ -9,15 +9,13 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Metadata, Record};
 
-use crate::lock;
-use crate::{clock, live, sys, visible};
+use crate::{clock, live, lock, sys, visible};
 
 /// The values of `--level`.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
@@ -25,7 +23,6 @@ pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "err
 static LOGGER: Logger = Logger;
 static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-static OURS_ALONE: AtomicBool = AtomicBool::new(false);
 static TOLD_ELSEWHERE: Mutex<&[&str]> = Mutex::new(&[]);
 static TEE: Mutex<Option<Tee>> = Mutex::new(None);
 /// Maximum bytes of the log file: peers influence its content, and results need the disk.
@@ -81,11 +78,6 @@ pub fn init(level: &str) {
     let _ = log::set_logger(&LOGGER);
 }
 
-/// Silences libraries from now on, regardless of the level: for a program that is always started with `--level=trace`.
-pub fn ours_alone() {
-    OURS_ALONE.store(true, Ordering::Relaxed);
-}
-
 /// From now on, sends messages of these modules only to the file of [`tee`], except errors: another output reports them
 /// better.
 pub fn told_elsewhere(modules: &'static [&'static str]) {
@@ -133,24 +125,19 @@ pub fn untee() {
 
 fn filter(level: &str) -> LevelFilter {
     match level.to_ascii_lowercase().as_str() {
-        "trace" => LevelFilter::Trace,
-        "debug" => LevelFilter::Debug,
-        "warn" | "warning" => LevelFilter::Warn,
-        "error" => LevelFilter::Error,
+        "warning" => LevelFilter::Warn,
         // No message is fatal or a panic, so these two levels mean silence.
         "fatal" | "panic" => LevelFilter::Off,
-        _ => LevelFilter::Info,
+        level => level.parse().unwrap_or(LevelFilter::Info),
     }
 }
 
 impl log::Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
         // Libraries log only when debugging, and never traces: the HTTP client's traces are the bytes on the wire, including
-        // secrets and whole results.
+        // secrets and whole results. Workers, which are always started with `--level=trace`, log only their own messages.
         metadata.target().starts_with("sonobuoy")
-            || (metadata.level() <= Level::Debug
-                && log::max_level() >= LevelFilter::Debug
-                && !OURS_ALONE.load(Ordering::Relaxed))
+            || metadata.level() <= Level::Debug && log::max_level() == LevelFilter::Debug
     }
 
     fn log(&self, record: &Record) {
@@ -192,14 +179,8 @@ impl<'kvs> VisitSource<'kvs> for Fields {
 }
 
 /// The name of a level, as the original writes it.
-fn name(level: Level) -> &'static str {
-    match level {
-        Level::Error => "error",
-        Level::Warn => "warning",
-        Level::Info => "info",
-        Level::Debug => "debug",
-        Level::Trace => "trace",
-    }
+fn name(level: Level) -> String {
+    if level == Level::Warn { "warning".to_owned() } else { level.as_str().to_lowercase() }
 }
 
 fn seconds(now: SystemTime) -> String {
@@ -241,18 +222,17 @@ fn terminal(
     fields: &BTreeMap<String, String>,
     colour: bool,
 ) -> String {
-    let (word, code) = match level {
-        Level::Error => ("ERRO", 31),
-        Level::Warn => ("WARN", 33),
-        Level::Info => ("INFO", 36),
-        Level::Debug => ("DEBU", 37),
-        Level::Trace => ("TRAC", 37),
+    let code = match level {
+        Level::Error => 31,
+        Level::Warn => 33,
+        Level::Info => 36,
+        Level::Debug | Level::Trace => 37,
     };
     let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
     // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text after a
     // line feed must not look like a separate message.
     let message = visible::text(message).replace('\n', "\n           ");
-    let mut line = format!("{}[{:04}] ", paint(word), since.as_secs());
+    let mut line = format!("{}[{:04}] ", paint(&level.as_str()[..4]), since.as_secs());
     if fields.is_empty() {
         line.push_str(&message);
     } else {

@@ -266,21 +266,6 @@ impl Translator<'_> {
     }
 }
 
-/// Any bytes are compiled as a pattern or refused, a compiled pattern matches in linear time, and quoted text matches
-/// itself.
-#[cfg(any(fuzzing, test))]
-pub fn consistent(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match compile(text) {
-        Ok(pattern) => _ = pattern.is_match(&"ab1 \n".repeat(200)),
-        Err(why) => assert!(!why.is_empty()),
-    }
-    if text.len() < 1_000 {
-        let quoted = compile(&format!("^(?s:{})$", quote(text))).expect("what is quoted");
-        assert!(quoted.is_match(text));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,6 +397,6 @@ mod tests {
 
     #[test]
     fn fuzz_findings_stay_fixed() {
-        crate::testing::corpus("pattern").for_each(|bytes| consistent(&bytes));
+        crate::testing::corpus("pattern").for_each(|bytes| crate::fuzzing::pattern(&bytes));
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use crate::lock;
 
@@ -45,10 +45,8 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 
     /// Acquires `amount` for `key`, unless the total or the share of `key` would be exceeded.
     pub fn take(&self, key: &K, amount: u64) -> Option<Permit<K>> {
-        let mut held = self.0.lock();
-        let sum = held.sum.checked_add(amount).filter(|sum| *sum <= self.0.total)?;
-        let own = held.by_key.get(key).copied().unwrap_or(0);
-        let own = own.checked_add(amount).filter(|own| *own <= self.0.per_key)?;
+        let mut held = lock(&self.0.held);
+        let (sum, own) = self.0.with(&held, key, amount)?;
         held.sum = sum;
         held.by_key.insert(key.clone(), own);
         Some(Permit { quota: Arc::clone(&self.0), key: key.clone(), amount })
@@ -56,32 +54,33 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 
     /// The amount that `key` holds.
     pub fn held(&self, key: &K) -> u64 {
-        self.0.lock().by_key.get(key).copied().unwrap_or(0)
+        lock(&self.0.held).by_key.get(key).copied().unwrap_or(0)
     }
 
     /// The amount that all keys hold.
     pub fn sum(&self) -> u64 {
-        self.0.lock().sum
+        lock(&self.0.held).sum
     }
 
     /// Whether `key` could acquire `amount` now.
     pub fn has(&self, key: &K, amount: u64) -> bool {
-        let held = self.0.lock();
-        let own = held.by_key.get(key).copied().unwrap_or(0);
-        held.sum.saturating_add(amount) <= self.0.total && own.saturating_add(amount) <= self.0.per_key
+        self.0.with(&lock(&self.0.held), key, amount).is_some()
     }
 }
 
-impl<K> Inner<K> {
-    fn lock(&self) -> MutexGuard<'_, Held<K>> {
-        // A panic while the lock is held leaves consistent numbers.
-        lock(&self.held)
+impl<K: Eq + Hash> Inner<K> {
+    /// The amounts that all keys and `key` would hold with `amount` more, within the limits.
+    fn with(&self, held: &Held<K>, key: &K, amount: u64) -> Option<(u64, u64)> {
+        let sum = held.sum.checked_add(amount).filter(|sum| *sum <= self.total)?;
+        let own = held.by_key.get(key).copied().unwrap_or(0);
+        let own = own.checked_add(amount).filter(|own| *own <= self.per_key)?;
+        Some((sum, own))
     }
 }
 
 impl<K: Eq + Hash> Drop for Permit<K> {
     fn drop(&mut self) {
-        let mut held = self.quota.lock();
+        let mut held = lock(&self.quota.held);
         held.sum -= self.amount;
         let own = held.by_key.get(&self.key).copied().unwrap_or(0);
         // Keys come from the network: remove those that hold nothing.

@@ -3,9 +3,8 @@
 //! Knows neither the operation nor which failures are temporary. Pauses have full jitter, so that thousands of clients of a
 //! failed server do not reconnect at the same moment.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
-
-use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::stop::Stop;
 
@@ -28,13 +27,10 @@ impl Backoff {
     }
 }
 
-/// A random number between 0 and 1; without a random source 0.5, which only loses the jitter.
+/// A random number between 0 and 1: the hashers of maps begin with random keys.
 fn fraction() -> f64 {
-    let mut bytes = [0_u8; 4];
-    match SystemRandom::new().fill(&mut bytes) {
-        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
-        Err(_) => 0.5,
-    }
+    let [number @ .., _, _, _, _] = RandomState::new().hash_one(0).to_ne_bytes();
+    f64::from(u32::from_ne_bytes(number)) / f64::from(u32::MAX)
 }
 
 /// Attempts at a transfer: unlimited while they make progress, limited in a row without progress.

@@ -1,4 +1,4 @@
-//! Reads small user-named files, with a size limit.
+//! Reads small user-named files, with a size limit, and files that may be missing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -33,6 +33,14 @@ pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// The content as text.
 pub fn text(content: Vec<u8>) -> io::Result<String> {
     String::from_utf8(content).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.utf8_error()))
+}
+
+/// The result of an access to a file or folder; `None` if it does not exist.
+pub fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 #[cfg(test)]

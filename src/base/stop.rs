@@ -106,36 +106,29 @@ impl Stop {
 
     /// Waits for `limit`; true as soon as a stop is requested, false when the time is up.
     pub fn wait(&self, limit: Duration) -> bool {
-        match Instant::now().checked_add(limit) {
-            Some(end) => self.wait_until(end),
-            None => {
-                self.wait_forever();
-                true
-            }
-        }
+        self.wait_while_before(Instant::now().checked_add(limit))
     }
 
     /// Waits until `end`; true as soon as a stop is requested, false when the time is up.
     pub fn wait_until(&self, end: Instant) -> bool {
+        self.wait_while_before(Some(end))
+    }
+
+    /// Waits until a stop is requested.
+    pub fn wait_forever(&self) {
+        self.wait_while_before(None);
+    }
+
+    fn wait_while_before(&self, end: Option<Instant>) -> bool {
         let mut state = lock(&self.0.state);
-        loop {
-            if state.stopped {
-                return true;
-            }
-            let left = end.saturating_duration_since(Instant::now());
+        while !state.stopped {
+            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return false;
             }
             state = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    /// Waits until a stop is requested.
-    pub fn wait_forever(&self) {
-        let mut state = lock(&self.0.state);
-        while !state.stopped {
-            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        true
     }
 
     /// Runs `action` when a stop is requested, or now if it already was: for code that blocks outside [`Stop::wait`], such

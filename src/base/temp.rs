@@ -10,7 +10,7 @@ use std::io::ErrorKind::{AlreadyExists, InvalidInput, PermissionDenied, Unsuppor
 use std::io::{self, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 use crate::lock;
 use crate::sys::{self, Open as _};
@@ -45,15 +45,10 @@ pub fn clean(folder: &Path, of: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn existing() -> MutexGuard<'static, BTreeSet<PathBuf>> {
-    // Each change is one insertion or removal.
-    lock(&EXISTING)
-}
-
 /// Ends the process and removes all temporary files and folders.
 pub fn exit(code: i32) -> ! {
     // While this is locked, no other thread can create one.
-    let existing = existing();
+    let existing = lock(&EXISTING);
     // The second pass removes files that were created in a folder during the first.
     existing.iter().chain(&*existing).for_each(|path| remove(path));
     std::process::exit(code)
@@ -71,7 +66,7 @@ struct Temporary(PathBuf);
 impl Drop for Temporary {
     fn drop(&mut self) {
         remove(&self.0);
-        existing().remove(&self.0);
+        lock(&EXISTING).remove(&self.0);
     }
 }
 
@@ -129,11 +124,6 @@ impl NewFile {
     /// The final path.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The current path.
-    pub fn partial(&self) -> &Path {
-        &self.partial.0
     }
 
     /// Syncs the content to disk.
@@ -202,7 +192,7 @@ fn fresh<T>(parent: &Path, name: &str, make: impl Fn(&Path) -> io::Result<T>) ->
                 return Err(io::Error::new(error.kind(), format!("`{}`: {error}", parent.display())));
             }
             Ok(made) => {
-                existing().insert(path.clone());
+                lock(&EXISTING).insert(path.clone());
                 return Ok((Temporary(path), made));
             }
         }

@@ -120,20 +120,13 @@ impl<W: Write> Visible<W> {
 
 impl<W: Write> Write for Visible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut all = std::mem::take(&mut self.pending);
-        all.extend_from_slice(bytes);
-        let mut chunks = all.utf8_chunks().peekable();
-        while let Some(chunk) = chunks.next() {
-            self.inner.write_all(text(chunk.valid()).as_bytes())?;
-            let broken = chunk.invalid();
-            let unfinished = chunks.peek().is_none()
-                && std::str::from_utf8(broken).is_err_and(|error| error.error_len().is_none());
-            if unfinished {
-                self.pending = broken.to_vec();
-            } else if !broken.is_empty() {
-                self.inner.write_all("\u{fffd}".as_bytes())?;
-            }
-        }
+        self.pending.extend_from_slice(bytes);
+        let end = match std::str::from_utf8(&self.pending) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.pending.len(),
+        };
+        let whole: Vec<u8> = self.pending.drain(..end).collect();
+        self.inner.write_all(text(&String::from_utf8_lossy(&whole)).as_bytes())?;
         Ok(bytes.len())
     }
 

@@ -1,14 +1,17 @@
-//! XML as a stream of tags and pieces of text, exactly as strict as the original's parser; escaping of text.
+//! XML as a stream of tags and pieces of text, as strict as the original's parser; escaping of text.
 //!
 //! Written by hand because text must come in pieces (one test may print hundreds of megabytes), line feeds in attributes
 //! must survive, and only the five named entities and character references may be expanded: instructions, comments and
-//! document types are skipped, never obeyed.
+//! document types are skipped, never obeyed. Errors are in the original's words, which become part of results.
 
-use std::io::{self, BufRead};
+use std::fmt::Display;
+use std::io::BufRead;
+
+use anyhow::{Result, anyhow, bail};
 
 /// Maximum total bytes of a tag's attributes; failure messages of several megabytes exist.
 const MAX_ATTRIBUTE_BYTES: usize = 12 << 20;
-/// Maximum bytes of a name, and maximum attributes of a tag.
+/// Maximum bytes of a name.
 const MAX_NAME: usize = 4 << 10;
 /// Maximum nesting of elements.
 const MAX_DEPTH: usize = 1000;
@@ -27,32 +30,6 @@ pub enum Token {
     /// The end of the file.
     End,
 }
-
-/// An error in the original's words, which become part of results.
-#[derive(Debug)]
-pub struct Error {
-    /// Line number; 0 if the original reports none.
-    line: u64,
-    reason: String,
-}
-
-impl Error {
-    /// An error about the file as a whole.
-    fn of_file(reason: String) -> Self {
-        Self { line: 0, reason }
-    }
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.line {
-            0 => f.write_str(&self.reason),
-            line => write!(f, "XML syntax error on line {line}: {}", self.reason),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Reads XML piece by piece.
 pub struct Lexer<R> {
@@ -99,35 +76,33 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// The next token.
-    pub fn next_token(&mut self) -> Result<Token, Error> {
+    pub fn next_token(&mut self) -> Result<Token> {
         if std::mem::take(&mut self.close_pending) {
             self.open.pop();
             return Ok(Token::Close);
         }
-        if self.in_cdata {
-            self.piece()?;
-            return Ok(Token::Text);
-        }
         loop {
-            match self.peek()? {
-                None if self.open.is_empty() => return Ok(Token::End),
-                None => return Err(self.error("unexpected EOF")),
-                Some(b'<') => {
-                    self.skip(1);
-                    if let Some(token) = self.markup()? {
-                        return Ok(token);
-                    }
-                }
-                Some(_) => {
-                    self.piece()?;
-                    return Ok(Token::Text);
-                }
+            if self.in_cdata || !matches!(self.peek()?, None | Some(b'<')) {
+                self.piece()?;
+                return Ok(Token::Text);
+            }
+            if !self.next_is(b'<')? {
+                return if self.open.is_empty() { Ok(Token::End) } else { self.fail("unexpected EOF") };
+            }
+            if self.next_is(b'/')? {
+                return self.close_tag();
+            } else if self.next_is(b'?')? {
+                self.instruction()?;
+            } else if self.next_is(b'!')? {
+                self.declaration()?;
+            } else {
+                return self.open_tag();
             }
         }
     }
 
     /// Opens the next element in the current one; false at the end of that.
-    pub fn next_child(&mut self) -> Result<bool, Error> {
+    pub fn next_child(&mut self) -> Result<bool> {
         loop {
             match self.next_token()? {
                 Token::Open => return Ok(true),
@@ -138,7 +113,7 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// Skips to the end of the element that was just opened.
-    pub fn skip_element(&mut self) -> Result<(), Error> {
+    pub fn skip_element(&mut self) -> Result<()> {
         let depth = self.open.len();
         while self.open.len() >= depth {
             // The end of the file inside an element is an error.
@@ -148,125 +123,91 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// An error at the current line.
-    pub fn error(&self, reason: impl Into<String>) -> Error {
-        Error { line: self.line, reason: reason.into() }
+    fn fail<T>(&self, reason: impl Display) -> Result<T> {
+        Err(anyhow!("XML syntax error on line {}: {reason}", self.line))
     }
 
-    /// Reads the markup after `<`; `None` if it is not a token.
-    fn markup(&mut self) -> Result<Option<Token>, Error> {
-        match self.peek()? {
-            Some(b'/') => {
-                self.skip(1);
-                self.close_tag().map(Some)
-            }
-            Some(b'?') => self.instruction().map(|()| None),
-            Some(b'!') => {
-                self.skip(1);
-                self.declaration()
-            }
-            _ => self.open_tag().map(Some),
-        }
-    }
-
-    fn open_tag(&mut self) -> Result<Token, Error> {
+    fn open_tag(&mut self) -> Result<Token> {
         let name = self.read_name("expected element name after <")?;
         if self.open.len() >= MAX_DEPTH {
-            return Err(self.error(format!("elements are nested deeper than {MAX_DEPTH}")));
+            return self.fail(format_args!("elements are nested deeper than {MAX_DEPTH}"));
         }
         self.open.push(name);
         self.attributes.clear();
-        let mut room = MAX_ATTRIBUTE_BYTES;
+        let mut size = 0;
         loop {
             self.blanks()?;
-            match self.peek()? {
-                Some(b'>') => {
-                    self.skip(1);
-                    return Ok(Token::Open);
-                }
-                Some(b'/') => {
-                    self.skip(1);
-                    self.expect(b'>', "expected /> in element")?;
-                    self.close_pending = true;
-                    return Ok(Token::Open);
-                }
-                _ => {
-                    let name = self.read_name("expected attribute name in element")?;
-                    self.blanks()?;
-                    self.expect(b'=', "attribute name without = in element")?;
-                    self.blanks()?;
-                    let value = self.quoted(room)?;
-                    room -= value.len();
-                    if self.attributes.len() >= MAX_NAME {
-                        return Err(self.error("a tag has too many attributes"));
-                    }
-                    self.attributes.push((name, value));
-                }
+            if self.next_is(b'>')? {
+                return Ok(Token::Open);
             }
+            if self.next_is(b'/')? {
+                self.expect(b'>', "expected /> in element")?;
+                self.close_pending = true;
+                return Ok(Token::Open);
+            }
+            let name = self.read_name("expected attribute name in element")?;
+            self.blanks()?;
+            self.expect(b'=', "attribute name without = in element")?;
+            self.blanks()?;
+            size += size_of::<(String, String)>() + name.len();
+            let value = self.quoted(size)?;
+            size += value.len();
+            self.attributes.push((name, value));
         }
     }
 
-    fn close_tag(&mut self) -> Result<Token, Error> {
+    fn close_tag(&mut self) -> Result<Token> {
         let name = self.read_name("expected element name after </")?;
         self.blanks()?;
-        if self.bump()? != b'>' {
-            return Err(self.error(format!("invalid characters between </{} and >", local(&name))));
-        }
+        self.expect(b'>', format_args!("invalid characters between </{} and >", local(&name)))?;
         match self.open.pop() {
             Some(open) if open == name => Ok(Token::Close),
-            Some(open) => Err(self.error(format!("element <{open}> closed by </{name}>"))),
-            None => Err(self.error(format!("unexpected end element </{name}>"))),
+            Some(open) => self.fail(format_args!("element <{open}> closed by </{name}>")),
+            None => self.fail(format_args!("unexpected end element </{name}>")),
         }
     }
 
     /// Text up to the next tag, a CDATA section up to its end, or a piece of either.
-    fn piece(&mut self) -> Result<(), Error> {
+    fn piece(&mut self) -> Result<()> {
         self.raw.clear();
-        let (in_cdata, mut brackets) = (self.in_cdata, 0);
-        while self.raw.len() < PIECE_BYTES || in_cdata && matches!(self.raw.last(), Some(b']' | b'>')) {
+        while self.raw.len() < PIECE_BYTES || self.in_cdata && matches!(self.raw.last(), Some(b']' | b'>')) {
             match self.peek()? {
-                None if in_cdata => return Err(self.error("unexpected EOF in CDATA section")),
-                None => break,
-                Some(b'<') if !in_cdata => break,
-                Some(b'&') if !in_cdata => {
-                    self.skip(1);
+                None if self.in_cdata => return self.fail("unexpected EOF in CDATA section"),
+                Some(b'<') if !self.in_cdata => break,
+                Some(b'&') if !self.in_cdata => {
+                    self.bump()?;
                     self.reference()?;
-                    brackets = 0;
                     continue;
                 }
-                Some(b'>') if !in_cdata && brackets >= 2 => {
-                    return Err(self.error("unescaped ]]> not in CDATA section"));
-                }
+                None => break,
                 Some(_) => {}
             }
             let byte = self.bump()?;
             self.push(byte)?;
-            brackets = if byte == b']' { brackets + 1 } else { 0 };
-            if in_cdata && self.raw.ends_with(b"]]>") {
-                self.raw.truncate(self.raw.len() - 3);
-                self.in_cdata = false;
-                break;
-            }
-            if byte != b']' {
-                self.plain()?;
+            match byte {
+                b'>' if self.raw.ends_with(b"]]>") => {
+                    if !std::mem::take(&mut self.in_cdata) {
+                        return self.fail("unescaped ]]> not in CDATA section");
+                    }
+                    self.raw.truncate(self.raw.len() - 3);
+                    break;
+                }
+                b']' => {}
+                _ => self.plain()?,
             }
         }
-        self.end_piece()
-    }
-
-    /// Ends a piece, but not inside a character.
-    fn end_piece(&mut self) -> Result<(), Error> {
+        // A piece does not end inside a character.
         while std::str::from_utf8(&self.raw).is_err_and(|error| error.error_len().is_none()) {
-            let Some(byte) = self.peek()? else { break };
-            self.skip(1);
+            let Some(byte) = self.next_if(|_| true)? else { break };
             self.raw.push(byte);
         }
         self.check_text()
     }
 
     /// Copies all buffered bytes without a special meaning at once.
-    fn plain(&mut self) -> Result<(), Error> {
-        let (line, room) = (self.line, PIECE_BYTES.saturating_sub(self.raw.len()));
-        let buffer = self.input.fill_buf().map_err(|error| failed(line, &error))?;
+    fn plain(&mut self) -> Result<()> {
+        let room = PIECE_BYTES.saturating_sub(self.raw.len());
+        let buffer = self.input.fill_buf()?;
         let special = |byte: &u8| matches!(byte, b'<' | b'&' | b'\r' | b'\n' | b']');
         let end = buffer.iter().take(room).position(special).unwrap_or(buffer.len().min(room));
         self.raw.extend_from_slice(&buffer[..end]);
@@ -274,23 +215,24 @@ impl<R: BufRead> Lexer<R> {
         Ok(())
     }
 
-    fn quoted(&mut self, room: usize) -> Result<String, Error> {
+    /// Reads the value of an attribute; `size` counts what the tag has before it.
+    fn quoted(&mut self, size: usize) -> Result<String> {
         let quote = self.bump()?;
         if !matches!(quote, b'"' | b'\'') {
-            return Err(self.error("unquoted or missing attribute value in element"));
+            return self.fail("unquoted or missing attribute value in element");
         }
         self.raw.clear();
         loop {
+            if size + self.raw.len() > MAX_ATTRIBUTE_BYTES {
+                return self.fail(format_args!(
+                    "the attributes of a tag have more than {MAX_ATTRIBUTE_BYTES} bytes"
+                ));
+            }
             match self.bump()? {
                 byte if byte == quote => break,
-                b'<' => return Err(self.error("unescaped < inside quoted string")),
+                b'<' => return self.fail("unescaped < inside quoted string"),
                 b'&' => self.reference()?,
                 byte => self.push(byte)?,
-            }
-            if self.raw.len() > room {
-                return Err(
-                    self.error(format!("the attributes of a tag have more than {MAX_ATTRIBUTE_BYTES} bytes"))
-                );
             }
         }
         self.check_text()?;
@@ -298,46 +240,29 @@ impl<R: BufRead> Lexer<R> {
     }
 
     /// Adds a byte to the raw text, with every line end as a line feed.
-    fn push(&mut self, byte: u8) -> Result<(), Error> {
+    fn push(&mut self, byte: u8) -> Result<()> {
         if byte == b'\r' {
-            self.raw.push(b'\n');
-            if self.peek()? == Some(b'\n') {
-                self.skip(1);
-                self.line += 1;
-            }
-        } else {
-            self.raw.push(byte);
+            self.next_is(b'\n')?;
         }
+        self.raw.push(if byte == b'\r' { b'\n' } else { byte });
         Ok(())
     }
 
     /// Reads a reference after `&`.
-    fn reference(&mut self) -> Result<(), Error> {
+    fn reference(&mut self) -> Result<()> {
         let mut name = Vec::new();
-        let number = self.peek()? == Some(b'#');
-        if number {
-            name.push(self.bump()?);
-            if self.peek()? == Some(b'x') {
-                name.push(self.bump()?);
-            }
-        }
-        let hexadecimal = name.ends_with(b"x");
-        let part = |byte: u8| match (number, hexadecimal) {
-            (false, _) => in_name(byte),
-            (true, false) => byte.is_ascii_digit(),
-            (true, true) => byte.is_ascii_hexdigit(),
-        };
-        while let Some(byte) = self.peek()?.filter(|byte| part(*byte) && name.len() < MAX_NAME) {
-            self.skip(1);
+        while name.len() < MAX_NAME
+            && let Some(byte) = self.next_if(|byte| in_name(byte) || byte == b'#')?
+        {
             name.push(byte);
         }
-        let name = String::from_utf8_lossy(&name).into_owned();
+        let name = String::from_utf8_lossy(&name);
         match self.peek()? {
-            Some(b';') => self.skip(1),
-            None => return Err(self.error("unexpected EOF")),
-            Some(_) => return Err(self.error(format!("invalid character entity &{name} (no semicolon)"))),
+            Some(b';') => self.input.consume(1),
+            Some(_) => return self.fail(format_args!("invalid character entity &{name} (no semicolon)")),
+            None => return self.fail("unexpected EOF"),
         }
-        let character = match name.as_str() {
+        let character = match &*name {
             "lt" => '<',
             "gt" => '>',
             "amp" => '&',
@@ -348,94 +273,150 @@ impl<R: BufRead> Lexer<R> {
                     Some(digits) => u32::from_str_radix(digits, 16).ok(),
                     None => other.strip_prefix('#').and_then(|digits| digits.parse().ok()),
                 };
-                let code = code.filter(|code| *code <= 0x10_ffff);
-                let code = code.ok_or_else(|| self.error(format!("invalid character entity &{name};")))?;
-                char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+                match code {
+                    Some(code @ ..=0x10_ffff) => char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
+                    _ => return self.fail(format_args!("invalid character entity &{name};")),
+                }
             }
         };
         self.raw.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         Ok(())
     }
 
-    /// Moves the raw text to `text`, if XML allows it.
-    fn check_text(&mut self) -> Result<(), Error> {
-        let raw = std::mem::take(&mut self.raw);
-        let text = String::from_utf8(raw).map_err(|_| self.error("invalid UTF-8"))?;
-        let odd = |c: char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
-        if let Some(odd) = text.chars().find(|c| odd(*c)) {
-            return Err(self.error(format!("illegal character code U+{:04X}", u32::from(odd))));
+    /// Copies the raw text to `text`, if XML allows it.
+    fn check_text(&mut self) -> Result<()> {
+        let Ok(text) = std::str::from_utf8(&self.raw) else { return self.fail("invalid UTF-8") };
+        let odd = |c: &char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
+        if let Some(odd) = text.chars().find(odd) {
+            return self.fail(format_args!("illegal character code U+{:04X}", u32::from(odd)));
         }
-        // The buffers take turns, so that a piece of text does not cost an allocation.
-        self.raw = std::mem::replace(&mut self.text, text).into_bytes();
-        self.raw.clear();
-        if self.raw.capacity() > 4 * PIECE_BYTES {
-            self.raw = Vec::new();
-        }
+        text.clone_into(&mut self.text);
         Ok(())
     }
 
     /// Reads a name; the error `missing` if the next character does not start one.
-    fn read_name(&mut self, missing: &str) -> Result<String, Error> {
+    fn read_name(&mut self, missing: &str) -> Result<String> {
         let mut name = Vec::new();
-        while let Some(byte) = self.peek()?.filter(|byte| in_name(*byte)) {
-            self.skip(1);
+        while let Some(byte) = self.next_if(in_name)? {
             name.push(byte);
             if name.len() > MAX_NAME {
-                return Err(self.error("a name is too long"));
+                return self.fail("a name is too long");
             }
         }
         if self.peek()?.is_none() {
-            return Err(self.error("unexpected EOF"));
+            return self.fail("unexpected EOF");
         }
         if name.is_empty() || name.iter().filter(|byte| **byte == b':').count() > 1 {
-            return Err(self.error(missing));
+            return self.fail(missing);
         }
         let text = String::from_utf8_lossy(&name);
         if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') || text.as_bytes() != name {
-            return Err(self.error(format!("invalid XML name: {text}")));
+            return self.fail(format_args!("invalid XML name: {text}"));
         }
         Ok(text.into_owned())
     }
 
-    fn blanks(&mut self) -> Result<(), Error> {
-        while let Some(byte) = self.peek()?.filter(|byte| b" \t\r\n".contains(byte)) {
-            self.skip(1);
+    fn blanks(&mut self) -> Result<()> {
+        while self.next_if(|byte| b" \t\r\n".contains(&byte))?.is_some() {}
+        Ok(())
+    }
+
+    fn expect(&mut self, expected: u8, otherwise: impl Display) -> Result<()> {
+        if self.bump()? == expected { Ok(()) } else { self.fail(otherwise) }
+    }
+
+    fn bump(&mut self) -> Result<u8> {
+        match self.next_if(|_| true)? {
+            Some(byte) => Ok(byte),
+            None => self.fail("unexpected EOF"),
+        }
+    }
+
+    fn next_is(&mut self, wanted: u8) -> Result<bool> {
+        Ok(self.next_if(|byte| byte == wanted)?.is_some())
+    }
+
+    /// Consumes the next byte, if it is `wanted`.
+    fn next_if(&mut self, wanted: impl Fn(u8) -> bool) -> Result<Option<u8>> {
+        let next = self.peek()?.filter(|byte| wanted(*byte));
+        if let Some(byte) = next {
+            self.input.consume(1);
             self.line += u64::from(byte == b'\n');
+        }
+        Ok(next)
+    }
+
+    fn peek(&mut self) -> Result<Option<u8>> {
+        Ok(self.input.fill_buf()?.first().copied())
+    }
+
+    /// The rest of `<?…?>`: only its encoding matters.
+    fn instruction(&mut self) -> Result<()> {
+        let target = self.read_name("expected target name after <?")?;
+        self.blanks()?;
+        let data = self.until(b"?>")?;
+        if target != "xml" {
+            return Ok(());
+        }
+        let declaration = String::from_utf8_lossy(&data);
+        match ["version", "encoding"].map(|name| parameter(&declaration, name)) {
+            [Some(version), _] if version != "1.0" => {
+                bail!("xml: unsupported version {version:?}; only version 1.0 is supported")
+            }
+            [_, Some(encoding)] if !encoding.eq_ignore_ascii_case("utf-8") => {
+                bail!("xml: encoding {encoding:?} declared but Decoder.CharsetReader is nil")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the markup after `<!`: a comment, the start of a CDATA section, or a declaration. Everything in a declaration is
+    /// skipped; quotes and comments in it may contain anything.
+    fn declaration(&mut self) -> Result<()> {
+        match self.bump()? {
+            b'-' => {
+                self.expect(b'-', "invalid sequence <!- not part of <!--")?;
+                self.until(b"--")?;
+                return self.expect(b'>', "invalid sequence \"--\" not allowed in comments");
+            }
+            b'[' => {
+                for byte in *b"CDATA[" {
+                    self.expect(byte, "invalid <![ sequence")?;
+                }
+                self.in_cdata = true;
+                return Ok(());
+            }
+            _ => {}
+        }
+        let (mut depth, mut quote) = (1_u64, None);
+        while depth > 0 {
+            match (self.bump()?, quote) {
+                (byte, Some(open)) if byte == open => quote = None,
+                (_, Some(_)) => {}
+                (byte @ (b'"' | b'\''), None) => quote = Some(byte),
+                (b'>', None) => depth -= 1,
+                (b'<', None) if self.next_is(b'!')? && self.next_is(b'-')? && self.next_is(b'-')? => {
+                    self.until(b"-->")?;
+                }
+                (b'<', None) => depth += 1,
+                _ => {}
+            }
         }
         Ok(())
     }
 
-    fn expect(&mut self, expected: u8, otherwise: &str) -> Result<(), Error> {
-        if self.bump()? == expected {
-            return Ok(());
-        }
-        Err(self.error(otherwise))
-    }
-
-    fn bump(&mut self) -> Result<u8, Error> {
-        let byte = self.peek()?.ok_or_else(|| self.error("unexpected EOF"))?;
-        self.skip(1);
-        self.line += u64::from(byte == b'\n');
-        Ok(byte)
-    }
-
-    fn peek(&mut self) -> Result<Option<u8>, Error> {
-        loop {
-            match self.input.fill_buf() {
-                Ok(buffer) => return Ok(buffer.first().copied()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(self.line, &error)),
+    /// Skips past `end`; returns the first bytes before it.
+    fn until(&mut self, end: &[u8]) -> Result<Vec<u8>> {
+        let mut data = Vec::new();
+        while !data.ends_with(end) {
+            if data.len() == MAX_NAME + end.len() {
+                data.remove(MAX_NAME);
             }
+            data.push(self.bump()?);
         }
+        data.truncate(data.len() - end.len());
+        Ok(data)
     }
-
-    fn skip(&mut self, count: usize) {
-        self.input.consume(count);
-    }
-}
-
-fn failed(line: u64, error: &io::Error) -> Error {
-    Error { line, reason: error.to_string() }
 }
 
 fn in_name(byte: u8) -> bool {
@@ -449,110 +430,12 @@ fn local(name: &str) -> &str {
     }
 }
 
-impl<R: BufRead> Lexer<R> {
-    /// `<?…?>`: only its encoding matters.
-    fn instruction(&mut self) -> Result<(), Error> {
-        self.skip(1);
-        let target = self.read_name("expected target name after <?")?;
-        self.blanks()?;
-        let data = self.until(b"?>")?;
-        if target != "xml" {
-            return Ok(());
-        }
-        let declaration = String::from_utf8_lossy(&data);
-        let refused = |reason| Err(Error::of_file(reason));
-        match (parameter(&declaration, "version"), parameter(&declaration, "encoding")) {
-            (Some(version), _) if version != "1.0" => {
-                refused(format!("xml: unsupported version {version:?}; only version 1.0 is supported"))
-            }
-            (_, Some(encoding)) if !encoding.eq_ignore_ascii_case("utf-8") => {
-                refused(format!("xml: encoding {encoding:?} declared but Decoder.CharsetReader is nil"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Reads the markup after `<!`: a comment, a CDATA section, or a declaration, which is skipped with everything in it.
-    fn declaration(&mut self) -> Result<Option<Token>, Error> {
-        match self.bump()? {
-            b'-' => {
-                self.expect(b'-', "invalid sequence <!- not part of <!--")?;
-                self.comment().map(|()| None)
-            }
-            b'[' => {
-                for byte in *b"CDATA[" {
-                    self.expect(byte, "invalid <![ sequence")?;
-                }
-                self.in_cdata = true;
-                self.piece().map(|()| Some(Token::Text))
-            }
-            _ => self.skip_declaration().map(|()| None),
-        }
-    }
-
-    /// The rest of a declaration. Quotes and comments in it may contain anything.
-    fn skip_declaration(&mut self) -> Result<(), Error> {
-        let (mut depth, mut quote) = (1_u64, None);
-        let mut next = None;
-        while depth > 0 {
-            let byte = match next.take() {
-                Some(byte) => byte,
-                None => self.bump()?,
-            };
-            match (byte, quote) {
-                (byte, Some(open)) if byte == open => quote = None,
-                (_, Some(_)) => {}
-                (b'"' | b'\'', None) => quote = Some(byte),
-                (b'>', None) => depth -= 1,
-                (b'<', None) => {
-                    next = self.nested()?;
-                    depth += u64::from(next.is_some());
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the markup after `<` in a declaration: skips a comment; for anything else returns the first byte that differs.
-    fn nested(&mut self) -> Result<Option<u8>, Error> {
-        for expected in *b"!--" {
-            let byte = self.bump()?;
-            if byte != expected {
-                return Ok(Some(byte));
-            }
-        }
-        self.until(b"-->").map(|_| None)
-    }
-
-    fn comment(&mut self) -> Result<(), Error> {
-        self.until(b"--")?;
-        self.expect(b'>', "invalid sequence \"--\" not allowed in comments")
-    }
-
-    /// Skips past `end`; returns the first bytes before it.
-    fn until(&mut self, end: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut data = Vec::new();
-        while !data.ends_with(end) {
-            if data.len() == MAX_NAME + end.len() {
-                data.remove(MAX_NAME);
-            }
-            data.push(self.bump()?);
-        }
-        data.truncate(data.len() - end.len());
-        Ok(data)
-    }
-}
-
 /// `name="value"` in an XML declaration, without blanks around the equals sign.
 fn parameter<'t>(declaration: &'t str, name: &str) -> Option<&'t str> {
-    let sign = format!("{name}=");
-    let mut rest = declaration;
-    loop {
-        rest = &rest[rest.find(&sign)? + sign.len()..];
-        if let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) {
-            return rest[1..].split_once(quote).map(|(value, _)| value).filter(|value| !value.is_empty());
-        }
+    let (_, rest) = declaration.split_once(&format!("{name}="))?;
+    match rest.split(['"', '\'']).collect::<Vec<_>>()[..] {
+        ["", value, _, ..] if !value.is_empty() => Some(value),
+        _ => None,
     }
 }
 
@@ -578,6 +461,8 @@ pub fn escape(text: &str, in_attribute: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     /// The tokens as text: `<name key=value>`, `/` for an end, pieces of text joined in quotes; or the error.
@@ -654,7 +539,7 @@ mod tests {
             ("<a /b>", "expected /> in element"),
             ("<a></a b>", "invalid characters between </a and >"),
             ("<a>&no.such;</a>", "invalid character entity &no.such;"),
-            ("<a>&#xg;</a>", "invalid character entity &#x (no semicolon)"),
+            ("<a>&#xg;</a>", "invalid character entity &#xg;"),
             ("<a>&lt", "unexpected EOF"),
             ("<!-a-><a/>", "invalid sequence <!- not part of <!--"),
             ("<![cdata[]]><a/>", "invalid <![ sequence"),

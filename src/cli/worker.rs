@@ -14,7 +14,6 @@ use crate::driver::lifeline;
 use crate::names::{self, env};
 use crate::worker::{self, End, Others, Scope, WorkerSettings};
 use base::kube::{Client, Config, Event, Object as _, Options, Resource, Selector};
-use base::logger;
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
 
@@ -23,8 +22,6 @@ const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
-    logger::ours_alone();
     let (scope, sleep) = match args.subcommand() {
         Some(("single-node", args)) => (Scope::Node, args.number("sleep")),
         _ => (Scope::Global, 0),

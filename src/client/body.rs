@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
     pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, Error> {
         let pack = |place: &Path| {
             let inner = BufWriter::with_capacity(BUFFER, temp::file(place)?);
-            let (inner, digest) = archive::pack_open(folder, path, None, Hashing::new(inner))?.finish();
+            let (inner, digest) = archive::pack_open(folder, path, Hashing::new(inner))?.finish();
             Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, digest))
         };
         let packed = pack(path).or_else(|error: io::Error| pack(temp::dir()).map_err(|_| error));

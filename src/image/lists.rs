@@ -8,10 +8,11 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use flate2::read::MultiGzDecoder;
+use ureq::http::StatusCode;
 
 use super::release;
 use base::at::At as _;
-use base::fetch::{Refused, fetch};
+use base::fetch::fetch;
 use base::small;
 
 /// Maximum unpacked bytes of a list; a real one has about 1 MiB.
@@ -105,7 +106,7 @@ impl ListSource<'_> {
                 let url = format!("{base}/{name}.gz");
                 let bytes = fetch(&url, MAX_LIST_BYTES).map_err(|error| {
                     // An unreachable server may have the list.
-                    let missing = error.downcast_ref::<Refused>().is_some_and(Refused::is_not_found);
+                    let missing = error.downcast_ref() == Some(&StatusCode::NOT_FOUND);
                     let what = if missing { "there is no list" } else { "failed to get the list" };
                     error.context(format!("{what} for Kubernetes {name}; use your own with `--input FILE`"))
                 })?;

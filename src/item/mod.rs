@@ -5,7 +5,6 @@
 
 pub(crate) mod read;
 pub(crate) mod tree;
-mod utf16;
 
 use std::collections::BTreeMap;
 

@@ -12,16 +12,21 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use libyaml_safer::{EventData, ScalarStyle};
 use serde_json::{Map, Value};
 
-use super::utf16::Utf16;
 use super::{DEPTH, Item, Step};
 use base::json::weight;
+use base::small;
 use base::yaml::{self, Content};
 
 /// Maximum text of one item.
 const ITEM_LIMIT: u64 = 32 << 20;
+/// Maximum size of a file in UTF-16, which is converted in memory.
+const UTF16_LIMIT: u64 = 4 << 20;
 /// Maximum size of children buffered for fields that may follow them.
 const HELD_LIMIT: usize = 512 << 10;
 
+/// The error of a tree that uses an anchor or a merge key. Programs do not write them, and their expansion could use
+/// unlimited memory; see [`read_expanded`].
+pub(crate) const ANCHORS: &str = "anchors and merge keys are not read here";
 /// The key that merges other maps.
 const MERGE: &str = "<<";
 
@@ -42,10 +47,8 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
     let taken = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
     let input: Box<dyn BufRead> = match *input.fill_buf()? {
-        [first @ (0xff | 0xfe), second, ..] if first ^ second == 1 => {
-            input.consume(2);
-            Box::new(io::BufReader::new(Utf16::new(input, first == 0xfe)))
-        }
+        [0xff, 0xfe, ..] => Box::new(io::Cursor::new(from_utf16(input, u16::from_le_bytes)?)),
+        [0xfe, 0xff, ..] => Box::new(io::Cursor::new(from_utf16(input, u16::from_be_bytes)?)),
         _ => Box::new(input),
     };
     // The parser fails on a block of text that ends without a line feed.
@@ -66,6 +69,15 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
     }
 }
 
+/// Converts UTF-16, the default of Windows scripts, with its byte order mark.
+fn from_utf16(input: impl Read, unit: fn([u8; 2]) -> u16) -> Result<String> {
+    let bytes = small::read_from(input, UTF16_LIMIT)?;
+    let (units, rest) = bytes.as_chunks();
+    let text =
+        char::decode_utf16(units.iter().skip(1).map(|pair| unit(*pair))).collect::<Result<String, _>>();
+    text.ok().filter(|_| rest.is_empty()).context("it is not UTF-16")
+}
+
 /// Counts bytes read by the parser, so that a single item cannot use unlimited memory.
 pub(crate) struct Metered<R> {
     pub(crate) input: R,
@@ -76,8 +88,7 @@ pub(crate) struct Metered<R> {
 impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.taken.get() > ITEM_LIMIT {
-            let message = format!("one item has more than {} MiB of text", ITEM_LIMIT >> 20);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+            return Err(io::Error::other(format!("one item has more than {} MiB of text", ITEM_LIMIT >> 20)));
         }
         let count = self.input.read(buffer)?;
         self.taken.set(self.taken.get() + count as u64);
@@ -203,7 +214,7 @@ impl Reader<'_> {
         Ok(match self.event()? {
             EventData::MappingEnd => None,
             event if is_null(&event) => Some(String::new()),
-            EventData::Scalar { value, .. } if value == MERGE => return Err(AnchorOrMergeKey.into()),
+            EventData::Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
             EventData::Scalar { value, .. } => Some(value),
             _ => bail!("not a result: a key is not text"),
         })
@@ -245,9 +256,7 @@ impl Reader<'_> {
                     // Keys have their meaning here: `0x1f: x` has the key `31`.
                     let key = match self.event()? {
                         EventData::MappingEnd => break Value::Object(map),
-                        EventData::Scalar { value, .. } if value == MERGE => {
-                            return Err(AnchorOrMergeKey.into());
-                        }
+                        EventData::Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
                         key @ EventData::Scalar { .. } => self.value(key, depth)?,
                         _ => bail!("not a result: a key is not text"),
                     };
@@ -295,24 +304,11 @@ impl Reader<'_> {
             Err(None) => bail!("not a result: it cannot be read as YAML"),
         };
         match &event {
-            EventData::Alias { .. } => Err(AnchorOrMergeKey.into()),
+            EventData::Alias { .. } => bail!(ANCHORS),
             _ => Ok(event),
         }
     }
 }
-
-/// The tree uses an anchor or a merge key. Programs do not write them, and their expansion could use unlimited
-/// memory; see [`read_expanded`].
-#[derive(Debug)]
-pub(crate) struct AnchorOrMergeKey;
-
-impl std::fmt::Display for AnchorOrMergeKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("anchors and merge keys are not read here")
-    }
-}
-
-impl std::error::Error for AnchorOrMergeKey {}
 
 fn is_null(event: &EventData) -> bool {
     matches!(event, EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. }

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use super::{DEPTH, Item, SKIPPED, Step, Tally, UNKNOWN, is_known};
@@ -54,7 +55,7 @@ pub(crate) struct Mark {
 
 impl Tree {
     /// Starts in a temporary file next to `path`.
-    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn create(path: &Path) -> Result<Self> {
         let path = path.with_extension("yaml.part");
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.at("cannot write", &path)?;
@@ -63,7 +64,7 @@ impl Tree {
     }
 
     /// Copies a step of another tree; an item that remains without children keeps its status.
-    pub(crate) fn step(&mut self, step: Step) -> io::Result<()> {
+    pub(crate) fn step(&mut self, step: Step) -> Result<()> {
         match step {
             Step::Enter(item) => self.enter(&item, &item.status),
             Step::Leave => {
@@ -75,38 +76,31 @@ impl Tree {
     }
 
     /// Opens a group inside the open one. `own_status` counts only if it remains without children.
-    pub(crate) fn enter(&mut self, item: &Item, own_status: &str) -> io::Result<()> {
-        if self.open.len() > DEPTH {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("items are nested deeper than {DEPTH}"),
-            ));
-        }
-        if self.held > MAX_HELD_BYTES {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "there are too many groups"));
-        }
+    pub(crate) fn enter(&mut self, item: &Item, own_status: &str) -> Result<()> {
+        ensure!(self.open.len() <= DEPTH, "items are nested deeper than {DEPTH}");
+        ensure!(self.held <= MAX_HELD_BYTES, "there are too many groups");
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
         self.write(&format!("{:indent$}status: ", ""))?;
         let status_hole = self.hole();
         self.write("\n")?;
-        self.meta(item, indent)?;
+        self.map("meta", &item.meta, indent)?;
         // A reason may be added to the other metadata when the group is left.
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
-        self.details(item, indent)?;
+        self.map("details", &item.details, indent)?;
         let own_status = own_status.to_owned();
         self.open.push(OpenGroup { tally: Tally::default(), status_hole, late_hole, own_status });
         Ok(())
     }
 
     /// Adds an item without children to the open group.
-    pub(crate) fn item(&mut self, item: &Item) -> io::Result<()> {
+    pub(crate) fn item(&mut self, item: &Item) -> Result<()> {
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
         let status = if item.status.is_empty() { UNKNOWN } else { &item.status };
         self.write(&format!("{:indent$}status: {}\n", "", yaml::key_text(status)))?;
-        self.meta(item, indent)?;
-        self.details(item, indent)?;
+        self.map("meta", &item.meta, indent)?;
+        self.map("details", &item.details, indent)?;
         if let Some(group) = self.open.last_mut() {
             group.tally.item(status);
         }
@@ -166,7 +160,7 @@ impl Tree {
     }
 
     /// Discards everything since `mark`.
-    pub(crate) fn back(&mut self, mark: Mark) -> io::Result<()> {
+    pub(crate) fn back(&mut self, mark: Mark) -> Result<()> {
         self.out.flush()?;
         self.out.get_ref().set_len(mark.written)?;
         self.out.seek(SeekFrom::Start(mark.written))?;
@@ -178,7 +172,7 @@ impl Tree {
     }
 
     /// Leaves the root, combines text and holes in `path`, and returns what was counted.
-    pub(crate) fn finish(mut self, path: &Path) -> anyhow::Result<Tally> {
+    pub(crate) fn finish(mut self, path: &Path) -> Result<Tally> {
         let (tally, _) = self.leave(None, false);
         let result = self.assemble(path, usize::from(tally.has_custom()));
         let _ = fs::remove_file(&self.path);
@@ -201,7 +195,7 @@ impl Tree {
     }
 
     /// Writes the first line of an item, with `items:` before the first child.
-    fn begin(&mut self, name: &str) -> io::Result<()> {
+    fn begin(&mut self, name: &str) -> Result<()> {
         let name = yaml::key_text(name);
         let Some(group) = self.open.last() else { return self.write(&format!("name: {name}\n")) };
         let indent = (self.open.len() - 1) * 2;
@@ -213,31 +207,27 @@ impl Tree {
         self.write(&format!("{:indent$}- name: {name}\n", ""))
     }
 
-    fn meta(&mut self, item: &Item, indent: usize) -> io::Result<()> {
-        if !item.meta.is_empty() {
-            self.write(&format!("{:indent$}meta:\n", ""))?;
+    fn map<V: Clone + Into<Value>>(
+        &mut self,
+        name: &str,
+        map: &BTreeMap<String, V>,
+        indent: usize,
+    ) -> Result<()> {
+        if !map.is_empty() {
+            self.write(&format!("{:indent$}{name}:\n", ""))?;
         }
-        item.meta.iter().try_for_each(|(key, value)| self.entry(key, &value.as_str().into(), indent + 2))
+        map.iter().try_for_each(|(key, value)| self.entry(key, value.clone().into(), indent + 2))
     }
 
-    fn details(&mut self, item: &Item, indent: usize) -> io::Result<()> {
-        if !item.details.is_empty() {
-            self.write(&format!("{:indent$}details:\n", ""))?;
-        }
-        item.details.iter().try_for_each(|(key, value)| self.entry(key, value, indent + 2))
-    }
-
-    fn entry(&mut self, key: &str, value: &Value, indent: usize) -> io::Result<()> {
-        if let Value::String(text) = value
+    fn entry(&mut self, key: &str, value: Value, indent: usize) -> Result<()> {
+        if let Value::String(text) = &value
             && text.len() > BLOCK_LIMIT
         {
             self.write(&format!("{:indent$}{}: \"", "", yaml::key_text(key)))?;
             pieces(text).try_for_each(|piece| self.write(&yaml::escaped(piece)))?;
             return self.write("\"\n");
         }
-        let mut map = serde_json::Map::new();
-        map.insert(key.to_owned(), value.clone());
-        for line in yaml::write(&Value::Object(map)).split_inclusive('\n') {
+        for line in yaml::write(&Value::from_iter([(key, value)])).split_inclusive('\n') {
             // Empty lines in blocks are not indented.
             let indent = if line == "\n" { 0 } else { indent };
             self.write(&format!("{:indent$}{line}", ""))?;
@@ -245,12 +235,10 @@ impl Tree {
         Ok(())
     }
 
-    fn write(&mut self, text: &str) -> io::Result<()> {
+    fn write(&mut self, text: &str) -> Result<()> {
         self.out.write_all(text.as_bytes())?;
         self.written += text.len() as u64;
-        if self.written > self.limit {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "its node has too many results"));
-        }
+        ensure!(self.written <= self.limit, "its node has too many results");
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{PluginFiles, ReadingRules};
+use super::{PluginFiles, ReadingRules, junit};
 use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, Step, TIMEOUT};
 use crate::layout::RESULTS;
 use base::Joined as _;
@@ -98,7 +98,7 @@ fn each(
     };
     let files = PluginFiles::beside(dir, source, rules);
     for (path, _) in files.list(Path::new(RESULTS))?.iter().filter(|(_, name)| rules.selects(name)) {
-        if let Err(error) = files.open(path).and_then(|file| super::junit(file, &mut visit)) {
+        if let Err(error) = files.open(path).and_then(|file| junit::read(file, &mut visit)) {
             log::warn!("cannot read the result `{}` of `{source}`: {error:#}", path.display());
         }
     }

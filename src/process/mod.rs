@@ -23,15 +23,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
-use crate::item::read::{self, Visit, Writer};
+use crate::item::read::{self, Writer};
 use crate::item::tree::Tree;
 use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, Tally, UNKNOWN, is_known, plain};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
-use base::Joined as _;
 use base::at::{At as _, entries};
-use base::clock;
 use base::json::json;
+use base::{Joined as _, clock};
 use merge::AttemptIndex;
 
 /// Maximum size of an error report, which contains at most a pod.
@@ -90,10 +89,10 @@ impl ReadingRules {
     /// Fails after the deadline.
     fn check_time(&self) -> io::Result<()> {
         match self.limit {
-            Some((end, limit)) if Instant::now() >= end => Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                format!("reading them took more than {} (`Limits.Processing.Time`)", clock::duration(limit)),
-            )),
+            Some((end, limit)) if Instant::now() >= end => Err(io::Error::other(format!(
+                "reading them took more than {} (`Limits.Processing.Time`)",
+                clock::duration(limit)
+            ))),
             _ => Ok(()),
         }
     }
@@ -251,10 +250,6 @@ impl<'a> PluginFiles<'a> {
     }
 }
 
-fn junit(file: impl Read, visit: &mut Visit<'_>) -> Result<()> {
-    junit::read(BufReader::with_capacity(64 << 10, file), visit)
-}
-
 struct TreeBuilder<'a> {
     files: PluginFiles<'a>,
     rules: &'a ReadingRules,
@@ -277,26 +272,25 @@ struct TreeBuilder<'a> {
 impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
         self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
-        for folder in [RESULTS, ERRORS] {
-            if self.rules.per_node {
-                self.each_node(folder)?;
-            } else {
-                self.folder(Path::new(folder))?;
-            }
-        }
-        self.missing(&self.rules.name)?;
-        for part in &self.rules.parts {
-            self.files = PluginFiles::beside(dir, part, self.rules);
+        for source in std::iter::once(&self.rules.name).chain(&self.rules.parts) {
+            self.files = PluginFiles::beside(dir, source, self.rules);
             let before = self.tree.counted();
-            self.folder(Path::new(RESULTS))?;
-            self.folder(Path::new(ERRORS))?;
-            self.missing(part)?;
-            let mut counts = self.tree.counted();
-            counts.retain(|status, count| {
-                *count -= before.get(status).copied().unwrap_or_default();
-                *count > 0
-            });
-            self.parts.push((part.clone(), PluginOutcome::of(counts)));
+            for folder in [RESULTS, ERRORS] {
+                if self.rules.per_node {
+                    self.each_node(folder)?;
+                } else {
+                    self.folder(Path::new(folder))?;
+                }
+            }
+            self.missing(source)?;
+            if *source != self.rules.name {
+                let mut counts = self.tree.counted();
+                counts.retain(|status, count| {
+                    *count -= before.get(status).copied().unwrap_or_default();
+                    *count > 0
+                });
+                self.parts.push((source.clone(), PluginOutcome::of(counts)));
+            }
         }
         // Tests that no file lists.
         for (name, why) in std::mem::take(&mut self.resumed) {
@@ -353,8 +347,8 @@ impl TreeBuilder<'_> {
             self.missing += 1;
             let report = json!({ "error": why }).to_string();
             let item = failure::read(report.as_bytes(), ERROR_FILE).with_meta("error", why);
-            if self.rules.per_node && plugin == self.rules.name {
-                self.node(node, true, |run| Ok(run.tree.item(&item)?))?;
+            if self.rules.per_node {
+                self.node(node, true, |run| run.tree.item(&item))?;
             } else {
                 self.tree.item(&item)?;
             }
@@ -400,7 +394,7 @@ impl TreeBuilder<'_> {
                         Item { status: FAILED.into(), ..item }.with_meta("error", &error.to_string())
                     }
                 };
-                return Ok(self.tree.item(&item)?);
+                return self.tree.item(&item);
             }
         };
         self.tree.limit(u64::MAX);
@@ -424,8 +418,8 @@ impl TreeBuilder<'_> {
         let Self { index, rules, tree, told, resumed, .. } = self;
         let (before, run) = (resumed.clone(), &rules.resumed.0);
         let (mut taken, mut left) = (0, 0);
-        let read = junit(file, &mut |step| {
-            let Step::Item(mut item) = step else { return Ok(tree.step(step)?) };
+        let read = junit::read(file, &mut |step| {
+            let Step::Item(mut item) = step else { return tree.step(step) };
             let is_elsewhere = match &*item.status {
                 SKIPPED => !is_first || index.ran.contains(&item.name),
                 // Each part lists the suite's setup and teardown.
@@ -444,7 +438,7 @@ impl TreeBuilder<'_> {
                 told.insert(item.name.clone());
             }
             taken += 1;
-            Ok(tree.item(&item)?)
+            tree.item(&item)
         });
         if let Err(error) = read {
             self.resumed = before;
@@ -452,7 +446,7 @@ impl TreeBuilder<'_> {
         }
         if taken == 0 && left > 0 {
             // Other parts contain all of its tests.
-            return Ok(self.tree.back(mark)?);
+            return self.tree.back(mark);
         }
         self.tree.leave(None, false);
         Ok(())
@@ -463,7 +457,7 @@ impl TreeBuilder<'_> {
         let mark = self.tree.mark();
         let read = read::read(self.files.open(path)?, Writer::Plugin, &mut renaming(&mut self.tree, typed));
         match read {
-            Err(error) if error.is::<read::AnchorOrMergeKey>() => {
+            Err(error) if error.downcast_ref() == Some(&read::ANCHORS) => {
                 self.tree.back(mark)?;
                 let mut text = String::new();
                 let size = self.files.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
@@ -479,7 +473,7 @@ impl TreeBuilder<'_> {
             Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
             Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
-        Ok(self.tree.item(&item.with_meta("file", &self.files.shown(path)))?)
+        self.tree.item(&item.with_meta("file", &self.files.shown(path)))
     }
 }
 
@@ -492,7 +486,7 @@ fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Resul
         {
             (item.name, item.meta) = (root.name.clone(), root.meta.clone());
         }
-        Ok(tree.step(step)?)
+        tree.step(step)
     }
 }
 

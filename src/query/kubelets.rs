@@ -1,18 +1,26 @@
-//! State of the kubelets during a snapshot, shared by all queries.
+//! Queries kubelets about themselves, through the API server, and keeps their state during a snapshot.
+//!
+//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one query still
+//! gets the others; a silent or unreachable node does not.
 //!
 //! A kubelet that is silent, or unreachable according to the API server, is not queried again, neither for logs nor about
 //! the host. After the time limit of the snapshot, responsive kubelets are still queried, and new ones as long as most
-//! respond. Skipped queries are reported once per node. Does not know the requests.
+//! respond. Skipped queries are reported once per node.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::{FailedQuery, Fault};
-use base::clock;
-use base::kube::Error;
-use base::lock;
+use super::{FailedQuery, Fault, MAX_TEXT_BYTES, Query, Records, component, keep};
+use crate::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
+use base::json::json;
+use base::kube::{Error, Request, Resource};
+use base::{clock, lock};
 
+/// Timeout of a response; a healthy kubelet responds within a second.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for retries; short, since the API server detects an unreachable kubelet at once.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 /// The API server's response if it cannot reach a kubelet.
 pub(super) const UNREACHABLE: &[u16] = &[500, 502, 504];
 /// Maximum consecutive failures of a kubelet that has responded before.
@@ -40,22 +48,7 @@ impl SnapshotDeadlines {
 
 pub(super) struct Kubelets {
     times: Option<SnapshotDeadlines>,
-    known: Mutex<KnownKubelets>,
-}
-
-/// All kubelets, and their numbers.
-#[derive(Default)]
-struct KnownKubelets {
-    kubelets: BTreeMap<String, Kubelet>,
-    numbers: Numbers,
-}
-
-/// The numbers of kubelets that were queried and are silent: a large cluster has a hundred thousand queries, each of which
-/// compares them.
-#[derive(Default)]
-struct Numbers {
-    tried: usize,
-    silent: usize,
+    known: Mutex<BTreeMap<String, Kubelet>>,
 }
 
 #[derive(Default)]
@@ -71,29 +64,35 @@ impl Kubelets {
         Self { times, known: Mutex::default() }
     }
 
-    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, &mut Numbers) -> T) -> T {
-        let KnownKubelets { kubelets, numbers } = &mut *lock(&self.known);
-        change(kubelets.entry(node.to_owned()).or_default(), numbers)
+    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet) -> T) -> T {
+        change(lock(&self.known).entry(node.to_owned()).or_default())
+    }
+
+    /// Whether new kubelets are queried: always before the time limit, then as long as most respond.
+    fn may_ask_more(&self) -> bool {
+        if self.times.is_none_or(|times| Instant::now() < times.due) {
+            return true;
+        }
+        let known = lock(&self.known);
+        let silent = known.values().filter(|kubelet| kubelet.silent.is_some()).count();
+        let tried = known.values().filter(|kubelet| kubelet.answered || kubelet.silent.is_some()).count();
+        silent * SHARE <= tried
     }
 
     /// Whether to send a kubelet another query; if not, the query counts as skipped.
     pub(super) fn may_ask(&self, node: &str) -> bool {
-        let overdue = self.times.is_some_and(|times| Instant::now() >= times.due);
+        let more = self.may_ask_more();
         // A pod without a node has no kubelet.
         node.is_empty()
-            || self.change(node, |kubelet, numbers| {
-                let most_answer = numbers.silent * SHARE <= numbers.tried;
-                let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || most_answer);
+            || self.change(node, |kubelet| {
+                let may = kubelet.silent.is_none() && (more || kubelet.answered);
                 kubelet.left_out += u64::from(!may);
                 may
             })
     }
 
     pub(super) fn answered(&self, node: &str) {
-        self.change(node, |kubelet, numbers| {
-            numbers.tried += usize::from(!kubelet.answered && kubelet.silent.is_none());
-            (kubelet.answered, kubelet.failures) = (true, 0);
-        });
+        self.change(node, |kubelet| (kubelet.answered, kubelet.failures) = (true, 0));
     }
 
     /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is
@@ -104,31 +103,27 @@ impl Kubelets {
         if !unreachable || node.is_empty() {
             return false;
         }
-        self.change(node, |kubelet, numbers| {
+        self.change(node, |kubelet| {
             kubelet.failures += 1;
             if kubelet.answered && kubelet.failures < FAILURES && !matches!(error, Error::Stopped) {
                 return false;
             }
             kubelet.left_out += 1;
-            if kubelet.silent.is_none() {
-                numbers.silent += 1;
-                numbers.tried += usize::from(!kubelet.answered);
-                kubelet.silent = Some(reason(error));
-            }
+            kubelet.silent.get_or_insert_with(|| reason(error));
             true
         })
     }
 
     /// Counts a query that was never sent.
     pub(super) fn leave_out(&self, node: &str) -> Fault {
-        self.change(node, |kubelet, _| kubelet.left_out += 1);
+        self.change(node, |kubelet| kubelet.left_out += 1);
         Fault::LeftOut
     }
 
     /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<FailedQuery> {
         let known = lock(&self.known);
-        let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
+        let left = known.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
         let trouble = |(node, kubelet): (&String, &Kubelet)| {
             let questions = match kubelet.left_out {
                 1 => "1 request for its data or logs is".to_owned(),
@@ -145,6 +140,41 @@ impl Kubelets {
         };
         left.map(trouble).collect()
     }
+}
+
+/// Queries one node.
+pub(super) fn fetch_host(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Result<Records, Fault> {
+    let mut answer = Records::default();
+    let client = query.client.clone().within(ANSWER_TIMEOUT).patience(RETRY_TIMEOUT).hopeless(UNREACHABLE);
+    let folder = query.folder.join(HOSTS).join(component(node));
+    let ask = |path: &str| Request::get(&Resource::NODES, "", node).subresource("proxy").subresource(path);
+    let mut failed = |what: &str, error: &Error| {
+        if kubelets.failed(node, error) {
+            return Err(Fault::LeftOut);
+        }
+        answer.troubles.push(FailedQuery::new("Nodes", "", &format!("{node}/{what}"), error.to_string()));
+        Ok(())
+    };
+    match client.send(&ask("configz")) {
+        Ok(settings) => {
+            kubelets.answered(node);
+            keep(&folder.join(KUBELET_CONFIG), settings.to_string().as_bytes())?;
+        }
+        Err(error) => failed("configz", &error)?,
+    }
+    // Only the status matters, and that of an unhealthy node is valid too; missing permissions are not.
+    let healthz = client.text(&ask("healthz"), MAX_TEXT_BYTES).map(|_| 200);
+    match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
+        Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string().as_bytes())?,
+        Err(error) => failed("healthz", &error)?,
+    }
+    match client.text(&ask("metrics/resource"), MAX_TEXT_BYTES) {
+        Ok(metrics) => keep(&folder.join(KUBELET_METRICS), metrics.as_bytes())?,
+        // Available since 1.18, but not from every virtual kubelet.
+        Err(error) if error.is_not_found() => {}
+        Err(error) => failed("metrics/resource", &error)?,
+    }
+    Ok(answer)
 }
 
 /// Reason in a normalised form, for grouping nodes.

@@ -12,14 +12,12 @@ use anyhow::bail;
 use regex::Regex;
 use serde_json::Value;
 
-use super::hosts::ANSWER_TIMEOUT;
-use super::kubelets::{Kubelets, UNREACHABLE};
-use super::{FailedQuery, Fault, Query, QueryOutcome, QueryTask, What, component, plan, selector};
+use super::kubelets::{ANSWER_TIMEOUT, Kubelets, UNREACHABLE};
+use super::{FailedQuery, Fault, Query, QueryTask, Records, What, component, objects};
 use crate::{config, layout, names};
 use base::at::At as _;
-use base::clock;
 use base::kube::{self, Client, Object as _, Request, Resource, Selector};
-use base::pattern;
+use base::{clock, pattern};
 
 /// Maximum bytes of a line handled at once; longer lines are split.
 const PIECE: u64 = 64 << 10;
@@ -56,7 +54,7 @@ impl PodSelection {
         let own = (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
         let given = Some(&limits.namespaces).filter(|given| !given.is_empty()).cloned();
         let text: Vec<String> = given.into_iter().chain(own).collect();
-        let labels = selector::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
+        let labels = objects::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
         let mut choice = Vec::new();
         if !text.is_empty() {
             let compiled = pattern::compile(&text.join("|"));
@@ -120,7 +118,7 @@ fn find(
     let mut failed = |namespace: &str, error: kube::Error| {
         troubles.push(FailedQuery::new("PodLogs", namespace, "", error.to_string()));
     };
-    if chosen.len() > plan::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
+    if chosen.len() > objects::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
         match list("") {
             None => return,
             Some(error) if error.is_forbidden() => {}
@@ -208,12 +206,12 @@ impl LogRequest {
         query: &Query<'_>,
         kubelets: &Kubelets,
         task: &QueryTask,
-    ) -> Result<QueryOutcome, Fault> {
+    ) -> Result<Records, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
         let end = Instant::now().checked_add(asked.min(LOG_TIMEOUT));
         let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
-            Ok(None) => return Ok(QueryOutcome::default()),
+            Ok(None) => return Ok(Records::default()),
             Ok(Some(stream)) => stream,
             Err(error) if kubelets.failed(&task.node, &error) => return Err(Fault::LeftOut),
             Err(error) => return Err(error.into()),
@@ -225,7 +223,7 @@ impl LogRequest {
         let path = query.folder.join(&place);
         super::create_parent(&path)?;
         let mut file = BufWriter::new(File::create(&path).at("cannot write", &path)?);
-        let mut answer = QueryOutcome::default();
+        let mut answer = Records::default();
         let mut filter = query.redactor.map(super::Redactor::lines);
         // The server should enforce the limit; one that does not must not fill the disk.
         let limit = query.config.limits.pod_logs.limit_bytes.and_then(|bytes| u64::try_from(bytes).ok());

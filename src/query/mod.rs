@@ -6,13 +6,10 @@
 //! waits for the end of the time; the client limits the rate.
 
 mod health;
-mod hosts;
 mod kubelets;
-mod list;
 mod logs;
-mod plan;
+mod objects;
 mod redact;
-mod selector;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,14 +26,10 @@ pub(crate) use crate::health::FailedQuery;
 use crate::health::Health;
 use crate::{config, layout};
 use base::at::At as _;
-use base::clock;
 use base::json::{self, json};
-use base::kube;
-use base::kube::Object as _;
-use base::lock;
-use base::pattern;
+use base::kube::{self, Object as _};
 use base::stop::{Stop, StopOnDrop};
-use base::visible;
+use base::{clock, lock, pattern, visible};
 
 use kubelets::{Kubelets, SnapshotDeadlines};
 pub(crate) use redact::Redactor;
@@ -89,7 +82,7 @@ struct QueryTask {
 }
 
 enum What {
-    List(list::Listing),
+    List(objects::Listing),
     Host,
     Log(logs::LogRequest),
     Version,
@@ -106,12 +99,6 @@ enum Fault {
     LeftOut,
     /// Ends the snapshot: the folder is not writable.
     Disk(anyhow::Error),
-}
-
-#[derive(Default)]
-struct QueryOutcome {
-    health: Health,
-    troubles: Vec<FailedQuery>,
 }
 
 /// A line of `meta/query-time.json`.
@@ -142,15 +129,8 @@ impl Query<'_> {
         let limit = Duration::from_secs(limit.try_into().unwrap_or_default());
         let times = SnapshotDeadlines::new(self.config.limits.snapshot.time, limit);
 
-        let labels = selector::checked("Filters.LabelSelector", &self.config.filters.label_selector);
-        let plan = plan::make(self, &namespaces, labels)?;
-        records.troubles.extend(plan.troubles);
-        if plan.namespaced {
-            for namespace in &plan.namespaces {
-                let folder = self.folder.join(layout::resources(Some(&component(namespace))));
-                fs::create_dir_all(&folder).at("cannot create", &folder)?;
-            }
-        }
+        let labels = objects::checked("Filters.LabelSelector", &self.config.filters.label_selector);
+        let plan = objects::plan(self, &namespaces, labels, &mut records.troubles)?;
         let kubelets = Kubelets::new(times);
         let left = times.map_or(Duration::MAX, |times| times.end.saturating_duration_since(Instant::now()));
         // A fatal failure also ends active queries, and so does the time limit.
@@ -234,20 +214,20 @@ impl Query<'_> {
         Ok(())
     }
 
-    fn ask(&self, task: &QueryTask, kubelets: &Kubelets) -> Result<QueryOutcome, Fault> {
+    fn ask(&self, task: &QueryTask, kubelets: &Kubelets) -> Result<Records, Fault> {
         if !kubelets.may_ask(&task.node) {
             return Err(Fault::LeftOut);
         }
         let get = |path: &str| self.client.send(&kube::Request::raw(kube::Method::GET, path));
         let (file, document) = match &task.what {
             What::List(listing) => return listing.fetch(self, &task.namespace),
-            What::Host => return hosts::fetch(self, kubelets, &task.node),
+            What::Host => return kubelets::fetch_host(self, kubelets, &task.node),
             What::Log(log) => return log.fetch(self, kubelets, task),
             What::Version => (layout::SERVER_VERSION, get("/version")?),
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
         };
         keep(&self.folder.join(file), document.to_string().as_bytes())?;
-        let mut answer = QueryOutcome::default();
+        let mut answer = Records::default();
         answer.health.api_version = document["gitVersion"].text().into();
         Ok(answer)
     }
@@ -293,7 +273,7 @@ impl From<anyhow::Error> for Fault {
     }
 }
 
-/// Records written to `meta` at the end.
+/// What queries have found, written to `meta` at the end.
 #[derive(Default)]
 struct Records {
     timings: Vec<Timing>,
@@ -303,7 +283,7 @@ struct Records {
 }
 
 impl Records {
-    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<QueryOutcome, Fault>) -> Result<()> {
+    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<Records, Fault>) -> Result<()> {
         let error = match outcome {
             Ok(answer) => {
                 self.answered += 1;

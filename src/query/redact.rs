@@ -14,10 +14,9 @@ use regex::{Captures, Match, Regex};
 use serde_json::Value;
 
 use crate::config::Redaction;
-use base::Joined as _;
 use base::json::json;
 use base::kube::Resource;
-use base::{lock, pattern, yaml};
+use base::{Joined as _, lock, pattern, yaml};
 
 const HIDDEN: &str = "***HIDDEN***";
 /// Names of variables with secrets, unless the name only points to one, such as `TOKEN_FILE`.

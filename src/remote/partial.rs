@@ -147,7 +147,10 @@ mod tests {
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         fs::write(folder.join("precious"), "precious").unwrap();
         let file = of("one", false);
-        assert_eq!(mode(file.file.partial()), 0o600);
+        let names = fs::read_dir(&*folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let partial =
+            names.into_iter().find(|name| name.to_string_lossy().starts_with(".sonobuoy-")).unwrap();
+        assert_eq!(mode(partial.as_ref()), 0o600);
         assert_eq!(file.commit().unwrap(), folder.join("a"));
         assert_eq!(mode(Path::new("a")), 0o600);
         // Equal content is accepted, any other rejected.

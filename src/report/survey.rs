@@ -62,7 +62,7 @@ impl Survey {
         }
     }
 
-    fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<(), base::xml::Error> {
+    fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> anyhow::Result<()> {
         let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, content));
         // The open test, unless it is ignored, and whether the following text is its skip reason.
         let (mut test, mut is_skip) = (None::<&mut JunitDetails>, false);

@@ -97,10 +97,11 @@ impl Named {
 
     /// Opens it; fails if a component has become a link since the check.
     pub(super) fn open(&self) -> std::io::Result<Opened> {
-        match &self.inside {
-            Some((folder, relative)) => Opened::beneath(folder, relative),
-            None => Opened::at(&self.path),
-        }
+        let (folder, relative) = self
+            .inside
+            .as_ref()
+            .map_or((&*self.path, Path::new("")), |(folder, relative)| (folder, relative));
+        Opened::beneath(folder, relative)
     }
 }
 

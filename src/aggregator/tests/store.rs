@@ -515,7 +515,7 @@ fn altered_or_missing_result_fails() {
     }
     let folder = base::temp::Folder::new().unwrap();
     std::fs::write(folder.join("f"), "x").unwrap();
-    let archive = base::archive::pack(&folder, None, Vec::new()).unwrap();
+    let archive = base::archive::pack(&folder, Vec::new()).unwrap();
     store.accept(packed, Upload { is_archive: true, ..plain(&archive) }).unwrap();
     assert_eq!(store.verify(), 0);
     // The digests outlive the aggregator.

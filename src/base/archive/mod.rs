@@ -11,10 +11,12 @@ mod read;
 mod tests;
 mod unpack;
 
+/// Decompresses a gzip stream of one or more members.
+pub use flate2::bufread::MultiGzDecoder as Gunzip;
 #[cfg(any(fuzzing, test))]
 pub use fuzz::consistent;
 pub use pack::{Packed, bundle, finished, pack, pack_file, pack_open, pack_quickly};
-pub use read::{Entry, Gunzip, Kind, Limits, Reader};
+pub use read::{Entry, Kind, Limits, Reader};
 pub use unpack::{unpack, unpack_within};
 
 /// Why an archive could not be read; callers distinguish the sender's fault from their own.

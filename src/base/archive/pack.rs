@@ -11,53 +11,38 @@ use tar::{Builder, EntryType, Header};
 
 use super::at;
 use crate::Hashing;
-use crate::sys::{self, FileId, Folder, Opened};
+use crate::sys::{self, Folder, Opened};
 use crate::temp::NewFile;
 
 /// Packs the content of `dir` and returns `out` after the last byte of gzip.
 ///
 /// Names are relative to `dir` without `./`, in the order of a walk sorted by name; `dir` itself is not an entry.
-/// Symbolic links and special files are left out, as is the file `except`, so that an archive can be inside the folder
-/// it is made from. A file that grows in the meantime is cut off at its previous size, one that shrinks is padded with
-/// zeros, one that vanishes is left out: a folder of live logs still yields a valid archive.
-pub fn pack<W: Write>(dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
+/// Symbolic links and special files are left out. A file that grows in the meantime is cut off at its previous size, one
+/// that shrinks is padded with zeros, one that vanishes is left out: a folder of live logs still yields a valid archive.
+pub fn pack<W: Write>(dir: &Path, out: W) -> io::Result<W> {
     let folder = Folder::open(dir).map_err(|error| at(dir, &error))?;
-    pack_open(&folder, dir, except, out)
+    pack_open(&folder, dir, out)
 }
 
 /// Like [`pack`], with less compression, for an archive that is read once.
 pub fn pack_quickly<W: Write>(dir: &Path, out: W) -> io::Result<W> {
     let folder = Folder::open(dir).map_err(|error| at(dir, &error))?;
-    pack_as(Compression::fast(), &folder, dir, None, out)
+    pack_as(Compression::fast(), &folder, dir, out)
 }
 
 /// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since.
-pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, except: Option<&Path>, out: W) -> io::Result<W> {
-    pack_as(Compression::default(), folder, dir, except, out)
+pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, out: W) -> io::Result<W> {
+    pack_as(Compression::default(), folder, dir, out)
 }
 
-fn pack_as<W: Write>(
-    level: Compression,
-    folder: &Folder,
-    dir: &Path,
-    except: Option<&Path>,
-    out: W,
-) -> io::Result<W> {
-    let id = |path| FileId::of(path).map_err(|error| at(path, &error));
-    let except = except.map(id).transpose()?.flatten();
+fn pack_as<W: Write>(level: Compression, folder: &Folder, dir: &Path, out: W) -> io::Result<W> {
     let mut tar = Builder::new(GzEncoder::new(out, level));
-    pack_folder(&mut tar, folder, dir, Path::new(""), except.as_ref())?;
+    pack_folder(&mut tar, folder, dir, Path::new(""))?;
     tar.into_inner()?.finish()
 }
 
 /// Packs a folder that was opened as `dir`; paths only appear in errors.
-fn pack_folder<W: Write>(
-    tar: &mut Builder<W>,
-    folder: &Folder,
-    dir: &Path,
-    name: &Path,
-    except: Option<&FileId>,
-) -> io::Result<()> {
+fn pack_folder<W: Write>(tar: &mut Builder<W>, folder: &Folder, dir: &Path, name: &Path) -> io::Result<()> {
     let mut names = folder.names().map_err(|error| at(dir, &error))?;
     names.sort_unstable();
     for file_name in names {
@@ -66,12 +51,12 @@ fn pack_folder<W: Write>(
             Some((Opened::Folder(inner), meta)) => {
                 let mut header = header(&meta, EntryType::Directory);
                 tar.append_data(&mut header, &name, io::empty())?;
-                pack_folder(tar, &inner, &path, &name, except)?;
+                pack_folder(tar, &inner, &path, &name)?;
             }
-            Some((Opened::File(file), meta)) if !except.is_some_and(|except| except.is(&path, &meta)) => {
+            Some((Opened::File(file), meta)) => {
                 append_file(tar, file, &meta, &name).map_err(|error| at(&path, &error))?;
             }
-            _ => {}
+            None => {}
         }
     }
     Ok(())
@@ -115,9 +100,8 @@ pub struct Packed {
 pub fn pack_file(dir: &Path, path: &Path) -> io::Result<(NewFile, Packed)> {
     let pack = || {
         let file = NewFile::create(path, 0o600)?;
-        let partial = file.partial().to_owned();
         let out = BufWriter::with_capacity(64 << 10, Hashing::new(file));
-        let out = pack(dir, Some(&partial), out)?.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let out = pack(dir, out)?.into_inner().map_err(io::IntoInnerError::into_error)?;
         let size = out.size;
         let (file, sha256) = out.finish();
         Ok((file, Packed { size, sha256: crate::hex(sha256) }))

@@ -235,25 +235,20 @@ fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
 fn create(path: &Path, name: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     let mut options = OpenOptions::new();
     options.write(true).mode(mode & 0o777 | 0o600).no_follow();
-    let is_taken = |opened: &io::Result<File>| {
-        opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AlreadyExists)
-    };
-    let opened = options.clone().create_new(true).open(path);
-    if !is_taken(&opened) {
-        return Ok((opened?, name.to_owned()));
-    }
-    if !path.canonicalize().is_ok_and(|real| !real.ends_with(name)) {
-        return Ok((options.truncate(true).open(path)?, name.to_owned()));
-    }
-    for number in 1..=MAX_NAMESAKES {
+    for number in 0..=MAX_NAMESAKES {
+        let suffix = if number == 0 { String::new() } else { format!("~{number}") };
         let numbered = |path: &Path| {
             let mut numbered = path.as_os_str().to_owned();
-            numbered.push(format!("~{number}"));
+            numbered.push(&suffix);
             PathBuf::from(numbered)
         };
-        let opened = options.clone().create_new(true).open(numbered(path));
-        if !is_taken(&opened) {
-            return Ok((opened?, numbered(name)));
+        match options.clone().create_new(true).open(numbered(path)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return Ok((opened?, numbered(name))),
+        }
+        // The existing file may have another name, which differs in case.
+        if number == 0 && !path.canonicalize().is_ok_and(|real| !real.ends_with(name)) {
+            return Ok((options.truncate(true).open(path)?, name.to_owned()));
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::Limits;
-use crate::sys::{self, Poller, Readable};
+use crate::sys::{self, Poller};
 
 /// The listening socket's number for the poller; connections are counted from 1.
 const LISTENER: u64 = 0;
@@ -48,19 +48,14 @@ impl<'a> Parking<'a> {
         let found = self.poller.wait(limit).unwrap_or_else(|error| {
             log::warn!("cannot wait for connections: {error}");
             std::thread::park_timeout(limit);
-            Readable::Anybody
+            None
         });
         // Each time, since the poller does not report a connection again that could not be accepted.
         self.accept();
-        let ids = match found {
-            Readable::These(ids) => ids,
-            Readable::Anybody => self
-                .parked
-                .iter()
-                .filter(|(_, (socket, ..))| is_readable(socket))
-                .map(|(id, _)| *id)
-                .collect(),
-        };
+        let ids = found.unwrap_or_else(|| {
+            let readable = self.parked.iter().filter(|(_, (socket, ..))| is_readable(socket));
+            readable.map(|(id, _)| *id).collect()
+        });
         let leave = |id: u64| {
             let (socket, address, _) = self.parked.remove(&id)?;
             self.poller.remove(&socket);

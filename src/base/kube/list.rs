@@ -215,7 +215,7 @@ mod tests {
         for (text, says) in [
             (r#"{"kind":"Pod","metadata":{}}"#, "not a list"),
             (r#"[]"#, "a list"),
-            (r#"{"items":{}}"#, "the items of a list"),
+            (r#"{"items":{}}"#, "not a list"),
             (r#"{"items":[{"a":1},"#, "EOF"),
         ] {
             let error = read(text).1.unwrap_err();

@@ -21,18 +21,10 @@ pub enum Opened {
 pub struct Folder(#[cfg(unix)] std::os::fd::OwnedFd, #[cfg(windows)] std::path::PathBuf);
 
 impl Opened {
-    /// Opens `path` for reading. A pipe does not wait for its writer.
-    pub fn at(path: &Path) -> io::Result<Self> {
-        Self::new(path, Path::new(""))
-    }
-
-    /// Opens `relative` below `folder`; an error if any part of it is a link.
-    pub fn beneath(folder: &Path, relative: &Path) -> io::Result<Self> {
-        Self::new(folder, relative)
-    }
-
+    /// Opens `relative` below `folder`, or with an empty one `folder` itself, for reading; an error if any part of
+    /// `relative` is a link. A pipe does not wait for its writer.
     #[cfg(unix)]
-    fn new(folder: &Path, relative: &Path) -> io::Result<Self> {
+    pub fn beneath(folder: &Path, relative: &Path) -> io::Result<Self> {
         let mut place = rustix::fs::open(folder, flags() - OFlags::NOFOLLOW, Mode::empty())?;
         for part in relative.components() {
             let std::path::Component::Normal(name) = part else { return Err(climbs()) };
@@ -44,7 +36,7 @@ impl Opened {
 
     /// Like above, checking each part first: on Windows only administrators create links.
     #[cfg(windows)]
-    fn new(folder: &Path, relative: &Path) -> io::Result<Self> {
+    pub fn beneath(folder: &Path, relative: &Path) -> io::Result<Self> {
         let mut path = folder.to_owned();
         for part in relative.components() {
             let std::path::Component::Normal(name) = part else { return Err(climbs()) };
@@ -60,7 +52,7 @@ impl Opened {
 impl Folder {
     /// Opens the folder at `path`.
     pub fn open(path: &Path) -> io::Result<Self> {
-        match Opened::at(path)? {
+        match Opened::beneath(path, Path::new(""))? {
             Opened::Folder(folder) => Ok(folder),
             Opened::File(_) => Err(io::ErrorKind::NotADirectory.into()),
         }

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 
-use super::family::net::tcp_socket;
+use super::family::program::tcp_socket;
 
 /// Interval between two checks for a stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,25 +1,15 @@
-//! Linux only: a single call that syncs a file system, processes found in `/proc`, adoption of orphans.
+//! Linux only: processes found in `/proc`, adoption of orphans.
 
-use std::fs::File;
 use std::io;
-use std::path::Path;
 
-#[cfg(feature = "program")]
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
-/// Syncs a whole tree. A tree can have a million files; one call for the file system is cheaper than one per file.
-pub fn sync_tree(path: &Path) -> io::Result<()> {
-    rustix::fs::syncfs(File::open(path)?).map_err(io::Error::from)
-}
-
 /// Makes this process the parent of orphaned descendants.
-#[cfg(feature = "program")]
 pub fn adopt_strays() -> io::Result<()> {
     rustix::process::set_child_subreaper(Some(getpid())).map_err(io::Error::from)
 }
 
 /// Kills all children of this process and waits for them. Call only when no child is needed any more.
-#[cfg(feature = "program")]
 pub fn end_strays() {
     // The children of a killed process are adopted in turn.
     loop {
@@ -37,7 +27,6 @@ pub fn end_strays() {
 }
 
 /// The children of all threads of this process; empty where the system does not report them.
-#[cfg(feature = "program")]
 fn children() -> Vec<Pid> {
     let of_thread = |task: io::Result<std::fs::DirEntry>| {
         let text = std::fs::read_to_string(task.ok()?.path().join("children")).ok()?;
@@ -47,7 +36,6 @@ fn children() -> Vec<Pid> {
 }
 
 /// All other processes that have `value` as the value of a variable.
-#[cfg(feature = "program")]
 pub(super) fn bearing(value: &str) -> Vec<Pid> {
     let told = |pid: Pid| {
         let environment =

@@ -5,11 +5,13 @@
 //! and processes. Starts the thread `signals` to listen for signals, and one for the time limit of a program.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod linux;
-#[cfg(target_os = "macos")]
+#[cfg(all(target_os = "macos", feature = "program"))]
 mod macos;
 #[cfg(unix)]
 mod unix;
@@ -35,26 +37,18 @@ pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
 pub use connect::{finish_connecting, keep_alive, listen, listen_at_all, socket};
-pub use family::files::{
-    FileId, bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner,
-    path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
+#[cfg(feature = "program")]
+pub use family::program::{
+    Group, INHERITED, adopt_strays, colours, end_strays, ended_by_signal, homes, host_name, kill_bearing,
+    kill_group, on_signal, raise_open_files, shows_unicode, stderr_size, stdout_width, stop_listening,
+    survive_file_limit,
+};
+pub use family::{
+    bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner, path,
+    read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
 };
 #[cfg(feature = "program")]
-pub use family::net::{raise_open_files, stop_listening};
-#[cfg(feature = "program")]
-pub use family::process::{
-    Group, INHERITED, adopt_strays, end_strays, ended_by_signal, homes, host_name, kill_bearing, kill_group,
-    on_signal, survive_file_limit,
-};
-#[cfg(feature = "program")]
-pub use family::terminal::{colours, shows_unicode, stderr_size, stdout_width};
-#[cfg(feature = "program")]
-pub use poller::{Poller, Readable};
-
-#[cfg(target_os = "linux")]
-pub use linux::sync_tree;
-#[cfg(not(target_os = "linux"))]
-pub use unlike_linux::sync_tree;
+pub use poller::Poller;
 
 /// Lets other threads and processes go first from now on: on Linux this thread, on other systems the whole process.
 pub fn yield_to_others() {
@@ -69,8 +63,7 @@ pub fn variable(name: &str) -> Option<String> {
 
 /// Finds a program: `name` itself if it is a path, else the first match in the folders of `search`.
 pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Option<PathBuf> {
-    let runnable =
-        |path: PathBuf| family::files::program_names(&path).into_iter().find(|name| is_runnable(name));
+    let runnable = |path: PathBuf| family::program_names(&path).into_iter().find(|name| is_runnable(name));
     if name.as_os_str().to_string_lossy().contains(std::path::is_separator) {
         return runnable(folder.join(name));
     }
@@ -116,23 +109,23 @@ pub enum Signal {
     Terminate,
 }
 
-#[cfg(not(target_os = "linux"))]
-mod unlike_linux {
-    use std::fs::File;
-    use std::io;
-    use std::path::Path;
+/// Syncs a whole tree. A tree can have a million files; one call for the file system is cheaper than one per file.
+#[cfg(target_os = "linux")]
+pub fn sync_tree(path: &Path) -> io::Result<()> {
+    rustix::fs::syncfs(File::open(path)?).map_err(io::Error::from)
+}
 
-    /// Syncs a whole tree, file by file: the system has no call for a file system.
-    pub fn sync_tree(path: &Path) -> io::Result<()> {
-        for entry in std::fs::read_dir(path)? {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                sync_tree(&entry.path())?;
-            } else if kind.is_file() {
-                File::options().append(true).open(entry.path())?.sync_all()?;
-            }
+/// Syncs a whole tree, file by file: the system has no call for a file system.
+#[cfg(not(target_os = "linux"))]
+pub fn sync_tree(path: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            sync_tree(&entry.path())?;
+        } else if kind.is_file() {
+            File::options().append(true).open(entry.path())?.sync_all()?;
         }
-        super::sync_folder(path)
     }
+    sync_folder(path)
 }

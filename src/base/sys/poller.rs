@@ -8,16 +8,6 @@ pub use everywhere::Poller;
 #[cfg(target_os = "linux")]
 pub use linux::Poller;
 
-/// Result of [`Poller::wait`].
-#[derive(Debug)]
-pub enum Readable {
-    /// These are readable or have ended.
-    These(Vec<u64>),
-    /// Unknown: try all sockets.
-    #[cfg_attr(target_os = "linux", allow(dead_code, reason = "never on Linux"))]
-    Anybody,
-}
-
 #[cfg(target_os = "linux")]
 mod linux {
     use std::io;
@@ -27,8 +17,6 @@ mod linux {
     use rustix::buffer::spare_capacity;
     use rustix::event::Timespec;
     use rustix::event::epoll::{self, EventData, EventFlags};
-
-    use super::Readable;
 
     /// The watched sockets.
     #[derive(Debug)]
@@ -51,13 +39,13 @@ mod linux {
             let _ = epoll::delete(&self.0, socket);
         }
 
-        /// Waits up to `limit` until a socket is readable.
-        pub fn wait(&self, limit: Duration) -> io::Result<Readable> {
+        /// Waits up to `limit`; returns the sockets that are readable or have ended.
+        pub fn wait(&self, limit: Duration) -> io::Result<Option<Vec<u64>>> {
             let mut events = Vec::with_capacity(256);
             let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
             match epoll::wait(&self.0, spare_capacity(&mut events), Some(&limit)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {
-                    Ok(Readable::These(events.iter().map(|event| event.data.u64()).collect()))
+                    Ok(Some(events.iter().map(|event| event.data.u64()).collect()))
                 }
                 Err(error) => Err(error.into()),
             }
@@ -73,8 +61,6 @@ mod linux {
 mod everywhere {
     use std::io;
     use std::time::Duration;
-
-    use super::Readable;
 
     /// Interval between two attempts.
     const INTERVAL: Duration = Duration::from_millis(10);
@@ -97,10 +83,10 @@ mod everywhere {
         /// Watches `socket` no longer.
         pub fn remove<S>(&self, _: &S) {}
 
-        /// Waits for a few milliseconds.
-        pub fn wait(&self, limit: Duration) -> io::Result<Readable> {
+        /// Waits for a few milliseconds; `None`, since each socket may be readable.
+        pub fn wait(&self, limit: Duration) -> io::Result<Option<Vec<u64>>> {
             std::thread::park_timeout(limit.min(INTERVAL));
-            Ok(Readable::Anybody)
+            Ok(None)
         }
     }
 }

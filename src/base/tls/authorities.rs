@@ -1,6 +1,5 @@
 //! Finds certificate authorities in the order of Go programs, so that a machine configured for one of them works here, too.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
 use crate::small;
+use crate::sys::variable;
 
 /// Bundles of distributions, to which administrators add their own authorities.
 const BUNDLES: [&str; 6] = [
@@ -37,10 +37,6 @@ pub fn named() -> Result<String> {
     let Some(path) = variable("SSL_CERT_FILE") else { return Ok(String::new()) };
     let found = among(Some(Path::new(&path)), &[], &[])?;
     Ok(found.iter().map(|found| super::pem("CERTIFICATE", found)).collect())
-}
-
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 fn among(

@@ -60,14 +60,9 @@ pub const P256_KEY: &[u8] = &[
 /// Wraps DER bytes as one PEM block.
 pub fn pem(label: &str, der: &[u8]) -> String {
     use base64::Engine as _;
-    let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let mut out = format!("-----BEGIN {label}-----\n");
-    for start in (0..text.len()).step_by(64) {
-        out.push_str(&text[start..text.len().min(start + 64)]);
-        out.push('\n');
+    let mut lines = base64::engine::general_purpose::STANDARD.encode(der);
+    for end in (1..=lines.len().div_ceil(64)).rev() {
+        lines.insert(lines.len().min(end * 64), '\n');
     }
-    out.push_str("-----END ");
-    out.push_str(label);
-    out.push_str("-----\n");
-    out
+    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }

@@ -1,6 +1,6 @@
 //! YAML text to nodes: composes the events of the YAML reader, resolves anchors, merge keys and tags.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
@@ -109,12 +109,6 @@ pub fn next_event(parser: &mut Events<'_>) -> Result<Option<Event>, Option<libya
     next.transpose().map_err(Some)
 }
 
-/// A node that may be the key of a map, with the properties that a merge key depends on.
-struct ParsedNode {
-    node: Node,
-    merges: bool,
-}
-
 impl<'t> Composer<'t> {
     fn new(text: &'t str, bytes: &'t mut &'t [u8]) -> Self {
         let mut parser = Events::new();
@@ -155,11 +149,11 @@ impl<'t> Composer<'t> {
     }
 
     fn node(&mut self) -> Result<Option<Node>, Error> {
-        Ok(self.word()?.map(|word| word.node))
+        Ok(self.word()?.map(|(node, _)| node))
     }
 
-    /// The next node; `None` at the end of what is being read.
-    fn word(&mut self) -> Result<Option<ParsedNode>, Error> {
+    /// The next node, and whether it is a merge key, if it is the key of a map; `None` at the end of what is being read.
+    fn word(&mut self) -> Result<Option<(Node, bool)>, Error> {
         let Some((event, position)) = self.event()? else { return Ok(None) };
         let (anchor, content, merges) = match event {
             EventData::Scalar { anchor, tag, mut value, plain_implicit, style, .. } => {
@@ -186,7 +180,7 @@ impl<'t> Composer<'t> {
                 self.depth -= 1;
                 (anchor, Content::Map(entries), false)
             }
-            EventData::Alias { anchor } => return self.alias(&anchor, position).map(Some),
+            EventData::Alias { anchor } => return Ok(Some((self.alias(&anchor, position)?, false))),
             _ => return Ok(None),
         };
         let node = Node { position, content };
@@ -194,7 +188,7 @@ impl<'t> Composer<'t> {
             self.spend(&node, position)?;
             self.anchors.insert(anchor, Some(node.clone()));
         }
-        Ok(Some(ParsedNode { node, merges }))
+        Ok(Some((node, merges)))
     }
 
     /// A block at the very end of the text ends with a line feed only if one was written.
@@ -218,7 +212,7 @@ impl<'t> Composer<'t> {
         Ok(())
     }
 
-    fn alias(&mut self, anchor: &str, position: Position) -> Result<ParsedNode, Error> {
+    fn alias(&mut self, anchor: &str, position: Position) -> Result<Node, Error> {
         let node = match self.anchors.get(anchor) {
             Some(Some(node)) => node.clone(),
             Some(None) => return Err(position.error(format!("anchor `{anchor}` contains itself"))),
@@ -226,7 +220,7 @@ impl<'t> Composer<'t> {
         };
         let depth = self.spend(&node, position)?;
         self.check_depth(self.depth + depth, position)?;
-        Ok(ParsedNode { node, merges: false })
+        Ok(node)
     }
 
     /// Charges the copy of a node to the limit of aliases; returns its depth.
@@ -245,46 +239,24 @@ impl<'t> Composer<'t> {
         Err(position.error(format!("nested deeper than {MAX_DEPTH} levels")))
     }
 
-    /// The entries of a map; merged entries never override written ones.
+    /// The entries of a map.
     fn entries(&mut self) -> Result<Vec<(Key, Node)>, Error> {
-        let mut entries = Entries::default();
-        let mut merged = Vec::new();
-        while let Some(word) = self.word()? {
-            let position = word.node.position;
+        let (mut written, mut merged) = (Vec::new(), Vec::new());
+        while let Some((key, merges)) = self.word()? {
+            let position = key.position;
             let Some(value) = self.node()? else { break };
-            if word.merges {
+            if merges {
                 sources(value, &mut merged)?;
             } else {
-                entries.set(Key { position, text: key_text(word.node)? }, value);
+                written.push((Key { position, text: key_text(key)? }, value));
             }
         }
-        for (key, value) in merged {
-            entries.add(key, value);
-        }
-        Ok(entries.list)
-    }
-}
-
-/// Entries in the order of the text, with an index, so that many keys do not slow it down.
-#[derive(Default)]
-struct Entries {
-    list: Vec<(Key, Node)>,
-    index: HashMap<String, usize>,
-}
-
-impl Entries {
-    fn set(&mut self, key: Key, value: Node) {
-        match self.index.get(&key.text) {
-            Some(&at) => self.list[at] = (key, value),
-            None => self.add(key, value),
-        }
-    }
-
-    fn add(&mut self, key: Key, value: Node) {
-        if !self.index.contains_key(&key.text) {
-            self.index.insert(key.text.clone(), self.list.len());
-            self.list.push((key, value));
-        }
+        // The last of duplicate keys counts, and merged entries never override written ones.
+        let mut known = HashSet::new();
+        let all = written.into_iter().rev().chain(merged);
+        let mut entries: Vec<_> = all.filter(|(key, _)| known.insert(key.text.clone())).collect();
+        entries.reverse();
+        Ok(entries)
     }
 }
 

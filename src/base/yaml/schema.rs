@@ -1,15 +1,6 @@
-//! JSON Schemas of types, found by asking serde: a probe in place of a value records what a type asks for.
-//!
-//! One question per place: no probe is a valid value, so that reading stops at the first answer. Follows the rules of
-//! [`super::typed`], which reads both probes and values: null is accepted everywhere, and a struct whose name begins with a
-//! small letter has no other keys.
+//! Defaults and descriptions of JSON Schemas, which [`super::typed::schema_of`] makes.
 
-use std::cell::RefCell;
-
-use serde::de::{Error as _, Expected};
-use serde_json::{Map, Value, json};
-
-use super::Error;
+use serde_json::Value;
 
 /// Adds the values of `value` to a schema as defaults.
 pub fn with_defaults(schema: &mut Value, value: &Value) {
@@ -66,63 +57,12 @@ fn without_links(markdown: &str) -> String {
     text
 }
 
-/// A schema, and where others belong in it.
-pub(super) type Found = (Value, Vec<Vec<String>>);
-
-/// Stands in for a value on the way to a place in the schema.
-pub(super) struct Probe<'p> {
-    pub(super) path: &'p [String],
-    pub(super) found: &'p RefCell<Found>,
-}
-
-impl<'p> Probe<'p> {
-    fn after(&self, steps: usize) -> Self {
-        Self { path: &self.path[steps..], ..*self }
-    }
-
-    /// Records the answer.
-    pub(super) fn end<T>(self, schema: Value, below: Vec<Vec<String>>) -> Result<T, Error> {
-        self.found.replace((schema, below));
-        Err(Error::custom("recorded"))
-    }
-
-    /// Records a single value; what a visitor expects beyond its type becomes the description.
-    pub(super) fn single<T>(self, expected: &dyn Expected, kind: &str) -> Result<T, Error> {
-        let mut schema = Map::new();
-        if !kind.is_empty() {
-            schema.insert("type".into(), json!([kind, "null"]));
-        }
-        let words = expected.to_string();
-        if words.contains(' ') && !["a string", "a boolean"].contains(&&*words) {
-            schema.insert("description".into(), words.into());
-        }
-        self.end(schema.into(), Vec::new())
-    }
-
-    /// The probe inside a list or map, whose schema has its items under `key`.
-    pub(super) fn inside(self, kind: &str, key: &str) -> Result<Self, Error> {
-        match self.path {
-            [] => self.end(json!({"type": [kind, "null"]}), vec![vec![key.into()]]),
-            _ => Ok(self.after(1)),
-        }
-    }
-
-    /// The probe inside a struct, and the field that it is for.
-    pub(super) fn field(self, name: &str, fields: &[&str]) -> Result<(&'p str, Self), Error> {
-        if let [_, field, ..] = self.path {
-            return Ok((field, self.after(2)));
-        }
-        let below = fields.iter().map(|field| vec!["properties".into(), (*field).to_owned()]).collect();
-        let is_open = !name.starts_with(char::is_lowercase);
-        self.end(json!({"type": ["object", "null"], "additionalProperties": is_open}), below)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use serde::{Deserialize, Serialize};
+    use serde_json::json;
 
     use super::*;
     use crate::clock::Span;

@@ -4,6 +4,10 @@
 //! Values override existing ones, the way Go reads JSON into a struct: null clears lists, maps and optional values and
 //! leaves everything else alone; lists and maps are replaced. A struct whose name for serde begins with a small letter
 //! rejects unknown keys.
+//!
+//! JSON Schemas of types are found by asking serde: a probe in place of a value records what a type asks for. One question
+//! per place: no probe is a valid value, so that reading stops at the first answer. They follow the same rules: null is
+//! accepted everywhere, and a struct whose name begins with a small letter has no other keys.
 
 use std::cell::RefCell;
 
@@ -12,9 +16,8 @@ use serde::de::{
     DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::schema::{Found, Probe};
 use super::{Content, Error, Key, Node, Position};
 use crate::near;
 
@@ -190,9 +193,7 @@ impl<'de> TypedReader<'de> {
             self.rules.current.replace((self.path.clone(), node.position));
         }
     }
-}
 
-impl<'de> TypedReader<'de> {
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.given().map(|node| &node.content) {
             None | Some(Content::Null) => self.under.deserialize_any(visitor).map_err(Error::custom),
@@ -258,6 +259,58 @@ impl<'de> TypedReader<'de> {
             self.rules.ignored.borrow_mut().push((unknown, why));
         }
         Ok(all)
+    }
+}
+
+/// A schema, and where others belong in it.
+type Found = (Value, Vec<Vec<String>>);
+
+/// Stands in for a value on the way to a place in the schema.
+struct Probe<'p> {
+    path: &'p [String],
+    found: &'p RefCell<Found>,
+}
+
+impl<'p> Probe<'p> {
+    fn after(&self, steps: usize) -> Self {
+        Self { path: &self.path[steps..], ..*self }
+    }
+
+    /// Records the answer.
+    fn end<T>(self, schema: Value, below: Vec<Vec<String>>) -> Result<T, Error> {
+        self.found.replace((schema, below));
+        Err(Error::custom("recorded"))
+    }
+
+    /// Records a single value; what a visitor expects beyond its type becomes the description.
+    fn single<T>(self, expected: &dyn Expected, kind: &str) -> Result<T, Error> {
+        let mut schema = Map::new();
+        if !kind.is_empty() {
+            schema.insert("type".into(), json!([kind, "null"]));
+        }
+        let words = expected.to_string();
+        if words.contains(' ') && !["a string", "a boolean"].contains(&&*words) {
+            schema.insert("description".into(), words.into());
+        }
+        self.end(schema.into(), Vec::new())
+    }
+
+    /// The probe inside a list or map, whose schema has its items under `key`.
+    fn inside(self, kind: &str, key: &str) -> Result<Self, Error> {
+        match self.path {
+            [] => self.end(json!({"type": [kind, "null"]}), vec![vec![key.into()]]),
+            _ => Ok(self.after(1)),
+        }
+    }
+
+    /// The probe inside a struct, and the field that it is for.
+    fn field(self, name: &str, fields: &[&str]) -> Result<(&'p str, Self), Error> {
+        if let [_, field, ..] = self.path {
+            return Ok((field, self.after(2)));
+        }
+        let below = fields.iter().map(|field| vec!["properties".into(), (*field).to_owned()]).collect();
+        let is_open = !name.starts_with(char::is_lowercase);
+        self.end(json!({"type": ["object", "null"], "additionalProperties": is_open}), below)
     }
 }
 

@@ -1,10 +1,9 @@
 //! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded, ambiguous text quoted.
 //! Definitions are embedded as text in other objects, so equal values must yield equal text.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::scalar::is_ambiguous;
 
@@ -18,14 +17,7 @@ const WIDTH: usize = 80;
 /// Writes one document, ending with a line feed, without `---`.
 pub fn write(value: &Value) -> String {
     let mut writer = Writer { out: String::new(), simple_key: SIMPLE_KEY };
-    match value {
-        Value::Object(map) if !map.is_empty() => writer.entries(map, 0, false),
-        Value::Array(list) if !list.is_empty() => writer.items(list, 0, false),
-        other => {
-            writer.scalar(other, 2);
-            writer.out.push('\n');
-        }
-    }
+    writer.node(value, true, 0, 0);
     writer.out
 }
 
@@ -47,9 +39,9 @@ pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     writer.out
 }
 
-/// The same map with its keys in the order of [`write()`].
-pub fn sorted<V>(map: &BTreeMap<String, V>) -> Vec<(&String, &V)> {
-    let mut entries: Vec<_> = map.iter().collect();
+/// The entries of a map in the order of [`write()`].
+pub fn sorted<'m, V>(map: impl IntoIterator<Item = (&'m String, &'m V)>) -> Vec<(&'m String, &'m V)> {
+    let mut entries: Vec<_> = map.into_iter().collect();
     entries.sort_by_cached_key(|(key, _)| natural(key));
     entries
 }
@@ -67,46 +59,35 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes the entries of a map; if `inline`, the first one continues the current line.
-    fn entries(&mut self, map: &Map<String, Value>, indent: usize, inline: bool) {
-        let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-        entries.sort_by_cached_key(|(key, _)| natural(key));
-        for (at, (key, value)) in entries.into_iter().enumerate() {
-            if at > 0 || !inline {
-                self.pad(indent);
-            }
-            self.key(key, indent);
-            match value {
-                Value::Object(map) if !map.is_empty() => {
-                    self.out.push('\n');
-                    self.entries(map, indent + 2, false);
-                }
-                Value::Array(list) if !list.is_empty() => {
-                    self.out.push('\n');
-                    self.items(list, indent, false);
-                }
-                other => {
-                    self.out.push(' ');
-                    self.scalar(other, indent + 2);
-                    self.out.push('\n');
+    /// Writes a value and ends its line; `inline` continues the line of a list's dash, unlike that of a key. Entries of a map
+    /// are indented to `map_at`, items of a list to `list_at`.
+    fn node(&mut self, value: &Value, inline: bool, map_at: usize, list_at: usize) {
+        let (before, nested) = if inline { ("", "") } else { (" ", "\n") };
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                self.out.push_str(nested);
+                for (at, (key, value)) in sorted(map).into_iter().enumerate() {
+                    if at > 0 || !inline {
+                        self.pad(map_at);
+                    }
+                    self.key(key, map_at);
+                    self.node(value, false, map_at + 2, map_at);
                 }
             }
-        }
-    }
-
-    fn items(&mut self, list: &[Value], indent: usize, inline: bool) {
-        for (at, value) in list.iter().enumerate() {
-            if at > 0 || !inline {
-                self.pad(indent);
-            }
-            self.out.push_str("- ");
-            match value {
-                Value::Object(map) if !map.is_empty() => self.entries(map, indent + 2, true),
-                Value::Array(list) if !list.is_empty() => self.items(list, indent + 2, true),
-                other => {
-                    self.scalar(other, indent + 2);
-                    self.out.push('\n');
+            Value::Array(list) if !list.is_empty() => {
+                self.out.push_str(nested);
+                for (at, value) in list.iter().enumerate() {
+                    if at > 0 || !inline {
+                        self.pad(list_at);
+                    }
+                    self.out.push_str("- ");
+                    self.node(value, true, list_at + 2, list_at + 2);
                 }
+            }
+            other => {
+                self.out.push_str(before);
+                self.scalar(other, map_at.max(2));
+                self.out.push('\n');
             }
         }
     }

@@ -1,15 +1,16 @@
-//! Processes in jobs, the console's events, and host information.
+//! Processes in jobs, the console and its events, sockets, and host information.
 
 use std::io;
-use std::os::windows::io::AsRawHandle as _;
+use std::net::TcpListener;
+use std::os::windows::io::{AsRawHandle as _, OwnedSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, OnceLock};
 
+use rustix::net::{AddressFamily, SocketType, ipproto};
 use win32job::{ExtendedLimitInfo, Job};
 
 use super::super::Signal;
-
 use crate::lock;
 
 /// Environment variables that every program needs: without `SystemRoot` not even sockets work.
@@ -145,4 +146,45 @@ mod tests {
         assert_eq!(set(all), ["H:\\", "D:\\me", "C:\\me"].map(PathBuf::from));
         assert!(set(&[]).is_empty());
     }
+}
+
+/// Does nothing: a listening socket cannot be shut down on Windows, and connections wait until it is dropped.
+pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedSocket> {
+    // The standard library initialises the socket library only with its own first socket.
+    static STARTED: OnceLock<()> = OnceLock::new();
+    if STARTED.get().is_none() {
+        rustix::net::wsa_startup()?;
+        let _ = STARTED.set(());
+    }
+    Ok(rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?)
+}
+
+/// Returns `needed`: Windows has no relevant limit.
+pub fn raise_open_files(needed: u64) -> u64 {
+    needed
+}
+
+/// Columns of standard output, 0 if unknown; `None` if it is not a terminal.
+pub fn stdout_width() -> Option<usize> {
+    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
+}
+
+/// Columns and rows of standard error, 0 where unknown; `None` if it is not a terminal.
+pub fn stderr_size() -> Option<(usize, usize)> {
+    let (width, height) = terminal_size::terminal_size_of(std::io::stderr())?;
+    Some((width.0.into(), height.0.into()))
+}
+
+/// Whether the console supports colours; enables them.
+pub fn colours() -> bool {
+    anstyle_query::windows::enable_ansi_colors() == Some(true)
+}
+
+/// Whether the console shows more than ASCII: its output is UTF-16.
+pub fn shows_unicode() -> bool {
+    true
 }

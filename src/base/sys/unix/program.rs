@@ -1,6 +1,8 @@
-//! Process groups, signals, and host information.
+//! Process groups, signals, sockets, the terminal, and host information.
 
 use std::io::{self, Read as _};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
@@ -8,7 +10,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rustix::process::{Pid, kill_process, kill_process_group};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketType, ipproto};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, kill_process_group, setrlimit};
 
 use super::super::Signal;
 #[cfg(target_os = "linux")]
@@ -22,6 +26,8 @@ pub use super::super::macos::{adopt_strays, end_strays};
 
 /// Environment variables that every program needs.
 pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
+/// macOS rejects larger limits instead of capping them.
+const MAX_FILES_ON_MACOS: u64 = 10_240;
 
 /// A process with its descendants, except those that left the group; killed when dropped.
 #[derive(Debug)]
@@ -117,4 +123,56 @@ pub fn host_name() -> String {
 /// Candidates for the user's home folder, most likely first.
 pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).into_iter().collect()
+}
+
+/// Makes the system refuse further connections.
+#[cfg(target_os = "linux")]
+pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
+    rustix::net::shutdown(listener, rustix::net::Shutdown::Both).map_err(io::Error::from)
+}
+
+/// Does nothing: outside Linux a listening socket cannot be shut down, and connections wait until it is dropped.
+#[cfg(not(target_os = "linux"))]
+pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
+    Ok(())
+}
+
+pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
+    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
+    Ok(socket)
+}
+
+/// Maximum open files and sockets of this process; raised to `needed` if the system permits.
+pub fn raise_open_files(needed: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current.filter(|&current| current < needed) else { return needed };
+    let wanted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    let raised = [wanted, wanted.min(MAX_FILES_ON_MACOS)].into_iter().find(|&number| {
+        number > current && setrlimit(Resource::Nofile, Rlimit { current: Some(number), ..limit }).is_ok()
+    });
+    raised.unwrap_or(current)
+}
+
+/// Columns of standard output, 0 if unknown; `None` if it is not a terminal.
+pub fn stdout_width() -> Option<usize> {
+    rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col.into())
+}
+
+/// Columns and rows of standard error, 0 where unknown; `None` if it is not a terminal.
+pub fn stderr_size() -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+    Some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// Whether terminals of this system support colours.
+pub fn colours() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Whether the terminal shows more than ASCII, according to the user's locale.
+pub fn shows_unicode() -> bool {
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os);
+    let first = set.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
+    first.to_string_lossy().to_lowercase().replace('-', "").contains("utf8")
 }
