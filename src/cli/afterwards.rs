@@ -1,4 +1,5 @@
-//! Steps after the end of a run: fetching, the report, files for other programs, the exit code, cleaning up.
+//! Steps after the end of a run: fetching, the report, files for other programs, annotations of GitHub Actions, the exit code,
+//! cleaning up.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -9,12 +10,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
-use super::annotate;
 use super::certify::Submission;
 use super::flag::Args;
 use super::retrieve::{TRANSFER, fetch};
 use super::{error, output, run_args, shown};
 use crate::deploy::Removal;
+use crate::item::plain;
 use crate::layout;
 use crate::pipeline;
 use crate::remote::service::Credentials;
@@ -29,6 +30,9 @@ use base::{sys, visible};
 
 /// Maximum time to wait for a deletion.
 const DELETION: Duration = Duration::from_secs(3_600);
+
+/// Maximum annotations per level; GitHub shows no more for a step.
+const MAX_ANNOTATIONS: usize = 10;
 
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
@@ -86,7 +90,7 @@ impl<'a> Afterwards<'a> {
             // An archive that is not to be kept is read from a temporary folder.
             let passing = match self.retrieve {
                 Some(_) => None,
-                None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
+                None => Some(temp::Folder::new()?),
             };
             let into = passing.as_deref().or(self.retrieve).unwrap_or(Path::new("."));
             let retrieval = Retrieval { client, service, ..Retrieval::new(namespace, into) };
@@ -234,13 +238,13 @@ pub(crate) fn report(
     kept: bool,
 ) -> Result<u8> {
     let path = archive.display().to_string();
-    let depth = if annotate::is_on(args) { Depth::Tests } else { Depth::Run };
+    let depth = if is_annotated(args) { Depth::Tests } else { Depth::Run };
     let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
     let events = shown::is_json(args);
     let people = std::io::stdout().is_terminal();
     let mut out = if events { BufWriter::new(Box::new(io::sink()) as _) } else { output::buffered(people) };
-    let explained = if people || annotate::is_on(args) { report.explain() } else { Ok(()) };
+    let explained = if people || is_annotated(args) { report.explain() } else { Ok(()) };
     let shown = if people {
         explained.and_then(|()| TextOutput { look: look(args), out: &mut out }.report(&report))
     } else {
@@ -254,7 +258,7 @@ pub(crate) fn report(
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    annotate::annotate(args, &report);
+    annotate(args, &report);
     outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, None, out))?;
     shown.at("cannot show all of", &path)?;
     let code = ending(verdict(args, &report));
@@ -317,4 +321,48 @@ fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Res
         Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.commit(true)?)
     };
     write().at("cannot write", path)
+}
+
+/// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
+pub(super) fn is_annotated(args: Args) -> bool {
+    match args.text("annotations") {
+        Some("github") => true,
+        Some("off") => false,
+        _ => std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true"),
+    }
+}
+
+/// Annotates a report whose causes are known. Problems are logged: they say nothing about the run.
+pub(super) fn annotate(args: Args, report: &Report<'_>) {
+    if !is_annotated(args) {
+        return;
+    }
+    for (level, causes) in [("error", &report.causes), ("warning", &report.unknown_causes)] {
+        for cause in causes.iter().take(MAX_ANNOTATIONS) {
+            let title = format!("{} × {}", cause.count, cause.plugins.join(", "));
+            let mut text = format!("{} ({})", cause.headline().0, cause.extent());
+            cause.names.iter().for_each(|name| text.push_str(&format!("\n{}", plain(name))));
+            cause.remedy.iter().for_each(|remedy| text.push_str(&format!("\n{remedy}")));
+            // Runners read both streams, and standard output is for data.
+            output::error(&format!("::{level} title={}::{}\n", encoded(&title, ":,"), encoded(&text, "")));
+        }
+    }
+    let path = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(path) = path else { return };
+    let append = || -> anyhow::Result<()> {
+        let mut text = Vec::new();
+        report::write_markdown(report, &mut text)?;
+        text.push(b'\n');
+        let mut file = File::options().append(true).create(true).open(&path)?;
+        Ok(std::io::Write::write_all(&mut file, &text)?)
+    };
+    if let Err(error) = append().at("cannot write the summary of the job to", &path) {
+        log::warn!("{error:#}");
+    }
+}
+
+/// Text as in a command of a workflow.
+fn encoded(text: &str, more: &str) -> String {
+    let is_special = |c: char| "%\r\n".contains(c) || more.contains(c);
+    text.chars().map(|c| if is_special(c) { format!("%{:02X}", u32::from(c)) } else { c.into() }).collect()
 }

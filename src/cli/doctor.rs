@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::flag::Args;
-use super::manifest::{checks, objects, read_given, skipped};
+use super::run::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
 use super::{cluster, error, output, shown};
 use crate::deploy::Preflight;

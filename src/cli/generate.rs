@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::error::invalid;
 use super::flag::Args;
-use super::manifest;
+use super::run::read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
 use super::{output, table};
 use crate::deploy;
@@ -61,7 +61,7 @@ fn pages(dir: &Path) -> Result<()> {
 
 fn manifest(args: Args) -> Result<String> {
     if let Some(file) = args.text("file") {
-        return manifest::read(file);
+        return read_manifest(file);
     }
     if args.text("status-service").is_some_and(|kind| kind != "none") {
         bail!(

@@ -1,7 +1,7 @@
 //! `sonobuoy get`: parts of a run.
 
 use super::flag::Args;
-use super::{cluster, form};
+use super::{cluster, output};
 use crate::names;
 use base::kube::{Resource, Selector};
 
@@ -18,5 +18,5 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             .map(text)
     });
     let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
-    form::print(args, ["name", "namespace", "plugin", "node", "phase"], &rows).map(|()| 0)
+    output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows).map(|()| 0)
 }

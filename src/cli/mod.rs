@@ -14,24 +14,17 @@ use anyhow::{Result, bail};
 use crate::names::VERSION;
 use base::{logger, sys, visible};
 
-mod access;
 mod cluster;
 mod error;
 mod flag;
-mod form;
-mod manifest;
 mod output;
 mod run_args;
 mod shown;
-mod suggest;
 mod table;
-mod transfers;
 mod usage;
-mod wanted;
 
 mod afterwards;
 mod aggregator;
-mod annotate;
 mod certify;
 mod clusters;
 mod completion;
@@ -43,7 +36,6 @@ mod gather;
 mod generate;
 mod get;
 mod images;
-mod load;
 mod local;
 mod logs;
 mod modes;
@@ -56,9 +48,7 @@ mod run;
 mod schema;
 mod splat;
 mod status;
-mod status_table;
 mod verify;
-mod verify_images;
 mod version;
 mod wait;
 mod worker;
@@ -126,7 +116,7 @@ fn help(path: &[String]) -> Result<u8> {
         Ok(mut command) => output::print(&command.render_help().to_string())?,
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
-            let hint = suggest::command(&word, &parent);
+            let hint = usage::similar_command(&word, &parent);
             return Err(error::usage(format!("no help for {word:?}: unknown command{hint}")));
         }
     }

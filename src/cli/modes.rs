@@ -1,7 +1,7 @@
 //! `sonobuoy modes`: the values of `--mode`.
 
 use super::flag::Args;
-use super::{form, output};
+use super::output;
 use crate::plugin::mode::MODES;
 use base::Joined as _;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     });
     let rows: Vec<_> = rows.collect();
     let head = ["name", "description", "focus", "skip", "parallel"];
-    let text = form::table(args, head, &rows).unwrap_or_else(|| {
+    let text = output::in_form(args, head, &rows).unwrap_or_else(|| {
         let about = |row: &[String; 5]| -> String {
             LABELS.iter().zip(row).map(|(label, cell)| cut(format!("{label}: {cell}"), args)).collect()
         };

@@ -1,4 +1,4 @@
-//! Standard output: data only; a closed output ends the program quietly.
+//! Standard output: data only; a closed output ends the program quietly. And tables in the forms of `-o`.
 //!
 //! Owns the treatment of control characters: text for display never contains any from untrusted sources; data for
 //! programs is unchanged unless it goes to a terminal.
@@ -6,8 +6,13 @@
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
-use base::live;
+use serde_json::Value;
+
+use super::flag::Args;
+use crate::report::markdown_text;
+use base::json::json;
 use base::visible::{self, Visible};
+use base::{live, yaml};
 
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
 struct Stdout(io::Stdout);
@@ -78,6 +83,50 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right
         format!("{}\n", if right { &line } else { line.trim_end() })
     });
     lines.collect()
+}
+
+/// Values of `-o` for a table.
+pub(crate) const FORMS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
+
+/// Prints a table in the requested form, by default the first column.
+pub(crate) fn print_rows<const N: usize>(
+    args: Args,
+    head: [&str; N],
+    rows: &[[String; N]],
+) -> anyhow::Result<()> {
+    print(&in_form(args, head, rows).unwrap_or_else(|| first_column(rows)))
+}
+
+fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
+    rows.iter().map(|row| format!("{}\n", row[0])).collect()
+}
+
+/// The text of a table in the requested form; `None` without `-o`. `wide` is the table with all columns, `name` its first column.
+pub(crate) fn in_form<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> Option<String> {
+    let word = args.text("output")?;
+    let objects = || {
+        let one = |row: &[String; N]| {
+            head.iter().zip(row).map(|(key, cell)| ((*key).into(), json!(cell))).collect()
+        };
+        Value::Array(rows.iter().map(|row| Value::Object(one(row))).collect())
+    };
+    let markdown = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    Some(match word {
+        "json" | "yaml" => document(word, &objects()),
+        "name" => first_column(rows),
+        "markdown" => {
+            let cells = rows.iter().map(|row| markdown(&row.each_ref().map(|cell| markdown_text(cell))));
+            markdown(&head.map(str::to_owned))
+                + &markdown(&head.map(|_| "---".to_owned()))
+                + &cells.collect::<String>()
+        }
+        _ => table(head, rows, false),
+    })
+}
+
+/// A document as JSON or YAML.
+pub(crate) fn document(word: &str, value: &Value) -> String {
+    if word == "yaml" { yaml::write(value) + "\n" } else { format!("{value:#}\n") }
 }
 
 fn write(mut out: Box<dyn Write>, text: &str) -> anyhow::Result<()> {

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::afterwards::{ending, limit, look, verdict};
-use super::annotate::{self, annotate};
+use super::afterwards::{annotate, ending, is_annotated, limit, look, verdict};
 use super::error;
 use super::flag::Args;
 use super::retrieve::{fetch, unpack};
-use super::{access, cluster, output, post_process, shown};
+use super::{cluster, output, post_process, shown};
 use crate::layout;
 use crate::remote::{Retrieval, RetrievalError, seal};
 use crate::report::{
@@ -64,8 +63,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let stop = shown::stop_on_signal()?;
     let namespace = cluster::namespace_of_run(args)?;
-    let (client, service) = access::to_run(args, &namespace, &stop)?;
-    let folder = temp::Folder::new().context("cannot create a temporary folder")?;
+    let (client, service) = cluster::to_run(args, &namespace, &stop)?;
+    let folder = temp::Folder::new()?;
     let retrieval = Retrieval {
         client: client.as_ref(),
         service: service.as_ref(),
@@ -113,7 +112,7 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
         _ => Depth::Tests,
     };
     let mut archive = OpenedArchive::open(name, plugin, depth)?;
-    let annotated = annotate::is_on(args);
+    let annotated = is_annotated(args);
     if as_original {
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
         view.show(&archive, &archive.plugins, out)?;

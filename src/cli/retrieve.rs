@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::flag::Args;
 use super::shown::{self, Plain};
-use super::{access, cluster, output};
+use super::{cluster, output};
 use crate::board::{Scene, Task, Unit};
 use crate::remote::{Retrieval, RetrievalError};
 use base::archive;
@@ -20,7 +20,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let stop = shown::stop_on_signal()?;
     let into = Path::new(args.text("dir").unwrap_or("."));
     let namespace = &cluster::namespace_of_run(args)?;
-    let (client, service) = access::to_run(args, namespace, &stop)?;
+    let (client, service) = cluster::to_run(args, namespace, &stop)?;
     let retrieval = Retrieval {
         client: client.as_ref(),
         from: args.text("retrieve-path").unwrap_or_default(),

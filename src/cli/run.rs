@@ -1,24 +1,47 @@
-//! `sonobuoy run`: starts a run in a cluster, and waits for its end with `--wait`.
+//! `sonobuoy run`: starts a run in a cluster, and waits for its end with `--wait`; its objects and checks, which `doctor`
+//! shares; and `--load`: Sonobuoy's image for the nodes of a cluster without a registry for it.
 
 use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
 
-use super::access::{self, credentials};
 use super::afterwards::{Afterwards, upload};
+use super::cluster::{self, credentials};
+use super::error::{self, invalid};
 use super::flag::Args;
-use super::manifest::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
 use super::wait::{DAY, Wait, conclude};
-use super::{cluster, doctor, error, load, local, output};
-use crate::deploy;
+use super::{doctor, local, output};
+use crate::deploy::{self, CHECKS, Plan, Preflight, load};
 use crate::names;
 use crate::plugin::mode::CERTIFIED;
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::StatusSource;
-use base::kube::Client;
-use base::tls;
+use base::at::At as _;
+use base::kube::{Client, Config};
+use base::oci::{self, Store};
+use base::{small, temp, tls};
+
+/// Larger than any manifest that a cluster accepts.
+const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+
+/// The value of `--load` without an archive.
+pub(super) const DEFAULT_ARCHIVE: &str = "default";
+/// The usual places of the archive: beside the program, and where `make image` writes it.
+const ARCHIVE_NAME: &str = "sonobuoy-image.tar";
+/// Maximum size of the archive.
+const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
+/// Tools of clusters on one machine: the beginning of their contexts, the program, and the words after it; `A` is the
+/// archive, `C` the cluster.
+const TOOLS: [(&str, &str, &[&str]); 3] = [
+    ("kind-", "kind", &["load", "image-archive", "A", "--name", "C"]),
+    ("k3d-", "k3d", &["image", "import", "A", "--cluster", "C"]),
+    ("minikube", "minikube", &["image", "load", "A", "--profile", "minikubeC"]),
+];
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -75,7 +98,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         bail!("{last}")
     }
     if args.given("load") {
-        load::load(args, &client, &image)?;
+        load_image(args, &client, &image)?;
     }
     if dry == "server" {
         deploy::validate(&client, &objects, &namespace)?;
@@ -126,7 +149,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         over.stop();
         waited
     })?;
-    let service = if streamed { None } else { access::service(args, &namespace, true)? };
+    let service = if streamed { None } else { cluster::service(args, &namespace, true)? };
     let code = afterwards.run(Some(&client), &namespace, Some(&run), service.as_ref(), client.stop())?;
     Ok(conclude(&run, code, &namespace))
 }
@@ -217,5 +240,155 @@ fn warn_of_idle_flags(args: Args) {
     let waits = !named(&waits).is_empty() || args.given("upload") && args.given("file");
     if !waits && !idle.is_empty() {
         log::warn!("nothing is waited for without --wait: {} does nothing", idle.join(" and "));
+    }
+}
+
+/// The objects to create, and the namespace of their run: those of a given manifest, else of a plan.
+pub(super) fn objects(
+    request: RunArgs,
+    given: Option<Vec<Value>>,
+    adjust: impl FnOnce(&mut Plan) -> Result<()>,
+) -> Result<(Vec<Value>, String)> {
+    if let Some(objects) = given {
+        // Objects without a namespace can be created all the same.
+        let home = deploy::home(&objects).map_or(request.config.namespace, str::to_owned);
+        return Ok((objects, home));
+    }
+    let mut plan = request.plan(None)?;
+    plan.check_selection()?;
+    adjust(&mut plan)?;
+    Ok((plan.manifest()?, plan.run.namespace))
+}
+
+/// The manifest of `--file`.
+pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
+    let Some(file) = args.text("file") else { return Ok(None) };
+    if file == "-" && std::io::stdin().is_terminal() {
+        bail!("`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it");
+    }
+    let objects =
+        deploy::from_yaml(&read_manifest(file)?).with_context(|| format!("`{}`", file_name(file)))?;
+    if objects.iter().any(|object| object.get("sonobuoy-config").is_some()) {
+        bail!("`{}` is a plugin definition and not a manifest; run it with `-p {file}`", file_name(file));
+    }
+    Ok(Some(objects))
+}
+
+/// The text of a manifest; `-` is standard input.
+pub(super) fn read_manifest(file: &str) -> Result<String> {
+    let read = match file {
+        "-" => small::read_from(std::io::stdin(), MAX_MANIFEST_BYTES),
+        _ => small::read(file.as_ref(), MAX_MANIFEST_BYTES),
+    };
+    read.and_then(small::text).with_context(|| format!("cannot read `{}`", file_name(file)))
+}
+
+fn file_name(file: &str) -> &str {
+    if file == "-" { "standard input" } else { file }
+}
+
+/// The checks that `--skip-preflight` disables.
+pub(super) fn skipped(args: Args) -> Result<Vec<String>> {
+    const ID: &str = "skip-preflight";
+    let words = args.all(ID).map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.collect();
+    let is_known = |word: &str| CHECKS.contains(&word) || ["true", "false", "*"].contains(&word);
+    if let Some(word) = words.iter().find(|word| !is_known(word)) {
+        return Err(invalid(ID, word, &format!("it must be one of {}", CHECKS.join(", "))));
+    }
+    let has = |wanted: &str| words.iter().any(|word| word == wanted);
+    Ok(match () {
+        () if has("false") => Vec::new(),
+        () if has("true") || has("*") => CHECKS.iter().map(|&check| check.to_owned()).collect(),
+        () => words,
+    })
+}
+
+/// The checks before anything is created.
+pub(super) fn checks<'a>(
+    args: Args<'a>,
+    objects: &[Value],
+    namespace: &'a str,
+    skip: &'a [String],
+) -> Preflight<'a> {
+    Preflight {
+        namespace,
+        makes_namespace: deploy::makes_namespace(objects, namespace),
+        dns_namespace: args.text("dns-namespace").unwrap_or_default(),
+        dns_labels: args.all("dns-pod-labels").map(str::to_owned).collect(),
+        pull_secret: args.text("image-pull-secret"),
+        skip,
+    }
+}
+
+/// Loads `image` unless every node has it, and reports what was done.
+fn load_image(args: Args, client: &Client, image: &str) -> Result<()> {
+    if load::is_everywhere(client, image).unwrap_or(false) {
+        log::info!("every node has the image {image} already; nothing was loaded");
+        return Ok(());
+    }
+    let archive = archive(args)?;
+    check_archive(&archive, image)?;
+    let context = Config::context(&cluster::options(args)?).unwrap_or_default();
+    for (prefix, program, words) in TOOLS {
+        let Some(name) = context.strip_prefix(prefix) else { continue };
+        let path = archive.display().to_string();
+        let words = words.iter().map(|word| match *word {
+            "A" => path.clone(),
+            word => word.replace('C', name),
+        });
+        let words: Vec<_> = words.collect();
+        let output = Command::new(program).args(&words).output();
+        let output = output
+            .with_context(|| format!("--load: the context `{context}` needs the program `{program}`"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "`{program} {}` failed: {}",
+            words.join(" "),
+            base::visible::line(said.trim())
+        );
+        log::info!("`{program} {}` loaded {image} into the nodes", words.join(" "));
+        return Ok(());
+    }
+    let bytes = small::read(&archive, MAX_ARCHIVE_BYTES).at("cannot read", &archive)?;
+    let count = load::load(client, &bytes, args.text("load-with")).with_context(|| {
+        format!("--load: {image} is not in all nodes; load `{}` with the tools of the cluster, or push it to a registry", archive.display())
+    })?;
+    log::info!("a privileged pod on each of {count} nodes loaded {image} from `{}`", archive.display());
+    Ok(())
+}
+
+/// The archive to load.
+fn archive(args: Args) -> Result<PathBuf> {
+    let named = args.text("load").filter(|name| *name != DEFAULT_ARCHIVE).map(PathBuf::from);
+    named.or_else(usual_archive).context(
+        "--load: there is no `sonobuoy-image.tar` beside this program or in `target`; `make image` builds it, kits and releases have it; \
+         name it with --load=ARCHIVE",
+    )
+}
+
+/// The archive of Sonobuoy's image in a usual place.
+pub(super) fn usual_archive() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE_NAME));
+    beside.into_iter().chain([Path::new("target").join(ARCHIVE_NAME)]).find(|path| path.exists())
+}
+
+/// Checks that the archive has the image by this name.
+fn check_archive(archive: &Path, image: &str) -> Result<()> {
+    let work = temp::Folder::new()?;
+    let stored = oci::read_archive(archive, &Store::open(&work)?)?;
+    let names: Vec<_> = stored.iter().map(|stored| stored.name.to_string()).collect();
+    if names.iter().any(|name| name == image) {
+        return Ok(());
+    }
+    match &names[..] {
+        [] => bail!("`{}` has no image", archive.display()),
+        names => bail!(
+            "--load: `{}` has {}, and the run uses {image}; add --sonobuoy-image {}",
+            archive.display(),
+            names.join(", "),
+            names[0]
+        ),
     }
 }

@@ -10,8 +10,8 @@ use super::flag::{
     accepting_values, argument, bare, choice, command, list, number, regex, repeated, switch, text, time,
     version,
 };
-use super::form;
-use super::load;
+use super::output::FORMS;
+use super::run::DEFAULT_ARCHIVE;
 use super::run_args::default_of;
 use super::shown;
 use crate::config::{IdentityMode, MAX_ATTEMPTS};
@@ -146,7 +146,7 @@ fn table() -> Command {
             command("version", "Print the version of this program")
                 .args([
                     switch("--short", "Print only the version"),
-                    choice("-o --output", &form::WORDS[..2], "Form of the output"),
+                    choice("-o --output", &FORMS[..2], "Form of the output"),
                 ])
                 .args(cluster()),
             command("help", "Print the help of a command")
@@ -248,7 +248,7 @@ fn run() -> Command {
                         "--load ARCHIVE",
                         "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
                     ),
-                    load::DEFAULT,
+                    DEFAULT_ARCHIVE,
                 ),
                 text("--load-with IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
             ]
@@ -630,7 +630,7 @@ fn output() -> Arg {
 
 /// The form of a table.
 fn form() -> Arg {
-    choice("-o --output", form::WORDS, "Form of the output")
+    choice("-o --output", FORMS, "Form of the output")
 }
 
 fn estimate() -> Arg {

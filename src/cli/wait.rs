@@ -12,7 +12,7 @@ use super::afterwards::{Afterwards, upload};
 use super::flag::Args;
 use super::run_args::{Purpose, RunArgs};
 use super::shown::{self, Plain, time};
-use super::{access, cluster, error, output, status_table};
+use super::{cluster, error, output, status};
 use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
 use crate::deploy;
 use crate::remote::authority::Authorities;
@@ -38,8 +38,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let stop = Stop::new();
     let per_test = request.per_test()?;
     let namespace = request.config.namespace;
-    let service = access::service(args, &namespace, false)?;
-    let source = access::source(args, service.as_ref(), true, &stop)?;
+    let service = cluster::service(args, &namespace, false)?;
+    let source = cluster::source(args, service.as_ref(), true, &stop)?;
     let client = match source.cluster() {
         Some(client) => Some(client.clone()),
         // The status service has the archive; only a deletion needs the cluster.
@@ -260,14 +260,14 @@ impl<'a> Follower<'a> {
             return Ok(true);
         }
         let text = match state {
-            RunState::Told(run) => status_table::whole(run, true),
+            RunState::Told(run) => status::whole(run, true),
             RunState::Lost(message) => format!("{message}\n"),
             RunState::Silent { message, .. } => format!(
                 "Waiting for the aggregator status to become Running. Currently the status is {message}"
             ),
             RunState::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
         };
-        let new = status_table::news(&text, &mut self.printed);
+        let new = status::news(&text, &mut self.printed);
         if self.wait.prints {
             output::print(&new)?;
         }
@@ -296,7 +296,7 @@ pub(crate) fn scene(state: &RunState, about: &About) -> Scene {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status;
+    use crate::status::Entry;
 
     fn wait(limit: Duration) -> Wait {
         Wait { limit, output: None, prints: false, per_test: None }
@@ -322,8 +322,7 @@ mod tests {
     fn lines_are_printed_once_at_any_width() {
         let wait = wait(Duration::from_secs(60));
         let mut follower = follower(&wait);
-        let entry =
-            |node: &str| status::Entry { plugin: "p".into(), node: node.into(), ..status::Entry::default() };
+        let entry = |node: &str| Entry { plugin: "p".into(), node: node.into(), ..Entry::default() };
         let mut run = Run { plugins: Some(vec![entry("a")]), ..Run::default() };
         assert!(follower.tell(&RunState::Told(run.clone())).unwrap());
         assert!(!follower.tell(&RunState::Told(run.clone())).unwrap());
