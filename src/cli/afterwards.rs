@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
 use super::certify::Submission;
-use super::flag::Args;
+use super::flag::{Args, usage_error};
 use super::retrieve::{TRANSFER, fetch};
-use super::{error, output, run_args, shown};
+use super::{output, run_args};
 use crate::deploy::Removal;
 use crate::item::plain;
 use crate::layout;
@@ -150,8 +150,8 @@ impl<'a> Afterwards<'a> {
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
-            if shown::is_json(self.args) {
-                shown::archive(&path.display().to_string())?;
+            if output::is_json(self.args) {
+                output::archive_event(&path.display().to_string())?;
             } else {
                 output::line(path.display())?;
             }
@@ -163,13 +163,13 @@ impl<'a> Afterwards<'a> {
 /// The URL of `--upload`: HTTPS, or HTTP to the machine itself, unless the aggregator sends there.
 pub(super) fn upload<'m>(args: Args<'m>, by_aggregator: bool) -> Result<Option<&'m str>> {
     let Some(url) = args.text("upload") else { return Ok(None) };
-    let uri = url.parse::<Uri>().map_err(|error| error::usage(format!("--upload: invalid URL: {error}")))?;
+    let uri = url.parse::<Uri>().map_err(|error| usage_error(format!("--upload: invalid URL: {error}")))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     match uri.scheme_str() {
         Some("https") => Ok(Some(url)),
         Some("http") if is_here && !by_aggregator => Ok(Some(url)),
-        _ => Err(error::usage("--upload takes a URL that begins with https://")),
+        _ => Err(usage_error("--upload takes a URL that begins with https://")),
     }
 }
 
@@ -241,7 +241,7 @@ pub(crate) fn report(
     let depth = if is_annotated(args) { Depth::Tests } else { Depth::Run };
     let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
-    let events = shown::is_json(args);
+    let events = output::is_json(args);
     let people = std::io::stdout().is_terminal();
     let mut out = if events { BufWriter::new(Box::new(io::sink()) as _) } else { output::buffered(people) };
     let explained = if people || is_annotated(args) { report.explain() } else { Ok(()) };
@@ -253,7 +253,7 @@ pub(crate) fn report(
     };
     // Report the path before any later failure.
     if kept && events {
-        shown::archive(&path)?;
+        output::archive_event(&path)?;
     } else if kept {
         writeln!(out, "\nArchive: {path}")?;
     }

@@ -1,11 +1,12 @@
-//! `sonobuoy certify`: checks the archive of a conformance run, and writes the submission.
+//! `sonobuoy certify`: checks the archive of a conformance run, and writes the submission; and `sonobuoy verify`: checks the
+//! seal of an archive, using only files.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::flag::Args;
-use super::{error, output, run_args};
+use super::flag::{Args, usage_error};
+use super::{output, run_args};
 use crate::certify::{self, Product};
 use crate::image::kit::Kit;
 use crate::remote::seal;
@@ -47,7 +48,7 @@ impl<'a> Submission<'a> {
     pub(super) fn asked(args: Args<'a>) -> Result<Option<Self>> {
         let Some(into) = args.text("certify").map(Path::new) else { return Ok(None) };
         let Some(path) = args.text("product") else {
-            return Err(error::usage(
+            return Err(usage_error(
                 "--certify: a submission describes a product; name its description by --product FILE",
             ));
         };
@@ -63,7 +64,7 @@ impl<'a> Submission<'a> {
     /// Checks an archive and the product, and writes the submission if ready and requested; returns the exit code.
     pub(super) fn judge(&self, archive: &str) -> Result<u8> {
         if self.into.is_some() && self.product.is_none() {
-            return Err(error::usage(
+            return Err(usage_error(
                 "a submission describes a product; name its description by --product FILE",
             ));
         }
@@ -99,4 +100,34 @@ impl<'a> Submission<'a> {
         );
         Ok(0)
     }
+}
+
+/// Runs `verify`.
+pub(crate) fn verify(args: Args) -> Result<u8> {
+    let archive = report::locate(args.text("archive").unwrap_or_default())?;
+    let archive = Path::new(&archive);
+    ensure!(
+        !archive.is_dir(),
+        "`{}` is an unpacked archive; only the packed one is sealed",
+        archive.display()
+    );
+    let digest_only = args.on("digest-only");
+    let checked = seal::check_file(archive, args.text("authority").map(Path::new), digest_only)?;
+    let statement = &checked.statement;
+    let own = archive.file_name().unwrap_or_default().to_string_lossy();
+    let renamed =
+        if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
+    if checked.signed {
+        let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
+        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))?;
+    } else {
+        ensure!(
+            digest_only,
+            "`{own}` has the size and SHA-256 that its seal states, but who sealed it is unknown: the certificate of the authority of run {} \
+             is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
+            statement.run
+        );
+        output::print(&format!("{own}{renamed}: digest OK, seal not checked\n"))?;
+    }
+    Ok(0)
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::error::invalid;
-use super::flag::Args;
+use super::flag::{Args, invalid};
 use crate::doctor::MAX_REQUESTS_PER_SECOND;
 use crate::image::release;
 use crate::names;

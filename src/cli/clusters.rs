@@ -19,9 +19,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::afterwards::{OutputFiles, ending, look};
-use super::flag::Args;
-use super::shown::{self, Plain};
-use super::{cluster, error, output, results};
+use super::flag::{Args, interrupted, invalid, usage_error};
+use super::output::{self, Plain};
+use super::{cluster, results};
 use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run, report_event};
 use crate::driver::process::{Talk, ending as process_ending, start, tail};
 use crate::report::{self, Many, TextOutput};
@@ -77,26 +77,26 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     };
     let root = passing.as_deref().or(kept).unwrap_or(Path::new("."));
     let stop = Stop::new();
-    shown::stop_on_interrupt(&stop)?;
+    output::stop_on_interrupt(&stop)?;
     let fleet =
         Fleet { args, command, has_events, reports, root, stop: &stop, clusters: Mutex::new(clusters) };
     let plain = if has_events { Plain::Stdout } else { Plain::Log };
     let is_quiet = ["retrieve", "status"].contains(&command) && !has_events;
-    let how = if is_quiet { shown::or_quiet(args) } else { shown::or_plain(args) };
-    shown::with(how, plain, |board| fleet.work(board))?;
+    let how = if is_quiet { output::or_quiet(args) } else { output::or_plain(args) };
+    output::with_board(how, plain, |board| fleet.work(board))?;
     let clusters = fleet.lock();
     for cluster in clusters.iter().filter(|cluster| is_quiet && !cluster.error.is_empty()) {
         log::error!("{}: {}", cluster.name, cluster.error);
     }
     if stop.stopped() {
-        let is_open = |cluster: &&Cluster| cluster.code.is_none_or(|code| code == shown::INTERRUPTED);
+        let is_open = |cluster: &&Cluster| cluster.code.is_none_or(|code| code == output::INTERRUPTED);
         let left = clusters.iter().filter(is_open).count();
         let again = match kept {
             Some(root) if reports => format!("; `--resume {}` continues", root.display()),
             _ => String::new(),
         };
         let text = format!("interrupted: {left} of {} clusters are not done{again}", clusters.len());
-        return Err(error::interrupted(text));
+        return Err(interrupted(text));
     }
     let bad = if reports {
         report(args, &files, &clusters)?
@@ -141,7 +141,7 @@ impl Cluster {
         let failed = code != 0 || self.scene.tasks.iter().any(|task| task.result == FAILED);
         (task.over, task.note) = (true, String::new());
         task.result = match code {
-            shown::INTERRUPTED => "interrupted",
+            output::INTERRUPTED => "interrupted",
             _ if failed => FAILED,
             _ if counts => "done",
             _ => "",
@@ -191,7 +191,7 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
         }
     }
     files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
-    if shown::is_json(args) {
+    if output::is_json(args) {
         output::print(&format!("{}\n", report_event(&many.json())))?;
     } else {
         let mut out = output::buffered(false);
@@ -203,7 +203,7 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
 
 /// Rejects flags that have no meaning for several clusters.
 fn check(args: Args) -> Result<()> {
-    let conflict = |flag: &str| Err(error::usage(format!("{flag} cannot be used with several clusters")));
+    let conflict = |flag: &str| Err(usage_error(format!("{flag} cannot be used with several clusters")));
     if args.given("kubeconfig") && args.given("kubeconfigs") {
         return conflict("--kubeconfig");
     }
@@ -450,7 +450,7 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
             continue;
         };
         let problem = format!("`{other}` and `{}` are the same cluster, or share a folder", cluster.name);
-        ensure!(all, error::usage(format!("{problem}; name one of them")));
+        ensure!(all, usage_error(format!("{problem}; name one of them")));
         log::warn!("{problem}: `{}` is left out", cluster.name);
     }
     Ok(chosen)
@@ -467,7 +467,7 @@ fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>
     let unknown = |name: &&&str| **name != ALL && !known_words().any(|known| known == **name);
     if let Some(name) = named.iter().find(unknown) {
         let (names, hint) = (known.join(", "), near::hint(name, known_words()));
-        return Err(error::invalid("contexts", name, &format!("the kubeconfig has {names}{hint}")));
+        return Err(invalid("contexts", name, &format!("the kubeconfig has {names}{hint}")));
     }
     let chosen: Vec<&str> = if all { known_words().collect() } else { named.to_vec() };
     Ok(chosen.into_iter().map(|name| Cluster::new(name.to_owned(), "context", name.into())).collect())

@@ -3,10 +3,10 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::flag::Args;
+use super::flag::{Args, interrupted};
 use super::run::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
-use super::{cluster, error, output, shown};
+use super::{cluster, output};
 use crate::deploy::Preflight;
 use crate::doctor::{self, Check, Subject};
 use base::kube::Client;
@@ -17,7 +17,7 @@ const NOT_READY: u8 = 3;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     let request = RunArgs::new(args, Purpose::Run)?;
-    let stop = shown::stop_on_signal()?;
+    let stop = output::stop_on_signal()?;
     let client = cluster::client(args)?.under(&stop);
     let format = args.text("format").unwrap_or("text");
     let tell = |check: &Check| match format {
@@ -75,7 +75,7 @@ fn examine(
     let checks = doctor::examine(client, server, &subject, preflight, nodes, tell)?;
     if client.stop().stopped() {
         let said = "interrupted; everything that was created for the checks has been removed";
-        return Err(error::interrupted(said));
+        return Err(interrupted(said));
     }
     Ok(checks)
 }

@@ -1,9 +1,10 @@
-//! The kinds of flags, and access to their values.
+//! The kinds of flags, access to their values, and errors in them.
 //!
 //! Owns the syntax of a flag's value (`--x=v`, bare, lists, any case), not its meaning. Every flag's id is its long
 //! name. Switches are plain here, for help, man pages and completions; [`accepting_values`] converts them for
 //! parsing: scripts may write `--all=true` and `--all=false`.
 
+use std::fmt;
 use std::ops::{Deref, RangeInclusive};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -184,4 +185,37 @@ fn boolean(word: &str) -> Result<bool, String> {
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
         _ => Err("write true or false".into()),
     }
+}
+
+/// An error that `cli` prints differently from others.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// In the command line; printed with the usage of the command.
+    Usage(String),
+    /// Ctrl-C.
+    Interrupted(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (Self::Usage(message) | Self::Interrupted(message)) = self;
+        f.write_str(message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// An error in the command line.
+pub(crate) fn usage_error(message: impl Into<String>) -> anyhow::Error {
+    Error::Usage(message.into()).into()
+}
+
+/// An error in the value of a flag.
+pub(crate) fn invalid(id: &str, value: &str, remedy: &str) -> anyhow::Error {
+    usage_error(format!("invalid argument {value:?} for \"--{id}\": {remedy}"))
+}
+
+/// The end of a command that Ctrl-C interrupted.
+pub(crate) fn interrupted(message: impl Into<String>) -> anyhow::Error {
+    Error::Interrupted(message.into()).into()
 }

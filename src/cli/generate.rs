@@ -1,15 +1,16 @@
-//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions.
+//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions; and `sonobuoy schema`: the JSON
+//! Schemas of those that users write.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::error::invalid;
-use super::flag::Args;
+use super::flag::{Args, invalid};
 use super::run::read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
 use super::{output, table};
+use crate::config;
 use crate::deploy;
 use crate::image;
 use crate::names;
@@ -42,6 +43,13 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         Some(_) => format!("{}\n", yaml::write(&image::registries())),
     };
     output::data(&text)?;
+    Ok(0)
+}
+
+/// Prints one schema.
+pub(crate) fn schema(args: Args) -> anyhow::Result<u8> {
+    let schema = if args.text("name") == Some("config") { config::Run::schema() } else { plugin::schema() };
+    output::print(&format!("{}\n", serde_json::to_string_pretty(&schema)?))?;
     Ok(0)
 }
 

@@ -15,9 +15,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::flag::Args;
+use super::output::{self, Plain};
 use super::run::usual_archive;
-use super::shown::{self, Plain};
-use super::{cluster, output, run_args};
+use super::{cluster, run_args};
 use crate::board::{Board, ProgressOutput, Scene, Task, Unit};
 use crate::config;
 use crate::doctor::{self, Nodes, Pulled};
@@ -44,7 +44,7 @@ const REMEDY: &str = "only the conformance image knows the images of its tests; 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     let (name, args) = args.subcommand().unwrap_or(("list", args));
-    shown::exit_on_signal()?;
+    output::exit_on_signal()?;
     match name {
         "push" => push(args),
         "download" => download(args),
@@ -448,7 +448,7 @@ fn verify(args: Args) -> Result<()> {
         return Ok(());
     }
     let run = run_args::configuration(args)?;
-    let stop = shown::stop_on_signal()?;
+    let stop = output::stop_on_signal()?;
     let kube = cluster::client(args).map(|kube| kube.under(&stop));
     let nodes = kube.and_then(|kube| Ok((Nodes::read(&kube)?, kube)));
     let architectures = architectures(args, nodes.as_ref().map(|(nodes, _)| nodes))?;
@@ -530,7 +530,7 @@ fn in_registries(
 
 /// The images of a run, matched with those in an archive.
 fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availability)>> {
-    shown::exit_on_signal()?;
+    output::exit_on_signal()?;
     let work = temp::Folder::new()?;
     let store = Store::open(&work)?;
     let stored = oci::read_archive(path, &store)?;
@@ -592,8 +592,8 @@ fn each<T>(
     if is_dry(args, verb, &names) {
         return Ok(());
     }
-    let output = shown::or_plain(args);
-    shown::with(output, Plain::Log, |board| {
+    let output = output::or_plain(args);
+    output::with_board(output, Plain::Log, |board| {
         let title = format!("{verb} images");
         let mut all =
             Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };

@@ -11,8 +11,8 @@ use anyhow::{Context as _, bail};
 
 use super::afterwards::{OutputFiles, report, upload};
 use super::flag::Args;
+use super::output::{self, INTERRUPTED, Plain};
 use super::run_args::RunArgs;
-use super::shown::{self, INTERRUPTED, Plain};
 use super::wait;
 use crate::board::{self, About, ProgressOutput};
 use crate::driver;
@@ -81,9 +81,9 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
     };
-    let output = shown::or_plain(args);
+    let output = output::or_plain(args);
     let mut complete = status::Run::default();
-    let ended = shown::with(output, Plain::Log, |board| {
+    let ended = output::with_board(output, Plain::Log, |board| {
         // A closed output does not stop the run.
         let watch = |status: &status::Run| {
             if status.status == status::COMPLETE {

@@ -15,45 +15,36 @@ use crate::names::VERSION;
 use base::{logger, sys, visible};
 
 mod cluster;
-mod error;
 mod flag;
 mod output;
 mod run_args;
-mod shown;
 mod table;
 mod usage;
 
 mod afterwards;
-mod aggregator;
 mod certify;
 mod clusters;
 mod completion;
+mod containers;
 mod delete;
 mod doctor;
 mod e2e;
 #[cfg(target_os = "linux")]
 mod gather;
 mod generate;
-mod get;
 mod images;
 mod local;
 mod logs;
-mod modes;
 mod plugin;
-mod post_process;
 mod query;
 mod results;
 mod retrieve;
 mod run;
-mod schema;
-mod splat;
 mod status;
-mod verify;
 mod version;
 mod wait;
-mod worker;
 
-use flag::Args;
+use flag::{Args, Error, usage_error};
 
 #[cfg(not(target_os = "linux"))]
 mod gather {
@@ -117,7 +108,7 @@ fn help(path: &[String]) -> Result<u8> {
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
             let hint = usage::similar_command(&word, &parent);
-            return Err(error::usage(format!("no help for {word:?}: unknown command{hint}")));
+            return Err(usage_error(format!("no help for {word:?}: unknown command{hint}")));
         }
     }
     Ok(0)
@@ -132,7 +123,7 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         return clusters::run(args, name);
     }
     match name {
-        "aggregator" => aggregator::run(args),
+        "aggregator" => containers::aggregator(args),
         "certify" => certify::run(args),
         "completion" => completion::run(args),
         "delete" => delete::run(args),
@@ -140,24 +131,24 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         "e2e" => e2e::run(args),
         "gather" => gather::run(args),
         "gen" => generate::run(args),
-        "get" => get::run(args),
+        "get" => logs::get(args),
         "help" => help(&args.all("command").map(str::to_owned).collect::<Vec<_>>()),
         "images" => images::run(args),
         "logs" => logs::run(args),
-        "modes" => modes::run(args),
+        "modes" => e2e::modes(args),
         "plugin" => plugin::run(args),
-        "post-process" => post_process::run(args),
+        "post-process" => containers::post_process(args),
         "query" => query::run(args),
         "results" => results::run(args),
         "retrieve" => retrieve::run(args),
         "run" => run::run(args),
-        "schema" => schema::run(args),
-        "splat" => splat::run(args),
+        "schema" => generate::schema(args),
+        "splat" => containers::splat(args),
         "status" => status::run(args),
-        "verify" => verify::run(args),
+        "verify" => certify::verify(args),
         "version" => version::run(args),
         "wait" => wait::run(args),
-        "worker" => worker::run(args),
+        "worker" => containers::worker(args),
         _ => bail!("`{}` is unknown", table::name(path)),
     }
 }
@@ -171,11 +162,11 @@ fn end(outcome: Result<u8>, path: &[String]) -> ExitCode {
         Err(error) => error,
     };
     let special = error.downcast_ref();
-    if let Some(error::Error::Interrupted(message)) = special {
+    if let Some(Error::Interrupted(message)) = special {
         log::warn!("{message}");
-        return shown::INTERRUPTED.into();
+        return output::INTERRUPTED.into();
     }
-    let is_usage = matches!(special, Some(error::Error::Usage(_)));
+    let is_usage = matches!(special, Some(Error::Usage(_)));
     let mut message = format!("{error:#}");
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");

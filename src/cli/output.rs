@@ -1,4 +1,5 @@
-//! Standard output: data only; a closed output ends the program quietly. And tables in the forms of `-o`.
+//! Standard output: data only; a closed output ends the program quietly. Tables in the forms of `-o`. The form of progress
+//! output: `--output`, or by the type of standard output and standard error; `board` owns its content and timing. And signals.
 //!
 //! Owns the treatment of control characters: text for display never contains any from untrusted sources; data for
 //! programs is unchanged unless it goes to a terminal.
@@ -6,13 +7,22 @@
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
+use anyhow::Result;
 use serde_json::Value;
 
 use super::flag::Args;
+use crate::board::{self, Board, ProgressOutput};
 use crate::report::markdown_text;
 use base::json::json;
+use base::stop::Stop;
+use base::sys::{self, Signal};
 use base::visible::{self, Visible};
-use base::{live, yaml};
+use base::{clock, live, logger, temp, yaml};
+
+/// Values of `--output`.
+pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];
+/// Modules whose messages repeat the board; they still go to the run's log.
+const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::launch"];
 
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
 struct Stdout(io::Stdout);
@@ -45,17 +55,17 @@ pub(crate) fn buffered(escapes: bool) -> BufWriter<Box<dyn Write>> {
 }
 
 /// Writes a line for display.
-pub(crate) fn line(text: impl fmt::Display) -> anyhow::Result<()> {
+pub(crate) fn line(text: impl fmt::Display) -> Result<()> {
     print(&format!("{text}\n"))
 }
 
 /// Writes text for display, or JSON.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> Result<()> {
     write(raw(), &visible::text(text))
 }
 
 /// Writes `text` for programs.
-pub(crate) fn data(text: &str) -> anyhow::Result<()> {
+pub(crate) fn data(text: &str) -> Result<()> {
     write(stdout(), text)
 }
 
@@ -89,11 +99,7 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right
 pub(crate) const FORMS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
 
 /// Prints a table in the requested form, by default the first column.
-pub(crate) fn print_rows<const N: usize>(
-    args: Args,
-    head: [&str; N],
-    rows: &[[String; N]],
-) -> anyhow::Result<()> {
+pub(crate) fn print_rows<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> Result<()> {
     print(&in_form(args, head, rows).unwrap_or_else(|| first_column(rows)))
 }
 
@@ -129,7 +135,7 @@ pub(crate) fn document(word: &str, value: &Value) -> String {
     if word == "yaml" { yaml::write(value) + "\n" } else { format!("{value:#}\n") }
 }
 
-fn write(mut out: Box<dyn Write>, text: &str) -> anyhow::Result<()> {
+fn write(mut out: Box<dyn Write>, text: &str) -> Result<()> {
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
@@ -157,4 +163,116 @@ fn mark(error: io::Error) -> io::Error {
         io::ErrorKind::Interrupted => error,
         kind => io::Error::new(kind, format!("cannot write to standard output: {error}")),
     }
+}
+
+/// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
+fn asked_for(args: Args) -> Option<ProgressOutput> {
+    match args.text("output")? {
+        "board" if board::possible() => Some(ProgressOutput::Board),
+        "board" => {
+            log::warn!("--output board needs a terminal; there is a line for each change instead");
+            Some(ProgressOutput::Plain)
+        }
+        "json" => Some(ProgressOutput::Json),
+        _ => Some(ProgressOutput::Plain),
+    }
+}
+
+/// The requested output, else a board on a terminal; `None` for the original's lines.
+pub(crate) fn or_original(args: Args) -> Option<ProgressOutput> {
+    let watched = || io::stdout().is_terminal() && board::possible();
+    asked_for(args).or_else(|| watched().then_some(ProgressOutput::Board))
+}
+
+/// The requested output, else a board if one can be drawn, else lines.
+pub(crate) fn or_plain(args: Args) -> ProgressOutput {
+    asked_for(args).unwrap_or(if board::possible() { ProgressOutput::Board } else { ProgressOutput::Plain })
+}
+
+/// A board if one can be drawn and is not declined, else only heartbeats: for short operations.
+pub(crate) fn or_quiet(args: Args) -> ProgressOutput {
+    match or_plain(args) {
+        ProgressOutput::Board => ProgressOutput::Board,
+        _ => ProgressOutput::Quiet,
+    }
+}
+
+/// Whether standard output carries only events.
+pub(crate) fn is_json(args: Args) -> bool {
+    asked_for(args) == Some(ProgressOutput::Json)
+}
+
+/// Reports the archive to programs; `path` is its location.
+pub(crate) fn archive_event(path: &str) -> Result<()> {
+    data(&format!("{}\n", board::archive_event(path)))
+}
+
+/// The exit code that a shell reports for a program ended by Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Calls `act` on Ctrl-C and at the end of a container or session.
+fn on_signal(act: impl FnMut() + Send + 'static) -> Result<()> {
+    Ok(sys::on_signal(&[Signal::Interrupt, Signal::Terminate], act)?)
+}
+
+/// A `Stop` that Ctrl-C and the end of a container or session trigger.
+pub(crate) fn stop_on_signal() -> Result<Stop> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    on_signal(move || asked.stop())?;
+    Ok(stop)
+}
+
+/// Makes Ctrl-C and the end of a container or session exit the program and delete its temporary folders.
+pub(crate) fn exit_on_signal() -> Result<()> {
+    on_signal(|| temp::exit(INTERRUPTED.into()))
+}
+
+/// Makes Ctrl-C trigger `stop`, and a second one exit the program.
+pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
+    let stop = stop.clone();
+    on_signal(move || {
+        if stop.stopped() {
+            temp::exit(INTERRUPTED.into());
+        }
+        stop.stop_because("it was interrupted");
+    })
+}
+
+/// Runs `work` with a board. Lines of `plain` go to standard output with the time, or to the log.
+pub(crate) fn with_board<T>(
+    output: ProgressOutput,
+    plain: Plain,
+    work: impl FnOnce(&Board) -> Result<T>,
+) -> Result<T> {
+    let say = |text: &str| match (output, plain) {
+        (ProgressOutput::Json, _) => data(&format!("{text}\n")),
+        (ProgressOutput::Plain, Plain::Stdout) => line(format!("{} {text}", time())),
+        (ProgressOutput::Plain, Plain::Log) | (ProgressOutput::Quiet, _) => {
+            log::info!("{text}");
+            Ok(())
+        }
+        (ProgressOutput::Board, _) => {
+            error(&format!("{}\n", visible::line(text)));
+            Ok(())
+        }
+    };
+    logger::told_elsewhere(TOLD_BY_BOARD);
+    let worked = board::with(output, &say, work);
+    logger::told_elsewhere(&[]);
+    worked
+}
+
+/// The destination of plain lines.
+#[derive(Clone, Copy)]
+pub(crate) enum Plain {
+    /// Standard output: the lines are the requested output.
+    Stdout,
+    /// The log: standard output carries the result.
+    Log,
+}
+
+/// The current time as `HH:MM:SS` in UTC.
+pub(crate) fn time() -> String {
+    clock::now().get(11..19).unwrap_or_default().to_owned()
 }

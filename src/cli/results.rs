@@ -6,10 +6,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use super::afterwards::{annotate, ending, is_annotated, limit, look, verdict};
-use super::error;
-use super::flag::Args;
+use super::flag::{Args, usage_error};
 use super::retrieve::{fetch, unpack};
-use super::{cluster, output, post_process, shown};
+use super::{cluster, containers, output};
 use crate::layout;
 use crate::remote::{Retrieval, RetrievalError, seal};
 use crate::report::{
@@ -30,7 +29,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         && !Path::new(word).exists()
         && !near::near(word, ["diff"]).is_empty()
     {
-        return Err(error::usage(format!("archive `{word}` does not exist; did you mean `results diff`?")));
+        return Err(usage_error(format!("archive `{word}` does not exist; did you mean `results diff`?")));
     }
     let mode = match args.text("mode") {
         Some("detailed") => ViewMode::Detailed,
@@ -61,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 
 /// The archive of the run in the cluster, or its results so far, in a temporary folder.
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
-    let stop = shown::stop_on_signal()?;
+    let stop = output::stop_on_signal()?;
     let namespace = cluster::namespace_of_run(args)?;
     let (client, service) = cluster::to_run(args, &namespace, &stop)?;
     let folder = temp::Folder::new()?;
@@ -81,7 +80,7 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let unpacked = folder.join("live");
     unpack(newest, &unpacked)?;
     if !unpacked.join(layout::INFO).exists() {
-        post_process::process(&unpacked)?;
+        containers::process(&unpacked)?;
         log::warn!("the run has not ended; the report covers the results so far");
     }
     Ok((folder, unpacked.display().to_string()))
@@ -150,7 +149,7 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
         "json" => write_json(&report, out)?,
         "yaml" => write!(out, "{}", yaml::write(&serde_json::to_value(&report)?))?,
         "markdown" => report::write_markdown(&report, out)?,
-        format => return Err(error::usage(format!("--format {format} needs --facts"))),
+        format => return Err(usage_error(format!("--format {format} needs --facts"))),
     }
     out.flush()?;
     Ok(verdict(args, &report))
@@ -162,7 +161,7 @@ pub(super) fn write_facts(facts: &FactTables, format: &str, look: Look, out: &mu
         "json" => Ok(writeln!(out, "{:#}", facts.json()?)?),
         "csv" => facts.write_csv(out),
         "text" | "table" => facts.write_text(&mut TextOutput { look, out }),
-        other => Err(error::usage(format!("facts are shown as text, json or csv, not {other}"))),
+        other => Err(usage_error(format!("facts are shown as text, json or csv, not {other}"))),
     }
 }
 
@@ -206,7 +205,7 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
             report::write_html(&Report::read(&opened, args.text("node"))?, Some(&many), &mut out)?;
         }
         format => {
-            return Err(error::usage(format!(
+            return Err(usage_error(format!(
                 "several archives are shown side by side: --format must be text, json, junit, html or openmetrics, not {format}"
             )));
         }

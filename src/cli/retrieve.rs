@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use super::cluster;
 use super::flag::Args;
-use super::shown::{self, Plain};
-use super::{cluster, output};
+use super::output::{self, Plain};
 use crate::board::{Scene, Task, Unit};
 use crate::remote::{Retrieval, RetrievalError};
 use base::archive;
@@ -17,7 +17,7 @@ pub(super) const TRANSFER: u8 = 2;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    let stop = shown::stop_on_signal()?;
+    let stop = output::stop_on_signal()?;
     let into = Path::new(args.text("dir").unwrap_or("."));
     let namespace = &cluster::namespace_of_run(args)?;
     let (client, service) = cluster::to_run(args, namespace, &stop)?;
@@ -60,7 +60,7 @@ pub(super) fn fetch(
     retrieval: &Retrieval<'_>,
     stop: &Stop,
 ) -> Result<Vec<PathBuf>, RetrievalError> {
-    let fetched = shown::with(shown::or_quiet(args), Plain::Log, |board| {
+    let fetched = output::with_board(output::or_quiet(args), Plain::Log, |board| {
         let show = |done, total, over: bool| {
             let task =
                 Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };

@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use super::afterwards::{Afterwards, upload};
 use super::cluster::{self, credentials};
-use super::error::{self, invalid};
-use super::flag::Args;
+use super::flag::{Args, invalid, usage_error};
 use super::run_args::{Purpose, RunArgs};
 use super::wait::{DAY, Wait, conclude};
 use super::{doctor, local, output};
@@ -46,7 +45,7 @@ const TOOLS: [(&str, &str, &[&str]); 3] = [
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     if args.text("certify").and(args.text("product")).is_some() && args.text("mode") != Some(CERTIFIED) {
-        return Err(error::usage(format!("--certify: certification requires `--mode {CERTIFIED}`")));
+        return Err(usage_error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
     }
     let is_local = args.on("local");
     let request = RunArgs::new(args, if is_local { Purpose::Local } else { Purpose::Run })?;

@@ -10,9 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use super::error::{self, invalid};
-use super::flag::Args;
-use super::{cluster, shown};
+use super::flag::{Args, invalid, usage_error};
+use super::{cluster, output};
 use crate::config;
 use crate::deploy::{Edit, Plan, PluginChange, Split};
 use crate::image::conformance::Tests;
@@ -96,7 +95,7 @@ impl<'m> RunArgs<'m> {
                 [("retry-failed", "pass the first time"), ("split", "run one after the other")]
             {
                 if args.number(flag) != 0 {
-                    return Err(error::usage(format!(
+                    return Err(usage_error(format!(
                         "--{flag}: certified conformance requires tests that {asks}; leave out the flag or the mode"
                     )));
                 }
@@ -104,9 +103,7 @@ impl<'m> RunArgs<'m> {
         }
         let selection = ["e2e-focus", "e2e-skip", "mode", "rerun-failed"];
         if let Some(flag) = selection.into_iter().find(|flag| args.given("resume") && args.given(flag)) {
-            return Err(error::usage(format!(
-                "--{flag} and --resume cannot be used together; leave one out"
-            )));
+            return Err(usage_error(format!("--{flag} and --resume cannot be used together; leave one out")));
         }
         if args.given("kube-conformance-image-version") {
             log::warn!("--kube-conformance-image-version is an old name; use --kubernetes-version");
@@ -135,7 +132,7 @@ impl<'m> RunArgs<'m> {
             if standard.pointer(&format!("/{path}")) != Some(&value)
                 && args.indices_of(id).into_iter().flatten().min() < file
             {
-                return Err(error::usage(format!(
+                return Err(usage_error(format!(
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
                 )));
             }
@@ -149,7 +146,7 @@ impl<'m> RunArgs<'m> {
             config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
         }
         if args.number("timeout") < 0 {
-            return Err(error::usage("--timeout is negative; 0 means no limit"));
+            return Err(usage_error("--timeout is negative; 0 means no limit"));
         }
         redaction(args, &mut config)?;
         check(&config, creates)?;
@@ -245,7 +242,7 @@ impl<'m> RunArgs<'m> {
         e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
         let of = |variable| {
             let text = e2e.env(variable).filter(|text| !text.is_empty());
-            text.map(pattern::compile).transpose().map_err(|why| error::usage(format!("{variable}: {why}")))
+            text.map(pattern::compile).transpose().map_err(|why| usage_error(format!("{variable}: {why}")))
         };
         let (focus, skip) = (of(FOCUS)?, of(SKIP)?);
         let chosen = |name: &str| {
@@ -348,7 +345,7 @@ impl<'m> RunArgs<'m> {
             return Ok(None);
         }
         if minor(version).is_some_and(|minor| minor < 27) {
-            return Err(error::usage(format!(
+            return Err(usage_error(format!(
                 "--e2e-docker-config-file needs Kubernetes 1.27 or later, and this is {version}"
             )));
         }
@@ -413,7 +410,7 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
         log::warn!("--{id} `{value}` is not one of {words}{hint}");
     }
     if creates && !names::is_label(&run.namespace) {
-        return Err(error::usage(format!(
+        return Err(usage_error(format!(
             "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
             run.namespace
         )));
@@ -587,7 +584,7 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
             let ours =
                 args.text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
             let image = args.text("kube-conformance-image").unwrap_or(&ours);
-            shown::exit_on_signal()?;
+            output::exit_on_signal()?;
             let names = Tests::fetch(&registries(args)?, image, false).and_then(|tests| tests.names());
             names.context(
                 "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use anyhow::{Result, bail};
 
-use super::flag::Args;
-use super::shown::{self, Plain};
-use super::{cluster, error, output, run_args, wait};
+use super::flag::{Args, interrupted, usage_error};
+use super::output::{self, Plain};
+use super::{cluster, run_args, wait};
 use crate::board::{self, About, Board, Trouble};
 use crate::layout;
 use crate::remote::authority::Authorities;
@@ -35,9 +35,9 @@ const MAX_PLACES: usize = 3;
 pub(crate) fn run(args: Args) -> Result<u8> {
     let namespace = &cluster::namespace_of_run(args)?;
     let (watched, word) = (args.on("watch"), args.text("output"));
-    if let Some(word) = word.filter(|word| watched && !shown::WORDS.contains(word)) {
-        let words = shown::WORDS.join(", ");
-        return Err(error::usage(format!("-o {word}: with --watch it must be one of {words}")));
+    if let Some(word) = word.filter(|word| watched && !output::PROGRESS.contains(word)) {
+        let words = output::PROGRESS.join(", ");
+        return Err(usage_error(format!("-o {word}: with --watch it must be one of {words}")));
     }
     let form = match word {
         Some(word) if !watched => word,
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         *run = status::Run { started: run.started, ..whole_status(client, namespace)? };
     }
     if watched {
-        shown::stop_on_interrupt(source.stop())?;
+        output::stop_on_interrupt(source.stop())?;
         let per_test = args.text("estimate-from").map(|archive| run_args::per_test(archive, &|_| true));
         let about = About {
             title: format!("run in namespace {namespace}"),
@@ -64,8 +64,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             ..About::default()
         };
         let shown = |board: Option<&Board>| watch(args, &source, namespace, form, board, &about);
-        return match shown::or_original(args) {
-            Some(output) if form != "json" => shown::with(output, Plain::Stdout, |board| shown(Some(board))),
+        return match output::or_original(args) {
+            Some(output) if form != "json" => {
+                output::with_board(output, Plain::Stdout, |board| shown(Some(board)))
+            }
             _ => shown(None),
         };
     }
@@ -150,7 +152,7 @@ fn watch(
     })?;
     outcome?;
     match last {
-        _ if source.stop().stopped() => Err(error::interrupted(format!(
+        _ if source.stop().stopped() => Err(interrupted(format!(
             "the watch was interrupted; the run continues: `sonobuoy status --watch -n {namespace}` watches it again"
         ))),
         Some(RunState::Absent) => bail!("the run in namespace `{namespace}` is gone"),
@@ -176,7 +178,7 @@ pub(crate) fn news(text: &str, printed: &mut HashSet<String>) -> String {
         // Columns grow with others; that is not news.
         let words = line.split_whitespace().joined(" ");
         if !words.is_empty() && printed.insert(words) {
-            new.push_str(&format!("{} {}\n", shown::time(), line.trim_end()));
+            new.push_str(&format!("{} {}\n", output::time(), line.trim_end()));
         }
     }
     new

@@ -10,10 +10,9 @@ use super::flag::{
     accepting_values, argument, bare, choice, command, list, number, regex, repeated, switch, text, time,
     version,
 };
-use super::output::FORMS;
+use super::output::{FORMS, PROGRESS};
 use super::run::DEFAULT_ARCHIVE;
 use super::run_args::default_of;
-use super::shown;
 use crate::config::{IdentityMode, MAX_ATTEMPTS};
 use crate::doctor;
 use crate::names;
@@ -623,7 +622,7 @@ fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
 fn output() -> Arg {
     choice(
         "--output",
-        shown::WORDS,
+        PROGRESS,
         "How to show progress: a line for each change, a board drawn in place, or events in JSON [default: board on a terminal]",
     )
 }

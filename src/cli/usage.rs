@@ -10,7 +10,7 @@ use std::path::Path;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
-use super::error;
+use super::flag::usage_error;
 use super::table::{self, name};
 use crate::plugin::builtin;
 use base::near::{self, asked};
@@ -196,7 +196,7 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         // The parser's message without its surroundings.
         _ => wrong.to_string().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned(),
     };
-    Err(error::usage(message))
+    Err(usage_error(message))
 }
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {

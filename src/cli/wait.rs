@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::afterwards::{Afterwards, upload};
-use super::flag::Args;
+use super::flag::{Args, interrupted, usage_error};
+use super::output::{self, Plain, time};
 use super::run_args::{Purpose, RunArgs};
-use super::shown::{self, Plain, time};
-use super::{cluster, error, output, status};
+use super::{cluster, status};
 use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
 use crate::deploy;
 use crate::remote::authority::Authorities;
@@ -73,23 +73,22 @@ impl Wait {
     /// Reads the flags; `None` without a wait. `default` is the limit in minutes without the flag.
     pub(crate) fn asked(args: Args, default: i64, per_test: Option<Duration>) -> Result<Option<Self>> {
         let minutes = Some(args.number("wait")).filter(|minutes| *minutes != 0).unwrap_or(default);
-        let minutes =
-            u64::try_from(minutes).map_err(|_| error::usage("--wait is negative; write minutes"))?;
+        let minutes = u64::try_from(minutes).map_err(|_| usage_error("--wait is negative; write minutes"))?;
         // The original's spinner is useless in a log; a table is more informative.
         let is_off =
             sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
         let prints = args.text("wait-output") == Some("Progress") && !is_off;
-        let output = shown::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
+        let output = output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
         let limit = Duration::from_secs(minutes.saturating_mul(60));
         Ok((minutes > 0).then_some(Self { limit, output, prints, per_test }))
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
     pub(crate) fn wait(&self, source: &StatusSource, namespace: &str) -> Result<Run> {
-        shown::stop_on_interrupt(source.stop())?;
+        output::stop_on_interrupt(source.stop())?;
         let follow = |board: Option<&Board>| self.follow(source, namespace, board);
         match self.output {
-            Some(output) => shown::with(output, Plain::Stdout, |board| follow(Some(board))),
+            Some(output) => output::with_board(output, Plain::Stdout, |board| follow(Some(board))),
             None => follow(None),
         }
     }
@@ -116,7 +115,7 @@ impl Wait {
         })??;
         match outcome? {
             Some(run) => Ok(run),
-            None if source.stop().stopped() => Err(error::interrupted(format!(
+            None if source.stop().stopped() => Err(interrupted(format!(
                 "the wait was interrupted; the run continues: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n \
                  {namespace}` ends it"
             ))),
