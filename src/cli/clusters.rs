@@ -242,8 +242,8 @@ impl Fleet<'_> {
         if self.command == "status" {
             let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
             let head = ["cluster", "status", "results", "failed", "message"];
-            let table = output::in_form(self.args, head, &rows);
-            return output::print(&table.unwrap_or_else(|| output::table(head, &rows, false)));
+            let usual = || output::table(head, &rows, false);
+            return output::print(&output::in_form(word, head, &rows, usual));
         }
         for cluster in clusters.iter().filter(|cluster| !cluster.printed.trim().is_empty()) {
             // Scripts read the names of files.

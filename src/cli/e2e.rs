@@ -106,7 +106,7 @@ pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
     });
     let rows: Vec<_> = rows.collect();
     let head = ["name", "description", "focus", "skip", "parallel"];
-    let text = output::in_form(args, head, &rows).unwrap_or_else(|| {
+    let text = output::in_form(args.text("output"), head, &rows, || {
         let about = |row: &[String; 5]| -> String {
             LABELS.iter().zip(row).map(|(label, cell)| cut(format!("{label}: {cell}"), args)).collect()
         };

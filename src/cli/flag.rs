@@ -139,15 +139,22 @@ pub(crate) fn version(usage: &'static str, words: &'static [&'static str], help:
     })
 }
 
-/// A flag with one of `values`, accepted in any case and read in the spelling given here.
-pub(crate) fn choice(usage: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
+/// A flag with one of the words of a usage line: `-t --type Job|DaemonSet`.
+pub(crate) fn choice(usage: &'static str, help: &'static str) -> Arg {
+    let words = usage.rsplit(' ').next().unwrap_or_default();
+    one_of(usage, &words.split('|').collect::<Vec<_>>(), help)
+}
+
+/// A flag with one of `words`, accepted in any case and read in the spelling given here.
+pub(crate) fn one_of(usage: &'static str, words: &[&'static str], help: &'static str) -> Arg {
+    let known = words.to_vec();
     let canonical = move |given: String| -> String {
-        values.iter().find(|value| value.eq_ignore_ascii_case(&given)).map_or(given, |value| (*value).into())
+        known.iter().find(|word| word.eq_ignore_ascii_case(&given)).map_or(given, |word| (*word).into())
     };
     text(usage, help)
         .value_name("WORD")
         .ignore_case(true)
-        .value_parser(PossibleValuesParser::new(values).map(canonical))
+        .value_parser(PossibleValuesParser::new(words).map(canonical))
 }
 
 /// A flag whose value needs `=`, with a separate meaning without one.

@@ -1,8 +1,7 @@
 //! The command line: parses, calls one thing below, prints.
 //!
-//! One file per command, with `run(args)`, which returns the exit code. This file finds the command, and prints help and
-//! errors, which exit with 1. Data goes to stdout (`output`),
-//! everything else to stderr.
+//! Each command is a function of its arguments that returns the exit code, in a file of its own or with related commands. This
+//! file finds it, and prints help and errors, which exit with 1. Data goes to stdout (`output`), everything else to stderr.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;

@@ -100,16 +100,21 @@ pub(crate) const FORMS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
 
 /// Prints a table in the requested form, by default the first column.
 pub(crate) fn print_rows<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> Result<()> {
-    print(&in_form(args, head, rows).unwrap_or_else(|| first_column(rows)))
+    print(&in_form(args.text("output"), head, rows, || first_column(rows)))
 }
 
 fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(|row| format!("{}\n", row[0])).collect()
 }
 
-/// The text of a table in the requested form; `None` without `-o`. `wide` is the table with all columns, `name` its first column.
-pub(crate) fn in_form<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> Option<String> {
-    let word = args.text("output")?;
+/// The text of a table in a form of `-o`, else the usual one. `wide` is the table with all columns, `name` its first column.
+pub(crate) fn in_form<const N: usize>(
+    word: Option<&str>,
+    head: [&str; N],
+    rows: &[[String; N]],
+    usual: impl FnOnce() -> String,
+) -> String {
+    let Some(word) = word else { return usual() };
     let objects = || {
         let one = |row: &[String; N]| {
             head.iter().zip(row).map(|(key, cell)| ((*key).into(), json!(cell))).collect()
@@ -117,7 +122,7 @@ pub(crate) fn in_form<const N: usize>(args: Args, head: [&str; N], rows: &[[Stri
         Value::Array(rows.iter().map(|row| Value::Object(one(row))).collect())
     };
     let markdown = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    Some(match word {
+    match word {
         "json" | "yaml" => document(word, &objects()),
         "name" => first_column(rows),
         "markdown" => {
@@ -127,7 +132,7 @@ pub(crate) fn in_form<const N: usize>(args: Args, head: [&str; N], rows: &[[Stri
                 + &cells.collect::<String>()
         }
         _ => table(head, rows, false),
-    })
+    }
 }
 
 /// A document as JSON or YAML.

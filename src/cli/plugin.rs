@@ -45,7 +45,7 @@ fn list(args: Args, installed: &Installed) -> Result<String> {
         rows.push([&*stem, name, config.driver.name(), &file, source, description].map(str::to_owned));
     }
     let head = ["name", "plugin", "driver", "file", "source", "description"];
-    Ok(output::in_form(args, head, &rows).unwrap_or_else(|| blocks.join("---\n")))
+    Ok(output::in_form(args.text("output"), head, &rows, || blocks.join("---\n")))
 }
 
 fn install(installed: &Installed, save_as: &str, source: &str) -> Result<String> {

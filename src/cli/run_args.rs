@@ -39,9 +39,6 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// More parts would load a cluster more than the tests do.
 pub(super) const MAX_PARTS: i64 = 20;
 
-/// The flag with the version of Kubernetes, and its old name.
-const VERSION_FLAGS: [&str; 2] = ["kubernetes-version", "kube-conformance-image-version"];
-
 /// The flags that override a setting of the configuration file, with its path there.
 const SETTINGS: &[(&str, &str)] = &[
     ("namespace", "Namespace"),
@@ -104,9 +101,6 @@ impl<'m> RunArgs<'m> {
         let selection = ["e2e-focus", "e2e-skip", "mode", "rerun-failed"];
         if let Some(flag) = selection.into_iter().find(|flag| args.given("resume") && args.given(flag)) {
             return Err(usage_error(format!("--{flag} and --resume cannot be used together; leave one out")));
-        }
-        if args.given("kube-conformance-image-version") {
-            log::warn!("--kube-conformance-image-version is an old name; use --kubernetes-version");
         }
         if args.given("kube-conformance-image") && version_flag(args) != "auto" {
             log::warn!(
@@ -296,7 +290,7 @@ impl<'m> RunArgs<'m> {
         let mut given: Vec<_> = given.collect();
         given.sort_unstable();
         let mut made = (Env::new(), Vec::new());
-        let given = given.into_iter().filter(|(_, id, _)| has_ours || !VERSION_FLAGS.contains(id));
+        let given = given.into_iter().filter(|(_, id, _)| has_ours || *id != "kubernetes-version");
         given.into_iter().try_for_each(|(_, id, value)| change(id, value, &mut made))?;
         Ok(made)
     }
@@ -543,7 +537,7 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
             }
             changes.push(of_e2e(Edit::File(name, read_text(value)?)));
         }
-        "kubernetes-version" | "kube-conformance-image-version" => {
+        "kubernetes-version" => {
             let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
             changes.push(image(builtin::E2E, &format!("{repository}:{}", names::VERSION_PLACEHOLDER)));
         }
@@ -624,11 +618,9 @@ pub(super) fn tests(path: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The value of the last version flag.
+/// The value of the flag with the version of Kubernetes.
 fn version_flag<'m>(args: Args<'m>) -> &'m str {
-    let given = VERSION_FLAGS.into_iter().filter(|id| args.given(id));
-    let last = given.filter_map(|id| Some((args.indices_of(id)?.next_back()?, args.text(id)?))).max();
-    last.map_or("auto", |(_, version)| version)
+    args.text("kubernetes-version").unwrap_or("auto")
 }
 
 /// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates` objects has.

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 
 use super::flag::{Args, interrupted, usage_error};
 use super::output::{self, Plain};
-use super::{cluster, run_args, wait};
-use crate::board::{self, About, Board, Trouble};
+use super::{cluster, run_args};
+use crate::board::{self, About, Board, Scene, Trouble};
 use crate::layout;
 use crate::remote::authority::Authorities;
 use crate::remote::state::{RunState, StatusSource};
@@ -25,9 +25,7 @@ use client::protocol::Progress;
 const BUGS: &str = "the page that this program comes from";
 /// Maximum lines of messages, and letters of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
-const MAX_NOTE: usize = 440;
-/// Of a long note, the characters that are kept at its end.
-const NOTE_END: usize = 150;
+const MAX_NOTE: usize = 600;
 /// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
 
@@ -42,6 +40,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let form = match word {
         Some(word) if !watched => word,
         _ if args.on("json") && !args.on("show-all") => "json",
+        _ if args.on("show-all") || args.on("all") => "wide",
         _ => "",
     };
     let service = cluster::service(args, namespace, false)?;
@@ -63,7 +62,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             per_test: per_test.transpose()?,
             ..About::default()
         };
-        let shown = |board: Option<&Board>| watch(args, &source, namespace, form, board, &about);
+        let shown = |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
         return match output::or_original(args) {
             Some(output) if form != "json" => {
                 output::with_board(output, Plain::Stdout, |board| shown(Some(board)))
@@ -71,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             _ => shown(None),
         };
     }
-    output::print(&text(args, form, &state))?;
+    output::print(&text(form, &state))?;
     match &state {
         RunState::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
         RunState::Silent { phase, .. } if matches!(&**phase, "Failed" | "Unknown") => {
@@ -95,14 +94,14 @@ fn learn(args: Args, source: &StatusSource, namespace: &str, run: &status::Run) 
 }
 
 /// The state in a form of `-o`, by default the table and sentences of the original.
-fn text(args: Args, form: &str, state: &RunState) -> String {
+pub(crate) fn text(form: &str, state: &RunState) -> String {
     match (form, state) {
         ("json", _) => format!("{}\n", json::line(&state.document())),
         ("yaml", _) => output::document(form, &json!(state.document())),
         ("name" | "markdown", RunState::Told(run)) => {
-            output::in_form(args, HEAD, &rows(run)).unwrap_or_default()
+            output::in_form(Some(form), HEAD, &rows(run), String::new)
         }
-        (_, RunState::Told(run)) => whole(run, form == "wide" || args.on("show-all") || args.on("all")),
+        (_, RunState::Told(run)) => whole(run, form == "wide"),
         (_, RunState::Silent { phase, message, no_image, .. }) => {
             format!("{}\n{message}\n", silent_sentence(phase, no_image.as_deref()))
         }
@@ -120,32 +119,60 @@ fn code(state: &RunState) -> u8 {
     }
 }
 
-/// Shows every change until the run is over: on a board, else one after the other.
-fn watch(
-    args: Args,
-    source: &StatusSource,
-    namespace: &str,
-    form: &str,
-    board: Option<&Board>,
-    about: &About,
-) -> Result<u8> {
-    let (mut shown, mut printed, mut outcome, mut last) = (String::new(), HashSet::new(), Ok(()), None);
+/// What has become known about a run since the last look: on a board, as documents, or as lines.
+pub(crate) struct News<'a> {
+    form: &'a str,
+    pub(crate) board: Option<&'a Board>,
+    about: About,
+    pub(crate) printed: HashSet<String>,
+    latest: String,
+}
+
+impl<'a> News<'a> {
+    pub(crate) fn new(form: &'a str, board: Option<&'a Board>, about: About) -> Self {
+        Self { form, board, about, printed: HashSet::new(), latest: String::new() }
+    }
+
+    /// Draws the state, or returns what of its `text` was not printed before.
+    pub(crate) fn of(&mut self, state: &RunState, text: impl FnOnce() -> String) -> Result<String> {
+        if let Some(board) = self.board {
+            return board.show(scene(state, &self.about)).map(|()| String::new());
+        }
+        let text = text();
+        if self.form != "json" {
+            return Ok(news(&text, &mut self.printed));
+        }
+        let is_new = text != self.latest;
+        self.latest.clone_from(&text);
+        Ok(if is_new { text } else { String::new() })
+    }
+}
+
+/// The scene of a run in a cluster.
+fn scene(state: &RunState, about: &About) -> Scene {
+    let mut scene = board::of_run(&state.document(), about);
+    let mut trouble = |cause| {
+        scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
+    };
+    match state {
+        // The remedy is too long for the line with the state.
+        RunState::Silent { message, stuck: Some(_), .. } => {
+            trouble(message.lines().map(str::trim).joined("; "));
+            scene.state = "waiting for the aggregator".into();
+        }
+        RunState::Told(run) => run.message.clone().into_iter().for_each(trouble),
+        _ => scene.state = state.summary().into(),
+    }
+    scene
+}
+
+/// Shows every change until the run is over.
+fn watch(source: &StatusSource, namespace: &str, mut news: News<'_>) -> Result<u8> {
+    let (mut outcome, mut last) = (Ok(()), None);
     source.follow(namespace, |state| {
         let Some(state) = state else { return true };
-        outcome = match board {
-            Some(board) => board.show(wait::scene(&state, about)),
-            None => {
-                let text = text(args, form, &state);
-                match form {
-                    "json" if text == shown => Ok(()),
-                    "json" => {
-                        shown.clone_from(&text);
-                        output::print(&text)
-                    }
-                    _ => output::print(&news(&text, &mut printed)),
-                }
-            }
-        };
+        let new = news.of(&state, || text(news.form, &state));
+        outcome = new.and_then(|new| output::print(&new));
         let over = state.is_over() || state == RunState::Absent;
         last = Some(state);
         outcome.is_ok() && !over
@@ -172,7 +199,7 @@ pub(crate) fn whole(run: &Run, all: bool) -> String {
 }
 
 /// The lines of `text` that were not printed before, each with the time.
-pub(crate) fn news(text: &str, printed: &mut HashSet<String>) -> String {
+fn news(text: &str, printed: &mut HashSet<String>) -> String {
     let mut new = String::new();
     for line in text.lines() {
         // Columns grow with others; that is not news.
@@ -267,16 +294,7 @@ fn notes(run: &Run) -> Vec<String> {
 
 /// Problems of plugins, a line of limited length per plugin and cause.
 fn troubles(run: &Run) -> Vec<String> {
-    let line = |trouble: &Trouble| {
-        let line = board::sentence(trouble, MAX_PLACES);
-        let length = line.chars().count();
-        if length <= MAX_NOTE {
-            return line;
-        }
-        // The remedy is at the end.
-        let end: String = line.chars().skip(length - NOTE_END).collect();
-        format!("{} {end}", visible::cut(&line, MAX_NOTE - NOTE_END))
-    };
+    let line = |trouble: &Trouble| visible::cut(&board::sentence(trouble, MAX_PLACES), MAX_NOTE).into_owned();
     board::troubles(run).iter().map(line).collect()
 }
 

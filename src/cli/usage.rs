@@ -105,7 +105,9 @@ pub(crate) fn flag<'t>(
     let find = |wanted: &dyn Fn(&Arg) -> bool| below(command, wanted).or_else(|| below(table, wanted));
     if let Some(long) = word.strip_prefix("--") {
         let end = long.find('=').unwrap_or(long.len());
-        let flag = find(&|arg| arg.get_long() == Some(&long[..end]))?;
+        let name = &long[..end];
+        let is_alias = |arg: &Arg| arg.get_all_aliases().is_some_and(|names| names.contains(&name));
+        let flag = find(&|arg| arg.get_long() == Some(name) || is_alias(arg))?;
         return Some((flag, (end < long.len()).then_some(end + 3)));
     }
     let mut last = None;

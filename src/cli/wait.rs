@@ -2,22 +2,22 @@
 //!
 //! Outages of the API server are tolerated within the limit.
 
-use std::collections::HashSet;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
 use super::afterwards::{Afterwards, upload};
+use super::cluster;
 use super::flag::{Args, interrupted, usage_error};
-use super::output::{self, Plain, time};
+use super::output::{self, Plain};
 use super::run_args::{Purpose, RunArgs};
-use super::{cluster, status};
-use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
+use super::status::{self, News};
+use crate::board::{self, About, Board, ProgressOutput};
 use crate::deploy;
 use crate::remote::authority::Authorities;
 use crate::remote::state::{RunState, StatusSource};
-use crate::status::{COMPLETE, FAILED, RUNNING, Run};
+use crate::status::{COMPLETE, FAILED, Run};
 use base::Joined as _;
 use base::clock;
 use base::kube::Resource;
@@ -27,9 +27,7 @@ use base::sys;
 /// The timeout of a bare `--wait` in minutes: a day.
 pub(crate) const DAY: i64 = 1_440;
 /// Silence after which a heartbeat is printed, as the original does at each poll.
-const NEWS_INTERVAL: Duration = Duration::from_secs(20);
-/// Maximum interval of heartbeats, which become rarer in a log file.
-const MAX_NEWS_INTERVAL: Duration = Duration::from_secs(300);
+const NEWS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -150,38 +148,32 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
 struct Follower<'a> {
     wait: &'a Wait,
     namespace: &'a str,
-    board: Option<&'a Board>,
-    printed: HashSet<String>,
+    news: News<'a>,
     latest: RunState,
     seen: bool,
     /// Deadline for a stuck aggregator.
     stuck: Option<Instant>,
-    began: Instant,
-    /// When something was last printed, and the silence after which a heartbeat follows.
-    news: Instant,
-    quiet: Duration,
+    /// When something was last printed.
+    printed: Instant,
 }
 
 impl<'a> Follower<'a> {
     fn new(wait: &'a Wait, namespace: &'a str, board: Option<&'a Board>) -> Self {
-        Self {
-            wait,
-            namespace,
-            board,
-            printed: HashSet::new(),
-            latest: RunState::Absent,
-            seen: false,
-            stuck: None,
-            began: Instant::now(),
-            news: Instant::now(),
-            quiet: NEWS_INTERVAL,
-        }
+        let about = About {
+            title: format!("run in namespace {namespace}"),
+            limit: format!("at most {}", board::span(wait.limit)),
+            hint: "Ctrl-C ends the wait, not the run".into(),
+            per_test: wait.per_test,
+        };
+        let news = News::new("wide", board, about);
+        let printed = Instant::now();
+        Self { wait, namespace, news, latest: RunState::Absent, seen: false, stuck: None, printed }
     }
 
     /// Reports a state. Returns the run, if complete; an error if it cannot complete.
     fn take(&mut self, state: RunState) -> Result<Option<Run>> {
         if self.tell(&state)? {
-            (self.news, self.quiet) = (Instant::now(), NEWS_INTERVAL);
+            self.printed = Instant::now();
         }
         let namespace = self.namespace;
         self.stuck = match &state {
@@ -215,25 +207,11 @@ impl<'a> Follower<'a> {
         if self.stuck.is_some_and(|until| Instant::now() >= until) {
             bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
         }
-        if !self.wait.prints || self.board.is_some() || self.news.elapsed() < self.quiet {
+        if !self.wait.prints || self.news.board.is_some() || self.printed.elapsed() < NEWS_INTERVAL {
             return Ok(());
         }
-        self.news = Instant::now();
-        if std::io::stdout().is_terminal() {
-            return output::print("...\n");
-        }
-        self.quiet = (self.quiet * 2).min(MAX_NEWS_INTERVAL);
-        let since = clock::duration(Duration::from_secs(self.began.elapsed().as_secs()));
-        let RunState::Told(run) = &self.latest else {
-            return output::line(format!("{} ... waiting for {since}", time()));
-        };
-        let (mut done, mut all) = (0, 0);
-        for entry in run.plugins.iter().flatten() {
-            let count = entry.count.unwrap_or(1);
-            all += count;
-            done += if entry.status == RUNNING { 0 } else { count };
-        }
-        output::line(format!("{} ... {done} of {all} results after {since}", time()))
+        self.printed = Instant::now();
+        output::print("...\n")
     }
 
     fn timeout(&self) -> anyhow::Error {
@@ -248,48 +226,18 @@ impl<'a> Follower<'a> {
 
     /// Reports news; returns whether there was any.
     fn tell(&mut self, state: &RunState) -> Result<bool> {
-        if let Some(board) = self.board {
-            let about = About {
-                title: format!("run in namespace {}", self.namespace),
-                limit: format!("at most {}", board::span(self.wait.limit)),
-                hint: "Ctrl-C ends the wait, not the run".into(),
-                per_test: self.wait.per_test,
-            };
-            board.show(scene(state, &about))?;
-            return Ok(true);
-        }
-        let text = match state {
-            RunState::Told(run) => status::whole(run, true),
-            RunState::Lost(message) => format!("{message}\n"),
+        let new = self.news.of(state, || match state {
             RunState::Silent { message, .. } => format!(
                 "Waiting for the aggregator status to become Running. Currently the status is {message}"
             ),
             RunState::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
-        };
-        let new = status::news(&text, &mut self.printed);
+            state => status::text("wide", state),
+        })?;
         if self.wait.prints {
             output::print(&new)?;
         }
         Ok(!new.is_empty())
     }
-}
-
-/// The scene of a run in a cluster.
-pub(crate) fn scene(state: &RunState, about: &About) -> Scene {
-    let mut scene = board::of_run(&state.document(), about);
-    let mut trouble = |cause| {
-        scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
-    };
-    match state {
-        // The remedy is too long for the line with the state.
-        RunState::Silent { message, stuck: Some(_), .. } => {
-            trouble(message.lines().map(str::trim).joined("; "));
-            scene.state = "waiting for the aggregator".into();
-        }
-        RunState::Told(run) => run.message.clone().into_iter().for_each(trouble),
-        _ => scene.state = state.summary().into(),
-    }
-    scene
 }
 
 #[cfg(test)]
@@ -326,9 +274,9 @@ mod tests {
         assert!(follower.tell(&RunState::Told(run.clone())).unwrap());
         assert!(!follower.tell(&RunState::Told(run.clone())).unwrap());
         run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
-        let before = follower.printed.len();
+        let before = follower.news.printed.len();
         assert!(follower.tell(&RunState::Told(run)).unwrap());
-        assert_eq!(follower.printed.len(), before + 1);
+        assert_eq!(follower.news.printed.len(), before + 1);
     }
 
     #[test]
