@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::flag::{Args, invalid};
+use super::flag::Args;
 use crate::doctor::MAX_REQUESTS_PER_SECOND;
 use crate::image::release;
 use crate::names;
@@ -17,7 +17,7 @@ use crate::remote::service::{self, Credentials};
 use crate::remote::state::{self, StatusSource};
 use base::kube::{Client, Config, Options};
 use base::stop::Stop;
-use base::{clock, sys};
+use base::sys;
 
 /// An empty variable in a script would otherwise mean all namespaces.
 pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's namespace with --namespace";
@@ -33,7 +33,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A client for the cluster; sends nothing yet.
 pub(crate) fn client(args: Args) -> Result<Client> {
-    let client = Client::new(Config::load(&options(args)?)?, &Stop::new())?;
+    let client = Client::new(Config::load(&options(args))?, &Stop::new())?;
     Ok(match sys::variable(ONE_OF_MANY) {
         // Several of them may be behind one gateway.
         Some(_) => client.rate(MAX_REQUESTS_PER_SECOND, 1),
@@ -41,19 +41,16 @@ pub(crate) fn client(args: Args) -> Result<Client> {
     })
 }
 
-pub(crate) fn options(args: Args) -> Result<Options> {
-    // As in kubectl, a bare number means seconds.
-    let limit = |text: &str| {
-        let limit = clock::parse_duration(text).or_else(|| clock::parse_duration(&format!("{text}s")));
-        limit.ok_or_else(|| invalid("request-timeout", text, "write 30s or 2m"))
-    };
-    Ok(Options {
+pub(crate) fn options(args: Args) -> Options {
+    Options {
         path: args.text("kubeconfig").map(PathBuf::from),
         context: args.text("context").map(str::to_owned),
         as_user: args.text("as").map(str::to_owned),
         as_groups: args.all("as-group").map(str::to_owned).collect(),
-        request_timeout: args.text("request-timeout").map(limit).transpose()?,
-    })
+        request_timeout: args
+            .given("request-timeout")
+            .then(|| Duration::from_secs(args.number("request-timeout").unsigned_abs())),
+    }
 }
 
 /// The namespace of the run: that of the flag or the variable, else `sonobuoy`.
@@ -71,7 +68,7 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     if args.given("namespace") || sys::variable(NAMESPACE).is_some() {
         return Ok(name);
     }
-    let Ok(config) = Config::find(&options(args)?) else { return Ok(name) };
+    let Ok(config) = Config::find(&options(args)) else { return Ok(name) };
     let of_context = config.namespace.clone().filter(|of_context| *of_context != name);
     let Some((of_context, client)) = of_context.zip(Client::new(config, &Stop::new()).ok()) else {
         return Ok(name);

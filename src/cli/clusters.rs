@@ -203,17 +203,14 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
 
 /// Rejects flags that have no meaning for several clusters.
 fn check(args: Args) -> Result<()> {
-    let conflict = |flag: &str| Err(usage_error(format!("{flag} cannot be used with several clusters")));
-    if args.given("kubeconfig") && args.given("kubeconfigs") {
-        return conflict("--kubeconfig");
-    }
-    for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
-        if args.text(flag) == Some(value) {
-            return conflict(&format!("--{flag} {value}"));
-        }
-    }
-    match ["context", "local", "certify"].into_iter().find(|flag| args.given(flag)) {
-        Some(flag) => conflict(&format!("--{flag}")),
+    let values = [("file", "-"), ("credentials", "-"), ("format", "junit")].into_iter();
+    let values = values.filter(|(flag, value)| args.text(flag) == Some(value));
+    let values = values.map(|(flag, value)| format!("--{flag} {value}"));
+    // One file may have the contexts.
+    let flags = ["kubeconfig", "context", "local", "certify"].into_iter().filter(|flag| args.given(flag));
+    let flags = flags.filter(|flag| *flag != "kubeconfig" || args.given("kubeconfigs"));
+    match values.chain(flags.map(|flag| format!("--{flag}"))).next() {
+        Some(flag) => Err(usage_error(format!("{flag} cannot be used with several clusters"))),
         None => Ok(()),
     }
 }
@@ -425,7 +422,7 @@ const ALL: &str = "all";
 
 /// The clusters of a call.
 fn clusters(args: Args) -> Result<Vec<Cluster>> {
-    let options = cluster::options(args)?;
+    let options = cluster::options(args);
     let named: Vec<&str> = args.all("contexts").filter(|name| !name.is_empty()).collect();
     let all = named.contains(&ALL);
     let found = match named.is_empty() {

@@ -5,7 +5,6 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -25,23 +24,18 @@ mod certify;
 mod clusters;
 mod completion;
 mod containers;
-mod delete;
-mod doctor;
 mod e2e;
 #[cfg(target_os = "linux")]
 mod gather;
 mod generate;
 mod images;
-mod local;
 mod logs;
 mod plugin;
 mod query;
 mod results;
-mod retrieve;
 mod run;
 mod status;
 mod version;
-mod wait;
 
 use flag::{Args, Error, usage_error};
 
@@ -65,15 +59,8 @@ pub fn commands() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     let args: Vec<OsString> = args.into_iter().collect();
-    if let [program, words @ ..] = &args[..]
-        && Path::new(program).file_name().is_some_and(|name| name == completion::OF_KUBECTL)
-    {
-        return completion::complete(completion::CALL.as_ref(), words);
-    }
-    if let [_, call, words @ ..] = &args[..]
-        && completion::is_call(call)
-    {
-        return completion::complete(call, words);
+    if let Some(code) = completion::answer(&args) {
+        return code;
     }
     if let Err(error) = sys::survive_file_limit() {
         log::debug!("the limit of a file's size ends this program: {error}");
@@ -125,8 +112,8 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         "aggregator" => containers::aggregator(args),
         "certify" => certify::run(args),
         "completion" => completion::run(args),
-        "delete" => delete::run(args),
-        "doctor" => doctor::run(args),
+        "delete" => afterwards::delete(args),
+        "doctor" => run::doctor(args),
         "e2e" => e2e::run(args),
         "gather" => gather::run(args),
         "gen" => generate::run(args),
@@ -139,14 +126,14 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         "post-process" => containers::post_process(args),
         "query" => query::run(args),
         "results" => results::run(args),
-        "retrieve" => retrieve::run(args),
+        "retrieve" => afterwards::retrieve(args),
         "run" => run::run(args),
         "schema" => generate::schema(args),
         "splat" => containers::splat(args),
         "status" => status::run(args),
         "verify" => certify::verify(args),
         "version" => version::run(args),
-        "wait" => wait::run(args),
+        "wait" => status::wait(args),
         "worker" => containers::worker(args),
         _ => bail!("`{}` is unknown", table::name(path)),
     }

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::afterwards::{annotate, ending, is_annotated, limit, look, verdict};
+use super::afterwards::{annotate, ending, fetch, is_annotated, limit, look, unpack, verdict};
 use super::flag::{Args, usage_error};
-use super::retrieve::{fetch, unpack};
 use super::{cluster, containers, output};
 use crate::layout;
 use crate::remote::{Retrieval, RetrievalError, seal};

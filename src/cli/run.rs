@@ -1,28 +1,41 @@
-//! `sonobuoy run`: starts a run in a cluster, and waits for its end with `--wait`; its objects and checks, which `doctor`
-//! shares; and `--load`: Sonobuoy's image for the nodes of a cluster without a registry for it.
+//! `sonobuoy run`: starts a run in a cluster, and waits for its end with `--wait`; with `--load`, it brings Sonobuoy's image to
+//! nodes without a registry for it. `run --local`: a complete run on this machine. And `sonobuoy doctor`: checks that the
+//! cluster and access to it are ready for a run.
+//!
+//! `run --local` prints progress to stderr and the outcome to stdout. The first Ctrl-C, SIGTERM or SIGHUP ends the plugins,
+//! keeps arrived results and still creates the archive; a second one, at least a second later, exits at once without an
+//! archive.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use super::afterwards::{Afterwards, upload};
+use super::afterwards::{Afterwards, OutputFiles, report, upload};
 use super::cluster::{self, credentials};
-use super::flag::{Args, invalid, usage_error};
+use super::flag::{Args, interrupted, invalid, usage_error};
+use super::output::{self, INTERRUPTED, Plain};
 use super::run_args::{Purpose, RunArgs};
-use super::wait::{DAY, Wait, conclude};
-use super::{doctor, local, output};
+use super::status::{DAY, Wait, conclude, verdict};
+use crate::board::{self, About, ProgressOutput};
 use crate::deploy::{self, CHECKS, Plan, Preflight, load};
-use crate::names;
+use crate::doctor::{self, Check, Subject};
+use crate::driver;
+use crate::names::{self, env};
+use crate::pipeline::{self, LocalRun};
 use crate::plugin::mode::CERTIFIED;
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::StatusSource;
+use crate::status;
 use base::at::At as _;
 use base::kube::{Client, Config};
 use base::oci::{self, Store};
+use base::stop::Stop;
+use base::sys::{self, Signal};
 use base::{small, temp, tls};
 
 /// Larger than any manifest that a cluster accepts.
@@ -42,6 +55,12 @@ const TOOLS: [(&str, &str, &[&str]); 3] = [
     ("minikube", "minikube", &["image", "load", "A", "--profile", "minikubeC"]),
 ];
 
+/// Signals within this time count as one: `timeout`, for example, signals a program and then its whole group.
+const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
+
+/// Exit code if a run would fail.
+const NOT_READY: u8 = 3;
+
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     if args.text("certify").and(args.text("product")).is_some() && args.text("mode") != Some(CERTIFIED) {
@@ -51,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let request = RunArgs::new(args, if is_local { Purpose::Local } else { Purpose::Run })?;
     warn_of_idle_flags(args);
     if is_local {
-        return local::run(args, request);
+        return run_locally(args, request);
     }
     // The holder of the archive sends it.
     let by_aggregator = args.text("retrieve").or(args.text("file")).is_none();
@@ -90,7 +109,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let client = cluster::client(args)?;
     let checks = checks(args, &objects, &namespace, &skip);
     if args.on("doctor") {
-        doctor::before(&client, &objects, &checks)?;
+        examine_before(&client, &objects, &checks)?;
     } else if let Some((last, others)) = checks.failures(&client).split_last() {
         log::error!("Preflight checks failed");
         others.iter().for_each(|failure| log::error!("{failure}"));
@@ -243,7 +262,7 @@ fn warn_of_idle_flags(args: Args) {
 }
 
 /// The objects to create, and the namespace of their run: those of a given manifest, else of a plan.
-pub(super) fn objects(
+fn objects(
     request: RunArgs,
     given: Option<Vec<Value>>,
     adjust: impl FnOnce(&mut Plan) -> Result<()>,
@@ -260,7 +279,7 @@ pub(super) fn objects(
 }
 
 /// The manifest of `--file`.
-pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
+fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
     let Some(file) = args.text("file") else { return Ok(None) };
     if file == "-" && std::io::stdin().is_terminal() {
         bail!("`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it");
@@ -287,7 +306,7 @@ fn file_name(file: &str) -> &str {
 }
 
 /// The checks that `--skip-preflight` disables.
-pub(super) fn skipped(args: Args) -> Result<Vec<String>> {
+fn skipped(args: Args) -> Result<Vec<String>> {
     const ID: &str = "skip-preflight";
     let words = args.all(ID).map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty());
     let words: Vec<String> = words.collect();
@@ -296,20 +315,12 @@ pub(super) fn skipped(args: Args) -> Result<Vec<String>> {
         return Err(invalid(ID, word, &format!("it must be one of {}", CHECKS.join(", "))));
     }
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    Ok(match () {
-        () if has("false") => Vec::new(),
-        () if has("true") || has("*") => CHECKS.iter().map(|&check| check.to_owned()).collect(),
-        () => words,
-    })
+    let skipped = CHECKS.iter().filter(|check| !has("false") && (has("true") || has("*") || has(check)));
+    Ok(skipped.map(|&check| check.to_owned()).collect())
 }
 
 /// The checks before anything is created.
-pub(super) fn checks<'a>(
-    args: Args<'a>,
-    objects: &[Value],
-    namespace: &'a str,
-    skip: &'a [String],
-) -> Preflight<'a> {
+fn checks<'a>(args: Args<'a>, objects: &[Value], namespace: &'a str, skip: &'a [String]) -> Preflight<'a> {
     Preflight {
         namespace,
         makes_namespace: deploy::makes_namespace(objects, namespace),
@@ -328,7 +339,7 @@ fn load_image(args: Args, client: &Client, image: &str) -> Result<()> {
     }
     let archive = archive(args)?;
     check_archive(&archive, image)?;
-    let context = Config::context(&cluster::options(args)?).unwrap_or_default();
+    let context = Config::context(&cluster::options(args)).unwrap_or_default();
     for (prefix, program, words) in TOOLS {
         let Some(name) = context.strip_prefix(prefix) else { continue };
         let path = archive.display().to_string();
@@ -390,4 +401,167 @@ fn check_archive(archive: &Path, image: &str) -> Result<()> {
             names[0]
         ),
     }
+}
+
+/// A complete run on this machine. The first signal ends the plugins; a second one exits at once.
+fn run_locally(args: Args, request: RunArgs) -> Result<u8> {
+    if args.all("plugin").next().is_none() {
+        bail!("--local needs a plugin whose command is on this machine; name it with `-p FILE`");
+    }
+    let per_test = request.per_test()?;
+    let plan = request.plan(None)?;
+    let definitions = plan.prepared()?;
+    let mut local = LocalRun {
+        definitions: &definitions,
+        config: plan.run,
+        nodes: usize::try_from(args.number("local-nodes"))?,
+        out: PathBuf::from(args.text("retrieve").unwrap_or(".")),
+        program: std::env::current_exe().context("cannot find this program's own file")?,
+        worker_env: worker_env(),
+    };
+    let work = local.prepare()?;
+    let uuid = local.config.uuid.clone();
+    std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
+    // Check the folder before hours of work.
+    temp::file(&local.out).with_context(|| {
+        format!(
+            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
+            local.out.display()
+        )
+    })?;
+
+    let outputs = OutputFiles::open(args)?;
+    let upload = upload(args, false)?;
+
+    let stop = Stop::new();
+    let asked = stop.clone();
+    let mut first: Option<Instant> = None;
+    sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
+        if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
+            log::warn!("ended without an archive; the unfinished run remains in `{}`", work.display());
+            driver::local::end_strays();
+            temp::exit(i32::from(INTERRUPTED));
+        }
+        log::warn!(
+            "interrupted: stopping the plugins and packing what has arrived; interrupt again to exit at once, without an archive"
+        );
+        asked.stop_because("it was interrupted");
+    })?;
+    let about = About {
+        title: "run on this machine".into(),
+        limit: match local.config.server.timeout_seconds {
+            0 => String::new(),
+            seconds => format!("time limit {}", board::span(Duration::from_secs(seconds.unsigned_abs()))),
+        },
+        hint: "Ctrl-C keeps what has arrived".into(),
+        per_test,
+    };
+    let output = output::or_plain(args);
+    let mut complete = status::Run::default();
+    let ended = output::with_board(output, Plain::Log, |board| {
+        // A closed output does not stop the run.
+        let watch = |status: &status::Run| {
+            if status.status == status::COMPLETE {
+                complete.clone_from(status);
+            }
+            let mut scene = board::of_run(status, &about);
+            if output == ProgressOutput::Board && status.status != status::RUNNING {
+                // The report has more detail.
+                scene.troubles.clear();
+            }
+            drop(board.show(scene));
+        };
+        local.run(watch, &stop)
+    })?;
+    let kept = Authorities::of_user().and_then(|kept| kept.keep(&uuid, &ended.authority));
+    if let Err(error) = kept {
+        log::warn!("the archive's seal can be checked only where its authority is known: {error:#}");
+    }
+    let mut unsent = false;
+    if let Some(url) = upload
+        && let Err(error) = pipeline::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
+    {
+        log::error!("{error:#}; the archive is `{}`", ended.archive.display());
+        unsent = true;
+    }
+    let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
+    let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
+    // Without a cluster there is nothing to show about its health.
+    let code = report(args, &outputs, &ended.archive, Some(&names), true)?;
+    if stop.stopped() {
+        return Ok(INTERRUPTED);
+    }
+    let code = if ended.errors == 0 && !unsent { code } else { code.max(1) };
+    Ok(verdict(&complete, code))
+}
+
+/// Worker settings that apply to the whole run.
+fn worker_env() -> Vec<(String, String)> {
+    // A local disk needs no delay for slow volumes.
+    [(env::DONE_FILE_DELAY, Some("250ms")), (env::UPLOAD_LIMIT, None)]
+        .into_iter()
+        .filter_map(|(name, usual)| {
+            Some((name.to_owned(), std::env::var(name).ok().or(usual.map(str::to_owned))?))
+        })
+        .collect()
+}
+
+/// Runs `doctor`.
+pub(crate) fn doctor(args: Args) -> Result<u8> {
+    let request = RunArgs::new(args, Purpose::Run)?;
+    let stop = output::stop_on_signal()?;
+    let client = cluster::client(args)?.under(&stop);
+    let format = args.text("format").unwrap_or("text");
+    let tell = |check: &Check| match format {
+        "text" => output::print(&check.lines()),
+        _ => Ok(()),
+    };
+    let checks = match doctor::reach(&client) {
+        (server, true) => {
+            let (objects, namespace) = objects(request, read_given(args)?, |_| Ok(()))?;
+            let skip = skipped(args)?;
+            let preflight = checks(args, &objects, &namespace, &skip);
+            examine(&client, server, &objects, &preflight, &args.all("nodes").collect::<Vec<_>>(), &tell)?
+        }
+        (server, false) => {
+            tell(&server)?;
+            vec![server]
+        }
+    };
+    output::print(&match format {
+        "text" => doctor::verdict(&checks),
+        _ => doctor::show(&checks, format),
+    })?;
+    Ok(if doctor::is_ready(&checks) { 0 } else { NOT_READY })
+}
+
+/// Checks the cluster for `run --doctor`.
+fn examine_before(client: &Client, objects: &[Value], preflight: &Preflight) -> Result<()> {
+    let tell = |check: &Check| {
+        check.lines().lines().for_each(|line| log::info!("{line}"));
+        Ok(())
+    };
+    let checks = examine(client, doctor::reach(client).0, objects, preflight, &[doctor::SAMPLE], &tell)?;
+    log::info!("{}", doctor::verdict(&checks).trim_end());
+    if !doctor::is_ready(&checks) {
+        bail!("`--doctor` found something that would fail: nothing was created");
+    }
+    Ok(())
+}
+
+fn examine(
+    client: &Client,
+    server: Check,
+    objects: &[Value],
+    preflight: &Preflight,
+    nodes: &[&str],
+    tell: &dyn Fn(&Check) -> Result<()>,
+) -> Result<Vec<Check>> {
+    let subject = Subject::new(objects, preflight.namespace)?;
+    let checks = doctor::examine(client, server, &subject, preflight, nodes, tell)?;
+    if client.stop().stopped() {
+        let said = "interrupted; everything that was created for the checks has been removed";
+        return Err(interrupted(said));
+    }
+    Ok(checks)
 }
