@@ -36,8 +36,10 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How progress is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgressOutput {
-    /// One line per change.
+    /// One line per change: the requested output.
     Plain,
+    /// One line per change, in the log, since standard output carries the result.
+    Log,
     /// A board, redrawn in place.
     Board,
     /// One event per change.

@@ -14,8 +14,7 @@ use ureq::http::Uri;
 
 use super::certify::Submission;
 use super::flag::{Args, usage_error};
-use super::output::{self, Plain};
-use super::{cluster, run_args};
+use super::{cluster, output, run_args};
 use crate::board::{Scene, Task, Unit};
 use crate::deploy::Removal;
 use crate::item::plain;
@@ -274,7 +273,7 @@ pub(crate) fn report(
 
 /// The value of `--fail-on`; `--min-success` implies `failed`.
 pub(crate) fn limit(args: Args<'_>) -> &str {
-    match args.text("fail-on").unwrap_or("never") {
+    match args.word("fail-on") {
         "never" if args.given("min-success") => "failed",
         limit => limit,
     }
@@ -381,7 +380,7 @@ pub(crate) fn retrieve(args: Args) -> Result<u8> {
     let (client, service) = cluster::to_run(args, namespace, &stop)?;
     let retrieval = Retrieval {
         client: client.as_ref(),
-        from: args.text("retrieve-path").unwrap_or_default(),
+        from: args.word("retrieve-path"),
         name: args.text("filename"),
         partial: args.on("partial"),
         service: service.as_ref(),
@@ -418,7 +417,7 @@ pub(super) fn fetch(
     retrieval: &Retrieval<'_>,
     stop: &Stop,
 ) -> Result<Vec<PathBuf>, RetrievalError> {
-    let fetched = output::with_board(output::or_quiet(args), Plain::Log, |board| {
+    let fetched = output::with_board(output::or_quiet(args), |board| {
         let show = |done, total, over: bool| {
             let task =
                 Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };
@@ -473,7 +472,7 @@ pub(crate) fn delete(args: Args) -> Result<u8> {
     let left = removal.issue(&client)?;
     let minutes = u64::try_from(args.number("wait")).unwrap_or_default();
     if minutes > 0 && !removal.dry_run {
-        let shown = args.text("wait-output") == Some("Progress");
+        let shown = args.word("wait-output") == "Progress";
         left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
             // The original prints it to standard output. A closed output does not stop the deletion.
             if shown {

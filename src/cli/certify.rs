@@ -104,7 +104,7 @@ impl<'a> Submission<'a> {
 
 /// Runs `verify`.
 pub(crate) fn verify(args: Args) -> Result<u8> {
-    let archive = report::locate(args.text("archive").unwrap_or_default())?;
+    let archive = report::locate(args.word("archive"))?;
     let archive = Path::new(&archive);
     ensure!(
         !archive.is_dir(),

@@ -20,9 +20,8 @@ use serde_json::Value;
 
 use super::afterwards::{OutputFiles, ending, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
-use super::output::{self, Plain};
-use super::{cluster, results};
-use crate::board::{About, Board, Scene, Task, Trouble, Unit, of_run, report_event};
+use super::{cluster, output, results};
+use crate::board::{About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event};
 use crate::driver::process::{Talk, ending as process_ending, start, tail};
 use crate::report::{self, Many, TextOutput};
 use crate::status::{FAILED, Run};
@@ -80,10 +79,13 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     output::stop_on_interrupt(&stop)?;
     let fleet =
         Fleet { args, command, has_events, reports, root, stop: &stop, clusters: Mutex::new(clusters) };
-    let plain = if has_events { Plain::Stdout } else { Plain::Log };
     let is_quiet = ["retrieve", "status"].contains(&command) && !has_events;
-    let how = if is_quiet { output::or_quiet(args) } else { output::or_plain(args) };
-    output::with_board(how, plain, |board| fleet.work(board))?;
+    let how = match output::or_log(args) {
+        _ if is_quiet => output::or_quiet(args),
+        ProgressOutput::Log if has_events => ProgressOutput::Plain,
+        how => how,
+    };
+    output::with_board(how, |board| fleet.work(board))?;
     let clusters = fleet.lock();
     for cluster in clusters.iter().filter(|cluster| is_quiet && !cluster.error.is_empty()) {
         log::error!("{}: {}", cluster.name, cluster.error);
@@ -204,7 +206,7 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
 /// Rejects flags that have no meaning for several clusters.
 fn check(args: Args) -> Result<()> {
     let values = [("file", "-"), ("credentials", "-"), ("format", "junit")].into_iter();
-    let values = values.filter(|(flag, value)| args.text(flag) == Some(value));
+    let values = values.filter(|(flag, value)| args.word(flag) == *value);
     let values = values.map(|(flag, value)| format!("--{flag} {value}"));
     // One file may have the contexts.
     let flags = ["kubeconfig", "context", "local", "certify"].into_iter().filter(|flag| args.given(flag));
@@ -217,7 +219,7 @@ fn check(args: Args) -> Result<()> {
 
 impl Fleet<'_> {
     fn is_json(&self) -> bool {
-        self.args.on("json") || ["output", "format"].iter().any(|flag| self.args.text(flag) == Some("json"))
+        self.args.on("json") || ["output", "format"].iter().any(|flag| self.args.word(flag) == "json")
     }
 
     /// Prints what each process has printed.

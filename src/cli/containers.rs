@@ -209,7 +209,7 @@ fn ended(pod: &Value, worker: &str) -> bool {
 
 /// Runs `splat`.
 pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
-    let folder = Path::new(args.text("dir").unwrap_or_default());
+    let folder = Path::new(args.word("dir"));
     if args.on("partial") {
         // The aggregator in the same container goes first.
         sys::yield_to_others();

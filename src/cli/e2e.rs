@@ -23,7 +23,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let pattern = |id| args.text(id).and_then(|text| pattern::compile(text).ok());
     let (focus, skip) = (pattern("focus"), pattern("skip"));
     let mut names = list(args)?;
-    if names.is_empty() && args.text("input") != Some("-") {
+    if names.is_empty() && args.word("input") != "-" {
         bail!("no tests found with given options");
     }
     names.retain(|name| {

@@ -32,6 +32,11 @@ impl<'m> Args<'m> {
         self.all(id).next().filter(|value| !value.is_empty())
     }
 
+    /// The value of a flag; empty if absent.
+    pub(crate) fn word(self, id: &str) -> &'m str {
+        self.all(id).next().unwrap_or_default()
+    }
+
     /// The value of a flag, else of an environment variable.
     pub(crate) fn text_or(self, id: &str, variable: &str) -> Option<String> {
         self.text(id).map(str::to_owned).or_else(|| sys::variable(variable))

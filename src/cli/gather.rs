@@ -71,7 +71,7 @@ fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, t
     if let Some(outbox) = outbox {
         return outbox.done(&outbox.put(file, text.as_bytes())?);
     }
-    let format = args.text("format").unwrap_or("json");
+    let format = args.word("format");
     if !["table", "csv"].contains(&format) {
         return output::print(text);
     }

@@ -48,7 +48,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 
 /// Prints one schema.
 pub(crate) fn schema(args: Args) -> anyhow::Result<u8> {
-    let schema = if args.text("name") == Some("config") { config::Run::schema() } else { plugin::schema() };
+    let schema = if args.word("name") == "config" { config::Run::schema() } else { plugin::schema() };
     output::print(&format!("{}\n", serde_json::to_string_pretty(&schema)?))?;
     Ok(0)
 }

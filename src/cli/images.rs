@@ -15,9 +15,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::flag::Args;
-use super::output::{self, Plain};
 use super::run::usual_archive;
-use super::{cluster, run_args};
+use super::{cluster, output, run_args};
 use crate::board::{Board, ProgressOutput, Scene, Task, Unit};
 use crate::config;
 use crate::doctor::{self, Nodes, Pulled};
@@ -70,7 +69,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 /// that its tests use, and the tests' registry list is written.
 fn push(args: Args) -> Result<()> {
     let archive = args.text("kit").or(args.text("archive")).map(Path::new);
-    let registry = args.text("custom-registry").unwrap_or_default();
+    let registry = args.word("custom-registry");
     let kit = archive.filter(|_| !registry.is_empty()).map(Kit::read).transpose()?.flatten();
     let file = args.text("output").unwrap_or(REGISTRIES);
     let places = kit.as_ref().map(|_| kit::KitTargets::new(registry));
@@ -592,8 +591,8 @@ fn each<T>(
     if is_dry(args, verb, &names) {
         return Ok(());
     }
-    let output = output::or_plain(args);
-    output::with_board(output, Plain::Log, |board| {
+    let output = output::or_log(args);
+    output::with_board(output, |board| {
         let title = format!("{verb} images");
         let mut all =
             Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };

@@ -76,7 +76,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match table.try_get_matches_from(ordered) {
         Ok(matches) => {
             let args = Args(&matches);
-            logger::init(if args.on("debug") { "debug" } else { args.text("level").unwrap_or("info") });
+            logger::init(if args.on("debug") { "debug" } else { args.word("level") });
             end(obey(args, &path), &path)
         }
         Err(error) => {

@@ -172,14 +172,15 @@ fn mark(error: io::Error) -> io::Error {
 
 /// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
 fn asked_for(args: Args) -> Option<ProgressOutput> {
-    match args.text("output")? {
+    match args.word("output") {
         "board" if board::possible() => Some(ProgressOutput::Board),
         "board" => {
             log::warn!("--output board needs a terminal; there is a line for each change instead");
             Some(ProgressOutput::Plain)
         }
         "json" => Some(ProgressOutput::Json),
-        _ => Some(ProgressOutput::Plain),
+        "plain" => Some(ProgressOutput::Plain),
+        _ => None,
     }
 }
 
@@ -189,14 +190,18 @@ pub(crate) fn or_original(args: Args) -> Option<ProgressOutput> {
     asked_for(args).or_else(|| watched().then_some(ProgressOutput::Board))
 }
 
-/// The requested output, else a board if one can be drawn, else lines.
-pub(crate) fn or_plain(args: Args) -> ProgressOutput {
-    asked_for(args).unwrap_or(if board::possible() { ProgressOutput::Board } else { ProgressOutput::Plain })
+/// The requested output, else a board if one can be drawn; lines go to the log.
+pub(crate) fn or_log(args: Args) -> ProgressOutput {
+    match asked_for(args) {
+        Some(ProgressOutput::Plain) => ProgressOutput::Log,
+        None if board::possible() => ProgressOutput::Board,
+        asked => asked.unwrap_or(ProgressOutput::Log),
+    }
 }
 
 /// A board if one can be drawn and is not declined, else only heartbeats: for short operations.
 pub(crate) fn or_quiet(args: Args) -> ProgressOutput {
-    match or_plain(args) {
+    match or_log(args) {
         ProgressOutput::Board => ProgressOutput::Board,
         _ => ProgressOutput::Quiet,
     }
@@ -204,7 +209,7 @@ pub(crate) fn or_quiet(args: Args) -> ProgressOutput {
 
 /// Whether standard output carries only events.
 pub(crate) fn is_json(args: Args) -> bool {
-    asked_for(args) == Some(ProgressOutput::Json)
+    args.word("output") == "json"
 }
 
 /// Reports the archive to programs; `path` is its location.
@@ -244,20 +249,16 @@ pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
     })
 }
 
-/// Runs `work` with a board. Lines of `plain` go to standard output with the time, or to the log.
-pub(crate) fn with_board<T>(
-    output: ProgressOutput,
-    plain: Plain,
-    work: impl FnOnce(&Board) -> Result<T>,
-) -> Result<T> {
-    let say = |text: &str| match (output, plain) {
-        (ProgressOutput::Json, _) => data(&format!("{text}\n")),
-        (ProgressOutput::Plain, Plain::Stdout) => line(format!("{} {text}", time())),
-        (ProgressOutput::Plain, Plain::Log) | (ProgressOutput::Quiet, _) => {
+/// Runs `work` with a board.
+pub(crate) fn with_board<T>(output: ProgressOutput, work: impl FnOnce(&Board) -> Result<T>) -> Result<T> {
+    let say = |text: &str| match output {
+        ProgressOutput::Json => data(&format!("{text}\n")),
+        ProgressOutput::Plain => line(format!("{} {text}", time())),
+        ProgressOutput::Log | ProgressOutput::Quiet => {
             log::info!("{text}");
             Ok(())
         }
-        (ProgressOutput::Board, _) => {
+        ProgressOutput::Board => {
             error(&format!("{}\n", visible::line(text)));
             Ok(())
         }
@@ -266,15 +267,6 @@ pub(crate) fn with_board<T>(
     let worked = board::with(output, &say, work);
     logger::told_elsewhere(&[]);
     worked
-}
-
-/// The destination of plain lines.
-#[derive(Clone, Copy)]
-pub(crate) enum Plain {
-    /// Standard output: the lines are the requested output.
-    Stdout,
-    /// The log: standard output carries the result.
-    Log,
 }
 
 /// The current time as `HH:MM:SS` in UTC.

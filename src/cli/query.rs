@@ -26,7 +26,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
     let client = cluster::client(args)?.under(&stop).rate(config.qps, burst);
 
-    let named = [args.text("output").unwrap_or_default(), &config.query_dir, &config.uuid];
+    let named = [args.word("output"), &config.query_dir, &config.uuid];
     let folder = PathBuf::from(named.into_iter().find(|dir| !dir.is_empty()).unwrap_or("."));
     forget(&folder)?;
     let query = Query {

@@ -45,7 +45,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         }
     }
     let ended = match archives[..] {
-        [archive] if args.text("format") != Some("openmetrics") || args.text("facts").is_some() => {
+        [archive] if args.word("format") != "openmetrics" || args.text("facts").is_some() => {
             let mut out = output::buffered(is_for_people(args));
             let result = show(args, archive, mode, &mut out);
             // Flush the output before reporting an error.
@@ -87,15 +87,16 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
 
 /// Whether to print the text report: requested, or by default on a terminal.
 fn is_for_people(args: Args) -> bool {
-    let is_text = args.text("format").is_none_or(|format| format == "text");
     let is_default = !args.given("mode") && std::io::stdout().is_terminal();
-    is_text && args.text("facts").is_none() && (is_default || args.text("mode") == Some("summary"))
+    args.word("format") == "text"
+        && args.text("facts").is_none()
+        && (is_default || args.word("mode") == "summary")
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
 fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<Option<(u8, String)>> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
-    let format = args.text("format").unwrap_or("text");
+    let format = args.word("format");
     if let Some(word) = args.text("facts") {
         let depth = if word == ALL { Depth::Page } else { Depth::Nodes };
         write_facts(&OpenedArchive::open(name, None, depth)?.facts.only(plugin), format, look(args), out)?;
@@ -194,7 +195,7 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
         worst = add(args, &mut many, archive, None, worst)?;
     }
     let mut out = output::buffered(false);
-    match args.text("format").unwrap_or("text") {
+    match args.word("format") {
         "json" => writeln!(out, "{:#}", many.json())?,
         "text" => many.write_text(&mut TextOutput { look: look(args), out: &mut out })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
@@ -234,7 +235,7 @@ fn diff(args: Args) -> Result<u8> {
     if plugin.is_none() {
         diff.objects = Objects::between(&before.source, &after.source)?;
     }
-    let format = args.text("format").unwrap_or("text");
+    let format = args.word("format");
     let mut out = output::buffered(format == "text");
     match format {
         "json" => write_json(&diff.json(), &mut out)?,

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::afterwards::{Afterwards, OutputFiles, report, upload};
 use super::cluster::{self, credentials};
 use super::flag::{Args, interrupted, invalid, usage_error};
-use super::output::{self, INTERRUPTED, Plain};
+use super::output::{self, INTERRUPTED};
 use super::run_args::{Purpose, RunArgs};
 use super::status::{DAY, Wait, conclude, verdict};
 use crate::board::{self, About, ProgressOutput};
@@ -63,7 +63,7 @@ const NOT_READY: u8 = 3;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    if args.text("certify").and(args.text("product")).is_some() && args.text("mode") != Some(CERTIFIED) {
+    if args.text("certify").and(args.text("product")).is_some() && args.word("mode") != CERTIFIED {
         return Err(usage_error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
     }
     let is_local = args.on("local");
@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         plan.notes()?.iter().for_each(|note| log::warn!("{note}"));
         Ok(())
     })?;
-    let dry = args.text("dry-run").unwrap_or("none");
+    let dry = args.word("dry-run");
     if dry == "client" {
         output::data(&format!("{}\n", deploy::to_yaml(&objects)))?;
         return Ok(0);
@@ -324,7 +324,7 @@ fn checks<'a>(args: Args<'a>, objects: &[Value], namespace: &'a str, skip: &'a [
     Preflight {
         namespace,
         makes_namespace: deploy::makes_namespace(objects, namespace),
-        dns_namespace: args.text("dns-namespace").unwrap_or_default(),
+        dns_namespace: args.word("dns-namespace"),
         dns_labels: args.all("dns-pod-labels").map(str::to_owned).collect(),
         pull_secret: args.text("image-pull-secret"),
         skip,
@@ -456,9 +456,9 @@ fn run_locally(args: Args, request: RunArgs) -> Result<u8> {
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
     };
-    let output = output::or_plain(args);
+    let output = output::or_log(args);
     let mut complete = status::Run::default();
-    let ended = output::with_board(output, Plain::Log, |board| {
+    let ended = output::with_board(output, |board| {
         // A closed output does not stop the run.
         let watch = |status: &status::Run| {
             if status.status == status::COMPLETE {
@@ -511,7 +511,7 @@ pub(crate) fn doctor(args: Args) -> Result<u8> {
     let request = RunArgs::new(args, Purpose::Run)?;
     let stop = output::stop_on_signal()?;
     let client = cluster::client(args)?.under(&stop);
-    let format = args.text("format").unwrap_or("text");
+    let format = args.word("format");
     let tell = |check: &Check| match format {
         "text" => output::print(&check.lines()),
         _ => Ok(()),

@@ -87,7 +87,7 @@ impl<'m> RunArgs<'m> {
     /// Reads the settings, and checks flags against each other.
     pub(crate) fn new(args: Args<'m>, purpose: Purpose) -> Result<Self> {
         let creates = purpose != Purpose::Print;
-        if args.text("mode") == Some(CERTIFIED) {
+        if args.word("mode") == CERTIFIED {
             for (flag, asks) in
                 [("retry-failed", "pass the first time"), ("split", "run one after the other")]
             {
@@ -187,7 +187,7 @@ impl<'m> RunArgs<'m> {
         if let Some(registry) = registry.filter(|_| e2e.is_some() && creates) {
             test_images(registry, env.entry(builtin::E2E.into()).or_default(), &mut changes);
         }
-        let harden = args.text("harden") == Some("on");
+        let harden = args.word("harden") == "on";
         let names_image = changes
             .iter()
             .any(|change| change.plugin == builtin::SYSTEMD_LOGS && matches!(change.edit, Edit::Image(_)));
@@ -211,10 +211,10 @@ impl<'m> RunArgs<'m> {
             rbac: !local && rbac(args)?,
             node_selector: self.node_selector()?,
             show_default_pod_spec: args.on("show-default-podspec"),
-            level: args.text("level").unwrap_or("info").to_lowercase(),
+            level: args.word("level").to_lowercase(),
             harden,
-            declared_only: args.text("plugin-permissions") == Some("declared"),
-            results_pvc: args.text("results-pvc").unwrap_or_default().to_owned(),
+            declared_only: args.word("plugin-permissions") == "declared",
+            results_pvc: args.word("results-pvc").to_owned(),
             ssh_key: args.text("ssh-key").map(read_file).transpose()?,
             split,
             run: self.config,
@@ -592,7 +592,7 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
 /// standard flags, and the framework of versions before v1.25 does not support all of these.
 fn name_tests(args: Args, env: &mut BTreeMap<String, String>, version: &str) {
     const WORDS: [&str; 3] = ["-v", "--poll-progress-after=1m", "--poll-progress-interval=10m"];
-    if args.text("mode") == Some(CERTIFIED) || minor(version).is_none_or(|minor| minor < 25) {
+    if args.word("mode") == CERTIFIED || minor(version).is_none_or(|minor| minor < 25) {
         return;
     }
     let separator = env.get("E2E_EXTRA_ARGS_SEP").filter(|text| !text.is_empty());
@@ -648,8 +648,8 @@ pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
 
 /// Whether to create roles and bindings; `Detect` queries the cluster's API groups.
 pub(crate) fn rbac(args: Args) -> Result<bool> {
-    if args.text("rbac") != Some("Detect") || args.text("dry-run") == Some("client") {
-        return Ok(args.text("rbac") != Some("Disable"));
+    if args.word("rbac") != "Detect" || args.word("dry-run") == "client" {
+        return Ok(args.word("rbac") != "Disable");
     }
     let groups = cluster::client(args)
         .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))

@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::afterwards::{Afterwards, upload};
-use super::cluster;
 use super::flag::{Args, interrupted, usage_error};
-use super::output::{self, Plain};
 use super::run_args::{self, Purpose, RunArgs};
+use super::{cluster, output};
 use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
 use crate::remote::authority::Authorities;
 use crate::remote::state::{RunState, StatusSource};
@@ -75,9 +74,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         };
         let shown = |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
         return match output::or_original(args) {
-            Some(output) if form != "json" => {
-                output::with_board(output, Plain::Stdout, |board| shown(Some(board)))
-            }
+            Some(output) if form != "json" => output::with_board(output, |board| shown(Some(board))),
             _ => shown(None),
         };
     }
@@ -376,7 +373,7 @@ impl Wait {
         // The original's spinner is useless in a log; a table is more informative.
         let is_off =
             sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
-        let prints = args.text("wait-output") == Some("Progress") && !is_off;
+        let prints = args.word("wait-output") == "Progress" && !is_off;
         let output = output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
         let limit = Duration::from_secs(minutes.saturating_mul(60));
         Ok((minutes > 0).then_some(Self { limit, output, prints, per_test }))
@@ -387,7 +384,7 @@ impl Wait {
         output::stop_on_interrupt(source.stop())?;
         let follow = |board: Option<&Board>| self.follow(source, namespace, board);
         match self.output {
-            Some(output) => output::with_board(output, Plain::Stdout, |board| follow(Some(board))),
+            Some(output) => output::with_board(output, |board| follow(Some(board))),
             None => follow(None),
         }
     }
