@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
-use super::certify::Submission;
 use super::flag::{Args, usage_error};
+use super::results::Submission;
 use super::{cluster, output, run_args};
 use crate::board::{Scene, Task, Unit};
 use crate::deploy::Removal;
@@ -45,8 +45,6 @@ pub(crate) struct Afterwards<'a> {
     outputs: OutputFiles<'a>,
     retrieve: Option<&'a Path>,
     upload: Option<&'a str>,
-    /// Whether the archive itself is read.
-    reads: bool,
     /// Whether there may be roles to delete, if deletion is requested.
     delete: Option<bool>,
 }
@@ -62,7 +60,6 @@ impl<'a> Afterwards<'a> {
         let outputs = OutputFiles::open(args)?;
         Ok(Self {
             args,
-            reads: outputs.is_any() || limit(args) != "never",
             outputs,
             retrieve,
             upload,
@@ -75,8 +72,13 @@ impl<'a> Afterwards<'a> {
         self.fetches() || self.delete.is_some()
     }
 
+    /// Whether the archive itself is read.
+    fn reads(&self) -> bool {
+        self.outputs.is_any() || limit(self.args) != "never"
+    }
+
     fn fetches(&self) -> bool {
-        self.reads || self.retrieve.is_some() || self.upload.is_some()
+        self.reads() || self.retrieve.is_some() || self.upload.is_some()
     }
 
     /// Performs the steps. The run is deleted only once its archive is safe. Without access to the cluster, the
@@ -148,7 +150,7 @@ impl<'a> Afterwards<'a> {
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.
     fn report(&self, paths: &[PathBuf]) -> Result<u8> {
         // A persistent claim holds the archives of all runs; names begin with the time.
-        let newest = paths.iter().max().filter(|_| self.reads);
+        let newest = paths.iter().max().filter(|_| self.reads());
         if let Some(path) = newest {
             return report(self.args, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
@@ -189,20 +191,13 @@ impl<'a> OutputFiles<'a> {
     /// Checks the requirements of `--junit`, `--html` and `--certify` before hours of work.
     pub(crate) fn open(args: Args<'a>) -> Result<Self> {
         let open = |id: &str| {
-            let Some(path) = args.text(id) else { return Ok(None) };
-            let check = || {
-                // A link's target is replaced, not the link.
-                let path = Path::new(path);
-                let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                match path.metadata() {
-                    Ok(about) if about.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-                    // Opening a pipe twice would end it.
-                    Ok(about) if !about.is_file() => {}
-                    _ => drop(NewFile::create(&path, 0o600)?),
-                }
-                io::Result::Ok(path)
-            };
-            check().map(Some).with_context(|| format!("cannot write `{path}`, which --{id} names"))
+            let Some(path) = args.text(id).map(Path::new) else { return Ok(None) };
+            // A link's target is replaced, not the link.
+            let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            let created = replacement(&target);
+            created
+                .with_context(|| format!("cannot write `{}`, which --{id} names", path.display()))
+                .map(|_| Some(target))
         };
         Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(args)? })
     }
@@ -311,21 +306,27 @@ pub(crate) fn look(args: Args) -> Look {
 /// Writes to a pipe or device, or replaces a file once the content is complete.
 fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let write = || -> Result<()> {
-        // Readable only by the user, unless the file exists with other permissions.
-        let mode = match path.metadata() {
-            Ok(about) if about.is_file() => sys::mode(&about),
-            Ok(_) => {
-                let mut out = BufWriter::new(File::options().write(true).open(path)?);
-                content(&mut out)?;
-                return Ok(out.flush()?);
-            }
-            Err(_) => 0o600,
+        let Some(new) = replacement(path)? else {
+            let mut out = BufWriter::new(File::options().write(true).open(path)?);
+            content(&mut out)?;
+            return Ok(out.flush()?);
         };
-        let mut out = BufWriter::with_capacity(64 << 10, NewFile::create(path, mode)?);
+        let mut out = BufWriter::with_capacity(64 << 10, new);
         content(&mut out)?;
         Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.commit(true)?)
     };
     write().at("cannot write", path)
+}
+
+/// A new file to replace one; `None` for a pipe or device. Opening a pipe twice would end it.
+fn replacement(path: &Path) -> io::Result<Option<NewFile>> {
+    // Readable only by the user, unless the file exists with other permissions.
+    let mode = match path.metadata() {
+        Ok(about) if about.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(about) if !about.is_file() => return Ok(None),
+        about => about.map_or(0o600, |about| sys::mode(&about)),
+    };
+    NewFile::create(path, mode).map(Some)
 }
 
 /// Whether to annotate: in a job of GitHub Actions, unless a flag decides.

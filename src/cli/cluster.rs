@@ -3,7 +3,6 @@
 //!
 //! Owns the choice between the two. Knows nothing of what a command does with the run.
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -110,12 +109,8 @@ pub(crate) fn service(args: Args, namespace: &str, writes: bool) -> Result<Optio
         }
         return Ok(usable(args, found).flatten());
     }
-    let stdin = std::io::stdin();
-    if stdin.is_terminal() {
-        log::warn!("`--credentials -` reads them from standard input, which is a terminal");
-        return Ok(None);
-    }
-    Ok(usable(args, Credentials::take(stdin.lock(), namespace).context("standard input")))
+    let found = Credentials::take(std::io::stdin().lock(), namespace);
+    Ok(usable(args, found.context("standard input")))
 }
 
 /// Access to a run: its cluster, its status service, or both.

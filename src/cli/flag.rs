@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::{Deref, RangeInclusive};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -174,7 +174,7 @@ pub(crate) fn accepting_values(command: Command) -> Command {
             ArgAction::SetTrue => bare(arg.action(ArgAction::Set), "true")
                 .value_name("BOOL")
                 .default_value("false")
-                .value_parser(boolean),
+                .value_parser(BoolishValueParser::new()),
             _ => arg,
         })
         .mut_subcommands(accepting_values)
@@ -188,15 +188,6 @@ fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
     let whole = base::clock::parse_duration(word)
         .and_then(|span| i64::try_from(span.as_millis().div_ceil(u128::from(seconds) * 1_000)).ok());
     whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
-}
-
-/// Parses a bool in the spellings of the original's flag library.
-fn boolean(word: &str) -> Result<bool, String> {
-    match word {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("write true or false".into()),
-    }
 }
 
 /// An error that `cli` prints differently from others.

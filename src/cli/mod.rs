@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::names::VERSION;
 use base::{logger, sys, visible};
@@ -20,7 +20,6 @@ mod table;
 mod usage;
 
 mod afterwards;
-mod certify;
 mod clusters;
 mod completion;
 mod containers;
@@ -30,7 +29,6 @@ mod gather;
 mod generate;
 mod images;
 mod logs;
-mod plugin;
 mod query;
 mod results;
 mod run;
@@ -49,6 +47,36 @@ mod gather {
         )
     }
 }
+
+/// The commands of the table.
+const COMMANDS: &[(&str, fn(Args) -> Result<u8>)] = &[
+    ("aggregator", containers::aggregator),
+    ("certify", results::certify),
+    ("completion", completion::run),
+    ("delete", afterwards::delete),
+    ("doctor", run::doctor),
+    ("e2e", e2e::run),
+    ("gather", gather::run),
+    ("gen", generate::run),
+    ("get", logs::get),
+    ("help", help_of),
+    ("images", images::run),
+    ("logs", logs::run),
+    ("modes", e2e::modes),
+    ("plugin", generate::plugin),
+    ("post-process", containers::post_process),
+    ("query", query::run),
+    ("results", results::run),
+    ("retrieve", afterwards::retrieve),
+    ("run", run::run),
+    ("schema", generate::schema),
+    ("splat", containers::splat),
+    ("status", status::run),
+    ("verify", results::verify),
+    ("version", version::run),
+    ("wait", status::wait),
+    ("worker", containers::worker),
+];
 
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
@@ -104,39 +132,18 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
     if args.on("debug") {
         log::warn!("--debug is an old name; use --level=debug");
     }
-    let Some((name, args)) = args.subcommand() else { bail!("no command") };
+    let (name, args) = args.subcommand().context("no command")?;
     if clusters::are_chosen(args) {
         return clusters::run(args, name);
     }
-    match name {
-        "aggregator" => containers::aggregator(args),
-        "certify" => certify::run(args),
-        "completion" => completion::run(args),
-        "delete" => afterwards::delete(args),
-        "doctor" => run::doctor(args),
-        "e2e" => e2e::run(args),
-        "gather" => gather::run(args),
-        "gen" => generate::run(args),
-        "get" => logs::get(args),
-        "help" => help(&args.all("command").map(str::to_owned).collect::<Vec<_>>()),
-        "images" => images::run(args),
-        "logs" => logs::run(args),
-        "modes" => e2e::modes(args),
-        "plugin" => plugin::run(args),
-        "post-process" => containers::post_process(args),
-        "query" => query::run(args),
-        "results" => results::run(args),
-        "retrieve" => afterwards::retrieve(args),
-        "run" => run::run(args),
-        "schema" => generate::schema(args),
-        "splat" => containers::splat(args),
-        "status" => status::run(args),
-        "verify" => certify::verify(args),
-        "version" => version::run(args),
-        "wait" => status::wait(args),
-        "worker" => containers::worker(args),
-        _ => bail!("`{}` is unknown", table::name(path)),
-    }
+    let command = COMMANDS.iter().find(|(known, _)| *known == name);
+    let (_, run) = command.with_context(|| format!("`{}` is unknown", table::name(path)))?;
+    run(args)
+}
+
+/// Runs `help`.
+fn help_of(args: Args) -> Result<u8> {
+    help(&args.all("command").map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// Ends the program and reports an error once: after `Error:` on a terminal, else in the log; with the usage of the

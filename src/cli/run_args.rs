@@ -184,8 +184,9 @@ impl<'m> RunArgs<'m> {
                 is_given(name) || !others.iter().any(|other| other.definition.name() == name)
             });
         }
+        let e2e_env = env.entry(builtin::E2E.into()).or_default();
         if let Some(registry) = registry.filter(|_| e2e.is_some() && creates) {
-            test_images(registry, env.entry(builtin::E2E.into()).or_default(), &mut changes);
+            test_images(registry, e2e_env, &mut changes);
         }
         let harden = args.word("harden") == "on";
         let names_image = changes
@@ -199,11 +200,11 @@ impl<'m> RunArgs<'m> {
             (self.config.resumes, self.config.resumed_tests) = (before.run, before.ran);
         }
         if let Some(user) = args.text("ssh-user") {
-            env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
+            e2e_env.insert("KUBE_SSH_USER".into(), user.into());
         }
         let version = self.version(kit.as_ref(), &plugins)?;
         if has_ours && creates {
-            name_tests(args, env.entry(builtin::E2E.into()).or_default(), &version);
+            name_tests(args, e2e_env, &version);
         }
         let split = split(args, kit.as_ref(), &version)?;
         let docker_config = self.docker_config(&version, &mut changes)?;
@@ -485,6 +486,7 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
     let mut set = |plugin: &str, name: &str, value: &str| {
         env.entry(plugin.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
     };
+    let mut set_e2e = |name: &str, value: &str| set(builtin::E2E, name, value);
     let image =
         |plugin: &str, image: &str| PluginChange { plugin: plugin.into(), edit: Edit::Image(image.into()) };
     match id {
@@ -504,18 +506,18 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
         },
         "mode" => {
             let mode = Mode::named(value).context("an unknown mode")?;
-            set(builtin::E2E, FOCUS, mode.focus);
-            set(builtin::E2E, SKIP, &mode.skip());
-            set(builtin::E2E, PARALLEL, if mode.parallel { "true" } else { "false" });
+            set_e2e(FOCUS, mode.focus);
+            set_e2e(SKIP, &mode.skip());
+            set_e2e(PARALLEL, if mode.parallel { "true" } else { "false" });
         }
-        "e2e-focus" => set(builtin::E2E, FOCUS, value),
-        "e2e-skip" => set(builtin::E2E, SKIP, value),
+        "e2e-focus" => set_e2e(FOCUS, value),
+        "e2e-skip" => set_e2e(SKIP, value),
         "rerun-failed" => {
             let names = report::failed(value, builtin::E2E).with_context(|| format!("--{id} {value}"))?;
             ensure!(!names.is_empty(), "--{id} {value}: no e2e test failed in this archive");
             let names: Vec<_> = names.iter().map(|name| pattern::quote(name)).collect();
-            set(builtin::E2E, FOCUS, &names.join("|"));
-            set(builtin::E2E, SKIP, "");
+            set_e2e(FOCUS, &names.join("|"));
+            set_e2e(SKIP, "");
         }
         "resume" => {
             let before = interrupted(value)?;
@@ -524,16 +526,16 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
                 invalid(id, value, &why)
             })?;
             let skip = [before.skip, ran].into_iter().filter(|skip| !skip.is_empty()).collect::<Vec<_>>();
-            set(builtin::E2E, FOCUS, &before.focus);
-            set(builtin::E2E, SKIP, &skip.join("|"));
+            set_e2e(FOCUS, &before.focus);
+            set_e2e(SKIP, &skip.join("|"));
         }
-        "e2e-parallel" => set(builtin::E2E, PARALLEL, value),
-        "e2e-repo" => set(builtin::E2E, "KUBE_TEST_REPO", value),
+        "e2e-parallel" => set_e2e(PARALLEL, value),
+        "e2e-repo" => set_e2e("KUBE_TEST_REPO", value),
         _ if value.is_empty() => {}
         "e2e-repo-config" | "configmap" => {
             let name = base_name(value)?;
             if id == "e2e-repo-config" {
-                set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
+                set_e2e("KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
             }
             changes.push(of_e2e(Edit::File(name, read_text(value)?)));
         }
