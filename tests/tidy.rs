@@ -296,7 +296,7 @@ fn flags_that_the_program_reads_exist() {
     }
     let mut seen = 0;
     for (file, text) in rust_files("src/cli") {
-        for call in ["text(\"", "on(\"", "number(\"", "all(\"", "given(\"", "value(matches, \""] {
+        for call in ["text(\"", "word(\"", "on(\"", "number(\"", "all(\"", "given(\"", "value(matches, \""] {
             let reads = text
                 .match_indices(call)
                 .filter(|(at, _)| call.starts_with('v') || text[..*at].ends_with('.'));

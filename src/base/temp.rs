@@ -77,7 +77,10 @@ pub struct Folder(Temporary);
 impl Folder {
     /// A new folder in the system's folder for temporary files.
     pub fn new() -> io::Result<Self> {
-        Self::inside(dir())
+        let explain = |error: io::Error| {
+            io::Error::new(error.kind(), format!("cannot create a temporary folder: {error}"))
+        };
+        Self::inside(dir()).map_err(explain)
     }
 
     /// A new folder inside `parent`.

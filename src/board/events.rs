@@ -37,8 +37,8 @@ impl Reported {
     }
 
     /// What has not been reported yet.
-    pub(super) fn news(&mut self, shown: &Shown<'_>, over: bool) -> Vec<String> {
-        let scene = shown.scene;
+    pub(super) fn news(&mut self, shown: &Shown, over: bool) -> Vec<String> {
+        let scene = &shown.scene;
         let mut lines = Vec::new();
         let state = format!("{}: {}", scene.title, scene.state);
         let mut news = None;
@@ -80,7 +80,7 @@ impl Reported {
     }
 
     /// A heartbeat.
-    pub(super) fn alive(&self, shown: &Shown<'_>) -> String {
+    pub(super) fn alive(&self, shown: &Shown) -> String {
         if self.json {
             return event("alive", shown.elapsed, json!({}));
         }
@@ -92,13 +92,13 @@ impl Reported {
 }
 
 /// The lines that remain when a board is removed.
-pub(super) fn closing(shown: &Shown<'_>) -> Vec<String> {
+pub(super) fn closing(shown: &Shown) -> Vec<String> {
     let tasks = shown.scene.tasks.iter().zip(&shown.times).map(|(task, times)| task_line(task, times.took));
     tasks.chain(shown.scene.troubles.iter().map(trouble_line)).collect()
 }
 
-fn state_event(shown: &Shown<'_>) -> String {
-    let scene = shown.scene;
+fn state_event(shown: &Shown) -> String {
+    let scene = &shown.scene;
     let mut fields = json!({"title": scene.title, "state": scene.state});
     if let Some(product) = &scene.product {
         fields["product"] = json!(product);
@@ -245,7 +245,7 @@ mod tests {
             .iter()
             .map(|_| TaskTimes { took: Some(Duration::from_secs(9)), left: None })
             .collect();
-        told.news(&Shown { scene, elapsed: Duration::from_secs(9), times }, over)
+        told.news(&Shown { scene: scene.clone(), elapsed: Duration::from_secs(9), times }, over)
     }
 
     fn running(tasks: Vec<Task>) -> Scene {
@@ -341,7 +341,7 @@ mod tests {
     fn heartbeat_names_the_running_plugins() {
         let told = Reported::new(ProgressOutput::Plain);
         let scene = running(vec![nodes(28, 1), Task { over: true, ..nodes(1, 0) }]);
-        let shown = Shown { scene: &scene, elapsed: Duration::from_secs(60), times: Vec::new() };
+        let shown = Shown { scene, elapsed: Duration::from_secs(60), times: Vec::new() };
         assert_eq!(told.alive(&shown), "still at work after 1:00: p: 28 of 30 nodes done, 1 failed");
     }
 }

@@ -57,11 +57,11 @@ impl BoardTerminal {
     }
 
     /// The lines of the board.
-    pub(super) fn lines(&self, shown: &Shown<'_>) -> Vec<Line> {
+    pub(super) fn lines(&self, shown: &Shown) -> Vec<Line> {
         if self.width == 0 || self.rows == 0 {
             return Vec::new();
         }
-        let scene = shown.scene;
+        let scene = &shown.scene;
         let footer = self.footer(&scene.footer);
         let (title, state) = (visible::line(&scene.title), visible::line(&scene.state));
         let head = format!("{title}: {state}  {}", time(shown.elapsed));
@@ -90,7 +90,7 @@ impl BoardTerminal {
         }
     }
 
-    fn tasks(&self, shown: &Shown<'_>, rows: usize) -> Vec<Line> {
+    fn tasks(&self, shown: &Shown, rows: usize) -> Vec<Line> {
         let all: Vec<(&Task, TaskTimes)> =
             shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
         let (mut kept, mut left_out) = (all.clone(), 0);
@@ -369,7 +369,7 @@ mod tests {
     fn drawn(scene: &Scene, columns: usize, rows: usize, look: BoardTerminal) -> Vec<Line> {
         let took = Some(Duration::from_secs(72));
         let times = scene.tasks.iter().map(|_| TaskTimes { took, left: None }).collect();
-        let shown = Shown { scene, elapsed: Duration::from_secs(3_723), times };
+        let shown = Shown { scene: scene.clone(), elapsed: Duration::from_secs(3_723), times };
         BoardTerminal { width: columns.saturating_sub(1), rows: rows.saturating_sub(1), ..look }.lines(&shown)
     }
 

@@ -36,8 +36,10 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// How progress is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgressOutput {
-    /// One line per change.
+    /// One line per change: the requested output.
     Plain,
+    /// One line per change, in the log, since standard output carries the result.
+    Log,
     /// A board, redrawn in place.
     Board,
     /// One event per change.
@@ -143,8 +145,8 @@ pub(crate) struct Trouble {
 }
 
 /// A scene with its times.
-struct Shown<'a> {
-    scene: &'a Scene,
+struct Shown {
+    scene: Scene,
     elapsed: Duration,
     times: Vec<TaskTimes>,
 }
@@ -166,10 +168,8 @@ pub(crate) struct Board {
 
 struct Shared {
     scene: Scene,
-    changed: bool,
+    /// When the work began, if known, else when it was first shown.
     began: Instant,
-    /// Time elapsed before the first scene, once known.
-    before: Option<Duration>,
     tasks: HashMap<String, TaskHistory>,
     /// The error that ended the output.
     error: Option<anyhow::Error>,
@@ -177,11 +177,11 @@ struct Shared {
 
 /// The observed history of a task.
 struct TaskHistory {
-    began: Instant,
-    /// Time elapsed when first seen; `None` for a finished task.
-    before: Option<Duration>,
+    /// When it began, if known.
+    began: Option<Instant>,
     ended: Option<Instant>,
-    /// Progress when first seen.
+    /// When it was first seen, and its progress then.
+    seen: Instant,
     first: u64,
 }
 
@@ -193,25 +193,21 @@ impl Board {
             return Err(error);
         }
         let now = Instant::now();
-        let watched = now.saturating_duration_since(shared.began);
-        let is_first = shared.scene == Scene::default();
-        if let (None, Some(began)) = (shared.before, scene.began) {
-            let now = scene.ended.unwrap_or_else(SystemTime::now);
-            let whole = now.duration_since(began).unwrap_or_default();
-            shared.before = Some(whole.saturating_sub(watched));
-        }
         // A task that is running when the watch begins has been running since the start.
-        let before = shared.before.filter(|_| is_first).map(|before| before + watched);
-        for task in &scene.tasks {
-            let first = task.finest().done;
-            let fresh = || {
-                let before = before.map_or(Some(Duration::ZERO), |before| (!task.over).then_some(before));
-                TaskHistory { began: now, before, ended: None, first }
-            };
-            let seen = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
-            seen.ended = task.over.then(|| seen.ended.unwrap_or(now));
+        let mut before = None;
+        if let Some(began) = scene.began {
+            let took = scene.ended.unwrap_or_else(SystemTime::now).duration_since(began).unwrap_or_default();
+            shared.began = now.checked_sub(took).unwrap_or(shared.began);
+            before = Some(shared.began).filter(|_| shared.scene == Scene::default());
         }
-        shared.changed |= shared.scene != scene;
+        for task in &scene.tasks {
+            let fresh = || {
+                let began = before.map_or(Some(now), |before| (!task.over).then_some(before));
+                TaskHistory { began, ended: None, seen: now, first: task.finest().done }
+            };
+            let known = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
+            known.ended = task.over.then(|| known.ended.unwrap_or(now));
+        }
         shared.scene = scene;
         Ok(())
     }
@@ -222,26 +218,12 @@ impl Board {
 
     /// Reports news, as often as permitted, until the work is over.
     fn run(&self, output: ProgressOutput, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
-        let mut reporter = Reporter {
-            output,
-            say,
-            reported: events::Reported::new(output),
-            news: Instant::now(),
-            seconds: 0,
-        };
+        let mut reporter = Reporter::new(output, say);
         loop {
             let over = self.stop.wait(live::INTERVAL);
-            let mut shared = self.lock();
-            let scene = shared.scene.clone();
-            let changed = std::mem::take(&mut shared.changed);
-            let shown = shared.shown(&scene);
-            drop(shared);
-            let told = reporter.tell(&shown, changed, over);
-            match told {
-                Ok(true) => {}
-                // Not due yet: the change is reported at the next interval.
-                Ok(false) => self.lock().changed = true,
-                Err(error) => self.lock().error = Some(error),
+            let shown = self.lock().shown();
+            if let Err(error) = reporter.tell(&shown, over) {
+                self.lock().error = Some(error);
             }
             if over {
                 return;
@@ -251,18 +233,18 @@ impl Board {
 }
 
 impl Shared {
-    fn shown<'s>(&self, scene: &'s Scene) -> Shown<'s> {
+    fn shown(&self) -> Shown {
         let now = Instant::now();
-        let times = scene.tasks.iter().map(|task| {
-            let Some(seen) = self.tasks.get(&task.name) else { return Default::default() };
-            let watched = seen.ended.unwrap_or(now).saturating_duration_since(seen.began);
+        let times = self.scene.tasks.iter().map(|task| {
+            let Some(known) = self.tasks.get(&task.name) else { return Default::default() };
+            let until = known.ended.unwrap_or(now);
             TaskTimes {
-                took: seen.before.map(|before| before + watched),
-                left: task.left(seen.first, watched),
+                took: known.began.map(|began| until.saturating_duration_since(began)),
+                left: task.left(known.first, until.saturating_duration_since(known.seen)),
             }
         });
-        let elapsed = now.saturating_duration_since(self.began) + self.before.unwrap_or_default();
-        Shown { scene, elapsed, times: times.collect() }
+        let times = times.collect();
+        Shown { scene: self.scene.clone(), elapsed: now.saturating_duration_since(self.began), times }
     }
 }
 
@@ -315,37 +297,44 @@ struct Reporter<'a> {
     reported: events::Reported,
     /// When news was last reported.
     news: Instant,
-    seconds: u64,
+    /// What the board shows, and its time in seconds.
+    drawn: (Scene, u64),
 }
 
-impl Reporter<'_> {
-    /// Reports news; false if reporting has to wait.
-    fn tell(&mut self, shown: &Shown<'_>, changed: bool, over: bool) -> Result<bool> {
-        if self.output == ProgressOutput::Board {
-            let seconds = shown.elapsed.as_secs();
-            if over {
+impl<'a> Reporter<'a> {
+    fn new(output: ProgressOutput, say: &'a (dyn Fn(&str) -> Result<()> + Sync)) -> Self {
+        let reported = events::Reported::new(output);
+        Self { output, say, reported, news: Instant::now(), drawn: (Scene::default(), 0) }
+    }
+
+    /// Reports news, unless that has to wait.
+    fn tell(&mut self, shown: &Shown, over: bool) -> Result<()> {
+        let mut new = Vec::new();
+        let quiet = self.news.elapsed();
+        match self.output {
+            ProgressOutput::Board if over => {
                 live::draw(Vec::new());
-                return events::closing(shown).iter().try_for_each(|line| (self.say)(line)).map(|()| true);
+                new = events::closing(shown);
             }
-            if changed || seconds != self.seconds {
-                self.seconds = seconds;
-                live::draw(lines::BoardTerminal::here().lines(shown));
+            ProgressOutput::Board => {
+                let current = (shown.scene.clone(), shown.elapsed.as_secs());
+                if self.drawn != current {
+                    self.drawn = current;
+                    live::draw(lines::BoardTerminal::here().lines(shown));
+                }
+                return Ok(());
             }
-            return Ok(true);
+            ProgressOutput::Quiet => {}
+            _ if over || quiet >= MERGE_INTERVAL => new = self.reported.news(shown, over),
+            _ => {}
         }
-        let (quiet, is_quiet) = (self.news.elapsed(), self.output == ProgressOutput::Quiet);
-        if !is_quiet && (over || changed && quiet >= MERGE_INTERVAL) {
-            let new = self.reported.news(shown, over);
-            if !new.is_empty() {
-                self.news = Instant::now();
-            }
-            return new.iter().try_for_each(|line| (self.say)(line)).map(|()| true);
+        if new.is_empty() && !over && quiet >= SILENCE {
+            new.push(self.reported.alive(shown));
         }
-        if !over && quiet >= SILENCE {
+        if !new.is_empty() {
             self.news = Instant::now();
-            (self.say)(&self.reported.alive(shown))?;
         }
-        Ok(!changed)
+        new.iter().try_for_each(|line| (self.say)(line))
     }
 }
 
@@ -356,14 +345,8 @@ pub(crate) fn with<T>(
     say: &(dyn Fn(&str) -> Result<()> + Sync),
     work: impl FnOnce(&Board) -> Result<T>,
 ) -> Result<T> {
-    let shared = Shared {
-        scene: Scene::default(),
-        changed: false,
-        began: Instant::now(),
-        before: None,
-        tasks: HashMap::new(),
-        error: None,
-    };
+    let (scene, tasks) = (Scene::default(), HashMap::new());
+    let shared = Shared { scene, began: Instant::now(), tasks, error: None };
     let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
     let worked = thread::scope(|scope| {
         let over = StopOnDrop(&board.stop);
@@ -403,11 +386,10 @@ mod tests {
             say.lock().unwrap().push(line.to_owned());
             Ok(())
         };
-        let reported = events::Reported::new(ProgressOutput::Quiet);
-        let news = Instant::now().checked_sub(SILENCE).unwrap();
-        let mut reporter = Reporter { output: ProgressOutput::Quiet, say: &tell, reported, news, seconds: 0 };
-        let shown = Shown { scene: &scene, elapsed: SILENCE, times: vec![TaskTimes::default()] };
-        reporter.tell(&shown, true, false).unwrap();
+        let mut reporter = Reporter::new(ProgressOutput::Quiet, &tell);
+        reporter.news = Instant::now().checked_sub(SILENCE).unwrap();
+        let shown = Shown { scene, elapsed: SILENCE, times: vec![TaskTimes::default()] };
+        reporter.tell(&shown, false).unwrap();
         assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
     }
 
@@ -439,9 +421,8 @@ mod tests {
                 board.show(scene(began, &[open.clone(), over.clone()]))?;
                 // A later task begins when first seen.
                 let later = scene(began, &[open, over, task("later", false)]);
-                board.show(later.clone())?;
-                let shared = board.lock();
-                let shown = shared.shown(&later);
+                board.show(later)?;
+                let shown = board.lock().shown();
                 assert_eq!(long(Some(shown.elapsed)), Some(elapsed));
                 let times: Vec<_> = shown.times.iter().map(|times| long(times.took)).collect();
                 assert_eq!(times, took);

@@ -1,5 +1,8 @@
-//! Steps after the end of a run: fetching, the report, files for other programs, the exit code, cleaning up.
+//! Steps after the end of a run: fetching, the report, files for other programs, annotations of GitHub Actions, the exit code,
+//! cleaning up. Two of them are commands as well: `sonobuoy retrieve`, which prints only file names on stdout, and `sonobuoy
+//! delete`.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::net::IpAddr;
@@ -9,18 +12,18 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
-use super::annotate;
-use super::certify::Submission;
-use super::flag::Args;
-use super::retrieve::{TRANSFER, fetch};
-use super::{error, output, run_args, shown};
+use super::flag::{Args, usage_error};
+use super::results::Submission;
+use super::{cluster, output, run_args};
+use crate::board::{Scene, Task, Unit};
 use crate::deploy::Removal;
-use crate::layout;
-use crate::pipeline;
+use crate::item::plain;
 use crate::remote::service::Credentials;
 use crate::remote::{Retrieval, RetrievalError};
 use crate::report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
 use crate::status::Run;
+use crate::{layout, pipeline};
+use base::archive;
 use base::at::At as _;
 use base::kube::Client;
 use base::stop::Stop;
@@ -30,14 +33,18 @@ use base::{sys, visible};
 /// Maximum time to wait for a deletion.
 const DELETION: Duration = Duration::from_secs(3_600);
 
+/// Maximum annotations per level; GitHub shows no more for a step.
+const MAX_ANNOTATIONS: usize = 10;
+
+/// Exit code of a failed transfer, as opposed to earlier failures.
+const TRANSFER: u8 = 2;
+
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
     args: Args<'a>,
     outputs: OutputFiles<'a>,
     retrieve: Option<&'a Path>,
     upload: Option<&'a str>,
-    /// Whether the archive itself is read.
-    reads: bool,
     /// Whether there may be roles to delete, if deletion is requested.
     delete: Option<bool>,
 }
@@ -53,7 +60,6 @@ impl<'a> Afterwards<'a> {
         let outputs = OutputFiles::open(args)?;
         Ok(Self {
             args,
-            reads: outputs.is_any() || limit(args) != "never",
             outputs,
             retrieve,
             upload,
@@ -66,8 +72,13 @@ impl<'a> Afterwards<'a> {
         self.fetches() || self.delete.is_some()
     }
 
+    /// Whether the archive itself is read.
+    fn reads(&self) -> bool {
+        self.outputs.is_any() || limit(self.args) != "never"
+    }
+
     fn fetches(&self) -> bool {
-        self.reads || self.retrieve.is_some() || self.upload.is_some()
+        self.reads() || self.retrieve.is_some() || self.upload.is_some()
     }
 
     /// Performs the steps. The run is deleted only once its archive is safe. Without access to the cluster, the
@@ -86,7 +97,7 @@ impl<'a> Afterwards<'a> {
             // An archive that is not to be kept is read from a temporary folder.
             let passing = match self.retrieve {
                 Some(_) => None,
-                None => Some(temp::Folder::new().context("cannot create a temporary folder")?),
+                None => Some(temp::Folder::new()?),
             };
             let into = passing.as_deref().or(self.retrieve).unwrap_or(Path::new("."));
             let retrieval = Retrieval { client, service, ..Retrieval::new(namespace, into) };
@@ -139,15 +150,15 @@ impl<'a> Afterwards<'a> {
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.
     fn report(&self, paths: &[PathBuf]) -> Result<u8> {
         // A persistent claim holds the archives of all runs; names begin with the time.
-        let newest = paths.iter().max().filter(|_| self.reads);
+        let newest = paths.iter().max().filter(|_| self.reads());
         if let Some(path) = newest {
             return report(self.args, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
-            if shown::is_json(self.args) {
-                shown::archive(&path.display().to_string())?;
+            if output::is_json(self.args) {
+                output::archive_event(&path.display().to_string())?;
             } else {
                 output::line(path.display())?;
             }
@@ -159,13 +170,13 @@ impl<'a> Afterwards<'a> {
 /// The URL of `--upload`: HTTPS, or HTTP to the machine itself, unless the aggregator sends there.
 pub(super) fn upload<'m>(args: Args<'m>, by_aggregator: bool) -> Result<Option<&'m str>> {
     let Some(url) = args.text("upload") else { return Ok(None) };
-    let uri = url.parse::<Uri>().map_err(|error| error::usage(format!("--upload: invalid URL: {error}")))?;
+    let uri = url.parse::<Uri>().map_err(|error| usage_error(format!("--upload: invalid URL: {error}")))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     match uri.scheme_str() {
         Some("https") => Ok(Some(url)),
         Some("http") if is_here && !by_aggregator => Ok(Some(url)),
-        _ => Err(error::usage("--upload takes a URL that begins with https://")),
+        _ => Err(usage_error("--upload takes a URL that begins with https://")),
     }
 }
 
@@ -180,20 +191,13 @@ impl<'a> OutputFiles<'a> {
     /// Checks the requirements of `--junit`, `--html` and `--certify` before hours of work.
     pub(crate) fn open(args: Args<'a>) -> Result<Self> {
         let open = |id: &str| {
-            let Some(path) = args.text(id) else { return Ok(None) };
-            let check = || {
-                // A link's target is replaced, not the link.
-                let path = Path::new(path);
-                let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-                match path.metadata() {
-                    Ok(about) if about.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-                    // Opening a pipe twice would end it.
-                    Ok(about) if !about.is_file() => {}
-                    _ => drop(NewFile::create(&path, 0o600)?),
-                }
-                io::Result::Ok(path)
-            };
-            check().map(Some).with_context(|| format!("cannot write `{path}`, which --{id} names"))
+            let Some(path) = args.text(id).map(Path::new) else { return Ok(None) };
+            // A link's target is replaced, not the link.
+            let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            let created = replacement(&target);
+            created
+                .with_context(|| format!("cannot write `{}`, which --{id} names", path.display()))
+                .map(|_| Some(target))
         };
         Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(args)? })
     }
@@ -234,13 +238,13 @@ pub(crate) fn report(
     kept: bool,
 ) -> Result<u8> {
     let path = archive.display().to_string();
-    let depth = if annotate::is_on(args) { Depth::Tests } else { Depth::Run };
+    let depth = if is_annotated(args) { Depth::Tests } else { Depth::Run };
     let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
-    let events = shown::is_json(args);
+    let events = output::is_json(args);
     let people = std::io::stdout().is_terminal();
     let mut out = if events { BufWriter::new(Box::new(io::sink()) as _) } else { output::buffered(people) };
-    let explained = if people || annotate::is_on(args) { report.explain() } else { Ok(()) };
+    let explained = if people || is_annotated(args) { report.explain() } else { Ok(()) };
     let shown = if people {
         explained.and_then(|()| TextOutput { look: look(args), out: &mut out }.report(&report))
     } else {
@@ -249,12 +253,12 @@ pub(crate) fn report(
     };
     // Report the path before any later failure.
     if kept && events {
-        shown::archive(&path)?;
+        output::archive_event(&path)?;
     } else if kept {
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    annotate::annotate(args, &report);
+    annotate(args, &report);
     outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, None, out))?;
     shown.at("cannot show all of", &path)?;
     let code = ending(verdict(args, &report));
@@ -264,7 +268,7 @@ pub(crate) fn report(
 
 /// The value of `--fail-on`; `--min-success` implies `failed`.
 pub(crate) fn limit(args: Args<'_>) -> &str {
-    match args.text("fail-on").unwrap_or("never") {
+    match args.word("fail-on") {
         "never" if args.given("min-success") => "failed",
         limit => limit,
     }
@@ -302,19 +306,180 @@ pub(crate) fn look(args: Args) -> Look {
 /// Writes to a pipe or device, or replaces a file once the content is complete.
 fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let write = || -> Result<()> {
-        // Readable only by the user, unless the file exists with other permissions.
-        let mode = match path.metadata() {
-            Ok(about) if about.is_file() => sys::mode(&about),
-            Ok(_) => {
-                let mut out = BufWriter::new(File::options().write(true).open(path)?);
-                content(&mut out)?;
-                return Ok(out.flush()?);
-            }
-            Err(_) => 0o600,
+        let Some(new) = replacement(path)? else {
+            let mut out = BufWriter::new(File::options().write(true).open(path)?);
+            content(&mut out)?;
+            return Ok(out.flush()?);
         };
-        let mut out = BufWriter::with_capacity(64 << 10, NewFile::create(path, mode)?);
+        let mut out = BufWriter::with_capacity(64 << 10, new);
         content(&mut out)?;
         Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.commit(true)?)
     };
     write().at("cannot write", path)
+}
+
+/// A new file to replace one; `None` for a pipe or device. Opening a pipe twice would end it.
+fn replacement(path: &Path) -> io::Result<Option<NewFile>> {
+    // Readable only by the user, unless the file exists with other permissions.
+    let mode = match path.metadata() {
+        Ok(about) if about.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(about) if !about.is_file() => return Ok(None),
+        about => about.map_or(0o600, |about| sys::mode(&about)),
+    };
+    NewFile::create(path, mode).map(Some)
+}
+
+/// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
+pub(super) fn is_annotated(args: Args) -> bool {
+    match args.text("annotations") {
+        Some("github") => true,
+        Some("off") => false,
+        _ => std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true"),
+    }
+}
+
+/// Annotates a report whose causes are known. Problems are logged: they say nothing about the run.
+pub(super) fn annotate(args: Args, report: &Report<'_>) {
+    if !is_annotated(args) {
+        return;
+    }
+    for (level, causes) in [("error", &report.causes), ("warning", &report.unknown_causes)] {
+        for cause in causes.iter().take(MAX_ANNOTATIONS) {
+            let title = format!("{} × {}", cause.count, cause.plugins.join(", "));
+            let mut text = format!("{} ({})", cause.headline().0, cause.extent());
+            cause.names.iter().for_each(|name| text.push_str(&format!("\n{}", plain(name))));
+            cause.remedy.iter().for_each(|remedy| text.push_str(&format!("\n{remedy}")));
+            // Runners read both streams, and standard output is for data.
+            output::error(&format!("::{level} title={}::{}\n", encoded(&title, ":,"), encoded(&text, "")));
+        }
+    }
+    let path = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(path) = path else { return };
+    let append = || -> Result<()> {
+        let mut text = Vec::new();
+        report::write_markdown(report, &mut text)?;
+        text.push(b'\n');
+        let mut file = File::options().append(true).create(true).open(&path)?;
+        Ok(std::io::Write::write_all(&mut file, &text)?)
+    };
+    if let Err(error) = append().at("cannot write the summary of the job to", &path) {
+        log::warn!("{error:#}");
+    }
+}
+
+/// Text as in a command of a workflow.
+fn encoded(text: &str, more: &str) -> String {
+    let is_special = |c: char| "%\r\n".contains(c) || more.contains(c);
+    text.chars().map(|c| if is_special(c) { format!("%{:02X}", u32::from(c)) } else { c.into() }).collect()
+}
+
+/// Runs `retrieve`.
+pub(crate) fn retrieve(args: Args) -> Result<u8> {
+    let stop = output::stop_on_signal()?;
+    let into = Path::new(args.text("dir").unwrap_or("."));
+    let namespace = &cluster::namespace_of_run(args)?;
+    let (client, service) = cluster::to_run(args, namespace, &stop)?;
+    let retrieval = Retrieval {
+        client: client.as_ref(),
+        from: args.word("retrieve-path"),
+        name: args.text("filename"),
+        partial: args.on("partial"),
+        service: service.as_ref(),
+        force: args.on("force"),
+        keep_seal: !args.on("extract"),
+        ..Retrieval::new(namespace, into)
+    };
+    let fetched = fetch(args, &retrieval, &stop).and_then(|paths| match args.on("extract") {
+        true => Ok(extract(&paths, into).map(|()| Vec::new())?),
+        false => Ok(paths),
+    });
+    match fetched {
+        Ok(paths) => {
+            for path in paths {
+                output::line(path.strip_prefix(".").unwrap_or(&path).display())?;
+            }
+            Ok(0)
+        }
+        Err(RetrievalError::Unasked(error)) => Err(error),
+        Err(RetrievalError::NotReady(error)) => {
+            output::error("Results not ready yet. Check `sonobuoy status` for status.\n");
+            Err(error)
+        }
+        Err(failure) => {
+            output::error(&format!("error retrieving results: {:#}\n", failure.into_error()));
+            Ok(TRANSFER)
+        }
+    }
+}
+
+/// Fetches the wanted archives; returns the paths in order of arrival.
+pub(super) fn fetch(
+    args: Args,
+    retrieval: &Retrieval<'_>,
+    stop: &Stop,
+) -> Result<Vec<PathBuf>, RetrievalError> {
+    let fetched = output::with_board(output::or_quiet(args), |board| {
+        let show = |done, total, over: bool| {
+            let task =
+                Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };
+            let scene = Scene {
+                title: format!("results of namespace {}", retrieval.namespace),
+                state: (if over { "fetched" } else { "coming" }).into(),
+                tasks: vec![task],
+                footer: vec!["Ctrl-C ends it, and leaves nothing behind".into()],
+                ..Scene::default()
+            };
+            // A closed output does not stop the download.
+            drop(board.show(scene));
+        };
+        let size = Cell::new(0);
+        let watch = |done, total| {
+            size.set(done);
+            show(done, total, false);
+        };
+        let fetched = Retrieval { watch: &watch, ..*retrieval }.fetch(stop);
+        if fetched.is_ok() {
+            show(size.get(), size.get(), true);
+        }
+        Ok(fetched)
+    });
+    fetched.unwrap_or_else(|error| Err(RetrievalError::Transfer(error)))
+}
+
+/// Unpacks each archive next to it, and deletes the archive.
+fn extract(paths: &[PathBuf], into: &Path) -> Result<()> {
+    for path in paths {
+        unpack(path, into)?;
+        fs::remove_file(path).at("cannot remove", path)?;
+    }
+    Ok(())
+}
+
+/// Unpacks an archive into a folder.
+pub(super) fn unpack(path: &Path, into: &Path) -> Result<()> {
+    let file = File::open(path).at("cannot read", path)?;
+    archive::unpack(file, into, &archive::Limits::default()).at("cannot unpack", path).map(drop)
+}
+
+/// Runs `delete`.
+pub(crate) fn delete(args: Args) -> Result<u8> {
+    let client = cluster::client(args)?;
+    let removal = Removal {
+        namespace: cluster::namespace(args)?,
+        rbac: run_args::rbac(args)?,
+        all: args.on("all"),
+        dry_run: args.on("dry-run"),
+    };
+    let left = removal.issue(&client)?;
+    let minutes = u64::try_from(args.number("wait")).unwrap_or_default();
+    if minutes > 0 && !removal.dry_run {
+        let shown = args.word("wait-output") == "Progress";
+        left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
+            // The original prints it to standard output. A closed output does not stop the deletion.
+            if shown {
+                let _ = output::print(&format!("\n{state}\n"));
+            }
+        })?;
+    }
+    Ok(0)
 }

@@ -1,18 +1,22 @@
-//! The cluster of a command line: `--kubeconfig`, `--context`, `--as`, `--request-timeout`, `--namespace`.
+//! The cluster of a command line: `--kubeconfig`, `--context`, `--as`, `--request-timeout`, `--namespace`; and access to a run
+//! in it: through the API server, or through the run's status service (`--credentials`).
+//!
+//! Owns the choice between the two. Knows nothing of what a command does with the run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
-use super::error::invalid;
 use super::flag::Args;
 use crate::doctor::MAX_REQUESTS_PER_SECOND;
 use crate::image::release;
 use crate::names;
-use crate::remote::state;
+use crate::remote::service::{self, Credentials};
+use crate::remote::state::{self, StatusSource};
 use base::kube::{Client, Config, Options};
 use base::stop::Stop;
-use base::{clock, sys};
+use base::sys;
 
 /// An empty variable in a script would otherwise mean all namespaces.
 pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's namespace with --namespace";
@@ -23,9 +27,12 @@ pub(crate) const NAMESPACE: &str = "SONOBUOY_NAMESPACE";
 /// Tells the process of one of many clusters to limit its rate of requests.
 pub(super) const ONE_OF_MANY: &str = "SONOBUOY_ONE_OF_MANY";
 
+/// Timeout after which the status service is not used.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A client for the cluster; sends nothing yet.
 pub(crate) fn client(args: Args) -> Result<Client> {
-    let client = Client::new(Config::load(&options(args)?)?, &Stop::new())?;
+    let client = Client::new(Config::load(&options(args))?, &Stop::new())?;
     Ok(match sys::variable(ONE_OF_MANY) {
         // Several of them may be behind one gateway.
         Some(_) => client.rate(MAX_REQUESTS_PER_SECOND, 1),
@@ -33,19 +40,16 @@ pub(crate) fn client(args: Args) -> Result<Client> {
     })
 }
 
-pub(crate) fn options(args: Args) -> Result<Options> {
-    // As in kubectl, a bare number means seconds.
-    let limit = |text: &str| {
-        let limit = clock::parse_duration(text).or_else(|| clock::parse_duration(&format!("{text}s")));
-        limit.ok_or_else(|| invalid("request-timeout", text, "write 30s or 2m"))
-    };
-    Ok(Options {
+pub(crate) fn options(args: Args) -> Options {
+    Options {
         path: args.text("kubeconfig").map(PathBuf::from),
         context: args.text("context").map(str::to_owned),
         as_user: args.text("as").map(str::to_owned),
         as_groups: args.all("as-group").map(str::to_owned).collect(),
-        request_timeout: args.text("request-timeout").map(limit).transpose()?,
-    })
+        request_timeout: args
+            .given("request-timeout")
+            .then(|| Duration::from_secs(args.number("request-timeout").unsigned_abs())),
+    }
 }
 
 /// The namespace of the run: that of the flag or the variable, else `sonobuoy`.
@@ -63,7 +67,7 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     if args.given("namespace") || sys::variable(NAMESPACE).is_some() {
         return Ok(name);
     }
-    let Ok(config) = Config::find(&options(args)?) else { return Ok(name) };
+    let Ok(config) = Config::find(&options(args)) else { return Ok(name) };
     let of_context = config.namespace.clone().filter(|of_context| *of_context != name);
     let Some((of_context, client)) = of_context.zip(Client::new(config, &Stop::new()).ok()) else {
         return Ok(name);
@@ -84,4 +88,75 @@ pub(crate) fn release(client: &Client) -> Result<String> {
     let version = version(client)?;
     release::of_server(&version)
         .with_context(|| format!("the cluster reports version `{version}`, which is not a release"))
+}
+
+/// The file with the credentials of a run's status service.
+pub(crate) fn credentials(args: Args) -> PathBuf {
+    args.text_or("credentials", "SONOBUOY_CREDENTIALS").unwrap_or_else(|| service::FILE.into()).into()
+}
+
+/// The credentials of the run's status service, if they are usable. A named file that does not exist is an error,
+/// unless this command `writes` it: then its failure was reported.
+pub(crate) fn service(args: Args, namespace: &str, writes: bool) -> Result<Option<Credentials>> {
+    let path = credentials(args);
+    if path.as_os_str() != service::STREAM {
+        let found = Credentials::read(&path, namespace);
+        if matches!(found, Ok(None)) && named(args) && !writes {
+            bail!(
+                "--credentials: `{}` does not exist; name the file that `sonobuoy run --status-service` wrote",
+                path.display()
+            );
+        }
+        return Ok(usable(args, found).flatten());
+    }
+    let found = Credentials::take(std::io::stdin().lock(), namespace);
+    Ok(usable(args, found.context("standard input")))
+}
+
+/// Access to a run: its cluster, its status service, or both.
+pub(crate) fn to_run(
+    args: Args,
+    namespace: &str,
+    stop: &Stop,
+) -> Result<(Option<Client>, Option<Credentials>)> {
+    let service = service(args, namespace, false)?;
+    Ok(match client(args) {
+        Err(_) if service.is_some() => (None, service),
+        client => (Some(client?.under(stop)), service),
+    })
+}
+
+/// The source of the status: the service if it responds, else the cluster. The default credentials file is only used
+/// for a single read, since watching the cluster reports more: pods that do not start, and deleted pods.
+pub(crate) fn source(
+    args: Args,
+    service: Option<&Credentials>,
+    follows: bool,
+    stop: &Stop,
+) -> Result<StatusSource> {
+    let service = service.and_then(|found| usable(args, found.source(stop)));
+    let asked = service.as_ref().filter(|_| named(args) || !follows);
+    let answer = asked.map(|service| service.probe(ANSWER_TIMEOUT));
+    match (client(args), service, answer) {
+        (_, Some(service), Some(Ok(()))) => Ok(service),
+        (Ok(client), _, answer) => {
+            usable(args, answer.transpose());
+            Ok(StatusSource::pod(client.under(stop)))
+        }
+        (Err(_), _, Some(Err(error))) if !follows => {
+            Err(error.context("the run's status service cannot be asked"))
+        }
+        (Err(_), Some(service), _) => Ok(service),
+        (Err(error), None, _) => Err(error),
+    }
+}
+
+fn named(args: Args) -> bool {
+    args.given("credentials")
+}
+
+/// Logs why the service is not used. A named file must be valid; the default one may belong to another run.
+fn usable<T>(args: Args, found: Result<T>) -> Option<T> {
+    let level = if named(args) { log::Level::Warn } else { log::Level::Debug };
+    found.inspect_err(|error| log::log!(level, "the status service was not asked: {error:#}")).ok()
 }

@@ -7,7 +7,7 @@
 //!
 //! Accepts any words, never fails, and changes nothing. Only for names of namespaces it asks the cluster, briefly.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use base::kube::{Client, Config, Options, Resource, Selector};
 use base::stop::Stop;
 use base::sys;
 
-pub(crate) const CALL: &str = "__complete";
+const CALL: &str = "__complete";
 /// The name by which kubectl asks for candidates.
-pub(crate) const OF_KUBECTL: &str = "kubectl_complete-sonobuoy";
+const OF_KUBECTL: &str = "kubectl_complete-sonobuoy";
 /// Maximum time for the names of namespaces.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(2);
 const CALL_WITHOUT_DESCRIPTIONS: &str = "__completeNoDesc";
@@ -49,12 +49,6 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
     ("skip-preflight", &["dnscheck", "versioncheck", "existingnamespace"]),
 ];
 
-/// Whether the first argument requests candidates; it is not in the table, whose parser would reject most of the
-/// words.
-pub(crate) fn is_call(word: &OsStr) -> bool {
-    word == CALL || word == CALL_WITHOUT_DESCRIPTIONS
-}
-
 /// Prints the script for the requested shell.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let script = match args.text("shell") {
@@ -68,8 +62,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the candidates for the last of the words.
-pub(crate) fn complete(call: &OsStr, words: &[OsString]) -> ExitCode {
+/// Prints the candidates for the last of the words, if the call asks for them. Such calls are not in the table, whose parser
+/// would reject most of the words.
+pub(crate) fn answer(args: &[OsString]) -> Option<ExitCode> {
+    let (call, words) = match args {
+        [program, words @ ..] if Path::new(program).file_name().is_some_and(|name| name == OF_KUBECTL) => {
+            (CALL.as_ref(), words)
+        }
+        [_, call, words @ ..] if call == CALL || call == CALL_WITHOUT_DESCRIPTIONS => (&**call, words),
+        _ => return None,
+    };
     let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (word, before) =
         words.split_last().map_or(("", &words[..]), |(word, before)| (word.as_str(), before));
@@ -79,7 +81,7 @@ pub(crate) fn complete(call: &OsStr, words: &[OsString]) -> ExitCode {
     answer.text.push_str(answer.end);
     // A closed output is not an error here.
     let _ = output::print(&answer.text);
-    ExitCode::SUCCESS
+    Some(ExitCode::SUCCESS)
 }
 
 struct Completions<'w> {

@@ -1,15 +1,17 @@
-//! `sonobuoy e2e`: the names of the e2e tests of a Kubernetes version, or their tags.
+//! `sonobuoy e2e`: the names of the e2e tests of a Kubernetes version, or their tags; and `sonobuoy modes`: the values of `--mode`.
 
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 
 use super::flag::Args;
-use super::{cluster, output, run_args, shown};
+use super::{cluster, output, run_args};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
 use crate::image::lists::{ListSource, tags};
+use crate::plugin::mode::MODES;
+use base::Joined as _;
 use base::pattern;
 
 /// The location of the original's lists.
@@ -21,7 +23,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     let pattern = |id| args.text(id).and_then(|text| pattern::compile(text).ok());
     let (focus, skip) = (pattern("focus"), pattern("skip"));
     let mut names = list(args)?;
-    if names.is_empty() && args.text("input") != Some("-") {
+    if names.is_empty() && args.word("input") != "-" {
         bail!("no tests found with given options");
     }
     names.retain(|name| {
@@ -66,7 +68,7 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
                 Some(image) => image.to_owned(),
                 None => format!("{}:{}", CONFORMANCE, version(args)?),
             };
-            shown::exit_on_signal()?;
+            output::exit_on_signal()?;
             Tests::fetch(&run_args::registries(args)?, &image, args.on("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
                 anyhow!(
                     "{error:#}; save a list where there is network with `sonobuoy e2e --version VERSION > FILE`, and use it \
@@ -87,5 +89,38 @@ fn version(args: Args) -> anyhow::Result<String> {
             .and_then(|client| cluster::release(&client))
             .context("no --version was given, so the cluster was asked"),
         Some(version) => Ok(version.to_owned()),
+    }
+}
+
+/// Maximum length of a line unless full output is requested.
+const MAX_LINE_BYTES: usize = 200;
+
+/// Labels of the details of a mode, in the order of the columns.
+const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_PARALLEL"];
+
+/// Prints all modes, by name.
+pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
+    let rows = MODES.iter().map(|mode| {
+        [mode.name, mode.description, mode.focus, &mode.skip(), if mode.parallel { "true" } else { "false" }]
+            .map(str::to_owned)
+    });
+    let rows: Vec<_> = rows.collect();
+    let head = ["name", "description", "focus", "skip", "parallel"];
+    let text = output::in_form(args.text("output"), head, &rows, || {
+        let about = |row: &[String; 5]| -> String {
+            LABELS.iter().zip(row).map(|(label, cell)| cut(format!("{label}: {cell}"), args)).collect()
+        };
+        rows.iter().map(about).joined("\n")
+    });
+    output::print(&text).map(|()| 0)
+}
+
+fn cut(line: String, args: Args) -> String {
+    // All lines are ASCII, as the test of the golden file proves.
+    match line.get(..MAX_LINE_BYTES) {
+        Some(cut) if line.len() > MAX_LINE_BYTES && !args.on("verbose") => {
+            format!("{cut}... (truncated) ...\n")
+        }
+        _ => line + "\n",
     }
 }

@@ -1,12 +1,13 @@
-//! The kinds of flags, and access to their values.
+//! The kinds of flags, access to their values, and errors in them.
 //!
 //! Owns the syntax of a flag's value (`--x=v`, bare, lists, any case), not its meaning. Every flag's id is its long
 //! name. Switches are plain here, for help, man pages and completions; [`accepting_values`] converts them for
 //! parsing: scripts may write `--all=true` and `--all=false`.
 
+use std::fmt;
 use std::ops::{Deref, RangeInclusive};
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -29,6 +30,11 @@ impl<'m> Args<'m> {
     /// The value of a flag; `None` if absent or empty.
     pub(crate) fn text(self, id: &str) -> Option<&'m str> {
         self.all(id).next().filter(|value| !value.is_empty())
+    }
+
+    /// The value of a flag; empty if absent.
+    pub(crate) fn word(self, id: &str) -> &'m str {
+        self.all(id).next().unwrap_or_default()
     }
 
     /// The value of a flag, else of an environment variable.
@@ -138,15 +144,22 @@ pub(crate) fn version(usage: &'static str, words: &'static [&'static str], help:
     })
 }
 
-/// A flag with one of `values`, accepted in any case and read in the spelling given here.
-pub(crate) fn choice(usage: &'static str, values: &'static [&'static str], help: &'static str) -> Arg {
+/// A flag with one of the words of a usage line: `-t --type Job|DaemonSet`.
+pub(crate) fn choice(usage: &'static str, help: &'static str) -> Arg {
+    let words = usage.rsplit(' ').next().unwrap_or_default();
+    one_of(usage, &words.split('|').collect::<Vec<_>>(), help)
+}
+
+/// A flag with one of `words`, accepted in any case and read in the spelling given here.
+pub(crate) fn one_of(usage: &'static str, words: &[&'static str], help: &'static str) -> Arg {
+    let known = words.to_vec();
     let canonical = move |given: String| -> String {
-        values.iter().find(|value| value.eq_ignore_ascii_case(&given)).map_or(given, |value| (*value).into())
+        known.iter().find(|word| word.eq_ignore_ascii_case(&given)).map_or(given, |word| (*word).into())
     };
     text(usage, help)
         .value_name("WORD")
         .ignore_case(true)
-        .value_parser(PossibleValuesParser::new(values).map(canonical))
+        .value_parser(PossibleValuesParser::new(words).map(canonical))
 }
 
 /// A flag whose value needs `=`, with a separate meaning without one.
@@ -161,7 +174,7 @@ pub(crate) fn accepting_values(command: Command) -> Command {
             ArgAction::SetTrue => bare(arg.action(ArgAction::Set), "true")
                 .value_name("BOOL")
                 .default_value("false")
-                .value_parser(boolean),
+                .value_parser(BoolishValueParser::new()),
             _ => arg,
         })
         .mut_subcommands(accepting_values)
@@ -177,11 +190,35 @@ fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
     whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
 }
 
-/// Parses a bool in the spellings of the original's flag library.
-fn boolean(word: &str) -> Result<bool, String> {
-    match word {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("write true or false".into()),
+/// An error that `cli` prints differently from others.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// In the command line; printed with the usage of the command.
+    Usage(String),
+    /// Ctrl-C.
+    Interrupted(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (Self::Usage(message) | Self::Interrupted(message)) = self;
+        f.write_str(message)
     }
+}
+
+impl std::error::Error for Error {}
+
+/// An error in the command line.
+pub(crate) fn usage_error(message: impl Into<String>) -> anyhow::Error {
+    Error::Usage(message.into()).into()
+}
+
+/// An error in the value of a flag.
+pub(crate) fn invalid(id: &str, value: &str, remedy: &str) -> anyhow::Error {
+    usage_error(format!("invalid argument {value:?} for \"--{id}\": {remedy}"))
+}
+
+/// The end of a command that Ctrl-C interrupted.
+pub(crate) fn interrupted(message: impl Into<String>) -> anyhow::Error {
+    Error::Interrupted(message.into()).into()
 }

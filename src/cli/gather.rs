@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::flag::Args;
-use super::{output, shown};
+use super::output;
 use crate::gather::journal::{self, LogQuery};
 use crate::gather::logs::{self, LogFormat};
 use crate::gather::{self, NodeFiles, Outbox, reach};
@@ -40,7 +40,7 @@ fn stay(args: Args, gathered: Result<()>) -> Result<u8> {
         if let Err(error) = &gathered {
             log::error!("{error:#}");
         }
-        let stop = shown::stop_on_signal()?;
+        let stop = output::stop_on_signal()?;
         match u64::try_from(seconds) {
             Ok(seconds) => drop(stop.wait(Duration::from_secs(seconds))),
             Err(_) => stop.wait_forever(),
@@ -71,7 +71,7 @@ fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, t
     if let Some(outbox) = outbox {
         return outbox.done(&outbox.put(file, text.as_bytes())?);
     }
-    let format = args.text("format").unwrap_or("json");
+    let format = args.word("format");
     if !["table", "csv"].contains(&format) {
         return output::print(text);
     }

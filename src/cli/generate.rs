@@ -1,22 +1,23 @@
-//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions.
+//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions; `sonobuoy schema`: the JSON Schemas
+//! of those that users write; and `sonobuoy plugin`: manages definitions installed for use by name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
-use super::error::invalid;
-use super::flag::Args;
-use super::manifest;
+use super::flag::{Args, invalid};
+use super::run::read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
 use super::{output, table};
+use crate::config;
 use crate::deploy;
 use crate::image;
 use crate::names;
-use crate::plugin::{self, Definition, DriverKind, builtin, pod};
+use crate::plugin::{self, Definition, DriverKind, Installed, builtin, pod};
 use base::at::At as _;
 use base::json::json;
-use base::{temp, yaml};
+use base::{sys, temp, yaml};
 
 /// Runs the command or its subcommand.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -45,6 +46,13 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     Ok(0)
 }
 
+/// Prints one schema.
+pub(crate) fn schema(args: Args) -> Result<u8> {
+    let schema = if args.word("name") == "config" { config::Run::schema() } else { plugin::schema() };
+    output::print(&format!("{}\n", serde_json::to_string_pretty(&schema)?))?;
+    Ok(0)
+}
+
 /// Writes a Markdown page with the help of each command.
 fn pages(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
@@ -61,7 +69,7 @@ fn pages(dir: &Path) -> Result<()> {
 
 fn manifest(args: Args) -> Result<String> {
     if let Some(file) = args.text("file") {
-        return manifest::read(file);
+        return read_manifest(file);
     }
     if args.text("status-service").is_some_and(|kind| kind != "none") {
         bail!(
@@ -148,4 +156,58 @@ fn definition(args: Args) -> Result<Definition> {
         log::warn!("{error}; change it, or run it under another name, as with `-p FILE@newname`");
     }
     Ok(definition)
+}
+
+/// Runs `plugin`.
+pub(crate) fn plugin(args: Args) -> Result<u8> {
+    let installed = Installed::open(&sys::variable).map_err(|reason| anyhow!("{reason}"))?;
+    let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
+    let argument = |id| args.text(id).unwrap_or_default();
+    let text = match name {
+        "list" => installed_plugins(args, &installed)?,
+        "show" => {
+            let loaded = installed.show(argument("name"))?;
+            loaded.notes.iter().for_each(|note| log::warn!("{note}"));
+            format!("{}\n", loaded.definition.to_full_yaml())
+        }
+        "install" => install_plugin(&installed, argument("save-as"), argument("source"))?,
+        _ => format!("Uninstalled plugin file {}\n", installed.uninstall(argument("name"))?.display()),
+    };
+    output::data(&text)?;
+    Ok(0)
+}
+
+fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {
+    let (mut blocks, mut rows) = (Vec::new(), Vec::new());
+    for (path, loaded) in installed.list()? {
+        let definition = match loaded {
+            Ok(loaded) => loaded.definition,
+            Err(error) => {
+                log::error!("{error:#}");
+                continue;
+            }
+        };
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let (name, file, config) = (definition.name(), path.display().to_string(), &definition.config);
+        let (source, description) = (&config.source_url, &config.description);
+        blocks.push(format!(
+            "Run as: {stem}\nFilename: {file}\nPlugin name (in aggregator): {name}\nSource URL: {source}\nDescription: {description}\n",
+        ));
+        rows.push([&*stem, name, config.driver.name(), &file, source, description].map(str::to_owned));
+    }
+    let head = ["name", "plugin", "driver", "file", "source", "description"];
+    Ok(output::in_form(args.text("output"), head, &rows, || blocks.join("---\n")))
+}
+
+fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<String> {
+    let loaded = plugin::one(source)?;
+    plugin::check_content(&loaded.definition)?;
+    // The name in the file is replaceable at each run.
+    if let Err(error) = plugin::check_name_of(&loaded.definition) {
+        log::warn!("{error}; it runs under another name, as with `-p {save_as}@newname`");
+    }
+    loaded.notes.iter().for_each(|note| log::warn!("{note}"));
+    let path = installed.install(save_as, &loaded.definition)?;
+    let container = loaded.definition.spec["name"].as_str().unwrap_or_default();
+    Ok(format!("Installed plugin {container} into file {} from source {source}\n", path.display()))
 }

@@ -1,52 +1,65 @@
-//! `sonobuoy images`: lists the images that plugins need, transfers them, and packs kits: everything that a version's
-//! conformance tests need, in one file.
+//! `sonobuoy images`: lists the images that plugins and tests need, under the names that flags give them; checks and transfers
+//! them, and packs kits: everything that a version's conformance tests need, in one file.
 //!
-//! Talks to registries directly. The docker program is started only for docker's own images (`pull`, `delete`), and
-//! to run a conformance image that docker has or that cannot be run here.
+//! Talks to registries directly. Transfers images one after the other, and continues after the failure of one: a board on a
+//! terminal, lines and heartbeats elsewhere. Only the conformance image knows the images of its tests; the docker program is
+//! started only for docker's own images (`pull`, `delete`), and to run a conformance image that docker has or that cannot be
+//! run here.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::flag::Args;
-use super::transfers::{Transfers, each, work};
-use super::wanted::{self, Lists, all, from_file, translate, translated, translation, wanted};
-use super::{form, load, output, run_args, shown, verify_images};
+use super::run::usual_archive;
+use super::{cluster, output, run_args};
+use crate::board::{Board, ProgressOutput, Scene, Task, Unit};
+use crate::config;
+use crate::doctor::{self, Nodes, Pulled};
 use crate::image::conformance::Tests;
-use crate::image::docker;
 use crate::image::kit::{self, Kit};
+use crate::image::verify::{Availability, ask};
+use crate::image::{PluginImages, Translation, docker, is_conformance};
 use crate::names::VERSION;
-use crate::plugin::builtin;
+use crate::plugin::{self, builtin};
 use crate::remedies;
 use base::at::At as _;
-use base::oci::{self, Beside, Client, Descriptor, Platform, Reference, Store, Stored};
-use base::temp;
+use base::oci::{self, Beside, Client, Descriptor, ImageInfo, Platform, Reference, Store, Stored};
+use base::{sys, temp, yaml};
 
 /// The default file with the locations of test images.
 const REGISTRIES: &str = "registries.yaml";
+/// Large images take minutes.
+const PULL_TIMEOUT: Duration = Duration::from_secs(600);
+/// Larger than any list of images.
+const MAX_LIST_BYTES: u64 = 1 << 20;
+/// What to do without the conformance image.
+const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     let (name, args) = args.subcommand().unwrap_or(("list", args));
-    shown::exit_on_signal()?;
+    output::exit_on_signal()?;
     match name {
         "push" => push(args),
         "download" => download(args),
         "kit" => make_kit(args),
         "inspect" => inspect(args),
-        "verify" => verify_images::run(args),
+        "verify" => verify(args),
         "list" => {
             let images = all(wanted(args, false)?.0, args)?;
-            form::print(args, ["image"], &images.into_iter().map(|image| [image]).collect::<Vec<_>>())
+            output::print_rows(args, ["image"], &images.into_iter().map(|image| [image]).collect::<Vec<_>>())
         }
         // `pull` and `delete`
-        _ => each(args, name, &translated(args, false)?, String::clone, |image, transfers| match name {
+        _ => each(args, name, &translated(args, false)?, String::clone, |image, transfer| match name {
             "pull" if docker::is_here(image) || in_no_registry(image) => Ok(()),
-            "pull" => docker::pull(image, transfers.drawn),
+            "pull" => docker::pull(image, transfer.drawn),
             _ if remedies::is_local_image(image) && !docker::is_here(image) => Ok(()),
-            _ => docker::remove(image, transfers.drawn),
+            _ => docker::remove(image, transfer.drawn),
         }),
     }?;
     Ok(0)
@@ -56,7 +69,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 /// that its tests use, and the tests' registry list is written.
 fn push(args: Args) -> Result<()> {
     let archive = args.text("kit").or(args.text("archive")).map(Path::new);
-    let registry = args.text("custom-registry").unwrap_or_default();
+    let registry = args.word("custom-registry");
     let kit = archive.filter(|_| !registry.is_empty()).map(Kit::read).transpose()?.flatten();
     let file = args.text("output").unwrap_or(REGISTRIES);
     let places = kit.as_ref().map(|_| kit::KitTargets::new(registry));
@@ -80,7 +93,7 @@ fn push(args: Args) -> Result<()> {
         }
         bail!("no registry to push to; name one with --custom-registry, or several with --e2e-repo-config");
     }
-    let work = work()?;
+    let work = temp::Folder::new()?;
     let local = ImageFolder::open(args, &work)?;
     let Some(archive) = archive else {
         let mut targets = Vec::new();
@@ -91,9 +104,9 @@ fn push(args: Args) -> Result<()> {
             }
         }
         let describe = |(target, name): &(String, Reference)| format!("{name} to {target}");
-        return each(args, "push", &targets, describe, |(target, name), transfers| {
-            let stored = local.pull(name, transfers).or_else(|error| held_by_docker(&local, name, error))?;
-            local.push(&stored, target, transfers)
+        return each(args, "push", &targets, describe, |(target, name), transfer| {
+            let stored = local.pull(name, transfer).or_else(|error| held_by_docker(&local, name, error))?;
+            local.push(&stored, target, transfer)
         });
     };
     let stored = oci::read_archive(archive, &local.store)?;
@@ -106,9 +119,7 @@ fn push(args: Args) -> Result<()> {
     }
     let targets: Vec<_> = targets.into_iter().collect();
     let describe = |(target, image): &(String, &Stored)| format!("{} to {target}", image.name);
-    each(args, "push", &targets, describe, |(target, image), transfers| {
-        local.push(image, target, transfers)
-    })?;
+    each(args, "push", &targets, describe, |(target, image), transfer| local.push(image, target, transfer))?;
     let Some(kit) = kit else { return Ok(()) };
     if args.on("dry-run") {
         log::info!("would write `{file}`");
@@ -144,12 +155,11 @@ fn download(args: Args) -> Result<()> {
     let version = wanted.version.as_deref().unwrap_or(VERSION);
     let (out, folder) = destination(args, format!("kubernetes_e2e_images_{version}.tar"));
     let mut images = translate(all(wanted, args)?, args)?;
-    if args.on("dry-run") {
-        images.iter().for_each(|image| log::info!("would download {image}"));
+    if is_dry(args, "download", &images) {
         return output::line(out.display());
     }
     images.retain(|image| !in_no_registry(image));
-    let local = ImageFolder::open(args, &folder)?;
+    let mut local = ImageFolder::open(args, &folder)?;
     local.download(&images)?;
     local.archive(&[], &out)
 }
@@ -160,21 +170,24 @@ fn make_kit(args: Args) -> Result<()> {
     let version = if kit.kubernetes_version.is_empty() { VERSION } else { &kit.kubernetes_version };
     let (out, folder) = destination(args, format!("kit-{version}.tar"));
     let mut images: Vec<String> = wanted.images.into_iter().collect();
-    if args.on("dry-run") {
-        images.iter().for_each(|image| log::info!("would put {image} into the kit"));
+    if is_dry(args, "pack", &images) {
         return output::line(out.display());
     }
-    let local = ImageFolder::open(args, &folder)?;
+    let mut local = ImageFolder::open(args, &folder)?;
     let own = own_image(args, &local.store)?;
     kit.sonobuoy_image = own.first().map(|own| own.name.to_string()).unwrap_or_default();
-    local.images.replace(own);
+    local.images = own;
     images.retain(|image| !remedies::is_local_image(image));
     local.download(&images)?;
     kit.plugin_images = images;
     if let Some(conformance) = &wanted.conformance {
         let lists = match args.text("images-from") {
             Some(path) => from_file(path, &[], args)?,
-            None => ask(&local, conformance, args.on("unconfined")).context(wanted::REMEDY)?,
+            None => {
+                // Unless it is there, its download has failed.
+                let name = Reference::parse(conformance)?;
+                lists(args, &local.store, &local.images, |image| *image == name, &[]).context(REMEDY)?
+            }
         };
         kit.tests = lists.tests;
         let (never, images) = lists.images.into_iter().partition(|image| kit::is_never_pulled(image));
@@ -186,19 +199,11 @@ fn make_kit(args: Args) -> Result<()> {
     }
     log::info!(
         "{} images and the names of {} tests; inside: `sonobuoy images push {} --custom-registry REGISTRY`",
-        local.images.borrow().len(),
+        local.images.len(),
         kit.tests.len(),
         out.display()
     );
     local.archive(&kit.files()?, &out)
-}
-
-/// Queries the conformance image, which is in the store.
-fn ask(local: &ImageFolder, conformance: &str, unconfined: bool) -> Result<Lists> {
-    let name = Reference::parse(conformance)?;
-    let images = local.images.borrow();
-    let image = images.iter().find(|image| image.name == name).context("the conformance image is missing")?;
-    Lists::ask(&Tests::of_stored(&local.store, image, unconfined)?, &[])
 }
 
 /// Sonobuoy's image, which is in no registry: from the given archive, or from that in the release kit of this program.
@@ -206,7 +211,7 @@ fn own_image(args: Args, store: &Store) -> Result<Vec<Stored>> {
     const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make image` builds it as target/sonobuoy-image.tar, \
                           and the kit of `make kit` contains it";
     let named = args.text("sonobuoy-image").map(PathBuf::from);
-    oci::read_archive(&named.or_else(load::usual_archive).context(REMEDY)?, store).context(REMEDY)
+    oci::read_archive(&named.or_else(usual_archive).context(REMEDY)?, store).context(REMEDY)
 }
 
 /// Whether the image is Sonobuoy's, which is built or loaded and never pulled.
@@ -223,14 +228,12 @@ fn in_no_registry(image: &str) -> bool {
 fn inspect(args: Args) -> Result<()> {
     let client = run_args::registries(args)?;
     let mut missing = 0;
-    for image in translated(args, false)? {
-        if in_no_registry(&image) {
-            continue;
-        }
-        if args.on("dry-run") {
-            log::info!("would inspect {image}");
-            continue;
-        }
+    let mut images = translated(args, false)?;
+    images.retain(|image| !in_no_registry(image));
+    if is_dry(args, "inspect", &images) {
+        return Ok(());
+    }
+    for image in images {
         let word = match Reference::parse(&image).and_then(|name| client.exists(&name)) {
             Ok(Some(digest)) => format!("found {digest}"),
             other => {
@@ -243,14 +246,8 @@ fn inspect(args: Args) -> Result<()> {
     if missing > 0 {
         bail!("{missing} of the images were not found");
     }
-    if !args.on("dry-run") {
-        log::info!("configured images available");
-    }
+    log::info!("configured images available");
     Ok(())
-}
-
-fn platform(args: Args) -> Result<Platform> {
-    args.text("platform").map_or_else(|| Ok(Platform::here()), Platform::parse)
 }
 
 /// Images in a folder, and access to their registries.
@@ -260,49 +257,44 @@ struct ImageFolder<'a> {
     platform: Platform,
     folder: &'a Path,
     store: Store,
-    images: RefCell<Vec<Stored>>,
+    images: Vec<Stored>,
 }
 
 impl<'a> ImageFolder<'a> {
     fn open(args: Args<'a>, folder: &'a Path) -> Result<Self> {
-        let store = Store::open(folder)?;
-        let images = RefCell::default();
-        Ok(Self {
-            args,
-            client: run_args::registries(args)?,
-            platform: platform(args)?,
-            folder,
-            store,
-            images,
-        })
+        let (client, store) = (run_args::registries(args)?, Store::open(folder)?);
+        let platform = args.text("platform").map_or_else(|| Ok(Platform::here()), Platform::parse)?;
+        Ok(Self { args, client, platform, folder, store, images: Vec::new() })
     }
 
-    fn pull(&self, name: &Reference, transfers: &Transfers<'_>) -> Result<Stored> {
-        let watch = |layer: &Descriptor, done| transfers.watch(layer, done);
-        self.store.pull(&self.client, name, &self.platform, &watch)
+    fn pull(&self, name: &Reference, transfer: &Transfer<'_>) -> Result<Stored> {
+        self.store.pull(&self.client, name, &self.platform, &|layer, done| transfer.watch(layer, done))
     }
 
-    fn push(&self, stored: &Stored, target: &str, transfers: &Transfers<'_>) -> Result<()> {
+    fn push(&self, stored: &Stored, target: &str, transfer: &Transfer<'_>) -> Result<()> {
         let target = Reference::parse(target)?;
-        let watch = |layer: &Descriptor, done| transfers.watch(layer, done);
+        let watch = |layer: &Descriptor, done| transfer.watch(layer, done);
         let sent = self.store.push(&self.client, stored, &target, &watch)?;
-        let level = if transfers.drawn { log::Level::Debug } else { log::Level::Info };
+        let level = if transfer.drawn { log::Level::Debug } else { log::Level::Info };
         log::log!(level, "{target}: {sent} new blobs, {}", stored.root.digest);
         output::line(target)
     }
 
     /// Pulls images that exist in registries.
-    fn download(&self, images: &[String]) -> Result<()> {
-        each(self.args, "download", images, String::clone, |image, transfers| {
-            let pulled = self.pull(&Reference::parse(image)?, transfers).with_context(|| image.clone())?;
-            self.images.borrow_mut().push(pulled);
+    fn download(&mut self, images: &[String]) -> Result<()> {
+        let mut pulled = Vec::new();
+        each(self.args, "download", images, String::clone, |image, transfer| {
+            let name = Reference::parse(image)?;
+            pulled.push(self.pull(&name, transfer).with_context(|| image.clone())?);
             Ok(())
-        })
+        })?;
+        self.images.extend(pulled);
+        Ok(())
     }
 
     /// Moves all images into an archive.
     fn archive(&self, files: &[Beside], out: &Path) -> Result<()> {
-        oci::write_archive(&self.store, &self.images.borrow(), files, out)?;
+        oci::write_archive(&self.store, &self.images, files, out)?;
         let _ = std::fs::remove_dir_all(self.folder);
         output::line(out.display())
     }
@@ -313,4 +305,354 @@ fn destination(args: Args, default: String) -> (PathBuf, PathBuf) {
     let out = args.text("output").map_or_else(|| default.into(), PathBuf::from);
     let folder = out.with_extension("blobs");
     (out, folder)
+}
+
+/// Lists from the conformance image.
+struct Lists {
+    images: Vec<String>,
+    tests: Vec<String>,
+}
+
+/// Queries the conformance image, one of those in the store.
+fn lists(
+    args: Args,
+    store: &Store,
+    images: &[Stored],
+    is_wanted: impl Fn(&Reference) -> bool,
+    env: &[(String, String)],
+) -> Result<Lists> {
+    let image =
+        images.iter().find(|image| is_wanted(&image.name)).context("there is no conformance image")?;
+    let tests = Tests::of_stored(store, image, args.on("unconfined"))?;
+    Ok(Lists { images: tests.images(env)?, tests: tests.names()? })
+}
+
+/// The requested images, with the lists of a kit. With `own_images`, a built-in plugin is the variant that needs only
+/// Sonobuoy's image, as in `run`.
+fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
+    let run = config::Run::standard();
+    let mut wanted = PluginImages { images: [run.worker_image.clone()].into(), ..PluginImages::default() };
+    let mut kit = Kit::default();
+    let installed = plugin::Installed::by_name(&sys::variable);
+    let folders = run.plugin_search_path.unwrap_or_default();
+    for name in args.all("plugin") {
+        for mut found in plugin::find(name, installed.as_ref().ok(), &folders)? {
+            let name = found.definition.name().to_owned();
+            if own_images
+                && found.built_in
+                && let Some(ours) = builtin::without_image(&name)
+            {
+                found.definition = ours;
+            }
+            kit.built_in.extend(found.built_in.then(|| name.clone()));
+            kit.plugins.insert(name, found.definition.to_yaml());
+            wanted.add(&found, &run.worker_image, || run_args::kubernetes_version(args, false))?;
+        }
+    }
+    if let Some(conformance) = &wanted.conformance {
+        log::info!("e2e image to be used: {conformance}");
+    }
+    kit.kubernetes_version = wanted.version.clone().unwrap_or_default();
+    Ok((wanted, kit))
+}
+
+/// The names of all requested images, those of the tests included.
+fn all(wanted: PluginImages, args: Args) -> Result<Vec<String>> {
+    let mut images = wanted.images;
+    if let Some(conformance) = wanted.conformance {
+        // `--plugin-env e2e.NAME=VALUE`
+        let env = args.all("plugin-env").filter_map(|text| text.strip_prefix("e2e.")?.split_once('='));
+        let env: Vec<_> = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        match args.text("images-from") {
+            _ if args.on("dry-run") => log::warn!(
+                "--dry-run leaves out the images of the e2e tests, which only {conformance} lists; `sonobuoy images list` asks it"
+            ),
+            Some(path) => images.extend(from_file(path, &env, args)?.images),
+            None => images.extend(of_tests(&conformance, &env, args)?),
+        }
+    }
+    Ok(images.into_iter().collect())
+}
+
+/// The images listed in a file, or known to a kit or the conformance image in an archive.
+fn from_file(path: &str, env: &[(String, String)], args: Args) -> Result<Lists> {
+    let mut head = Vec::new();
+    let mut file = std::fs::File::open(path).at("cannot read", path)?;
+    file.by_ref().take(MAX_LIST_BYTES).read_to_end(&mut head).at("cannot read", path)?;
+    if !head.contains(&0) {
+        let text = String::from_utf8(head).map_err(|_| anyhow!("`{path}` is not a list of images"))?;
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let images = lines
+            .map(|line| Reference::parse(line).map(|_| line.to_owned()).with_context(|| format!("`{path}`")))
+            .collect::<Result<Vec<_>>>()?;
+        ensure!(!images.is_empty(), "`{path}` lists no images");
+        return Ok(Lists { images, tests: Vec::new() });
+    }
+    if let Some(kit) = Kit::read(path.as_ref())? {
+        return Ok(Lists { images: kit.test_images, tests: kit.tests });
+    }
+    let folder = temp::Folder::new()?;
+    let store = Store::open(&folder)?;
+    let images = oci::read_archive(path.as_ref(), &store)?;
+    lists(args, &store, &images, is_conformance, env).with_context(|| format!("`{path}`"))
+}
+
+/// The lists of the conformance image: from docker if the image is present there, else from its registry.
+fn of_tests(image: &str, env: &[(String, String)], args: Args) -> Result<Vec<String>> {
+    if docker::is_here(image) {
+        return docker::test_images(image, env).context(REMEDY);
+    }
+    let asked = run_args::registries(args)
+        .and_then(|client| Tests::fetch(&client, image, args.on("unconfined")))
+        .and_then(|tests| tests.images(env));
+    asked.or_else(|error| {
+        log::debug!("{error:#}; trying docker");
+        // Docker's error, such as a missing program, would hide the original cause.
+        if docker::pull(image, false).is_err() {
+            return Err(error.context(REMEDY));
+        }
+        docker::test_images(image, env).context(REMEDY)
+    })
+}
+
+/// All images under the names that this call expects.
+fn translated(args: Args, own_images: bool) -> Result<Vec<String>> {
+    translate(all(wanted(args, own_images)?.0, args)?, args)
+}
+
+fn translate(mut images: Vec<String>, args: Args) -> Result<Vec<String>> {
+    if let Some(translation) = translation(args)? {
+        images.iter_mut().for_each(|image| *image = translation.apply(image));
+    }
+    Ok(images)
+}
+
+fn translation(args: Args) -> Result<Option<Translation>> {
+    if let Some(registry) = args.text("custom-registry").or(args.text("e2e-repo")) {
+        return Ok(Some(Translation::Registry(registry.to_owned())));
+    }
+    let Some(path) = args.text("e2e-repo-config") else { return Ok(None) };
+    let document = yaml::parse(&run_args::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
+    Ok(Some(Translation::of_document(&document)))
+}
+
+/// Checks that every image can be pulled: from registries, an archive, or by nodes.
+fn verify(args: Args) -> Result<()> {
+    if let Some(path) = args.text("archive") {
+        std::fs::metadata(path).at("cannot read", path)?;
+    }
+    // The images of `run`, not those of `gen`: a kit without the original's systemd-logs image is complete.
+    let images = translated(args, true)?;
+    if is_dry(args, "verify", &images) {
+        return Ok(());
+    }
+    let run = run_args::configuration(args)?;
+    let stop = output::stop_on_signal()?;
+    let kube = cluster::client(args).map(|kube| kube.under(&stop));
+    let nodes = kube.and_then(|kube| Ok((Nodes::read(&kube)?, kube)));
+    let architectures = architectures(args, nodes.as_ref().map(|(nodes, _)| nodes))?;
+    let mut rows = Vec::new();
+    let mut trouble: BTreeMap<String, String> = BTreeMap::new();
+    let head = if args.on("on-nodes") {
+        let (nodes, kube) = nodes.context("`--on-nodes` needs the cluster")?;
+        let credentials = doctor::credentials(&kube, &run);
+        let pulled = doctor::pull(&kube, &nodes, &images, &run, credentials.as_ref(), PULL_TIMEOUT)?;
+        for ((architecture, node), found) in pulled {
+            for (image, pulled) in found {
+                let (word, why) = match pulled {
+                    Pulled::Here => ("pulled", None),
+                    Pulled::Failed(why) => ("failed", Some(why)),
+                    Pulled::Waiting => {
+                        ("waiting", Some(format!("not pulled within {} min", PULL_TIMEOUT.as_secs() / 60)))
+                    }
+                };
+                trouble.extend(why.map(|why| (image.clone(), why)));
+                rows.push([image, word.to_owned(), format!("linux/{architecture}"), node.clone()]);
+            }
+        }
+        rows.sort();
+        ["image", "status", "platform", "node"]
+    } else {
+        let credentials = nodes.as_ref().ok().and_then(|(_, kube)| doctor::credentials(kube, &run));
+        let found = match args.text("archive") {
+            Some(path) => in_archive(path.as_ref(), &images)?,
+            None => in_registries(args, &images, credentials)?,
+        };
+        for (image, found) in found {
+            let why = found.trouble(&image, &architectures);
+            let (word, why, info) = match found {
+                Availability::Here(info) if why.is_some() => ("wrong platform", why, info),
+                Availability::Here(info) => ("found", None, info),
+                Availability::Missing => ("missing", why, ImageInfo::default()),
+                Availability::Refused(_) => ("refused", why, ImageInfo::default()),
+                Availability::Unknown(why) => ("unknown", Some(why), ImageInfo::default()),
+            };
+            trouble.extend(why.map(|why| (image.clone(), why)));
+            rows.push([image, word.to_owned(), info.platforms.join(","), info.digest]);
+        }
+        ["image", "status", "platforms", "digest"]
+    };
+    output::print(&output::table(head, &rows, false))?;
+    judge(&trouble)
+}
+
+/// The required architectures of images: from a flag, else from the nodes, if accessible.
+fn architectures(args: Args, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
+    Ok(match args.text("platform").map(Platform::parse).transpose()? {
+        Some(Platform::Of(platforms)) => {
+            let architecture = |platform: String| Some(platform.split_once('/')?.1.to_owned());
+            platforms.into_iter().filter_map(architecture).collect()
+        }
+        Some(Platform::All) => BTreeSet::new(),
+        None => nodes.map_or_else(
+            |error| {
+                log::info!("the nodes' architectures are unknown and not compared: {error:#}");
+                BTreeSet::new()
+            },
+            Nodes::architectures,
+        ),
+    })
+}
+
+fn in_registries(
+    args: Args,
+    images: &[String],
+    credentials: Option<serde_json::Value>,
+) -> Result<Vec<(String, Availability)>> {
+    let mut registries = run_args::registries(args)?;
+    if let Some(config) = credentials {
+        registries = registries.credentials(config);
+    }
+    let asked = images.iter().filter(|image| !remedies::is_local_image(image));
+    Ok(asked.map(|image| (image.clone(), ask(&registries, image))).collect())
+}
+
+/// The images of a run, matched with those in an archive.
+fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availability)>> {
+    output::exit_on_signal()?;
+    let work = temp::Folder::new()?;
+    let store = Store::open(&work)?;
+    let stored = oci::read_archive(path, &store)?;
+    let named: BTreeMap<String, _> = stored.iter().map(|image| (image.name.to_string(), image)).collect();
+    let found = |image: &String| {
+        let name = Reference::parse(image)?.to_string();
+        let found = named.get(&name).map(|stored| store.look(stored)).transpose()?;
+        Ok((image.clone(), found.map_or(Availability::Missing, Availability::Here)))
+    };
+    let found: Vec<_> = images.iter().map(found).collect::<Result<_>>()?;
+    // Sonobuoy's image is loaded into nodes, if it is not in the archive.
+    Ok(found
+        .into_iter()
+        .filter(|(image, found)| *found != Availability::Missing || !remedies::is_local_image(image))
+        .collect())
+}
+
+/// Reports the problem of each image, and a remedy.
+fn judge(trouble: &BTreeMap<String, String>) -> Result<()> {
+    for (image, why) in trouble {
+        log::error!("{image}: {}", remedies::advised(why));
+    }
+    match trouble.len() {
+        0 => Ok(()),
+        1 => bail!("one image cannot be pulled, or could not be checked"),
+        count => bail!("{count} images cannot be pulled, or could not be checked"),
+    }
+}
+
+/// The transfer of one image.
+struct Transfer<'a> {
+    board: &'a Board,
+    /// Whether a board is drawn, which other programs' progress output would garble.
+    drawn: bool,
+    /// The title of the board, and the count of all images.
+    title: &'a str,
+    all: &'a Task,
+    name: &'a str,
+    /// Size and transferred bytes of each layer, by digest.
+    layers: RefCell<HashMap<String, (u64, u64)>>,
+}
+
+/// Whether this is a dry run, which only says what would be done.
+fn is_dry(args: Args, verb: &str, images: &[String]) -> bool {
+    let dry = args.on("dry-run");
+    images.iter().filter(|_| dry).for_each(|image| log::info!("would {verb} {image}"));
+    dry
+}
+
+/// Calls `step` for each image, described by `name`; a dry run only says what would be done.
+fn each<T>(
+    args: Args,
+    verb: &str,
+    images: &[T],
+    name: impl Fn(&T) -> String,
+    mut step: impl FnMut(&T, &Transfer<'_>) -> Result<()>,
+) -> Result<()> {
+    let names: Vec<_> = images.iter().map(name).collect();
+    if is_dry(args, verb, &names) {
+        return Ok(());
+    }
+    let output = output::or_log(args);
+    output::with_board(output, |board| {
+        let title = format!("{verb} images");
+        let mut all =
+            Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };
+        for (image, name) in images.iter().zip(&names) {
+            let transfer = Transfer {
+                board,
+                drawn: output == ProgressOutput::Board,
+                title: &title,
+                all: &all,
+                name: name.rsplit('/').next().unwrap_or_default(),
+                layers: RefCell::default(),
+            };
+            transfer.show()?;
+            let ended = step(image, &transfer);
+            if let Err(error) = &ended {
+                // The output is closed, so stop the transfers.
+                if output::left(error) {
+                    return ended;
+                }
+                log::error!("{error:#}");
+            }
+            all.done += 1;
+            all.failed += u64::from(ended.is_err());
+            all.over = all.done == all.total;
+            board.show(scene(&title, &all, None))?;
+        }
+        let failed = all.failed;
+        ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
+        Ok(())
+    })
+}
+
+fn scene(title: &str, all: &Task, current: Option<Task>) -> Scene {
+    Scene {
+        title: title.to_owned(),
+        state: if all.over { "done" } else { "at work" }.into(),
+        tasks: [all.clone()].into_iter().chain(current).collect(),
+        footer: vec!["Ctrl-C stops the transfer; the same command resumes it".into()],
+        ..Scene::default()
+    }
+}
+
+impl Transfer<'_> {
+    /// Records the progress of a layer.
+    fn watch(&self, layer: &Descriptor, done: u64) {
+        let known = self.layers.borrow_mut().insert(layer.digest.clone(), (layer.size, done));
+        if known != Some((layer.size, done)) {
+            // A closed output is reported when the image has ended.
+            let _ = self.show();
+        }
+    }
+
+    fn show(&self) -> Result<()> {
+        let layers = self.layers.borrow();
+        let (unit, total) = match layers.is_empty() {
+            true => (Unit::Once, 1),
+            false => (Unit::Bytes, layers.values().map(|(size, _)| size).sum()),
+        };
+        let done = layers.values().map(|(_, done)| done).sum();
+        let current = Task { name: self.name.into(), unit, done, total, ..Task::default() };
+        self.board.show(scene(self.title, self.all, Some(current)))
+    }
 }

@@ -1,4 +1,4 @@
-//! `sonobuoy logs`: prints the logs of a run's pods.
+//! `sonobuoy logs`: prints the logs of a run's pods; and `sonobuoy get pod`: their names.
 //!
 //! Threads with `--follow`: one per container that has run, and a printer; the pods are watched on the calling
 //! thread, so a container is read as soon as it runs. Ends when interrupted.
@@ -65,6 +65,22 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         print(&client, &namespace, &selector, &asked)?;
     }
     Ok(0)
+}
+
+/// Runs `get pod`: prints the names of plugin pods, one per line.
+pub(crate) fn get(args: Args) -> anyhow::Result<u8> {
+    let args = args.subcommand().map_or(args, |(_, args)| args);
+    let client = cluster::client(args)?;
+    let labels = names::plugin_selector(args.text("plugin"));
+    let pods = client.list(&Resource::PODS, &cluster::namespace_of_run(args)?, &Selector::labels(labels))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = pods.iter().map(|pod| {
+        let (about, plugin) = (&pod["metadata"], &pod["metadata"]["labels"][names::LABEL_PLUGIN]);
+        [&about["name"], &about["namespace"], plugin, &pod["spec"]["nodeName"], &pod["status"]["phase"]]
+            .map(text)
+    });
+    let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
+    output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows).map(|()| 0)
 }
 
 /// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is readable.

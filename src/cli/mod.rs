@@ -1,69 +1,41 @@
 //! The command line: parses, calls one thing below, prints.
 //!
-//! One file per command, with `run(args)`, which returns the exit code. This file finds the command, and prints help and
-//! errors, which exit with 1. Data goes to stdout (`output`),
-//! everything else to stderr.
+//! Each command is a function of its arguments that returns the exit code, in a file of its own or with related commands. This
+//! file finds it, and prints help and errors, which exit with 1. Data goes to stdout (`output`), everything else to stderr.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::names::VERSION;
 use base::{logger, sys, visible};
 
-mod access;
 mod cluster;
-mod error;
 mod flag;
-mod form;
-mod manifest;
 mod output;
 mod run_args;
-mod shown;
-mod suggest;
 mod table;
-mod transfers;
 mod usage;
-mod wanted;
 
 mod afterwards;
-mod aggregator;
-mod annotate;
-mod certify;
 mod clusters;
 mod completion;
-mod delete;
-mod doctor;
+mod containers;
 mod e2e;
 #[cfg(target_os = "linux")]
 mod gather;
 mod generate;
-mod get;
 mod images;
-mod load;
-mod local;
 mod logs;
-mod modes;
-mod plugin;
-mod post_process;
 mod query;
 mod results;
-mod retrieve;
 mod run;
-mod schema;
-mod splat;
 mod status;
-mod status_table;
-mod verify;
-mod verify_images;
 mod version;
-mod wait;
-mod worker;
 
-use flag::Args;
+use flag::{Args, Error, usage_error};
 
 #[cfg(not(target_os = "linux"))]
 mod gather {
@@ -76,6 +48,36 @@ mod gather {
     }
 }
 
+/// The commands of the table.
+const COMMANDS: &[(&str, fn(Args) -> Result<u8>)] = &[
+    ("aggregator", containers::aggregator),
+    ("certify", results::certify),
+    ("completion", completion::run),
+    ("delete", afterwards::delete),
+    ("doctor", run::doctor),
+    ("e2e", e2e::run),
+    ("gather", gather::run),
+    ("gen", generate::run),
+    ("get", logs::get),
+    ("help", help_of),
+    ("images", images::run),
+    ("logs", logs::run),
+    ("modes", e2e::modes),
+    ("plugin", generate::plugin),
+    ("post-process", containers::post_process),
+    ("query", query::run),
+    ("results", results::run),
+    ("retrieve", afterwards::retrieve),
+    ("run", run::run),
+    ("schema", generate::schema),
+    ("splat", containers::splat),
+    ("status", status::run),
+    ("verify", results::verify),
+    ("version", version::run),
+    ("wait", status::wait),
+    ("worker", containers::worker),
+];
+
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
     table::shown()
@@ -85,15 +87,8 @@ pub fn commands() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     let args: Vec<OsString> = args.into_iter().collect();
-    if let [program, words @ ..] = &args[..]
-        && Path::new(program).file_name().is_some_and(|name| name == completion::OF_KUBECTL)
-    {
-        return completion::complete(completion::CALL.as_ref(), words);
-    }
-    if let [_, call, words @ ..] = &args[..]
-        && completion::is_call(call)
-    {
-        return completion::complete(call, words);
+    if let Some(code) = completion::answer(&args) {
+        return code;
     }
     if let Err(error) = sys::survive_file_limit() {
         log::debug!("the limit of a file's size ends this program: {error}");
@@ -109,7 +104,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match table.try_get_matches_from(ordered) {
         Ok(matches) => {
             let args = Args(&matches);
-            logger::init(if args.on("debug") { "debug" } else { args.text("level").unwrap_or("info") });
+            logger::init(if args.on("debug") { "debug" } else { args.word("level") });
             end(obey(args, &path), &path)
         }
         Err(error) => {
@@ -126,8 +121,8 @@ fn help(path: &[String]) -> Result<u8> {
         Ok(mut command) => output::print(&command.render_help().to_string())?,
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
-            let hint = suggest::command(&word, &parent);
-            return Err(error::usage(format!("no help for {word:?}: unknown command{hint}")));
+            let hint = usage::similar_command(&word, &parent);
+            return Err(usage_error(format!("no help for {word:?}: unknown command{hint}")));
         }
     }
     Ok(0)
@@ -137,39 +132,18 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
     if args.on("debug") {
         log::warn!("--debug is an old name; use --level=debug");
     }
-    let Some((name, args)) = args.subcommand() else { bail!("no command") };
+    let (name, args) = args.subcommand().context("no command")?;
     if clusters::are_chosen(args) {
         return clusters::run(args, name);
     }
-    match name {
-        "aggregator" => aggregator::run(args),
-        "certify" => certify::run(args),
-        "completion" => completion::run(args),
-        "delete" => delete::run(args),
-        "doctor" => doctor::run(args),
-        "e2e" => e2e::run(args),
-        "gather" => gather::run(args),
-        "gen" => generate::run(args),
-        "get" => get::run(args),
-        "help" => help(&args.all("command").map(str::to_owned).collect::<Vec<_>>()),
-        "images" => images::run(args),
-        "logs" => logs::run(args),
-        "modes" => modes::run(args),
-        "plugin" => plugin::run(args),
-        "post-process" => post_process::run(args),
-        "query" => query::run(args),
-        "results" => results::run(args),
-        "retrieve" => retrieve::run(args),
-        "run" => run::run(args),
-        "schema" => schema::run(args),
-        "splat" => splat::run(args),
-        "status" => status::run(args),
-        "verify" => verify::run(args),
-        "version" => version::run(args),
-        "wait" => wait::run(args),
-        "worker" => worker::run(args),
-        _ => bail!("`{}` is unknown", table::name(path)),
-    }
+    let command = COMMANDS.iter().find(|(known, _)| *known == name);
+    let (_, run) = command.with_context(|| format!("`{}` is unknown", table::name(path)))?;
+    run(args)
+}
+
+/// Runs `help`.
+fn help_of(args: Args) -> Result<u8> {
+    help(&args.all("command").map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// Ends the program and reports an error once: after `Error:` on a terminal, else in the log; with the usage of the
@@ -181,11 +155,11 @@ fn end(outcome: Result<u8>, path: &[String]) -> ExitCode {
         Err(error) => error,
     };
     let special = error.downcast_ref();
-    if let Some(error::Error::Interrupted(message)) = special {
+    if let Some(Error::Interrupted(message)) = special {
         log::warn!("{message}");
-        return shown::INTERRUPTED.into();
+        return output::INTERRUPTED.into();
     }
-    let is_usage = matches!(special, Some(error::Error::Usage(_)));
+    let is_usage = matches!(special, Some(Error::Usage(_)));
     let mut message = format!("{error:#}");
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::flag::Args;
-use super::{cluster, output, run_args, shown};
+use super::{cluster, output, run_args};
 use crate::query::{self, FailedQuery, Query, Redactor};
 use crate::{config, layout};
 use base::Joined as _;
@@ -22,11 +22,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     }
     run_args::redaction(args, &mut config)?;
     let redactor = Redactor::new(&config.redaction)?;
-    let stop = shown::stop_on_signal()?;
+    let stop = output::stop_on_signal()?;
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
     let client = cluster::client(args)?.under(&stop).rate(config.qps, burst);
 
-    let named = [args.text("output").unwrap_or_default(), &config.query_dir, &config.uuid];
+    let named = [args.word("output"), &config.query_dir, &config.uuid];
     let folder = PathBuf::from(named.into_iter().find(|dir| !dir.is_empty()).unwrap_or("."));
     forget(&folder)?;
     let query = Query {

@@ -1,16 +1,16 @@
-//! `sonobuoy results`: shows an archive, as text or for programs.
+//! The commands about archives: `sonobuoy results` shows them, as text or for programs, and compares them; `verify` checks
+//! the seal of one, using only files; `certify` checks one of a conformance run, and writes the submission.
 
 use std::io::{IsTerminal as _, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{ending, limit, look, verdict};
-use super::annotate::{self, annotate};
-use super::error;
-use super::flag::Args;
-use super::retrieve::{fetch, unpack};
-use super::{access, cluster, output, post_process, shown};
+use super::afterwards::{annotate, ending, fetch, is_annotated, limit, look, unpack, verdict};
+use super::flag::{Args, usage_error};
+use super::{cluster, containers, output, run_args};
+use crate::certify::{self, Product};
+use crate::image::kit::Kit;
 use crate::layout;
 use crate::remote::{Retrieval, RetrievalError, seal};
 use crate::report::{
@@ -22,7 +22,10 @@ use base::{near, temp, yaml};
 /// The value of `--facts` for all facts, not only those in tables.
 const ALL: &str = "all";
 
-/// Runs the command.
+/// Exit code if requirements of certification are not met.
+const NOT_READY: u8 = 3;
+
+/// Runs `results`.
 pub(crate) fn run(args: Args) -> Result<u8> {
     if let Some((_, args)) = args.subcommand() {
         return diff(args);
@@ -31,7 +34,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         && !Path::new(word).exists()
         && !near::near(word, ["diff"]).is_empty()
     {
-        return Err(error::usage(format!("archive `{word}` does not exist; did you mean `results diff`?")));
+        return Err(usage_error(format!("archive `{word}` does not exist; did you mean `results diff`?")));
     }
     let mode = match args.text("mode") {
         Some("detailed") => ViewMode::Detailed,
@@ -48,7 +51,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         }
     }
     let ended = match archives[..] {
-        [archive] if args.text("format") != Some("openmetrics") || args.text("facts").is_some() => {
+        [archive] if args.word("format") != "openmetrics" || args.text("facts").is_some() => {
             let mut out = output::buffered(is_for_people(args));
             let result = show(args, archive, mode, &mut out);
             // Flush the output before reporting an error.
@@ -62,10 +65,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 
 /// The archive of the run in the cluster, or its results so far, in a temporary folder.
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
-    let stop = shown::stop_on_signal()?;
+    let stop = output::stop_on_signal()?;
     let namespace = cluster::namespace_of_run(args)?;
-    let (client, service) = access::to_run(args, &namespace, &stop)?;
-    let folder = temp::Folder::new().context("cannot create a temporary folder")?;
+    let (client, service) = cluster::to_run(args, &namespace, &stop)?;
+    let folder = temp::Folder::new()?;
     let retrieval = Retrieval {
         client: client.as_ref(),
         service: service.as_ref(),
@@ -82,7 +85,7 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let unpacked = folder.join("live");
     unpack(newest, &unpacked)?;
     if !unpacked.join(layout::INFO).exists() {
-        post_process::process(&unpacked)?;
+        containers::process(&unpacked)?;
         log::warn!("the run has not ended; the report covers the results so far");
     }
     Ok((folder, unpacked.display().to_string()))
@@ -90,30 +93,32 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
 
 /// Whether to print the text report: requested, or by default on a terminal.
 fn is_for_people(args: Args) -> bool {
-    let is_text = args.text("format").is_none_or(|format| format == "text");
     let is_default = !args.given("mode") && std::io::stdout().is_terminal();
-    is_text && args.text("facts").is_none() && (is_default || args.text("mode") == Some("summary"))
+    args.word("format") == "text"
+        && args.text("facts").is_none()
+        && (is_default || args.word("mode") == "summary")
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
 fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<Option<(u8, String)>> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
-    let format = args.text("format").unwrap_or("text");
+    let format = args.word("format");
     if let Some(word) = args.text("facts") {
         let depth = if word == ALL { Depth::Page } else { Depth::Nodes };
         write_facts(&OpenedArchive::open(name, None, depth)?.facts.only(plugin), format, look(args), out)?;
         return Ok(None);
     }
     let as_original = format == "text" && !is_for_people(args);
+    let annotated = is_annotated(args);
     let depth = match format {
+        _ if annotated => Depth::Tests,
         // An unfinished run has no list of its plugins yet.
         "text" if as_original && !args.on("live") => Depth::Trees,
         "text" => Depth::Run,
         "html" => Depth::Page,
         _ => Depth::Tests,
     };
-    let mut archive = OpenedArchive::open(name, plugin, depth)?;
-    let annotated = annotate::is_on(args);
+    let archive = OpenedArchive::open(name, plugin, depth)?;
     if as_original {
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
         view.show(&archive, &archive.plugins, out)?;
@@ -121,17 +126,13 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
         if limit(args) == "never" && !annotated {
             return Ok(None);
         }
-        // What the original shows does not depend on where it is shown.
-        if annotated && name != "-" {
-            archive = OpenedArchive::open(name, plugin, Depth::Tests)?;
-        }
     }
     let mut report = Report::read(&archive, node)?;
     if let (Some(_), Some(error)) = (node, report.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
         && !as_original
         && report.plugins.iter().all(|plugin| plugin.error.is_some())
     {
-        anyhow::bail!("{}: {error}", report::known_nodes(&archive)?);
+        bail!("{}: {error}", report::known_nodes(&archive)?);
     }
     if annotated || !as_original && !["html", "junit"].contains(&format) {
         report.explain()?;
@@ -151,7 +152,7 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
         "json" => write_json(&report, out)?,
         "yaml" => write!(out, "{}", yaml::write(&serde_json::to_value(&report)?))?,
         "markdown" => report::write_markdown(&report, out)?,
-        format => return Err(error::usage(format!("--format {format} needs --facts"))),
+        format => return Err(usage_error(format!("--format {format} needs --facts"))),
     }
     out.flush()?;
     Ok(verdict(args, &report))
@@ -163,7 +164,7 @@ pub(super) fn write_facts(facts: &FactTables, format: &str, look: Look, out: &mu
         "json" => Ok(writeln!(out, "{:#}", facts.json()?)?),
         "csv" => facts.write_csv(out),
         "text" | "table" => facts.write_text(&mut TextOutput { look, out }),
-        other => Err(error::usage(format!("facts are shown as text, json or csv, not {other}"))),
+        other => Err(usage_error(format!("facts are shown as text, json or csv, not {other}"))),
     }
 }
 
@@ -197,7 +198,7 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
         worst = add(args, &mut many, archive, None, worst)?;
     }
     let mut out = output::buffered(false);
-    match args.text("format").unwrap_or("text") {
+    match args.word("format") {
         "json" => writeln!(out, "{:#}", many.json())?,
         "text" => many.write_text(&mut TextOutput { look: look(args), out: &mut out })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
@@ -207,7 +208,7 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
             report::write_html(&Report::read(&opened, args.text("node"))?, Some(&many), &mut out)?;
         }
         format => {
-            return Err(error::usage(format!(
+            return Err(usage_error(format!(
                 "several archives are shown side by side: --format must be text, json, junit, html or openmetrics, not {format}"
             )));
         }
@@ -230,14 +231,14 @@ fn diff(args: Args) -> Result<u8> {
     let (before, after) = (open("before")?, open("after")?);
     let tests = !before.plugins.is_empty() || !after.plugins.is_empty();
     if let Some(plugin) = plugin {
-        anyhow::ensure!(tests, "neither archive has results of the plugin `{plugin}`");
+        ensure!(tests, "neither archive has results of the plugin `{plugin}`");
     }
     let mut diff = Diff::between(&before, &after)?;
     // Cluster objects do not belong to a single plugin.
     if plugin.is_none() {
         diff.objects = Objects::between(&before.source, &after.source)?;
     }
-    let format = args.text("format").unwrap_or("text");
+    let format = args.word("format");
     let mut out = output::buffered(format == "text");
     match format {
         "json" => write_json(&diff.json(), &mut out)?,
@@ -255,4 +256,121 @@ fn diff(args: Args) -> Result<u8> {
     }
     out.flush()?;
     Ok(ending(diff.ending(limit(args))))
+}
+
+/// Runs `certify`.
+pub(crate) fn certify(args: Args) -> Result<u8> {
+    let archive = args.text("archive").context("no archive given")?;
+    let tests = args.text("tests").map(run_args::tests).transpose()?.map(|names| names.join("\n"));
+    check_seal(archive)?;
+    Submission { into: args.text("output").map(Path::new), product: args.text("product"), tests }
+        .judge(archive)
+}
+
+/// Checks the seal of an archive, and warns if it has none or cannot be checked.
+fn check_seal(archive: &str) -> Result<()> {
+    let archive = PathBuf::from(report::locate(archive)?);
+    if seal::is_beside(&archive) {
+        seal::check_file(&archive, None, false)?.tell();
+    } else {
+        log::warn!("`{}` was not checked: it has no seal beside it", archive.display());
+    }
+    Ok(())
+}
+
+/// The requested check of a product, and its submission.
+pub(super) struct Submission<'a> {
+    into: Option<&'a Path>,
+    product: Option<&'a str>,
+    /// The names of the tests, if known.
+    tests: Option<String>,
+}
+
+impl<'a> Submission<'a> {
+    /// Reads `--certify` and `--product`, and reports every error that is detectable before the run.
+    pub(super) fn asked(args: Args<'a>) -> Result<Option<Self>> {
+        let Some(into) = args.text("certify").map(Path::new) else { return Ok(None) };
+        let Some(path) = args.text("product") else {
+            return Err(usage_error(
+                "--certify: a submission describes a product; name its description by --product FILE",
+            ));
+        };
+        certify::check(into)?;
+        if let Err(wrong) = Product::read(run_args::read_text(path)?) {
+            bail!("`{path}` does not describe a product: {}", wrong.join("; "));
+        }
+        let kit = args.text("kit").map(|path| Kit::read(Path::new(path))).transpose()?.flatten();
+        let tests = kit.filter(|kit| !kit.tests.is_empty()).map(|kit| kit.tests.join("\n"));
+        Ok(Some(Self { into: Some(into), product: Some(path), tests }))
+    }
+
+    /// Checks an archive and the product, and writes the submission if ready and requested; returns the exit code.
+    pub(super) fn judge(&self, archive: &str) -> Result<u8> {
+        if self.into.is_some() && self.product.is_none() {
+            return Err(usage_error(
+                "a submission describes a product; name its description by --product FILE",
+            ));
+        }
+        self.into.map_or(Ok(()), certify::check)?;
+        let described = self.product.map(|path| run_args::read_text(path).map(Product::read)).transpose()?;
+        let candidate = certify::examine(archive, self.tests.as_deref())
+            .with_context(|| format!("could not process archive: {archive}"))?;
+        let (required, passed) = candidate.required;
+        let version = &candidate.version;
+        let of = if version.is_empty() { String::new() } else { format!(" of {version}") };
+        let mut text = format!("{passed} of {required} conformance tests{of} passed\n");
+        let mut findings = candidate.findings.clone();
+        if let (Some(path), Some(Err(wrong))) = (self.product, &described) {
+            findings.extend(wrong.iter().map(|why| format!("{path}: {why}")));
+        }
+        if !findings.is_empty() {
+            text.push_str("Not ready for certification:\n");
+            text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
+            output::print(&text)?;
+            return Ok(NOT_READY);
+        }
+        let (Some(into), Some(Ok(product))) = (self.into, described) else {
+            let how = "Ready for certification: write the submission with --product FILE -o DIR";
+            output::line(format!("{text}{how}"))?;
+            return Ok(0);
+        };
+        let paths = certify::write(&candidate, &product, into)?;
+        text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
+        output::print(&text)?;
+        log::info!(
+            "submit these four files, and nothing else, as {version}/<product>/ in a pull request whose title names {version} and {}",
+            product.name
+        );
+        Ok(0)
+    }
+}
+
+/// Runs `verify`.
+pub(crate) fn verify(args: Args) -> Result<u8> {
+    let archive = report::locate(args.word("archive"))?;
+    let archive = Path::new(&archive);
+    ensure!(
+        !archive.is_dir(),
+        "`{}` is an unpacked archive; only the packed one is sealed",
+        archive.display()
+    );
+    let digest_only = args.on("digest-only");
+    let checked = seal::check_file(archive, args.text("authority").map(Path::new), digest_only)?;
+    let statement = &checked.statement;
+    let own = archive.file_name().unwrap_or_default().to_string_lossy();
+    let renamed =
+        if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
+    if checked.signed {
+        let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
+        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))?;
+    } else {
+        ensure!(
+            digest_only,
+            "`{own}` has the size and SHA-256 that its seal states, but who sealed it is unknown: the certificate of the authority of run {} \
+             is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
+            statement.run
+        );
+        output::print(&format!("{own}{renamed}: digest OK, seal not checked\n"))?;
+    }
+    Ok(0)
 }

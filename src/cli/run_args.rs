@@ -10,9 +10,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use super::error::{self, invalid};
-use super::flag::Args;
-use super::{cluster, shown};
+use super::flag::{Args, invalid, usage_error};
+use super::{cluster, output};
 use crate::config;
 use crate::deploy::{Edit, Plan, PluginChange, Split};
 use crate::image::conformance::Tests;
@@ -39,9 +38,6 @@ const PULL_SECRET: &str = "auth-repo-cred";
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// More parts would load a cluster more than the tests do.
 pub(super) const MAX_PARTS: i64 = 20;
-
-/// The flag with the version of Kubernetes, and its old name.
-const VERSION_FLAGS: [&str; 2] = ["kubernetes-version", "kube-conformance-image-version"];
 
 /// The flags that override a setting of the configuration file, with its path there.
 const SETTINGS: &[(&str, &str)] = &[
@@ -91,12 +87,12 @@ impl<'m> RunArgs<'m> {
     /// Reads the settings, and checks flags against each other.
     pub(crate) fn new(args: Args<'m>, purpose: Purpose) -> Result<Self> {
         let creates = purpose != Purpose::Print;
-        if args.text("mode") == Some(CERTIFIED) {
+        if args.word("mode") == CERTIFIED {
             for (flag, asks) in
                 [("retry-failed", "pass the first time"), ("split", "run one after the other")]
             {
                 if args.number(flag) != 0 {
-                    return Err(error::usage(format!(
+                    return Err(usage_error(format!(
                         "--{flag}: certified conformance requires tests that {asks}; leave out the flag or the mode"
                     )));
                 }
@@ -104,12 +100,7 @@ impl<'m> RunArgs<'m> {
         }
         let selection = ["e2e-focus", "e2e-skip", "mode", "rerun-failed"];
         if let Some(flag) = selection.into_iter().find(|flag| args.given("resume") && args.given(flag)) {
-            return Err(error::usage(format!(
-                "--{flag} and --resume cannot be used together; leave one out"
-            )));
-        }
-        if args.given("kube-conformance-image-version") {
-            log::warn!("--kube-conformance-image-version is an old name; use --kubernetes-version");
+            return Err(usage_error(format!("--{flag} and --resume cannot be used together; leave one out")));
         }
         if args.given("kube-conformance-image") && version_flag(args) != "auto" {
             log::warn!(
@@ -135,7 +126,7 @@ impl<'m> RunArgs<'m> {
             if standard.pointer(&format!("/{path}")) != Some(&value)
                 && args.indices_of(id).into_iter().flatten().min() < file
             {
-                return Err(error::usage(format!(
+                return Err(usage_error(format!(
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
                 )));
             }
@@ -149,7 +140,7 @@ impl<'m> RunArgs<'m> {
             config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
         }
         if args.number("timeout") < 0 {
-            return Err(error::usage("--timeout is negative; 0 means no limit"));
+            return Err(usage_error("--timeout is negative; 0 means no limit"));
         }
         redaction(args, &mut config)?;
         check(&config, creates)?;
@@ -193,10 +184,11 @@ impl<'m> RunArgs<'m> {
                 is_given(name) || !others.iter().any(|other| other.definition.name() == name)
             });
         }
+        let e2e_env = env.entry(builtin::E2E.into()).or_default();
         if let Some(registry) = registry.filter(|_| e2e.is_some() && creates) {
-            test_images(registry, env.entry(builtin::E2E.into()).or_default(), &mut changes);
+            test_images(registry, e2e_env, &mut changes);
         }
-        let harden = args.text("harden") == Some("on");
+        let harden = args.word("harden") == "on";
         let names_image = changes
             .iter()
             .any(|change| change.plugin == builtin::SYSTEMD_LOGS && matches!(change.edit, Edit::Image(_)));
@@ -208,11 +200,11 @@ impl<'m> RunArgs<'m> {
             (self.config.resumes, self.config.resumed_tests) = (before.run, before.ran);
         }
         if let Some(user) = args.text("ssh-user") {
-            env.entry(builtin::E2E.into()).or_default().insert("KUBE_SSH_USER".into(), user.into());
+            e2e_env.insert("KUBE_SSH_USER".into(), user.into());
         }
         let version = self.version(kit.as_ref(), &plugins)?;
         if has_ours && creates {
-            name_tests(args, env.entry(builtin::E2E.into()).or_default(), &version);
+            name_tests(args, e2e_env, &version);
         }
         let split = split(args, kit.as_ref(), &version)?;
         let docker_config = self.docker_config(&version, &mut changes)?;
@@ -220,10 +212,10 @@ impl<'m> RunArgs<'m> {
             rbac: !local && rbac(args)?,
             node_selector: self.node_selector()?,
             show_default_pod_spec: args.on("show-default-podspec"),
-            level: args.text("level").unwrap_or("info").to_lowercase(),
+            level: args.word("level").to_lowercase(),
             harden,
-            declared_only: args.text("plugin-permissions") == Some("declared"),
-            results_pvc: args.text("results-pvc").unwrap_or_default().to_owned(),
+            declared_only: args.word("plugin-permissions") == "declared",
+            results_pvc: args.word("results-pvc").to_owned(),
             ssh_key: args.text("ssh-key").map(read_file).transpose()?,
             split,
             run: self.config,
@@ -245,7 +237,7 @@ impl<'m> RunArgs<'m> {
         e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
         let of = |variable| {
             let text = e2e.env(variable).filter(|text| !text.is_empty());
-            text.map(pattern::compile).transpose().map_err(|why| error::usage(format!("{variable}: {why}")))
+            text.map(pattern::compile).transpose().map_err(|why| usage_error(format!("{variable}: {why}")))
         };
         let (focus, skip) = (of(FOCUS)?, of(SKIP)?);
         let chosen = |name: &str| {
@@ -299,7 +291,7 @@ impl<'m> RunArgs<'m> {
         let mut given: Vec<_> = given.collect();
         given.sort_unstable();
         let mut made = (Env::new(), Vec::new());
-        let given = given.into_iter().filter(|(_, id, _)| has_ours || !VERSION_FLAGS.contains(id));
+        let given = given.into_iter().filter(|(_, id, _)| has_ours || *id != "kubernetes-version");
         given.into_iter().try_for_each(|(_, id, value)| change(id, value, &mut made))?;
         Ok(made)
     }
@@ -348,7 +340,7 @@ impl<'m> RunArgs<'m> {
             return Ok(None);
         }
         if minor(version).is_some_and(|minor| minor < 27) {
-            return Err(error::usage(format!(
+            return Err(usage_error(format!(
                 "--e2e-docker-config-file needs Kubernetes 1.27 or later, and this is {version}"
             )));
         }
@@ -413,7 +405,7 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
         log::warn!("--{id} `{value}` is not one of {words}{hint}");
     }
     if creates && !names::is_label(&run.namespace) {
-        return Err(error::usage(format!(
+        return Err(usage_error(format!(
             "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
             run.namespace
         )));
@@ -494,6 +486,7 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
     let mut set = |plugin: &str, name: &str, value: &str| {
         env.entry(plugin.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
     };
+    let mut set_e2e = |name: &str, value: &str| set(builtin::E2E, name, value);
     let image =
         |plugin: &str, image: &str| PluginChange { plugin: plugin.into(), edit: Edit::Image(image.into()) };
     match id {
@@ -513,18 +506,18 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
         },
         "mode" => {
             let mode = Mode::named(value).context("an unknown mode")?;
-            set(builtin::E2E, FOCUS, mode.focus);
-            set(builtin::E2E, SKIP, &mode.skip());
-            set(builtin::E2E, PARALLEL, if mode.parallel { "true" } else { "false" });
+            set_e2e(FOCUS, mode.focus);
+            set_e2e(SKIP, &mode.skip());
+            set_e2e(PARALLEL, if mode.parallel { "true" } else { "false" });
         }
-        "e2e-focus" => set(builtin::E2E, FOCUS, value),
-        "e2e-skip" => set(builtin::E2E, SKIP, value),
+        "e2e-focus" => set_e2e(FOCUS, value),
+        "e2e-skip" => set_e2e(SKIP, value),
         "rerun-failed" => {
             let names = report::failed(value, builtin::E2E).with_context(|| format!("--{id} {value}"))?;
             ensure!(!names.is_empty(), "--{id} {value}: no e2e test failed in this archive");
             let names: Vec<_> = names.iter().map(|name| pattern::quote(name)).collect();
-            set(builtin::E2E, FOCUS, &names.join("|"));
-            set(builtin::E2E, SKIP, "");
+            set_e2e(FOCUS, &names.join("|"));
+            set_e2e(SKIP, "");
         }
         "resume" => {
             let before = interrupted(value)?;
@@ -533,20 +526,20 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
                 invalid(id, value, &why)
             })?;
             let skip = [before.skip, ran].into_iter().filter(|skip| !skip.is_empty()).collect::<Vec<_>>();
-            set(builtin::E2E, FOCUS, &before.focus);
-            set(builtin::E2E, SKIP, &skip.join("|"));
+            set_e2e(FOCUS, &before.focus);
+            set_e2e(SKIP, &skip.join("|"));
         }
-        "e2e-parallel" => set(builtin::E2E, PARALLEL, value),
-        "e2e-repo" => set(builtin::E2E, "KUBE_TEST_REPO", value),
+        "e2e-parallel" => set_e2e(PARALLEL, value),
+        "e2e-repo" => set_e2e("KUBE_TEST_REPO", value),
         _ if value.is_empty() => {}
         "e2e-repo-config" | "configmap" => {
             let name = base_name(value)?;
             if id == "e2e-repo-config" {
-                set(builtin::E2E, "KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
+                set_e2e("KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
             }
             changes.push(of_e2e(Edit::File(name, read_text(value)?)));
         }
-        "kubernetes-version" | "kube-conformance-image-version" => {
+        "kubernetes-version" => {
             let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
             changes.push(image(builtin::E2E, &format!("{repository}:{}", names::VERSION_PLACEHOLDER)));
         }
@@ -587,7 +580,7 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
             let ours =
                 args.text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
             let image = args.text("kube-conformance-image").unwrap_or(&ours);
-            shown::exit_on_signal()?;
+            output::exit_on_signal()?;
             let names = Tests::fetch(&registries(args)?, image, false).and_then(|tests| tests.names());
             names.context(
                 "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
@@ -601,7 +594,7 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
 /// standard flags, and the framework of versions before v1.25 does not support all of these.
 fn name_tests(args: Args, env: &mut BTreeMap<String, String>, version: &str) {
     const WORDS: [&str; 3] = ["-v", "--poll-progress-after=1m", "--poll-progress-interval=10m"];
-    if args.text("mode") == Some(CERTIFIED) || minor(version).is_none_or(|minor| minor < 25) {
+    if args.word("mode") == CERTIFIED || minor(version).is_none_or(|minor| minor < 25) {
         return;
     }
     let separator = env.get("E2E_EXTRA_ARGS_SEP").filter(|text| !text.is_empty());
@@ -627,11 +620,9 @@ pub(super) fn tests(path: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// The value of the last version flag.
+/// The value of the flag with the version of Kubernetes.
 fn version_flag<'m>(args: Args<'m>) -> &'m str {
-    let given = VERSION_FLAGS.into_iter().filter(|id| args.given(id));
-    let last = given.filter_map(|id| Some((args.indices_of(id)?.next_back()?, args.text(id)?))).max();
-    last.map_or("auto", |(_, version)| version)
+    args.text("kubernetes-version").unwrap_or("auto")
 }
 
 /// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates` objects has.
@@ -659,8 +650,8 @@ pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
 
 /// Whether to create roles and bindings; `Detect` queries the cluster's API groups.
 pub(crate) fn rbac(args: Args) -> Result<bool> {
-    if args.text("rbac") != Some("Detect") || args.text("dry-run") == Some("client") {
-        return Ok(args.text("rbac") != Some("Disable"));
+    if args.word("rbac") != "Detect" || args.word("dry-run") == "client" {
+        return Ok(args.word("rbac") != "Disable");
     }
     let groups = cluster::client(args)
         .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))

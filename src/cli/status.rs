@@ -1,35 +1,60 @@
-//! `sonobuoy status`: the state of a run, once or after each change.
+//! `sonobuoy status`: the state of a run, once or after each change, as tables and sentences; and `sonobuoy wait`, which waits
+//! for its end, as `run --wait` does. Outages of the API server are tolerated within the limit.
+//!
+//! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::flag::Args;
-use super::shown::{self, Plain};
-use super::{access, cluster, error, form, output, run_args, status_table, wait};
-use crate::board::{About, Board};
+use super::afterwards::{Afterwards, upload};
+use super::flag::{Args, interrupted, usage_error};
+use super::run_args::{self, Purpose, RunArgs};
+use super::{cluster, output};
+use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
 use crate::remote::authority::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
-use crate::{layout, status};
+use crate::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+use crate::{deploy, layout};
+use base::Joined as _;
 use base::json::{self, json};
+use base::kube::Resource;
 use base::stop::Stop;
+use base::{clock, sys, visible};
+use client::protocol::Progress;
 
-/// Runs the command.
+/// The page for bug reports.
+const BUGS: &str = "the page that this program comes from";
+/// Maximum lines of messages, and letters of each, so that the table stays on the screen.
+const MAX_NOTES: usize = 12;
+const MAX_NOTE: usize = 600;
+/// Maximum nodes to name for one message.
+const MAX_PLACES: usize = 3;
+
+/// The timeout of a bare `--wait` in minutes: a day.
+pub(crate) const DAY: i64 = 1_440;
+/// Silence after which a heartbeat is printed, as the original does at each poll.
+const NEWS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Runs `status`.
 pub(crate) fn run(args: Args) -> Result<u8> {
     let namespace = &cluster::namespace_of_run(args)?;
-    let watched = args.on("watch");
-    let word = args.text("output").filter(|_| !watched);
-    if let Some(word) = args.text("output").filter(|word| watched && !shown::WORDS.contains(word)) {
-        let words = shown::WORDS.join(", ");
-        return Err(error::usage(format!("-o {word}: with --watch it must be one of {words}")));
+    let (watched, word) = (args.on("watch"), args.text("output"));
+    if let Some(word) = word.filter(|word| watched && !output::PROGRESS.contains(word)) {
+        let words = output::PROGRESS.join(", ");
+        return Err(usage_error(format!("-o {word}: with --watch it must be one of {words}")));
     }
-    let form = StatusForm {
-        all: args.on("show-all") || args.on("all") || word == Some("wide"),
-        json: args.on("json") && !args.on("show-all") || word == Some("json"),
+    let form = match word {
+        Some(word) if !watched => word,
+        _ if args.on("json") && !args.on("show-all") => "json",
+        _ if args.on("show-all") || args.on("all") => "wide",
+        _ => "",
     };
-    let service = access::service(args, namespace, false)?;
-    let source = access::source(args, service.as_ref(), watched, &Stop::new())?;
+    let service = cluster::service(args, namespace, false)?;
+    let source = cluster::source(args, service.as_ref(), watched, &Stop::new())?;
     // A missing run is an error, also with `--watch`.
     let mut state = source.read(namespace)?;
     if let (RunState::Told(run), Some(client)) = (&mut state, source.cluster())
@@ -39,7 +64,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         *run = status::Run { started: run.started, ..whole_status(client, namespace)? };
     }
     if watched {
-        shown::stop_on_interrupt(source.stop())?;
+        output::stop_on_interrupt(source.stop())?;
         let per_test = args.text("estimate-from").map(|archive| run_args::per_test(archive, &|_| true));
         let about = About {
             title: format!("run in namespace {namespace}"),
@@ -47,20 +72,13 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             per_test: per_test.transpose()?,
             ..About::default()
         };
-        let shown = |board: Option<&Board>| watch(&source, namespace, form, board, &about);
-        return match shown::or_original(args) {
-            Some(output) if !form.json => shown::with(output, Plain::Stdout, |board| shown(Some(board))),
+        let shown = |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
+        return match output::or_original(args) {
+            Some(output) if form != "json" => output::with_board(output, |board| shown(Some(board))),
             _ => shown(None),
         };
     }
-    let told = match (word, &state) {
-        (Some("yaml"), state) => Some(form::document("yaml", &json!(state.document()))),
-        (Some("name" | "markdown"), RunState::Told(run)) => {
-            form::table(args, status_table::HEAD, &status_table::rows(run))
-        }
-        _ => None,
-    };
-    output::print(&told.map_or_else(|| form.text(&state), Ok)?)?;
+    output::print(&text(form, &state))?;
     match &state {
         RunState::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
         RunState::Silent { phase, .. } if matches!(&**phase, "Failed" | "Unknown") => {
@@ -83,27 +101,20 @@ fn learn(args: Args, source: &StatusSource, namespace: &str, run: &status::Run) 
     client.map(|client| kept.learn(&client.under(source.stop()), namespace)).ok();
 }
 
-#[derive(Clone, Copy)]
-struct StatusForm {
-    all: bool,
-    json: bool,
-}
-
-impl StatusForm {
-    fn text(self, state: &RunState) -> Result<String> {
-        if self.json {
-            return Ok(format!("{}\n", json::line(&state.document())));
+/// The state in a form of `-o`, by default the table and sentences of the original.
+fn text(form: &str, state: &RunState) -> String {
+    match (form, state) {
+        ("json", _) => format!("{}\n", json::line(&state.document())),
+        ("yaml", _) => output::document(form, &json!(state.document())),
+        ("name" | "markdown", RunState::Told(run)) => {
+            output::in_form(Some(form), HEAD, &rows(run), String::new)
         }
-        let run = match state {
-            RunState::Told(run) => run,
-            RunState::Silent { phase, message, no_image, .. } => {
-                let sentence = status_table::silent_sentence(phase, no_image.as_deref());
-                return Ok(format!("{sentence}\n{message}\n"));
-            }
-            RunState::Lost(message) => return Ok(format!("{message}\n")),
-            RunState::Absent => return Ok("the aggregator no longer exists\n".into()),
-        };
-        Ok(status_table::whole(run, self.all))
+        (_, RunState::Told(run)) => whole(run, form == "wide"),
+        (_, RunState::Silent { phase, message, no_image, .. }) => {
+            format!("{}\n{message}\n", silent_sentence(phase, no_image.as_deref()))
+        }
+        (_, RunState::Lost(message)) => format!("{message}\n"),
+        (_, RunState::Absent) => "the aggregator no longer exists\n".into(),
     }
 }
 
@@ -116,39 +127,559 @@ fn code(state: &RunState) -> u8 {
     }
 }
 
-/// Shows every change until the run is over: on a board, else one after the other.
-fn watch(
-    source: &StatusSource,
-    namespace: &str,
-    form: StatusForm,
-    board: Option<&Board>,
-    about: &About,
-) -> Result<u8> {
-    let (mut shown, mut printed, mut outcome, mut last) = (String::new(), HashSet::new(), Ok(()), None);
+/// What has become known about a run since the last look: on a board, as documents, or as lines.
+struct News<'a> {
+    form: &'a str,
+    board: Option<&'a Board>,
+    about: About,
+    printed: HashSet<String>,
+    latest: String,
+}
+
+impl<'a> News<'a> {
+    fn new(form: &'a str, board: Option<&'a Board>, about: About) -> Self {
+        Self { form, board, about, printed: HashSet::new(), latest: String::new() }
+    }
+
+    /// Draws the state, or returns what of its `text` was not printed before.
+    fn of(&mut self, state: &RunState, text: impl FnOnce() -> String) -> Result<String> {
+        if let Some(board) = self.board {
+            return board.show(scene(state, &self.about)).map(|()| String::new());
+        }
+        let text = text();
+        if self.form != "json" {
+            return Ok(news(&text, &mut self.printed));
+        }
+        let is_new = text != self.latest;
+        self.latest.clone_from(&text);
+        Ok(if is_new { text } else { String::new() })
+    }
+}
+
+/// The scene of a run in a cluster.
+fn scene(state: &RunState, about: &About) -> Scene {
+    let mut scene = board::of_run(&state.document(), about);
+    let mut trouble = |cause| {
+        scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
+    };
+    match state {
+        // The remedy is too long for the line with the state.
+        RunState::Silent { message, stuck: Some(_), .. } => {
+            trouble(message.lines().map(str::trim).joined("; "));
+            scene.state = "waiting for the aggregator".into();
+        }
+        RunState::Told(run) => run.message.clone().into_iter().for_each(trouble),
+        _ => scene.state = state.summary().into(),
+    }
+    scene
+}
+
+/// Shows every change until the run is over.
+fn watch(source: &StatusSource, namespace: &str, mut news: News<'_>) -> Result<u8> {
+    let (mut outcome, mut last) = (Ok(()), None);
     source.follow(namespace, |state| {
         let Some(state) = state else { return true };
-        outcome = match board {
-            Some(board) => board.show(wait::scene(&state, about)),
-            None => form.text(&state).and_then(|text| match form.json {
-                true if text == shown => Ok(()),
-                true => {
-                    shown.clone_from(&text);
-                    output::print(&text)
-                }
-                false => output::print(&status_table::news(&text, &mut printed)),
-            }),
-        };
+        let new = news.of(&state, || text(news.form, &state));
+        outcome = new.and_then(|new| output::print(&new));
         let over = state.is_over() || state == RunState::Absent;
         last = Some(state);
         outcome.is_ok() && !over
     })?;
     outcome?;
     match last {
-        _ if source.stop().stopped() => Err(error::interrupted(format!(
+        _ if source.stop().stopped() => Err(interrupted(format!(
             "the watch was interrupted; the run continues: `sonobuoy status --watch -n {namespace}` watches it again"
         ))),
         Some(RunState::Absent) => bail!("the run in namespace `{namespace}` is gone"),
         Some(state) => Ok(code(&state)),
         None => bail!("the watch was interrupted"),
+    }
+}
+
+/// A table of the run, the state in a sentence, and notes; with `all`, one row per plugin and node.
+fn whole(run: &Run, all: bool) -> String {
+    let table = if all { output::table(HEAD, &rows(run), true) } else { summary(run) };
+    format!(
+        "{table}\n{}\n{}",
+        sentence(run),
+        notes(run).into_iter().map(|note| note + "\n").collect::<String>()
+    )
+}
+
+/// The lines of `text` that were not printed before, each with the time.
+fn news(text: &str, printed: &mut HashSet<String>) -> String {
+    let mut new = String::new();
+    for line in text.lines() {
+        // Columns grow with others; that is not news.
+        let words = line.split_whitespace().joined(" ");
+        if !words.is_empty() && printed.insert(words) {
+            new.push_str(&format!("{} {}\n", output::time(), line.trim_end()));
+        }
+    }
+    new
+}
+
+/// One row per plugin, status and result.
+fn summary(run: &Run) -> String {
+    let mut groups: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+    let mut entries: BTreeMap<&str, (u64, Option<&Progress>)> = BTreeMap::new();
+    for entry in run.plugins.iter().flatten() {
+        let count = entry.count.unwrap_or(1);
+        *groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default() += count;
+        let known = entries.entry(&entry.plugin).or_default();
+        *known = (known.0 + count, entry.progress.as_deref());
+    }
+    let rows = groups.iter().map(|((plugin, status, result), count)| {
+        // Progress of several nodes does not fit into one cell.
+        let shown = entries.get(plugin).and_then(|(count, progress)| progress.filter(|_| *count == 1));
+        [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), cell(shown)]
+    });
+    output::table(["plugin", "status", "result", "count", "progress"], &rows.collect::<Vec<_>>(), true)
+}
+
+/// The columns of [`rows`].
+const HEAD: [&str; 5] = ["plugin", "node", "status", "result", "progress"];
+
+/// One row per plugin and node.
+fn rows(run: &Run) -> Vec<[String; 5]> {
+    let rows = run.plugins.iter().flatten().map(|entry| {
+        let node = match entry.count {
+            Some(count) if count > 1 => format!("{count} nodes"),
+            _ => entry.node.clone(),
+        };
+        let progress = cell(entry.progress.as_deref());
+        [entry.plugin.clone(), node, entry.status.clone(), entry.result_status.clone(), progress]
+    });
+    rows.collect()
+}
+
+/// The state of the run in the original's words, which scripts look for.
+fn sentence(run: &Run) -> String {
+    match &*run.status {
+        RUNNING => "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.".into(),
+        FAILED => "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.".into(),
+        COMPLETE => "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.".into(),
+        POST_PROCESSING => "Sonobuoy plugins have completed. Preparing results for download.".into(),
+        other => format!("Sonobuoy is in unknown state \"{}\". Please report a bug at {BUGS}", visible::line(other)),
+    }
+}
+
+/// The state for an aggregator that publishes no status, from the phase of its pod.
+fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
+    match (phase, no_image) {
+        ("Running", _) => "The Sonobuoy aggregator is running but is unable to obtain the plugin status information.\n\nIf this state persists, use kubectl to debug further.".into(),
+        ("Pending", Some(said)) => format!("The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the attached message: {}", visible::line(said)),
+        ("Pending", None) => "The Sonobuoy aggregator is in the 'Pending' state. This is normal as the pod is created and begins to run, but if this state persists, use kubectl to debug further.".into(),
+        ("Succeeded", _) => format!("The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, submit a bug to {BUGS}."),
+        (other, _) => format!("The Sonobuoy aggregator is in the '{}' state. Use kubectl to debug further.", visible::line(other)),
+    }
+}
+
+/// Further notes on a run, one per line: why it failed, the fate of its archive, running tests, problems of plugins.
+/// Limited to the height of a screen.
+fn notes(run: &Run) -> Vec<String> {
+    let error = run.error.as_deref().map(visible::line).unwrap_or_default();
+    let own = match (&*run.status, run.upload.as_deref()) {
+        (FAILED, _) if !error.is_empty() => Some(format!("The run has failed: {error}.")),
+        (COMPLETE, Some(FAILED)) => Some(format!(
+            "Its archive could not be uploaded: {}.",
+            visible::line(run.not_uploaded().unwrap_or_default())
+        )),
+        (COMPLETE, Some(RUNNING)) => Some("Its archive is being uploaded.".into()),
+        (COMPLETE, Some(COMPLETE)) => Some("Its archive was uploaded.".into()),
+        _ => None,
+    };
+    let aggregator = run.message.as_deref().map(|message| visible::line(message).into_owned());
+    let mut lines: Vec<String> =
+        own.into_iter().chain(aggregator).chain(running(run)).chain(troubles(run)).collect();
+    if lines.len() > MAX_NOTES {
+        let more = lines.len() - (MAX_NOTES - 1);
+        lines.truncate(MAX_NOTES - 1);
+        lines.push(format!("and {more} more messages; `sonobuoy status --json` has all of them"));
+    }
+    lines
+}
+
+/// Problems of plugins, a line of limited length per plugin and cause.
+fn troubles(run: &Run) -> Vec<String> {
+    let line = |trouble: &Trouble| visible::cut(&board::sentence(trouble, MAX_PLACES), MAX_NOTE).into_owned();
+    board::troubles(run).iter().map(line).collect()
+}
+
+/// Running tests, one line per plugin that reports them.
+fn running(run: &Run) -> Vec<String> {
+    let open = run.plugins.iter().flatten().filter(|entry| entry.status == RUNNING);
+    let tests = open.filter_map(|entry| {
+        let test = board::running(entry.progress.as_deref()?)?;
+        Some(visible::line(&format!("{} on {} runs {test}", entry.plugin, entry.node)).into_owned())
+    });
+    tests.collect()
+}
+
+fn cell(progress: Option<&Progress>) -> String {
+    let Some(progress) = progress else { return String::new() };
+    let failed = i64::try_from(progress.failures.len()).unwrap_or(i64::MAX);
+    let left = progress.total.saturating_sub(progress.completed).saturating_sub(failed);
+    let mut text = format!("Passed:{:3}, Failed:{failed:3}", progress.completed);
+    if left >= 0 {
+        text.push_str(&format!(", Remaining:{left:3}"));
+    }
+    text
+}
+
+/// Runs `wait`.
+pub(crate) fn wait(args: Args) -> Result<u8> {
+    let request = RunArgs::new(args, Purpose::Print)?;
+    let afterwards = Afterwards::asked(args, upload(args, false)?)?;
+    let stop = Stop::new();
+    let per_test = request.per_test()?;
+    let namespace = request.config.namespace;
+    let service = cluster::service(args, &namespace, false)?;
+    let source = cluster::source(args, service.as_ref(), true, &stop)?;
+    let client = match source.cluster() {
+        Some(client) => Some(client.clone()),
+        // The status service has the archive; only a deletion needs the cluster.
+        None => args.on("delete").then(|| cluster::client(args)).transpose()?,
+    };
+    if let Some(client) = source.cluster()
+        && client.get(&Resource::NAMESPACES, "", &namespace).is_err_and(|error| error.is_not_found())
+    {
+        bail!("namespace `{namespace}` does not exist; name the namespace of the run with `-n`");
+    }
+    if args.on("recover") {
+        let Some(client) = source.cluster() else { bail!("--recover needs access to the cluster") };
+        deploy::recover(client, &namespace)?;
+    }
+    // The original's limit is 0 here, which ends every wait at once.
+    let run = Wait::asked(args, DAY, per_test)?.map(|wait| wait.wait(&source, &namespace)).transpose()?;
+    let code = afterwards.run(client.as_ref(), &namespace, run.as_ref(), service.as_ref(), &stop)?;
+    Ok(run.map_or(code, |run| conclude(&run, code, &namespace)))
+}
+
+/// The timeout and the output of a wait.
+pub(crate) struct Wait {
+    limit: Duration,
+    output: Option<ProgressOutput>,
+    /// Without `output`: whether to print lines of a table, as the original does.
+    prints: bool,
+    per_test: Option<Duration>,
+}
+
+impl Wait {
+    /// Reads the flags; `None` without a wait. `default` is the limit in minutes without the flag.
+    pub(crate) fn asked(args: Args, default: i64, per_test: Option<Duration>) -> Result<Option<Self>> {
+        let minutes = Some(args.number("wait")).filter(|minutes| *minutes != 0).unwrap_or(default);
+        let minutes = u64::try_from(minutes).map_err(|_| usage_error("--wait is negative; write minutes"))?;
+        // The original's spinner is useless in a log; a table is more informative.
+        let is_off =
+            sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
+        let prints = args.word("wait-output") == "Progress" && !is_off;
+        let output = output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
+        let limit = Duration::from_secs(minutes.saturating_mul(60));
+        Ok((minutes > 0).then_some(Self { limit, output, prints, per_test }))
+    }
+
+    /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
+    pub(crate) fn wait(&self, source: &StatusSource, namespace: &str) -> Result<Run> {
+        output::stop_on_interrupt(source.stop())?;
+        let follow = |board: Option<&Board>| self.follow(source, namespace, board);
+        match self.output {
+            Some(output) => output::with_board(output, |board| follow(Some(board))),
+            None => follow(None),
+        }
+    }
+
+    fn follow(&self, source: &StatusSource, namespace: &str, board: Option<&Board>) -> Result<Run> {
+        let mut follower = Follower::new(self, namespace, board);
+        let (mut learning, mut outcome) = (Authorities::of_user().ok(), Ok(None));
+        source.stop().within(self.limit, |over| {
+            let source = source.under(over);
+            source.follow(namespace, |state| {
+                // The earlier the certificate is stored, the less time for tampering.
+                if let (Some(RunState::Told(_)), Some(kept), Some(client)) =
+                    (&state, &learning, source.cluster())
+                    && kept.learn(client, namespace)
+                {
+                    learning = None;
+                }
+                outcome = match state {
+                    Some(state) => follower.take(state),
+                    None => follower.tick().map(|()| None),
+                };
+                matches!(outcome, Ok(None))
+            })
+        })??;
+        match outcome? {
+            Some(run) => Ok(run),
+            None if source.stop().stopped() => Err(interrupted(format!(
+                "the wait was interrupted; the run continues: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n \
+                 {namespace}` ends it"
+            ))),
+            None => Err(follower.timeout()),
+        }
+    }
+}
+
+/// The exit code for a complete run, given that of the steps after it: a run in which every plugin only reported
+/// errors has failed its purpose.
+pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
+    if !run.brought_nothing() {
+        return code;
+    }
+    log::error!("no plugin has delivered a result");
+    code.max(1)
+}
+
+/// The exit code for a run in a cluster; a terminal also gets the results in a line.
+pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
+    if std::io::stderr().is_terminal() {
+        let tasks = board::of_run(run, &About::default()).tasks;
+        let results = tasks.iter().map(|task| match task.result.as_str() {
+            "" => format!("{} without a result", task.name),
+            result => format!("{} {result}", task.name),
+        });
+        log::info!("the run in namespace `{namespace}` is complete: {}", results.joined(", "));
+    }
+    verdict(run, code)
+}
+
+struct Follower<'a> {
+    wait: &'a Wait,
+    namespace: &'a str,
+    news: News<'a>,
+    latest: RunState,
+    seen: bool,
+    /// Deadline for a stuck aggregator.
+    stuck: Option<Instant>,
+    /// When something was last printed.
+    printed: Instant,
+}
+
+impl<'a> Follower<'a> {
+    fn new(wait: &'a Wait, namespace: &'a str, board: Option<&'a Board>) -> Self {
+        let about = About {
+            title: format!("run in namespace {namespace}"),
+            limit: format!("at most {}", board::span(wait.limit)),
+            hint: "Ctrl-C ends the wait, not the run".into(),
+            per_test: wait.per_test,
+        };
+        let news = News::new("wide", board, about);
+        let printed = Instant::now();
+        Self { wait, namespace, news, latest: RunState::Absent, seen: false, stuck: None, printed }
+    }
+
+    /// Reports a state. Returns the run, if complete; an error if it cannot complete.
+    fn take(&mut self, state: RunState) -> Result<Option<Run>> {
+        if self.tell(&state)? {
+            self.printed = Instant::now();
+        }
+        let namespace = self.namespace;
+        self.stuck = match &state {
+            RunState::Silent { stuck: Some(limit), .. } => {
+                self.stuck.or_else(|| Instant::now().checked_add(*limit))
+            }
+            _ => None,
+        };
+        match &state {
+            RunState::Told(run) if run.status == COMPLETE && run.is_over() => return Ok(Some(run.clone())),
+            RunState::Told(run) if run.status == FAILED => {
+                let error = run.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+                bail!("the run has failed{error}; see `sonobuoy logs -n {namespace}`")
+            }
+            RunState::Told(_) => self.seen = true,
+            RunState::Lost(message) => bail!("{message}"),
+            RunState::Absent if self.seen => {
+                bail!("the aggregator of the run in namespace `{namespace}` is gone, and its results with it")
+            }
+            RunState::Silent { message, .. } if state.is_over() => {
+                bail!("{message}; see `sonobuoy logs -n {namespace}`");
+            }
+            _ => {}
+        }
+        self.latest = state;
+        Ok(None)
+    }
+
+    /// Prints a heartbeat if one is due. Fails if the aggregator has been stuck for too long.
+    fn tick(&mut self) -> Result<()> {
+        if self.stuck.is_some_and(|until| Instant::now() >= until) {
+            bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
+        }
+        if !self.wait.prints || self.news.board.is_some() || self.printed.elapsed() < NEWS_INTERVAL {
+            return Ok(());
+        }
+        self.printed = Instant::now();
+        output::print("...\n")
+    }
+
+    fn timeout(&self) -> anyhow::Error {
+        let (limit, namespace) = (clock::duration(self.wait.limit), self.namespace);
+        let is = if matches!(self.latest, RunState::Told(_)) { "it is " } else { "" };
+        anyhow::anyhow!(
+            "the run in namespace `{namespace}` was not over within {limit}: {is}{}; it is still running, see `sonobuoy status -n \
+             {namespace}`",
+            self.latest.summary()
+        )
+    }
+
+    /// Reports news; returns whether there was any.
+    fn tell(&mut self, state: &RunState) -> Result<bool> {
+        let new = self.news.of(state, || match state {
+            RunState::Silent { message, .. } => format!(
+                "Waiting for the aggregator status to become Running. Currently the status is {message}"
+            ),
+            RunState::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
+            state => text("wide", state),
+        })?;
+        if self.wait.prints {
+            output::print(&new)?;
+        }
+        Ok(!new.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::Entry;
+
+    fn run() -> Run {
+        let entry = |plugin: &str, node: &str, status: &str, result: &str| Entry {
+            plugin: plugin.into(),
+            node: node.into(),
+            status: status.into(),
+            result_status: result.into(),
+            ..Entry::default()
+        };
+        let progress =
+            Progress { total: 10, completed: 3, failures: vec!["x".into()], ..Progress::default() };
+        Run {
+            plugins: Some(vec![
+                entry("logs", "n1", "complete", "passed"),
+                entry("logs", "n2", "running", ""),
+                entry("logs", "n3", "complete", "passed"),
+                Entry { progress: Some(progress.into()), ..entry("e2e", "global", "running", "") },
+            ]),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn tables_equal_those_of_the_original() {
+        assert_eq!(
+            summary(&run()),
+            concat!(
+                "   PLUGIN     STATUS   RESULT   COUNT                                PROGRESS\n",
+                "      e2e    running                1   Passed:  3, Failed:  1, Remaining:  6\n",
+                "     logs   complete   passed       2                                        \n",
+                "     logs    running                1                                        \n",
+            )
+        );
+        assert_eq!(
+            output::table(HEAD, &rows(&run()), true),
+            concat!(
+                "   PLUGIN     NODE     STATUS   RESULT                                PROGRESS\n",
+                "     logs       n1   complete   passed                                        \n",
+                "     logs       n2    running                                                 \n",
+                "     logs       n3   complete   passed                                        \n",
+                "      e2e   global    running            Passed:  3, Failed:  1, Remaining:  6\n",
+            )
+        );
+    }
+
+    #[test]
+    fn names_and_messages_stay_in_their_cells() {
+        let evil = "x\n   e2e   complete   passed\r\u{1b}[2J\u{202e}";
+        let entry = Entry {
+            plugin: evil.into(),
+            node: evil.into(),
+            status: evil.into(),
+            result_status: evil.into(),
+            message: Some(evil.into()),
+            ..Entry::default()
+        };
+        let run = Run { plugins: Some(vec![entry]), status: evil.into(), ..Run::default() };
+        let failed = Run { status: FAILED.into(), error: Some(evil.into()), ..Run::default() };
+        let texts = [troubles(&run).concat(), sentence(&run), notes(&failed).concat()];
+        for (text, lines) in [summary(&run), output::table(HEAD, &rows(&run), true)]
+            .iter()
+            .map(|text| (text, 2))
+            .chain(texts.iter().map(|text| (text, 1)))
+        {
+            assert_eq!(text.lines().count(), lines, "{text}");
+            assert!(text.contains(r"x\n   e2e") && text.contains(r"\r\u001b[2J\u202e"), "{text}");
+            assert!(!text.trim_end().contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn surplus_results_leave_no_negative_remainder() {
+        let progress = Progress { total: 1, completed: 3, ..Progress::default() };
+        assert_eq!(cell(Some(&progress)), "Passed:  3, Failed:  0");
+    }
+
+    fn wait(limit: Duration) -> Wait {
+        Wait { limit, output: None, prints: false, per_test: None }
+    }
+
+    fn follower(wait: &Wait) -> Follower<'_> {
+        Follower::new(wait, "ns", None)
+    }
+
+    #[test]
+    fn only_a_complete_run_is_a_success() {
+        let wait = wait(Duration::from_secs(60));
+        let run = |status: &str| RunState::Told(Run { status: status.into(), ..Run::default() });
+        let mut fresh = follower(&wait);
+        assert!(fresh.take(RunState::Absent).unwrap().is_none(), "it may still come");
+        assert!(fresh.take(run("running")).unwrap().is_none());
+        assert!(fresh.take(run("complete")).unwrap().is_some());
+        assert!(fresh.take(run("failed")).is_err());
+        assert!(fresh.take(RunState::Absent).unwrap_err().to_string().contains("gone"));
+    }
+
+    #[test]
+    fn lines_are_printed_once_at_any_width() {
+        let wait = wait(Duration::from_secs(60));
+        let mut follower = follower(&wait);
+        let entry = |node: &str| Entry { plugin: "p".into(), node: node.into(), ..Entry::default() };
+        let mut run = Run { plugins: Some(vec![entry("a")]), ..Run::default() };
+        assert!(follower.tell(&RunState::Told(run.clone())).unwrap());
+        assert!(!follower.tell(&RunState::Told(run.clone())).unwrap());
+        run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
+        let before = follower.news.printed.len();
+        assert!(follower.tell(&RunState::Told(run)).unwrap());
+        assert_eq!(follower.news.printed.len(), before + 1);
+    }
+
+    #[test]
+    fn timeout_names_the_last_state() {
+        let wait = wait(Duration::ZERO);
+        let mut late = follower(&wait);
+        late.latest = RunState::Told(Run::default());
+        let error = late.timeout().to_string();
+        assert!(error.contains("was not over within 0s: it is running"), "{error}");
+    }
+
+    #[test]
+    fn stuck_aggregator_has_time_for_repair() {
+        let wait = wait(Duration::from_secs(3_600));
+        let stuck = RunState::Silent {
+            phase: "Pending".into(),
+            message: "no image".into(),
+            stuck: Some(Duration::from_secs(300)),
+            no_image: Some(String::new()),
+        };
+        let mut follower = follower(&wait);
+        assert!(follower.take(stuck.clone()).unwrap().is_none());
+        let until = follower.stuck;
+        assert!(until.is_some());
+        follower.tick().unwrap();
+        assert!(follower.take(stuck).unwrap().is_none());
+        assert_eq!(follower.stuck, until, "the time counts from the first");
+        follower.stuck = Some(Instant::now());
+        assert!(follower.tick().unwrap_err().to_string().contains("no image"));
+        follower.take(RunState::Told(Run::default())).unwrap();
+        assert_eq!(follower.stuck, None);
     }
 }

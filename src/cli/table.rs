@@ -7,13 +7,12 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
-    accepting_values, argument, bare, choice, command, list, number, regex, repeated, switch, text, time,
-    version,
+    accepting_values, argument, bare, choice, command, list, number, one_of, regex, repeated, switch, text,
+    time, version,
 };
-use super::form;
-use super::load;
+use super::output::{FORMS, PROGRESS};
+use super::run::DEFAULT_ARCHIVE;
 use super::run_args::default_of;
-use super::shown;
 use crate::config::{IdentityMode, MAX_ATTEMPTS};
 use crate::doctor;
 use crate::names;
@@ -49,8 +48,6 @@ const OF_ORIGINAL: &str = "By default, this prints the objects of the original. 
 
 /// The words that a version of Kubernetes may be.
 const VERSIONS: &[&str] = &["auto", "ignore", "latest"];
-/// Values of `--format` for an archive or two.
-const FORMATS: [&str; 4] = ["text", "json", "junit", "html"];
 /// The heading of the flags of [`afterwards`].
 const AFTERWARDS: &str = "When the run is over";
 /// The flags that have an effect on `wait`, in addition to those of [`afterwards`] and [`cluster`].
@@ -146,7 +143,7 @@ fn table() -> Command {
             command("version", "Print the version of this program")
                 .args([
                     switch("--short", "Print only the version"),
-                    choice("-o --output", &form::WORDS[..2], "Form of the output"),
+                    one_of("-o --output", &FORMS[..2], "Form of the output"),
                 ])
                 .args(cluster()),
             command("help", "Print the help of a command")
@@ -231,9 +228,7 @@ fn run() -> Command {
         .args(afterwards())
         .arg(
             bare(
-                choice(
-                    "--dry-run",
-                    &["none", "client", "server"],
+                choice("--dry-run none|client|server",
                     "Create nothing: print the objects, or have the server validate each; client without a value",
                 ),
                 "client",
@@ -248,7 +243,7 @@ fn run() -> Command {
                         "--load ARCHIVE",
                         "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
                     ),
-                    load::DEFAULT,
+                    DEFAULT_ARCHIVE,
                 ),
                 text("--load-with IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
             ]
@@ -263,7 +258,7 @@ fn doctor() -> Command {
     let examined = [
         list("--nodes N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
             .default_value(doctor::SAMPLE),
-        choice("--format", doctor::FORMATS, "What to print: a line for each cause, or everything")
+        one_of("--format", doctor::FORMATS, "What to print: a line for each cause, or everything")
             .default_value("text"),
     ];
     command("doctor", "Check whether a cluster is ready for a run")
@@ -324,8 +319,7 @@ fn new_plugin() -> Command {
     let own = [
         text("-n --name NAME", "Name of the plugin").required_unless_present("example"),
         text("-i --image IMAGE", "Image of its container").required_unless_present("example"),
-        choice("-t --type", &["Job", "DaemonSet"], "Once for the cluster, or on every node")
-            .default_value("Job"),
+        choice("-t --type Job|DaemonSet", "Once for the cluster, or on every node").default_value("Job"),
         text("-f --format WORD", "Format of its results: raw, junit, gojson, manual").default_value("raw"),
         repeated("-c --cmd WORD", "Command of the container, one word at a time").default_value("./run.sh"),
         repeated("-a --arg WORD", "Argument of the command, one word at a time"),
@@ -342,7 +336,7 @@ fn new_plugin() -> Command {
     command("plugin", "Print a new plugin definition")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
-        .arg(choice("--example", builtin::LANGUAGES, about).conflicts_with_all(others))
+        .arg(one_of("--example", builtin::LANGUAGES, about).conflicts_with_all(others))
         .args(own)
         .subcommand(
             command("e2e", "Print the definition of the built-in e2e plugin")
@@ -427,7 +421,7 @@ fn chosen_nodes() -> [Arg; 5] {
         text("--nodes NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
         number("--sample N", "At most this many nodes, chosen at random", any.clone()),
         number("--per-zone N", "At most this many nodes of each zone, chosen at random", any),
-        choice("--joined", &["take", "ignore"], "What to do with nodes that join during the run"),
+        choice("--joined take|ignore", "What to do with nodes that join during the run"),
         text("--max-parallel N|N%", "At most this many nodes at once, or this share of them"),
     ];
     flags.map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
@@ -441,8 +435,7 @@ fn plugins() -> [Arg; 5] {
         ),
         plugin_env(),
         choice(
-            "--plugin-permissions",
-            &["any", "declared"],
+            "--plugin-permissions any|declared",
             "Whether to run plugins that declare no permissions, with all rights of the run [default: any]",
         ),
         repeated("--plugin-image PLUGIN:IMAGE", "Image of a plugin"),
@@ -454,7 +447,7 @@ fn e2e_tests() -> [Arg; 14] {
     let selection = ["e2e-focus", "e2e-skip", "mode"];
     let [repo, repo_config] = repositories();
     [
-        choice(
+        one_of(
             "-m --mode",
             mode::NAMES,
             "Which tests run; see `sonobuoy modes` [default: non-disruptive-conformance]",
@@ -498,11 +491,9 @@ fn e2e_tests() -> [Arg; 14] {
     ]
 }
 
-fn run_images() -> [Arg; 10] {
+fn run_images() -> [Arg; 9] {
     [
-        kubernetes_version(),
-        version("--kube-conformance-image-version VERSION", VERSIONS, "Old name of --kubernetes-version")
-            .hide(true),
+        kubernetes_version().alias("kube-conformance-image-version"),
         text("--kube-conformance-image IMAGE", "Image of the e2e plugin"),
         text("--systemd-logs-image IMAGE", "Image of the systemd-logs plugin"),
         text("--sonobuoy-image IMAGE", "Image of aggregator and workers"),
@@ -535,23 +526,19 @@ fn the_run(creates: bool) -> [Arg; 18] {
         text("--service-account-name NAME", "Service account of the run"),
         switch("--existing-service-account", "Use a service account that already exists"),
         text("--namespace-psa-enforce-level LEVEL", "Pod Security level of the namespace"),
-        choice(
+        one_of(
             "--identity",
             &IdentityMode::WORDS,
             "How workers authenticate: with one certificate per worker, or one per plugin [default: auto]",
         ),
-        choice(
-            "--harden",
-            &["on", "off"],
+        choice("--harden on|off",
             "Make the aggregator's pod survive restarts, limit its resources and privileges, and give each plugin a separate account; off creates the original's objects",
         )
         .default_value(harden),
         redact,
         no_redact,
         text("--results-pvc NAME", "Volume claim for the results, so that they survive the loss of a node"),
-        choice(
-            "--status-service",
-            &["none", "ClusterIP", "NodePort", "LoadBalancer"],
+        choice("--status-service none|ClusterIP|NodePort|LoadBalancer",
             "Service that publishes the status of the run",
         )
         .default_value("none"),
@@ -589,7 +576,7 @@ fn cluster() -> [Arg; 5] {
         text("--context NAME", "Context of the kubeconfig to use"),
         text("--as USER", "User to impersonate"),
         repeated("--as-group GROUP", "Group to impersonate"),
-        text("--request-timeout DURATION", "Time limit of one request, such as 30s; 0 for none"),
+        time("--request-timeout DURATION", "Time limit of one request, such as 30s; 0 for none"),
     ]
     .map(|arg| arg.help_heading("Cluster"))
 }
@@ -609,28 +596,28 @@ fn clusters() -> [Arg; 3] {
 }
 
 fn rbac(default: &'static str, help: &'static str) -> Arg {
-    choice("--rbac", &["Enable", "Disable", "Detect"], help).default_value(default)
+    choice("--rbac Enable|Disable|Detect", help).default_value(default)
 }
 
 fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     [
         bare(time("--wait MINUTES", wait), meaning).default_value("0").hide_default_value(true),
-        choice("--wait-output", &["Silent", "Spinner", "Progress"], "What to print while waiting")
+        choice("--wait-output Silent|Spinner|Progress", "What to print while waiting")
             .default_value("Progress"),
     ]
 }
 
 fn output() -> Arg {
-    choice(
+    one_of(
         "--output",
-        shown::WORDS,
+        PROGRESS,
         "How to show progress: a line for each change, a board drawn in place, or events in JSON [default: board on a terminal]",
     )
 }
 
 /// The form of a table.
 fn form() -> Arg {
-    choice("-o --output", form::WORDS, "Form of the output")
+    one_of("-o --output", FORMS, "Form of the output")
 }
 
 fn estimate() -> Arg {
@@ -647,8 +634,7 @@ fn redaction() -> [Arg; 2] {
 }
 
 fn color() -> Arg {
-    choice("--color", &["auto", "always", "never"], "Whether the text report has colours")
-        .default_value("auto")
+    choice("--color auto|always|never", "Whether the text report has colours").default_value("auto")
 }
 
 fn min_success() -> Arg {
@@ -664,17 +650,14 @@ fn min_success() -> Arg {
 
 fn fail_on() -> Arg {
     choice(
-        "--fail-on",
-        &["failed", "unknown", "incomplete", "flaky", "never"],
+        "--fail-on failed|unknown|incomplete|flaky|never",
         "Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse",
     )
     .default_value("never")
 }
 
 fn annotations() -> Arg {
-    choice(
-        "--annotations",
-        &["auto", "github", "off"],
+    choice("--annotations auto|github|off",
         "Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; auto does in GitHub Actions",
     )
     .default_value("auto")
@@ -760,8 +743,7 @@ fn status() -> Command {
             ),
             switch("-w --watch", "Keep showing changes until the run is over"),
             choice(
-                "-o --output",
-                &["json", "yaml", "wide", "name", "markdown", "plain", "board"],
+                "-o --output json|yaml|wide|name|markdown|plain|board",
                 "Form of the status; with --watch, how to show progress: plain, board or json",
             ),
             estimate(),
@@ -825,7 +807,7 @@ fn certify() -> Command {
 }
 
 fn results() -> Command {
-    let format = |values, help| choice("-o --format", values, help).default_value("text");
+    let format = |usage, help| choice(usage, help).default_value("text");
     command("results", "Report on an archive")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
@@ -843,24 +825,20 @@ fn results() -> Command {
             text("--namespace NAME", "With --from-cluster and --live: namespace of the run"),
             credentials(),
             text("-p --plugin NAME", "Only this plugin; `sonobuoy` is the health of the cluster"),
-            choice(
-                "-m --mode",
-                &["summary", "report", "detailed", "dump", "readable"],
+            choice("-m --mode summary|report|detailed|dump|readable",
                 "How much to print; on a terminal, the default is summary",
             )
             .default_value("report"),
             text("-n --node NAME", "Only this item of the tree, such as a node"),
             switch("-s --skip-prefix", "With --mode=detailed: no file names before lines"),
             bare(
-                choice(
-                    "--facts",
-                    &["nodes", "all"],
+                choice("--facts nodes|all",
                     "What nodes are made of, reach and log, a row for each; with `all`, every fact that differs",
                 ),
                 "nodes",
             ),
             format(
-                &["text", "json", "yaml", "junit", "html", "markdown", "csv", "openmetrics"],
+                "-o --format text|json|yaml|junit|html|markdown|csv|openmetrics",
                 "What to print: text, json, junit, an html page, or markdown; csv of facts; openmetrics for monitoring",
             ),
             color(),
@@ -873,11 +851,9 @@ fn results() -> Command {
             argument("BEFORE", "The earlier archive, as for `results`").required(true),
             argument("AFTER", "The later archive").required(true),
             text("-p --plugin NAME", "Only this plugin"),
-            format(&FORMATS, "What to print: text, json, junit, or an html page"),
+            format("-o --format text|json|junit|html", "What to print: text, json, junit, or an html page"),
             color(),
-            choice(
-                "--fail-on",
-                &["failed", "unknown", "incomplete", "vanished", "flaky", "never"],
+            choice("--fail-on failed|unknown|incomplete|vanished|flaky|never",
                 "Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when something became this bad or worse",
             )
             .default_value("never"),
@@ -1026,10 +1002,8 @@ fn gather() -> Command {
             sleep(),
         ])
     };
-    let format = |whole: &'static [&'static str]| {
-        choice("--format", whole, "What to print: everything, or a table of the most important facts")
-            .default_value(whole[0])
-    };
+    let format = |usage| choice(usage, "What to print: everything, or a table of the most important facts");
+    let yaml = || format("--format yaml|table|csv").default_value("yaml");
     let selection = || {
         [
             text("--since WHEN", "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]"),
@@ -1040,7 +1014,7 @@ fn gather() -> Command {
     command("gather", "Collect facts and logs of this node")
         .subcommand_required(true)
         .subcommand(source("host-facts", "Hardware, kernel, mounts, network, limits as JSON").args([
-            format(&["json", "table", "csv"]),
+            format("--format json|table|csv").default_value("json"),
             switch(
                 "--run-facts",
                 "Also run programs in `facts.d`, with the rights of this process [default: $RUN_FACTS]",
@@ -1057,7 +1031,7 @@ fn gather() -> Command {
         )
         .subcommand(
             source("log-summary", "Counts of problems in the logs, by unit and kind")
-                .arg(format(&["yaml", "table", "csv"]))
+                .arg(yaml())
                 .args(selection()),
         )
         .subcommand(
@@ -1065,7 +1039,7 @@ fn gather() -> Command {
                 "network",
                 "Whether this node reaches name service, API server and aggregator, and how fast",
             )
-            .args([format(&["yaml", "table", "csv"]), output(), sleep()]),
+            .args([yaml(), output(), sleep()]),
         )
         .subcommand(
             command("echo", "The same as a termination message, in pods that `doctor` starts")

@@ -1,7 +1,7 @@
 //! `sonobuoy version`: the version of the program, and the supported clusters.
 
 use super::flag::Args;
-use super::{cluster, form, output};
+use super::{cluster, output};
 use crate::names::VERSION;
 use base::json::json;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             "version": VERSION, "gitSHA": sha, "platform": platform(), "minimumKubeVersion": oldest,
             "maximumKubeVersion": newest,
         });
-        output::print(&form::document(word, &document))?;
+        output::print(&output::document(word, &document))?;
         return Ok(0);
     }
     output::print(&format!(

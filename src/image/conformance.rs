@@ -56,7 +56,7 @@ impl Tests {
         unconfined: bool,
         take: impl FnOnce(&Store, &mut File) -> Result<bool>,
     ) -> Result<Self> {
-        let folder = temp::Folder::new().context("cannot create a temporary folder")?;
+        let folder = temp::Folder::new()?;
         let store = Store::open(&folder.join("image"))?;
         let root = folder.join("root");
         std::fs::create_dir(&root).at("cannot create", &root)?;

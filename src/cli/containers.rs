@@ -1,27 +1,59 @@
-//! `sonobuoy worker`: the container next to a plugin.
+//! The commands that run in the containers of a run, and therefore have no help: `aggregator`, which runs plugins and packs
+//! their results; `worker`, beside a plugin; `splat`, which sends archives to the retrieving client; and `post-process`, which
+//! recreates the items of every plugin in an unpacked archive.
 //!
-//! Starts the thread `containers` in a pod, and joins it: it watches for the end of the other containers.
+//! SIGTERM leaves a run resumable by the next container. The worker starts the thread `containers` in a pod, and joins it: it
+//! watches for the end of the other containers.
 
+use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::flag::Args;
+use super::{cluster, output};
 use crate::driver::lifeline;
 use crate::names::{self, env};
+use crate::plugin::DriverKind;
+use crate::process::{self, Expected, ReadingRules};
 use crate::worker::{self, End, Others, Scope, WorkerSettings};
+use crate::{doctor, layout, pipeline};
+use base::at::{At as _, entries};
 use base::kube::{Client, Config, Event, Object as _, Options, Resource, Selector};
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
+use base::{archive, visible};
+
+/// Maximum outage of the API server.
+const API_OUTAGE_LIMIT: Duration = Duration::from_secs(3_600);
+
+/// Runs `aggregator`.
+pub(crate) fn aggregator(args: Args) -> anyhow::Result<u8> {
+    let stop = Stop::new();
+    let asked = stop.clone();
+    sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
+        asked.stop_because("the container was stopped");
+    })?;
+    if args.on("echo") {
+        return doctor::serve(&stop).map(|()| 0);
+    }
+    let connect = || {
+        let client = cluster::client(args).context("connecting to the API server")?;
+        Ok(client.under(&stop).patience(API_OUTAGE_LIMIT))
+    };
+    let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop)?;
+    Ok(u8::from(!clean))
+}
 
 /// Poll interval for an account that may read its pod but not watch it.
 const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
     let (scope, sleep) = match args.subcommand() {
         Some(("single-node", args)) => (Scope::Node, args.number("sleep")),
         _ => (Scope::Global, 0),
@@ -171,6 +203,123 @@ fn ended(pod: &Value, worker: &str) -> bool {
         && others.all(|status| {
             ["lastState", "state"].iter().any(|state| status[state]["terminated"]["exitCode"] == 0)
         })
+}
+
+/// Runs `splat`.
+pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
+    let folder = Path::new(args.word("dir"));
+    if args.on("partial") {
+        pipeline::pack_partial(folder, output::stdout())?;
+        return Ok(0);
+    }
+    if args.on("status") {
+        let path = folder.join(layout::LAST_STATUS);
+        let mut file = fs::File::open(&path).at("cannot read", &path)?;
+        std::io::copy(&mut file, &mut output::stdout()).context("sending the status")?;
+        return Ok(0);
+    }
+    // Clients treat an archive without entries as an unfinished run.
+    let files = archive::finished(folder).unwrap_or_else(|error| {
+        log::warn!("{error:#}");
+        Vec::new()
+    });
+    if files.is_empty() {
+        log::warn!("no finished archive in `{}`", folder.display());
+    }
+    if args.on("seals") {
+        let seals: Vec<_> =
+            files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
+        archive::bundle(&seals, 0, output::stdout()).context("sending the seals")?;
+        return Ok(0);
+    }
+    let offset = u64::try_from(args.number("offset"))?;
+    archive::bundle(&files, offset, output::stdout()).context("sending the archives")?;
+    Ok(0)
+}
+
+/// Runs `post-process`.
+pub(crate) fn post_process(args: Args) -> anyhow::Result<u8> {
+    for (name, status) in process(Path::new(args.text("dir").context("no folder given")?))? {
+        output::print(&format!("{}\n", visible::line(&format!("{name}: {status}"))))?;
+    }
+    Ok(0)
+}
+
+/// Writes the items of every plugin; returns the plugins and their statuses.
+pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let expected: Vec<Expected> = fs::read(archive.join(layout::RECEIVED))
+        .ok()
+        .and_then(|list| serde_json::from_slice(&list).ok())
+        .unwrap_or_default();
+    let dir = archive.join(layout::PLUGINS);
+    let about = dir.symlink_metadata().at("cannot read", &dir)?;
+    ensure!(about.is_dir(), "`{}` is a link or a file, and not the folder of an archive", dir.display());
+    let mut plugins = Vec::new();
+    for entry in entries(&dir)? {
+        if entry.file_type()?.is_dir() {
+            plugins.push((entry.file_name(), definition(&entry.path())));
+        }
+    }
+    let mut outcomes = Vec::new();
+    for (folder, definition) in plugins.iter().filter(|(_, definition)| definition.part_of.is_none()) {
+        let (path, shown) = (dir.join(folder), folder.to_string_lossy().into_owned());
+        let given = Some(&definition.plugin_name).filter(|name| !name.is_empty());
+        let name = given.unwrap_or(&shown).clone();
+        let own = plugins.iter().filter(|(_, other)| other.part_of.as_ref() == Some(&name));
+        let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
+        let (attempts, parts) = own.partition(|part| layout::is_attempt(part, &name));
+        let rules = ReadingRules {
+            per_node: match definition.driver.as_str() {
+                "" => looks_per_node(&path),
+                driver => DriverKind::parse(driver).is_some_and(DriverKind::is_per_node),
+            },
+            format: definition.result_format.clone(),
+            files: definition.result_files.clone().unwrap_or_default(),
+            expected: expected.clone(),
+            name,
+            attempts,
+            parts,
+            ..ReadingRules::default()
+        };
+        outcomes.push((shown, process::process(&path, &rules)?.status));
+    }
+    Ok(outcomes)
+}
+
+/// What a stored definition says about results.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+struct StoredDefinition {
+    plugin_name: String,
+    driver: String,
+    result_format: String,
+    result_files: Option<Vec<String>>,
+    part_of: Option<String>,
+}
+
+/// The stored definition of a plugin; the default if it is unreadable, since the results are still usable.
+fn definition(dir: &Path) -> StoredDefinition {
+    let mut paths = layout::DEFINITIONS.iter().map(|file| dir.join(file));
+    let Some(path) = paths.find(|path| path.symlink_metadata().is_ok()) else {
+        return StoredDefinition::default();
+    };
+    let read = || {
+        let document: Value = serde_json::from_slice(&fs::read(&path)?)?;
+        // The definition may also be unwrapped.
+        let config = document.pointer("/Definition/sonobuoy-config").or(document.get("sonobuoy-config"));
+        anyhow::Ok(config.map(StoredDefinition::deserialize).transpose()?.unwrap_or_default())
+    };
+    read().at("cannot read", &path).inspect_err(|error| log::warn!("{error:#}")).unwrap_or_default()
+}
+
+/// Guesses the driver from the folders: results of the whole cluster are in a folder of that name or in no folder.
+fn looks_per_node(dir: &Path) -> bool {
+    let folders = |name: &str| {
+        let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.path().is_dir(), entry.file_name())).collect::<Vec<_>>()
+    };
+    let found = [folders(layout::RESULTS), folders(layout::ERRORS)].concat();
+    !found.is_empty() && found.iter().all(|(is_dir, name)| *is_dir && name != client::protocol::GLOBAL)
 }
 
 #[cfg(test)]
