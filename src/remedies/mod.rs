@@ -1,27 +1,23 @@
 //! Groups failures by cause, and knows the remedies of common ones.
 //!
 //! Pure: texts in, values out. Owns the masking (numbers, addresses, identifiers, times, names of nodes), the choice of a
-//! failure's significant line, and the table of remedies. Does not know the origin or the display of texts.
+//! failure's significant line, the table of remedies, why a run failed as a whole, and a worker's message about an
+//! unreachable aggregator. Does not know the origin or the display of texts.
 
-mod contact;
 mod known;
 mod mask;
-mod pull;
-mod why;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use base::digest;
+use base::logger;
 use base::visible::{cut_bytes, head};
-pub(crate) use contact::{unreached, why_unreached};
-pub(crate) use known::remedy;
+pub(crate) use known::{is_local_image, load_commands, missing_image, remedy};
 use mask::mask;
-pub(crate) use pull::{is_local_image, load_commands, missing_image};
-pub(crate) use why::{Event, Why};
 
 /// Maximum length of a cause.
 const MAX_CAUSE_BYTES: usize = 200;
@@ -35,6 +31,10 @@ const MAX_CAUSES: usize = 2_000;
 /// Maximum bytes and lines of a failure searched for its significant line.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 const MAX_TEXT_LINES: usize = 400;
+
+/// Maximum causes kept of a run that failed as a whole, by descending number of results, and in a report.
+const MAX_REASONS: usize = 20;
+const MAX_TOLD: usize = 3;
 
 /// Lines that contain only a location, or announce the next line.
 static FRAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -262,6 +262,113 @@ fn frame(line: &str) -> bool {
     FRAME.as_ref().is_some_and(|frame| frame.is_match(line))
 }
 
+/// Start of a worker's log message about an unreachable aggregator.
+const UNREACHED: &str = "cannot reach the aggregator: ";
+
+/// Formats the message.
+pub(crate) fn unreached(why: &str) -> String {
+    format!("{UNREACHED}{why}")
+}
+
+/// The last reason in a log with this message.
+pub(crate) fn why_unreached(log: &str) -> Option<String> {
+    let mut reasons = log.lines().rev().filter_map(|line| {
+        Some(logger::message(line).split_once(UNREACHED)?.1.to_owned()).filter(|why| !why.is_empty())
+    });
+    reasons.next()
+}
+
+/// An error in the place of a result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Event {
+    /// Time of the error, RFC 3339.
+    pub time: String,
+    /// The plugin.
+    pub plugin: String,
+    /// The node, `global` for a plugin that runs once.
+    pub node: String,
+    /// The error message.
+    pub error: String,
+}
+
+/// The common cause of several errors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Reason {
+    /// The first significant line, masked.
+    cause: String,
+    /// The number of results.
+    count: u64,
+    /// The number of nodes; 0 for plugins that run once.
+    nodes: usize,
+    /// The remedy.
+    remedy: Option<String>,
+}
+
+/// Why a run has no results.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Why {
+    /// The number of expected results.
+    results: u64,
+    /// The first error.
+    first: Event,
+    causes: Vec<Reason>,
+}
+
+impl Why {
+    /// Summarises all errors of a run, which must not be empty.
+    pub(crate) fn new(mut errors: Vec<Event>) -> Self {
+        errors.sort_by(|a, b| a.time.cmp(&b.time));
+        let mut causes = Causes::new(errors.iter().map(|error| error.node.as_str()));
+        for Event { plugin, node, error, .. } in &errors {
+            let node = Some(node.as_str()).filter(|node| *node != client::protocol::GLOBAL);
+            causes.add(&ReportedFailure {
+                plugin,
+                node,
+                test: plugin,
+                text: error,
+                ..ReportedFailure::default()
+            });
+        }
+        let reason = |cause: Cause| Reason {
+            cause: cause.cause,
+            count: cause.count,
+            nodes: cause.nodes.len(),
+            remedy: cause.remedy,
+        };
+        Self {
+            results: errors.len() as u64,
+            causes: causes.list().into_iter().take(MAX_REASONS).map(reason).collect(),
+            first: errors.into_iter().next().unwrap_or_default(),
+        }
+    }
+
+    /// Formats for display: the outcome, the causes by count, each with its remedy, and the first event.
+    pub(crate) fn sentences(&self) -> Vec<String> {
+        let mut told = vec![match self.results {
+            1 => "The run failed as a whole: its only result did not arrive.".to_owned(),
+            all => format!("The run failed as a whole: none of its {all} results arrived."),
+        }];
+        for reason in self.causes.iter().take(MAX_TOLD) {
+            let on = match reason.nodes {
+                0 => String::new(),
+                1 => " on 1 node".into(),
+                nodes => format!(" on {nodes} nodes"),
+            };
+            let remedy = reason.remedy.as_ref().map_or_else(String::new, |remedy| format!(" -> {remedy}"));
+            told.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
+        }
+        if self.causes.len() > MAX_TOLD {
+            told.push(format!("There are {} more causes.", self.causes.len() - MAX_TOLD));
+        }
+        let Event { time, plugin, node, .. } = &self.first;
+        told.push(format!("It began with {plugin} on {node} at {time}."));
+        told
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,5 +437,44 @@ mod tests {
         assert_eq!(list[0].example.lines, ["dial tcp 10.0.0.1:443: i/o timeout"]);
         assert!(list[0].remedy.as_ref().unwrap().contains("waited for"));
         assert_eq!(list[1].plugins, ["p", "q"]);
+    }
+
+    #[test]
+    fn written_contact_is_read_back() {
+        let log = format!(
+            "time=\"t\" level=error msg=\"{}\"\ntime=\"t\" level=error msg=\"{}\"\nlevel=info msg=\"x\"\n",
+            unreached("first"),
+            unreached("`https://a:1`: \\\"quoted\\\" timeout")
+        );
+        assert_eq!(why_unreached(&log).as_deref(), Some("`https://a:1`: \"quoted\" timeout"));
+        for nothing in ["", "cannot reach the aggregator: ", "else"] {
+            assert_eq!(why_unreached(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn run_without_results_lists_causes_by_count() {
+        let event = |time: &str, node: &str, error: &str| Event {
+            time: time.into(),
+            plugin: "p".into(),
+            node: node.into(),
+            error: error.into(),
+        };
+        let refused = "cannot reach the aggregator: no connection to 10.0.0.1:8080: Connection refused";
+        let why = Why::new(vec![
+            event("2026-01-01T00:00:05Z", "n1", refused),
+            event("2026-01-01T00:00:03Z", "global", "odd"),
+            event("2026-01-01T00:00:04Z", "n2", refused),
+        ]);
+        let told = why.sentences();
+        assert_eq!(told[0], "The run failed as a whole: none of its 3 results arrived.");
+        assert!(
+            told[1].starts_with("2 x on 2 nodes: cannot reach the aggregator: no connection to <ip>:8080"),
+            "{told:?}"
+        );
+        assert!(told[1].contains(" -> a network policy or firewall"), "{told:?}");
+        assert_eq!(told[2..], ["1 x: odd", "It began with p on global at 2026-01-01T00:00:03Z."]);
+        let text = serde_json::to_string(&why).unwrap();
+        assert_eq!(serde_json::from_str::<Why>(&text).unwrap(), why);
     }
 }
