@@ -4,13 +4,10 @@
 //! still accepted or whether a product's pages are reachable. Reports all problems as findings; only unreadable input is an
 //! error.
 
-mod junit;
-mod log;
-mod product;
 mod submission;
+mod suite;
 
-pub(crate) use product::Product;
-pub(crate) use submission::{check, write};
+pub(crate) use submission::{Product, check, write};
 
 use std::collections::BTreeSet;
 use std::io::BufReader;
@@ -24,8 +21,7 @@ use crate::layout;
 use crate::report::{ArchiveSource, ExtractedFiles, PassAction};
 use base::oci::Reference;
 use client::protocol::GLOBAL;
-use junit::{Junit, REQUIRED, TestOutcome};
-use log::SuiteLog;
+use suite::{Junit, REQUIRED, SuiteLog, TestOutcome};
 
 /// The plugin that runs the tests.
 const E2E: &str = "e2e";
