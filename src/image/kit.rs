@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::translation::{self, Translation};
+use super::{Translation, all_registries};
 use base::archive::{Kind, Limits, Reader};
 use base::at::At as _;
 use base::oci::Beside;
@@ -129,7 +129,7 @@ pub(crate) struct KitTargets<'a> {
 impl<'a> KitTargets<'a> {
     /// The places in `registry`.
     pub(crate) fn new(registry: &'a str) -> Self {
-        let mut known: Vec<_> = translation::all_registries().map(|(_, place)| place).collect();
+        let mut known: Vec<_> = all_registries().map(|(_, place)| place).collect();
         // Replace the longest matching prefix.
         known.sort_by_key(|place| std::cmp::Reverse(place.len()));
         Self { registry: registry.trim_end_matches('/'), known }
@@ -148,7 +148,7 @@ impl<'a> KitTargets<'a> {
 /// The file for `--e2e-repo-config` that makes the tests use `registry`.
 pub(crate) fn repositories(registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
-    base::yaml::write(&translation::all_registries().map(|(key, _)| (key, registry)).collect())
+    base::yaml::write(&all_registries().map(|(key, _)| (key, registry)).collect())
 }
 
 #[cfg(test)]
