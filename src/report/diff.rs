@@ -13,14 +13,12 @@ use serde_json::Value;
 
 use super::SCHEMA_VERSION;
 use super::archive::OpenedArchive;
-use super::case::{Case, Cases};
 use super::many::{self, ArchiveColumn, Took};
-use super::run::{FAILED_CODE, Report, UNKNOWN_CODE};
+use super::run::{Case, Cases, FAILED_CODE, Report, UNKNOWN_CODE};
 use super::snapshot::Objects;
 use super::template::anchor;
 use super::terminal::TextOutput;
-use super::times::spoken;
-use super::words::count;
+use super::words::{count, spoken};
 use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
 use crate::layout;
 use base::json::{json, list};

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::SCHEMA_VERSION;
 use super::run::{Report, RunVerdict};
+use super::survey::Period;
 use super::terminal::TextOutput;
-use super::times::{Period, spoken};
-use super::words;
+use super::words::{self, spoken};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::clock::parse_rfc3339;

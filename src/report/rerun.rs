@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::archive::{Depth, OpenedArchive};
+use super::archive::{ArchiveSource, Depth, OpenedArchive, PassAction};
 use super::run::Report;
-use super::source::{ArchiveSource, PassAction};
 use crate::item::read::items;
 use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
 use crate::layout;

@@ -10,10 +10,8 @@ use anyhow::{Context as _, Result};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::files::ExtractedFiles;
-use super::source::{ArchiveSource, PassAction, objects};
+use super::archive::{ArchiveSource, ExtractedFiles, PassAction, objects};
 use super::terminal::TextOutput;
-use super::tree::parts;
 use crate::layout;
 use base::json::{is_default, json, list};
 use base::visible;
@@ -27,6 +25,9 @@ const TOLD: usize = 100;
 const VALUE: usize = 1000;
 /// Maximum width of a value in the text.
 const SHOWN: usize = 79;
+
+/// Fields that name the element of a list.
+const NAMES: [&str; 4] = ["mount", "name", "server", "device"];
 
 /// The changes of objects.
 #[derive(Debug, Default, Serialize)]
@@ -167,6 +168,25 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, out: &mut 
             before: before.map(cut),
             after: after.map(cut),
         }),
+    }
+}
+
+/// The parts of an object or a list by their step in a path: `.field`, `[name]` if all elements have names, else `[0]`;
+/// `None` for a value without parts.
+pub(super) fn parts(value: &Value) -> Option<BTreeMap<String, &Value>> {
+    let is_simple = |key: &str| key.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+    let field = |key: &String| if is_simple(key) { format!(".{key}") } else { format!("[{}]", json!(key)) };
+    let named =
+        |element: &Value| NAMES.iter().find_map(|name| Some(format!("[{}]", element.get(name)?.as_str()?)));
+    match value {
+        Value::Object(map) => Some(map.iter().map(|(key, value)| (field(key), value)).collect()),
+        Value::Array(list) => {
+            let by_name: Option<BTreeMap<_, _>> =
+                list.iter().map(|element| Some((named(element)?, element))).collect();
+            let by_index = || (0..).map(|at| format!("[{at}]")).zip(list).collect();
+            Some(by_name.filter(|named| named.len() == list.len()).unwrap_or_else(by_index))
+        }
+        _ => None,
     }
 }
 

@@ -7,10 +7,9 @@ use std::iter;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::case::Case;
 use super::diff::{ChangeKind, Diff, TestChange};
 use super::many::Many;
-use super::run::{Counts, NodeReport, PluginReport, Report};
+use super::run::{Case, Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
 use crate::item::{
     ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,

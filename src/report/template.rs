@@ -12,8 +12,7 @@ use std::slice;
 
 use serde_json::Value;
 
-use super::times::{minute, spoken};
-use super::words::{named, number, size};
+use super::words::{minute, named, number, size, spoken};
 use crate::item::plain;
 use base::Joined as _;
 use base::{visible, xml};

@@ -1,4 +1,4 @@
-//! The original's modes of showing an archive: report, detailed, dump, readable.
+//! The original's modes of showing the trees of an archive, and the health of its cluster: report, detailed, dump, readable.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
@@ -6,20 +6,17 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::archive::OpenedArchive;
-use super::case::missing;
-use super::files::ExtractedFiles;
-use super::health;
-use super::run::Report;
-use super::source::{PassAction, absent, clean};
+use super::archive::{ExtractedFiles, HEALTH_NAME, OpenedArchive, PassAction, absent, clean};
+use super::run::{Report, missing};
 use super::words::named;
-use crate::health::Health;
+use crate::health::{Detail, Health, Part};
 use crate::item::read::items;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::Joined as _;
-use base::json;
+use base::json::{self, json};
 use base::visible::line;
+use base::yaml;
 
 /// The amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +50,10 @@ impl View<'_> {
             match self.show_one(archive, plugin, out) {
                 // The item need not be in every tree.
                 Ok(false) => continue,
-                Ok(true) => found |= plugin != health::NAME || plugins.len() == 1,
+                Ok(true) => found |= plugin != HEALTH_NAME || plugins.len() == 1,
                 Err(error) => errors.push(error),
             }
-            if at + 1 < plugins.len() && plugin != health::NAME {
+            if at + 1 < plugins.len() && plugin != HEALTH_NAME {
                 writeln!(out)?;
             }
         }
@@ -72,7 +69,7 @@ impl View<'_> {
 
     /// Shows a plugin; returns whether it has the selected item.
     fn show_one(self, archive: &OpenedArchive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
-        if plugin == health::NAME {
+        if plugin == HEALTH_NAME {
             return self.show_health(&archive.files, out).map(|()| true);
         }
         let mut tree = archive.tree(plugin)?;
@@ -144,6 +141,72 @@ impl View<'_> {
                 health()?.write_yaml(&mut text)?;
                 readable(text.as_slice(), out)
             }
+        }
+    }
+}
+
+impl Health {
+    /// Prints the health as text.
+    fn report(&self, out: &mut dyn Write) -> Result<()> {
+        writeln!(out, "Run Details:\nAPI Server version: {}", line(&self.api_version))?;
+        for (title, what, part) in [("Node", "nodes", &self.node_health), ("Pods", "pods", &self.pod_health)]
+        {
+            let is_node = what == "nodes";
+            if is_node || !part.details.is_empty() {
+                writeln!(out, "{title} health: {}", part.share())?;
+            }
+            if part.details.is_empty() || part.healthy_nodes >= part.total_nodes {
+                continue;
+            }
+            writeln!(out, "Details for failed {what}:")?;
+            for detail in part.unwell() {
+                let Detail { ready, reason, message, .. } = detail;
+                let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
+                writeln!(out, "{}", line(&text))?;
+            }
+            out.write_all(if is_node { b"\n" } else { b"" })?;
+        }
+        let mut title = "Errors detected in files:\n";
+        for (kind, files) in self.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
+            writeln!(out, "{}{}:", std::mem::take(&mut title), line(kind))?;
+            let mut lines: Vec<_> = files.iter().collect();
+            // Highest first; files with equal counts stay sorted by name.
+            lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+            let width = lines.first().map_or(0, |(_, count)| count.to_string().len());
+            lines.iter().try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
+        }
+        Ok(())
+    }
+
+    /// Prints the health as YAML, in the form and order of the original.
+    fn write_yaml(&self, out: &mut dyn Write) -> Result<()> {
+        for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
+            let Part { total_nodes, healthy_nodes, details } = part;
+            let head = if details.is_empty() { "" } else { "  details:\n" };
+            write!(out, "{name}:\n  total_nodes: {total_nodes}\n  healthy_nodes: {healthy_nodes}\n{head}")?;
+            for detail in details {
+                let fields = json!(detail);
+                for key in ["name", "healthy", "ready", "reason", "message", "namespace"] {
+                    let before = if key == "name" { "  - " } else { "    " };
+                    let entry = fields.get(key).map(|value| yaml::entry(before, key, value, 4));
+                    out.write_all(entry.unwrap_or_default().as_bytes())?;
+                }
+            }
+        }
+        let [version, summary] = [json!(self.api_version), json!(self.error_summary)];
+        let rest =
+            yaml::entry("", "api_version", &version, 0) + &yaml::entry("", "error_summary", &summary, 0);
+        // The original ends this text with an empty line.
+        Ok(writeln!(out, "{rest}")?)
+    }
+}
+
+impl Part {
+    fn share(&self) -> String {
+        let (healthy, total) = (self.healthy_nodes, self.total_nodes);
+        match total {
+            0 => format!("{healthy}/0"),
+            _ => format!("{healthy}/{total} ({}%)", healthy.saturating_mul(100).saturating_div(total)),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded, ambiguous text quoted.
 //! Definitions are embedded as text in other objects, so equal values must yield equal text.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
@@ -37,21 +36,11 @@ pub fn key_text(text: &str) -> String {
 }
 
 /// One entry of a map, for callers with their own order of keys, which write line by line: the text `before` it, the key,
-/// and a text or empty map; continuation lines are indented further than `indent`.
+/// and the value; continuation lines are indented further than `indent`.
 pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     let mut writer = Writer { out: before.to_owned(), simple_key: SIMPLE_KEY_OF_RESULTS };
-    writer.key(key, indent);
-    writer.out.push(' ');
-    writer.scalar(value, indent + 2);
-    writer.out.push('\n');
+    writer.entry(key, value, indent);
     writer.out
-}
-
-/// The same map with its keys in the order of [`write()`].
-pub fn sorted<V>(map: &BTreeMap<String, V>) -> Vec<(&String, &V)> {
-    let mut entries: Vec<_> = map.iter().collect();
-    entries.sort_by_cached_key(|(key, _)| natural(key));
-    entries
 }
 
 /// `text` as written between double quotes; long texts can be escaped piece by piece.
@@ -75,21 +64,26 @@ impl Writer {
             if at > 0 || !inline {
                 self.pad(indent);
             }
-            self.key(key, indent);
-            match value {
-                Value::Object(map) if !map.is_empty() => {
-                    self.out.push('\n');
-                    self.entries(map, indent + 2, false);
-                }
-                Value::Array(list) if !list.is_empty() => {
-                    self.out.push('\n');
-                    self.items(list, indent, false);
-                }
-                other => {
-                    self.out.push(' ');
-                    self.scalar(other, indent + 2);
-                    self.out.push('\n');
-                }
+            self.entry(key, value, indent);
+        }
+    }
+
+    /// Writes one entry, and the line feed after it.
+    fn entry(&mut self, key: &str, value: &Value, indent: usize) {
+        self.key(key, indent);
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                self.out.push('\n');
+                self.entries(map, indent + 2, false);
+            }
+            Value::Array(list) if !list.is_empty() => {
+                self.out.push('\n');
+                self.items(list, indent, false);
+            }
+            other => {
+                self.out.push(' ');
+                self.scalar(other, indent + 2);
+                self.out.push('\n');
             }
         }
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::times::spoken;
+use super::super::words::{self, spoken};
 use crate::item::FAILED;
 use crate::item::read::items;
 use crate::layout;
@@ -101,7 +101,7 @@ impl FactColumn {
             ("s", _) if number.abs() < 0.05 => "0 s".into(),
             ("s", _) => format!("{number:+.1} s"),
             ("GiB", _) => format!("{number:.0} GiB"),
-            _ => super::super::words::number(number as u64),
+            _ => words::number(number as u64),
         }
     }
 

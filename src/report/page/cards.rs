@@ -5,10 +5,9 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::super::case::Case;
-use super::super::run::{PluginReport, Report, column};
+use super::super::run::{Case, PluginReport, Report, column};
 use super::super::template::{anchor, digest, escape, fill, letters};
-use super::super::times::spoken;
+use super::super::words::spoken;
 use crate::item::{DURATION, FAILED, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::remedies::{Cause, Causes};
 use base::Joined as _;

@@ -3,10 +3,9 @@
 //! is escaped.
 //!
 //! `page.html` is the page, and `row.html` a row of its tests, filled with values: those of one run from this file and
-//! `cards`' pass over all tests, or those of several runs from `compare`.
+//! `cards`' pass over all tests, or those of several runs.
 
 mod cards;
-mod compare;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,22 +14,21 @@ use std::time::SystemTime;
 use anyhow::Result;
 use serde_json::Value;
 
+use super::diff::{ChangeKind, Diff, tests};
 use super::facts::{Table, title_case};
-use super::logs::Logs;
 use super::many::Many;
 use super::run::{Counts, NodeReport, PluginReport, Report, RunVerdict, column};
+use super::survey::{Arrival, Logs, Period};
 use super::template::{anchor, escape, fill};
 use super::terminal::plain;
-use super::times::{Arrival, Period};
 use super::words::{count, number};
-use crate::item::{FLAKY, OTHER, PASSED, SKIPPED};
+use crate::item::{FAILED, FLAKY, OTHER, PASSED, SKIPPED, UNKNOWN};
 use crate::names;
 use crate::remedies::Why;
 use base::Joined as _;
 use base::json::{json, list};
 use base::visible;
 use cards::Digest;
-pub(crate) use compare::{write_diff, write_many};
 
 /// Maximum number of nodes in a table; beyond it they are a picture.
 const MAX_TABLE_NODES: usize = 60;
@@ -56,7 +54,7 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
     let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed);
     let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
-    let logs = Logs::read(&report.opened.tails, errors, &not_passed)?;
+    let logs = Logs::read(&report.opened.survey, errors, &not_passed)?;
     let digest = Digest::read(report, &plugins)?;
     let excluded = |plugin: &PluginReport<'_>| report.excluded.get(plugin.name).into_iter().flatten();
     let sections = plugins.iter().enumerate();
@@ -79,6 +77,45 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
         }),
         out,
     )
+}
+
+/// Writes the page of the changes between two runs.
+pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()> {
+    let kinds: Vec<_> = diff.kinds().collect();
+    let told = kinds.iter().take(3);
+    let told = told.map(|(kind, of)| format!("{} {}", number(tests(*of)), kind.words()[1].to_lowercase()));
+    let headline = match told.joined(", ") {
+        none if none.is_empty() => "No test changed".into(),
+        told => told,
+    };
+    let failing = kinds.first().is_some_and(|(kind, _)| *kind == ChangeKind::NewlyFailing);
+    let objects = diff.objects.as_ref().map(|objects| plain(|terminal| objects.write_text(terminal)));
+    let page = json!({
+        "above": "Sonobuoy, two runs compared", "headline": headline,
+        "class": if failing { "failed" } else { "passed" },
+        "closing": "The two archives hold everything in full.", "runs": diff.runs, "two": diff.values(),
+        "objects": objects.transpose()?,
+    });
+    frame(&page, out)
+}
+
+/// Writes the page of several archives: a row for each, and what differs.
+pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()> {
+    let words = [FAILED, UNKNOWN, PASSED];
+    let mut rows = many.matrix().into_iter();
+    let titles = rows.next().unwrap_or_default();
+    let rows = rows.map(|row| {
+        let class = |text: &str| words.into_iter().find(|word| text.ends_with(word));
+        let cells = row[1..].iter().map(|text| json!({"class": class(text), "text": text}));
+        json!({"label": row[0], "cells": list(cells)})
+    });
+    let rows: Vec<_> = rows.collect();
+    let page = json!({
+        "above": "Sonobuoy, several runs compared", "headline": many.headline(), "class": many.columns.iter().map(|column| column.status).max(),
+        "closing": "The archives hold everything in full.",
+        "many": {"titles": titles, "rows": rows, "lists": many.lists()},
+    });
+    frame(&page, out)
 }
 
 /// Fills the template.
