@@ -77,7 +77,7 @@ impl OpenedArchive {
             name => vec![layout::tree(name)],
         });
         let mut has_objects = false;
-        let files = source.extract(|files, name, stat, content| {
+        let files = source.extract(|files, name, size, content| {
             if depth == Depth::Trees {
                 if missing.is_none() && files.has(INFO) {
                     let plugins = listed(files).unwrap_or_default();
@@ -93,7 +93,6 @@ impl OpenedArchive {
                 }
             } else if let Some(found) = layout::delivered(name) {
                 if plugin.is_none_or(|plugin| plugin == found.plugin) {
-                    survey.arrived(found, stat);
                     if depth >= Depth::Nodes {
                         facts.see(found, content)?;
                     }
@@ -102,15 +101,12 @@ impl OpenedArchive {
                     }
                 }
             } else {
-                if name == INFO {
-                    survey.packed = survey.packed.or(stat.modified);
-                }
                 has_objects |= layout::resource_file(name).is_some();
                 if depth >= Depth::Nodes {
                     facts.see_cluster(name, content);
                 }
                 if depth == Depth::Page {
-                    survey.log(name, stat, content)?;
+                    survey.log(name, size, content)?;
                 }
             }
             Ok(PassAction::keep_if(
@@ -223,15 +219,6 @@ pub(crate) struct ArchiveSource {
     pub label: String,
 }
 
-/// Metadata of a file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stat {
-    /// Size in bytes.
-    pub size: u64,
-    /// Modification time in seconds since 1970; only from archives, since folders are copied.
-    pub modified: Option<u64>,
-}
-
 /// The treatment of a file during a pass.
 pub(crate) enum PassAction {
     /// Extracts it, unless a file of that name was extracted before.
@@ -262,15 +249,15 @@ impl ArchiveSource {
         Ok(Self { archive: (!meta.is_dir()).then(open).transpose()?, label })
     }
 
-    /// Passes every file to `visit`, in the order of the archive, or sorted for a folder; it selects the files to extract
+    /// Passes every file to `visit`, with its size, in the order of the archive, or sorted for a folder; it selects the files to extract
     /// and may end the pass.
     pub(crate) fn extract(
         &self,
-        mut visit: impl FnMut(&ExtractedFiles, &str, Stat, &mut dyn Read) -> Result<PassAction>,
+        mut visit: impl FnMut(&ExtractedFiles, &str, u64, &mut dyn Read) -> Result<PassAction>,
     ) -> Result<ExtractedFiles> {
         let mut files = ExtractedFiles::default();
-        let mut take = |name: &str, stat: Stat, content: &mut dyn Read| {
-            let next = visit(&files, name, stat, content)?;
+        let mut take = |name: &str, size: u64, content: &mut dyn Read| {
+            let next = visit(&files, name, size, content)?;
             if let PassAction::Keep = next {
                 files.add(name, content).map_err(broken)?;
             }
@@ -280,8 +267,7 @@ impl ArchiveSource {
             let folder = Path::new(&self.label);
             for name in names(folder)? {
                 let Some(mut file) = open_in(folder, &name)? else { continue };
-                let stat = Stat { size: file.metadata()?.len(), modified: None };
-                if let PassAction::Stop = take(&name, stat, &mut file)? {
+                if let PassAction::Stop = take(&name, file.metadata()?.len(), &mut file)? {
                     break;
                 }
             }
@@ -301,8 +287,7 @@ impl ArchiveSource {
             else {
                 continue;
             };
-            let stat = Stat { size: entry.size, modified: Some(entry.modified).filter(|time| *time > 0) };
-            if let PassAction::Stop = take(&name, stat, &mut reader)? {
+            if let PassAction::Stop = take(&name, entry.size, &mut reader)? {
                 break;
             }
         }

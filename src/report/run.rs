@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::SCHEMA_VERSION;
 use super::archive::{ExtractedFiles, HEALTH_NAME, OpenedArchive};
-use super::survey::{Arrival, JunitDetails, Period};
+use super::survey::{self, Arrival, JunitDetails, Period};
 use super::words::{count, majority, number};
 use crate::health::{FailedQuery, Health, Part};
 use crate::item::read::items;
@@ -215,7 +215,7 @@ impl<'a> Report<'a> {
         if let Some(health) = health.as_ref().filter(|_| kubernetes_version.is_empty()) {
             kubernetes_version.clone_from(&health.api_version);
         }
-        let (arrivals, run) = opened.survey.times(files);
+        let (arrivals, run) = survey::times(files);
         let mut of = HashMap::<String, Vec<Arrival>>::new();
         arrivals.into_iter().for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
         let names = opened.plugins.iter().filter(|name| *name != HEALTH_NAME);

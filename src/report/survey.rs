@@ -3,21 +3,21 @@
 //!
 //! The trees omit what tests of JUnit have, since users of the original compare whole trees. An unreadable file yields
 //! nothing; its plugin's tree has the reason. Memory grows with the number of tests. Times are those of the list of
-//! arrivals, else of the log and of modification times. Logs may have gigabytes, of which the page shows the useful part.
+//! arrivals and of the log of the run. Logs of pods may have gigabytes, of which the page shows the useful part.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Read};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::archive::{ExtractedFiles, Stat};
+use super::archive::ExtractedFiles;
 use crate::layout::{self, Delivered, RECEIVED, RUN_LOG};
 use crate::names;
-use base::clock::{parse_rfc3339, rfc3339};
+use base::clock::parse_rfc3339;
 use base::json::nullable;
 use base::xml::{Lexer, Token};
 
@@ -48,10 +48,6 @@ pub(crate) struct Survey {
     bytes: usize,
     /// Start of a suite according to its file, by plugin and file.
     pub stamps: BTreeMap<(String, String), String>,
-    /// Modification time of the last file of a plugin and node, in seconds since 1970.
-    pub written: BTreeMap<(String, String), u64>,
-    /// Time when packing of the archive began.
-    pub packed: Option<u64>,
     /// The names and sizes of logs, in archive order.
     logs: Vec<(String, u64)>,
     /// Their ends.
@@ -59,15 +55,6 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Records the arrival time of a file.
-    pub(crate) fn arrived(&mut self, found: Delivered<'_>, stat: Stat) {
-        if let Some(modified) = stat.modified {
-            let place = (found.plugin.to_owned(), found.node.to_owned());
-            let last = self.written.entry(place).or_default();
-            *last = modified.max(*last);
-        }
-    }
-
     /// Reads the tests of a JUnit file, up to its first error.
     pub(crate) fn tests(&mut self, found: Delivered<'_>, content: &mut dyn Read) {
         if found.is_result && found.file.ends_with(".xml") {
@@ -131,37 +118,12 @@ impl Survey {
     }
 
     /// Keeps the end of a file, if it is a log.
-    pub(super) fn log(&mut self, name: &str, stat: Stat, content: &mut dyn Read) -> Result<()> {
-        if layout::below_pod_logs(name).is_some() && stat.size > 0 {
+    pub(super) fn log(&mut self, name: &str, size: u64, content: &mut dyn Read) -> Result<()> {
+        if layout::below_pod_logs(name).is_some() && size > 0 {
             self.ends.add(name, &tail(content)?[..])?;
-            self.logs.push((name.to_owned(), stat.size));
+            self.logs.push((name.to_owned(), size));
         }
         Ok(())
-    }
-
-    /// The times of each result, sorted, and the first and the last time of the run, as recorded.
-    pub(super) fn times(&self, files: &ExtractedFiles) -> (Vec<Arrival>, Option<[String; 2]>) {
-        let log = log_times(files);
-        let mut arrivals: Vec<Arrival> = files.list(RECEIVED);
-        let told: HashSet<String> = arrivals.iter().map(|arrival| arrival.plugin.clone()).collect();
-        let at = |seconds: &u64| rfc3339(UNIX_EPOCH + Duration::from_secs(*seconds));
-        // Results missing from the list started with the run, and arrived when their files were written.
-        let began = log.first().cloned().unwrap_or_default();
-        let written = self.written.iter().filter(|((plugin, _), _)| !told.contains(plugin));
-        arrivals.extend(written.map(|((plugin, node), seconds)| Arrival {
-            plugin: plugin.clone(),
-            node: node.clone(),
-            started: began.clone(),
-            arrived: at(seconds),
-            ..Arrival::default()
-        }));
-        arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
-        // The log ends before the archive is packed, and its start may have been rotated away.
-        let packed = self.packed.as_ref().map(at);
-        let moments =
-            arrivals.iter().flat_map(|arrival| [&arrival.started, &arrival.arrived, &arrival.failed]);
-        let run = bounds(log.iter().chain(moments).chain(&packed).map(String::as_str));
-        (arrivals, run)
     }
 
     /// The data of a test's file about it.
@@ -225,6 +187,17 @@ impl Serialize for Period {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
         out.serialize_f64(self.seconds())
     }
+}
+
+/// The times of each result, sorted, and the first and the last time of the run, as recorded.
+pub(super) fn times(files: &ExtractedFiles) -> (Vec<Arrival>, Option<[String; 2]>) {
+    let mut arrivals: Vec<Arrival> = files.list(RECEIVED);
+    arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
+    // The log ends before the last result is packed, and its start may have been rotated away.
+    let log = log_times(files);
+    let moments = arrivals.iter().flat_map(|arrival| [&arrival.started, &arrival.arrived, &arrival.failed]);
+    let run = bounds(log.iter().chain(moments).map(String::as_str));
+    (arrivals, run)
 }
 
 /// The first and the last of some timestamps; of equal ones, the first spelling.
