@@ -111,11 +111,7 @@ fn suite(name: &str, seconds: Option<f64>, tests: &[Test]) -> (Counts, String) {
     (counts, format!("{head}{elements}</testsuite>\n"))
 }
 
-fn write_all(
-    name: &str,
-    suites: impl Iterator<Item = (Counts, String)>,
-    out: &mut dyn Write,
-) -> Result<()> {
+fn write_all(name: &str, suites: impl Iterator<Item = (Counts, String)>, out: &mut dyn Write) -> Result<()> {
     let (mut all, mut text) = (Counts::default(), String::new());
     for (counts, suite) in suites {
         all.add_all(&counts);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::snapshot::parts;
+use super::super::diff::parts;
 use base::Joined as _;
 use base::visible;
 
