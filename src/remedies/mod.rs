@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use base::digest;
 use base::logger;
@@ -54,7 +54,7 @@ pub(crate) fn advised(text: &str) -> String {
 }
 
 /// One failure.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReportedFailure<'a> {
     /// The plugin.
     pub plugin: &'a str,
@@ -71,19 +71,17 @@ pub(crate) struct ReportedFailure<'a> {
 }
 
 /// Failures with a common cause.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Cause {
     /// Their common text.
     pub cause: String,
     /// The number of failures.
     pub count: u64,
-    /// Digests of the distinct tests.
-    #[serde(serialize_with = "length")]
-    tests: HashSet<u64>,
-    /// Digests of the nodes; none if unknown.
-    #[serde(serialize_with = "length")]
-    nodes: HashSet<u64>,
+    /// The number of distinct tests.
+    pub tests: usize,
+    /// The number of nodes; 0 if unknown.
+    nodes: usize,
     /// The plugins concerned.
     pub plugins: Vec<String>,
     /// The first tests, without tests named after their failure, such as missing results.
@@ -101,7 +99,8 @@ pub(crate) struct Cause {
 }
 
 /// One failure of a cause.
-#[derive(Debug, Serialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Example {
     /// The plugin.
     pub plugin: String,
@@ -119,6 +118,8 @@ pub(crate) struct Causes {
     of: HashMap<String, usize>,
     list: Vec<Cause>,
     nodes: HashSet<String>,
+    /// Digests of the tests and nodes of each cause.
+    known: HashSet<u64>,
 }
 
 impl Causes {
@@ -157,14 +158,16 @@ impl Causes {
         }
         let cause = &mut self.list[index];
         cause.count += 1;
-        let is_new = cause.tests.insert(digest(&(failure.plugin, failure.test)));
+        let is_new = self.known.insert(digest(&(index, failure.plugin, failure.test)));
+        cause.tests += usize::from(is_new);
         if is_new
             && cause.names.len() < MAX_NAMES
             && significant(failure.text).next().is_some_and(|line| !failure.test.contains(once(line.trim())))
         {
             cause.names.push(failure.test.to_owned());
         }
-        cause.nodes.extend(failure.node.map(|node| digest(&node)));
+        let is_new_node = failure.node.is_some_and(|node| self.known.insert(digest(&(index, node))));
+        cause.nodes += usize::from(is_new_node);
         if !cause.plugins.iter().any(|plugin| plugin == failure.plugin) {
             cause.plugins.push(failure.plugin.to_owned());
         }
@@ -190,15 +193,11 @@ impl Cause {
         };
         Self {
             cause,
-            count: 0,
-            tests: HashSet::new(),
-            nodes: HashSet::new(),
-            plugins: Vec::new(),
-            names: Vec::new(),
             example,
             remedy: failure.remedy.or_else(|| remedy(failure.text)).map(str::to_owned),
             link: failure.link.map(str::to_owned),
             index,
+            ..Self::default()
         }
     }
 
@@ -213,16 +212,11 @@ impl Cause {
         }
     }
 
-    /// The number of distinct tests.
-    pub(crate) fn tests(&self) -> usize {
-        self.tests.len()
-    }
-
     /// The numbers of tests and nodes, for display.
     pub(crate) fn extent(&self) -> String {
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let tests = of(self.tests.len(), "test");
-        let extent = match self.nodes.len() {
+        let tests = of(self.tests, "test");
+        let extent = match self.nodes {
             0 => tests,
             nodes => format!("{tests} on {}", of(nodes, "node")),
         };
@@ -230,10 +224,6 @@ impl Cause {
         let varies = self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
         if varies { format!("{extent}, details vary") } else { extent }
     }
-}
-
-fn length<S: Serializer>(set: &HashSet<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    set.len().serialize(serializer)
 }
 
 /// Removes a repetition from a line, as in files with a message beside the text that begins with it.
@@ -279,7 +269,7 @@ pub(crate) fn why_unreached(log: &str) -> Option<String> {
 }
 
 /// An error in the place of a result.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Event {
     /// Time of the error, RFC 3339.
@@ -292,29 +282,15 @@ pub(crate) struct Event {
     pub error: String,
 }
 
-/// The common cause of several errors.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct Reason {
-    /// The first significant line, masked.
-    cause: String,
-    /// The number of results.
-    count: u64,
-    /// The number of nodes; 0 for plugins that run once.
-    nodes: usize,
-    /// The remedy.
-    remedy: Option<String>,
-}
-
 /// Why a run has no results.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Why {
     /// The number of expected results.
     results: u64,
     /// The first error.
     first: Event,
-    causes: Vec<Reason>,
+    causes: Vec<Cause>,
 }
 
 impl Why {
@@ -332,15 +308,9 @@ impl Why {
                 ..ReportedFailure::default()
             });
         }
-        let reason = |cause: Cause| Reason {
-            cause: cause.cause,
-            count: cause.count,
-            nodes: cause.nodes.len(),
-            remedy: cause.remedy,
-        };
         Self {
             results: errors.len() as u64,
-            causes: causes.list().into_iter().take(MAX_REASONS).map(reason).collect(),
+            causes: causes.list().into_iter().take(MAX_REASONS).collect(),
             first: errors.into_iter().next().unwrap_or_default(),
         }
     }
@@ -475,6 +445,7 @@ mod tests {
         assert!(told[1].contains(" -> a network policy or firewall"), "{told:?}");
         assert_eq!(told[2..], ["1 x: odd", "It began with p on global at 2026-01-01T00:00:03Z."]);
         let text = serde_json::to_string(&why).unwrap();
-        assert_eq!(serde_json::from_str::<Why>(&text).unwrap(), why);
+        let again: Why = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&again).unwrap(), text);
     }
 }

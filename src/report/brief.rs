@@ -48,7 +48,7 @@ fn cause(cause: &Cause) -> Value {
     let named = cause.names.len();
     json!({
         "count": cause.count, "headline": headline, "extent": cause.extent(), "plugins": cause.plugins,
-        "names": cause.names, "more": if named > 0 { cause.tests() - named } else { 0 },
+        "names": cause.names, "more": if named > 0 { cause.tests - named } else { 0 },
         "remedy": cause.remedy, "link": cause.link, "example": cause.example, "lines": lines,
     })
 }
