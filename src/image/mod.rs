@@ -99,6 +99,9 @@ const NEWER: (&str, &str) = ("cloudProviderGcpRegistry", "registry.k8s.io/cloud-
 pub(crate) enum Translation {
     /// All images in one registry, under the last component of their name.
     Registry(String),
+    /// The images of a kit in one registry: those of tests under the rest of their name after the part that a file for
+    /// `--e2e-repo-config` replaces, all others under the last component.
+    Kit(String),
     /// Each registry replaced by another one.
     Registries(BTreeMap<String, String>),
 }
@@ -116,6 +119,15 @@ impl Translation {
     pub(crate) fn apply(&self, image: &str) -> String {
         match self {
             Self::Registry(registry) => plugin::relocated(image, registry),
+            Self::Kit(registry) => {
+                let known = all_registries();
+                let rests = known.filter_map(|(_, place)| image.strip_prefix(place)?.strip_prefix('/'));
+                // That of the longest registry.
+                match rests.min_by_key(|rest| rest.len()) {
+                    Some(rest) => format!("{}/{rest}", registry.trim_end_matches('/')),
+                    None => plugin::relocated(image, registry),
+                }
+            }
             Self::Registries(known) => {
                 let (place, last) = image.rsplit_once('/').unwrap_or(("docker.io/library", image));
                 known
@@ -132,7 +144,7 @@ pub(crate) fn registries() -> Value {
 }
 
 /// The same with those of newer versions, by key.
-pub(super) fn all_registries() -> impl Iterator<Item = (&'static str, &'static str)> {
+fn all_registries() -> impl Iterator<Item = (&'static str, &'static str)> {
     REGISTRIES.into_iter().chain([NEWER])
 }
 
