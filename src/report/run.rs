@@ -417,12 +417,10 @@ impl<'a> PluginReport<'a> {
             node.counts.add_all(&suite.counts);
             node.likeness = node.likeness.rotate_left(1) ^ suite.likeness;
         }
-        let mut spans = BTreeMap::<&str, Vec<Period>>::new();
         for arrival in &arrivals {
-            spans.entry(&arrival.node).or_default().extend(arrival.span());
-        }
-        for node in &mut nodes {
-            node.duration = Period::around(spans.remove(&*node.name).into_iter().flatten());
+            if let Some(node) = known.get(&*arrival.node).and_then(|at| nodes.get_mut(*at)) {
+                node.duration = Period::around(node.duration.into_iter().chain(arrival.span()));
+            }
         }
         // Without a majority no node is odd.
         let usual = majority(nodes.iter().map(|node| node.likeness));
