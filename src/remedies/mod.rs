@@ -109,7 +109,7 @@ pub(crate) struct Example {
     /// The test.
     pub test: String,
     /// The first lines, starting with the significant one.
-    pub lines: Vec<String>,
+    lines: Vec<String>,
 }
 
 /// Failures, grouped by their causes.
@@ -129,7 +129,7 @@ impl Causes {
     }
 
     /// The cause of a text, as used for grouping.
-    pub(crate) fn name(&self, failure: &ReportedFailure<'_>) -> String {
+    fn name(&self, failure: &ReportedFailure<'_>) -> String {
         let mut lines = significant(failure.text);
         let Some(line) = lines.next() else {
             return format!(

@@ -499,7 +499,7 @@ fn tree(text: &[u8]) -> serde_json::Result<Value> {
 }
 
 /// A reader of one content.
-pub(crate) type ContentReader<'s> = Take<OffsetReader<'s>>;
+type ContentReader<'s> = Take<OffsetReader<'s>>;
 
 /// A reader of all contents from some offset on.
 pub(crate) struct OffsetReader<'s> {

@@ -105,7 +105,7 @@ pub(crate) struct Diff {
     /// All changes, by kind.
     pub changes: Vec<TestChange>,
     /// Number of unchanged tests.
-    pub unchanged: u64,
+    unchanged: u64,
     /// Facts of nodes that changed.
     pub facts: Vec<String>,
     /// The two runs in brief.

@@ -51,7 +51,7 @@ pub(super) struct PluginCell {
     pub(super) passed: u64,
     pub(super) failed: u64,
     #[serde(skip_serializing_if = "is_default")]
-    pub(super) flaky: u64,
+    flaky: u64,
     pub(super) skipped: u64,
     pub(super) duration: Option<Period>,
 }

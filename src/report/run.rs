@@ -78,7 +78,7 @@ pub(crate) struct Report<'a> {
     /// The first and the last known timestamp, as recorded.
     pub started: Option<String>,
     /// See `started`.
-    pub ended: Option<String>,
+    ended: Option<String>,
     /// From start to end.
     pub duration: Option<Period>,
     /// The worst verdict of all plugins.
@@ -103,7 +103,7 @@ pub(crate) struct Report<'a> {
     pub excluded: BTreeMap<String, BTreeMap<String, String>>,
     /// Whether the run continues, and these are its results so far.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unfinished: bool,
+    unfinished: bool,
     /// Each plugin.
     pub plugins: Vec<PluginReport<'a>>,
     /// The archive itself.
@@ -154,7 +154,7 @@ pub(crate) struct NodeReport {
     pub duration: Option<Period>,
     /// Equal for nodes whose cases have the same names and statuses.
     #[serde(skip)]
-    pub likeness: u64,
+    likeness: u64,
     /// The file of the first case.
     #[serde(skip)]
     pub file: String,
@@ -485,9 +485,9 @@ pub(crate) struct Case<'a> {
     pub duration: Option<f64>,
     pub plugin: &'a str,
     /// The root of the tree, or the selected item.
-    pub root: &'a Item,
+    root: &'a Item,
     /// The item of its node.
-    pub node_item: Option<&'a Item>,
+    node_item: Option<&'a Item>,
     /// The data of its file about this test.
     pub told: Option<&'a JunitDetails>,
 }
@@ -650,7 +650,7 @@ impl Part {
 }
 
 /// The health in the JSON document.
-pub(super) fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
+fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
     let summary = health.as_ref().map(|health| {
         json!({
             "nodes": health.node_health.summary(),
@@ -662,7 +662,7 @@ pub(super) fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<
 }
 
 /// The nodes in an archive's list of failed queries, each once with its errors; empty if the list is missing or too large.
-pub(super) fn left_out(files: &ExtractedFiles) -> Vec<Value> {
+fn left_out(files: &ExtractedFiles) -> Vec<Value> {
     let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
     let mut nodes = BTreeMap::<String, Vec<String>>::new();
     for FailedQuery { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {

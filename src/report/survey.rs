@@ -152,10 +152,10 @@ pub(crate) struct Arrival {
     pub started: String,
     /// Time of its worker's first heartbeat.
     #[serde(deserialize_with = "nullable")]
-    pub first_heartbeat: String,
+    first_heartbeat: String,
     /// Time when its result was stored.
     #[serde(deserialize_with = "nullable")]
-    pub arrived: String,
+    arrived: String,
     /// Time when it was given up.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
     pub failed: String,

@@ -23,7 +23,7 @@ const READABLE: usize = 40;
 const DIGEST_BYTES: usize = 4;
 
 /// Makes a text harmless in a format.
-pub(super) type Escape = fn(&str) -> String;
+type Escape = fn(&str) -> String;
 
 /// Writes a template; `values` are the objects around it, the innermost last.
 pub(super) fn fill(
@@ -108,7 +108,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A sentence with words between backticks as code.
-pub(super) fn prose(text: &str) -> String {
+fn prose(text: &str) -> String {
     let parts = text.split('`').map(escape).enumerate();
     parts.map(|(at, part)| if at % 2 == 0 { part } else { format!("<code>{part}</code>") }).collect()
 }

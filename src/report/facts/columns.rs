@@ -29,7 +29,7 @@ pub(crate) struct FactColumn {
     pub none: &'static str,
     pub baseline: Baseline,
     /// The unit of numbers; empty for counts and text.
-    pub unit: &'static str,
+    unit: &'static str,
     value: Of,
 }
 

@@ -363,7 +363,7 @@ fn agreed(what: &str, nodes: usize) -> String {
 
 impl Odd {
     /// `3 of 5,000 nodes run kernel 5.4.0`.
-    pub(crate) fn what(&self, table: &Table) -> String {
+    fn what(&self, table: &Table) -> String {
         let FactColumn { sentence, none, title, .. } = self.column;
         let what = match (&*self.value, self.column.baseline) {
             (_, Baseline::Median { .. }) => (*sentence).to_owned(),
@@ -380,7 +380,7 @@ impl Odd {
 
 impl ValueDifference {
     /// `60 on 298 nodes; 10 on 2: n1, n2`.
-    pub(crate) fn sentence(&self) -> String {
+    fn sentence(&self) -> String {
         let told = self.values.iter().enumerate().map(|(at, shared)| {
             let value =
                 shared.value.as_deref().map_or("none", |value| if value.is_empty() { "\"\"" } else { value });
