@@ -16,7 +16,7 @@ use base::xml::{Lexer, Token};
 pub(super) const REQUIRED: &str = "[Conformance]";
 
 /// The relevant content of a JUnit file.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Default)]
 pub(super) struct Junit {
     /// The options of the suite, which Ginkgo records since version 2.
     pub properties: BTreeMap<String, String>,
@@ -29,7 +29,7 @@ pub(super) struct Junit {
 }
 
 /// Outcome of a test; of several, the last one counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TestOutcome {
     /// Passed at the first attempt.
     Passed,

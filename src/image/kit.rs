@@ -33,7 +33,7 @@ const NEVER_PULLED: [&str; 3] =
     ["invalid.registry.k8s.io/", "gcr.io/authenticated-image-pulling/", "gcr.io/k8s-authenticated-test/"];
 
 /// The kit's files other than images.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Kit {
     /// The version of Kubernetes, as `v1.33.1`; empty without conformance tests.

@@ -51,7 +51,7 @@ pub(crate) struct OpenedArchive {
 }
 
 /// The part of an archive to read; each level includes the previous one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// As the original: plugins only if the archive lists them, and no more than their trees.
     Trees,

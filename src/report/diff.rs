@@ -38,7 +38,7 @@ const WHY: usize = 4 << 10;
 const ALL_WHY: usize = 500 << 10;
 
 /// The change of a test, in order of importance, which is that of [`KINDS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ChangeKind {
     /// Fails now but did not before, or is new and fails.
     NewlyFailing,
@@ -75,7 +75,7 @@ impl ChangeKind {
 }
 
 /// One changed test.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub(crate) struct TestChange {
     #[serde(skip)]
     pub kind: ChangeKind,
@@ -397,7 +397,7 @@ const SHOWN: usize = 79;
 const NAMES: [&str; 4] = ["mount", "name", "server", "device"];
 
 /// The changes of objects.
-#[derive(Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct Objects {
     changed: Vec<Changed>,
     appeared: Vec<Name>,
@@ -405,7 +405,7 @@ pub(crate) struct Objects {
     unchanged: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Name {
     /// The kind as in file names: `deployments`.
     #[serde(skip)]
@@ -417,7 +417,7 @@ struct Name {
     name: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct Changed {
     #[serde(flatten)]
     name: Name,
@@ -427,7 +427,7 @@ struct Changed {
     more: usize,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Serialize)]
 struct FieldDifference {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -25,7 +25,7 @@ const MAX_LISTED: usize = 50;
 const MAX_REMEMBERED: usize = 20_000;
 
 /// One archive.
-#[derive(Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct ArchiveColumn {
     /// The label.
     pub archive: String,
@@ -45,7 +45,7 @@ pub(crate) struct ArchiveColumn {
 }
 
 /// A plugin in an archive.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 pub(super) struct PluginCell {
     pub(super) status: String,
     pub(super) passed: u64,

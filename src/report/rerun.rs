@@ -83,7 +83,6 @@ pub(crate) fn is_suite_node(name: &str) -> bool {
 }
 
 /// A run that was interrupted.
-#[derive(Debug, PartialEq)]
 pub(crate) struct Interrupted {
     /// Its id.
     pub run: String,

@@ -34,7 +34,7 @@ pub(crate) const FAILED_CODE: u8 = 3;
 pub(crate) const UNKNOWN_CODE: u8 = 4;
 
 /// Numbers of cases by status.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Counts(pub BTreeMap<String, u64>);
 
 /// The columns of every view, from bad to good.
@@ -47,7 +47,7 @@ pub(crate) fn column(status: &str) -> &'static str {
 }
 
 /// The verdict on a run, ordered from good to bad.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RunVerdict {
     /// Nothing failed and nothing is unknown; custom statuses are not failures.
@@ -142,7 +142,7 @@ pub(crate) struct PluginReport<'a> {
 }
 
 /// A node in numbers, or consecutive cases of one.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Default, Serialize)]
 pub(crate) struct NodeReport {
     /// Its name; empty for cases of no node.
     pub name: String,

@@ -140,7 +140,7 @@ impl JunitDetails {
 }
 
 /// Times of one result. Texts are RFC 3339, empty if unknown.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Arrival {
     /// The plugin.
@@ -162,7 +162,7 @@ pub(crate) struct Arrival {
 }
 
 /// A period.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy)]
 pub(crate) struct Period {
     /// The start.
     pub from: SystemTime,

@@ -31,7 +31,7 @@ pub(super) fn colour(style: &str) -> Option<&'static str> {
 }
 
 /// Print settings.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
     /// Whether to use colours.
     pub colour: bool,

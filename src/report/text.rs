@@ -19,7 +19,7 @@ use base::visible::line;
 use base::yaml;
 
 /// The amount of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ViewMode {
     /// Counts and the names of failed tests.
     Report,
@@ -32,7 +32,7 @@ pub(crate) enum ViewMode {
 }
 
 /// What to show.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     /// The mode.
     pub mode: ViewMode,
