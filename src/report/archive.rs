@@ -96,8 +96,9 @@ impl OpenedArchive {
                     if depth >= Depth::Nodes {
                         facts.see(found, content)?;
                     }
-                    if depth >= Depth::Tests {
-                        survey.tests(found, content);
+                    if depth >= Depth::Tests && found.is_result && found.file.ends_with(".xml") {
+                        // What can be read counts; the plugin's tree has the reason for the rest.
+                        let _ = survey.junit(found.plugin, found.file, content);
                     }
                 }
             } else {

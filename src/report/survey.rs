@@ -6,7 +6,6 @@
 //! arrivals and of the log of the run. Logs of pods may have gigabytes, of which the page shows the useful part.
 
 use std::cmp::Reverse;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Read};
 use std::time::SystemTime;
@@ -15,7 +14,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::archive::ExtractedFiles;
-use crate::layout::{self, Delivered, RECEIVED, RUN_LOG};
+use crate::layout::{self, RECEIVED, RUN_LOG};
 use crate::names;
 use base::clock::parse_rfc3339;
 use base::json::nullable;
@@ -55,64 +54,55 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Reads the tests of a JUnit file, up to its first error.
-    pub(crate) fn tests(&mut self, found: Delivered<'_>, content: &mut dyn Read) {
-        if found.is_result && found.file.ends_with(".xml") {
-            let _ = self.junit(found.plugin, found.file, content);
-        }
-    }
-
-    fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<(), base::xml::Error> {
+    /// Reads the tests of a plugin's JUnit file, up to the first error.
+    pub(super) fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<()> {
         let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, content));
-        // The open test, unless it is ignored, and whether the following text is its skip reason.
-        let (mut test, mut is_skip) = (None::<&mut JunitDetails>, false);
         loop {
-            let token = lexer.next_token()?;
-            let was_skip = std::mem::replace(&mut is_skip, false);
-            let reason = match (token, lexer.name()) {
-                (Token::End, _) => return Ok(()),
-                (Token::Text, _) if was_skip => lexer.text().trim(),
-                (Token::Open, "skipped") => {
-                    let reason = lexer.attribute("message").unwrap_or_default().trim();
-                    is_skip = reason.is_empty();
-                    reason
+            match lexer.next_token()? {
+                Token::End => return Ok(()),
+                Token::Text | Token::Close => continue,
+                Token::Open => {}
+            }
+            let text = |name| lexer.attribute(name).unwrap_or_default().trim().to_owned();
+            match lexer.name() {
+                "testsuite" if !text("timestamp").is_empty() => {
+                    let place = (plugin.to_owned(), file.to_owned());
+                    self.stamps.entry(place).or_insert_with(|| text("timestamp"));
                 }
-                (Token::Open, "failure") => {
-                    let message = lexer.attribute("message").unwrap_or_default().trim_start().len();
-                    if let Some(test) = &mut test {
-                        test.message = message;
-                    }
-                    continue;
-                }
-                (Token::Open, "testsuite") => {
-                    if let Some(stamp) = lexer.attribute("timestamp").filter(|stamp| !stamp.is_empty()) {
-                        let place = (plugin.to_owned(), file.to_owned());
-                        self.stamps.entry(place).or_insert_with(|| stamp.to_owned());
-                    }
-                    continue;
-                }
-                (Token::Open, "testcase") => {
-                    let text = |name| lexer.attribute(name).unwrap_or_default().trim().to_owned();
-                    let details = JunitDetails {
+                "testcase" => {
+                    let mut details = JunitDetails {
                         seconds: text("time").parse().unwrap_or_default(),
                         class: text("classname"),
                         source: text("file"),
                         ..JunitDetails::default()
                     };
-                    self.bytes += size_of::<JunitDetails>() + details.class.len() + details.source.len();
-                    let name = lexer.attribute("name").unwrap_or_default();
-                    test = match self.tests.entry(base::digest(&(plugin, file, name))) {
-                        Entry::Vacant(entry) if self.bytes <= MAX_BYTES => Some(entry.insert(details)),
-                        // Of several tests with one name the first counts.
-                        _ => None,
-                    };
-                    continue;
+                    let test = base::digest(&(plugin, file, lexer.attribute("name").unwrap_or_default()));
+                    while lexer.next_child()? {
+                        let message = lexer.attribute("message").unwrap_or_default();
+                        match lexer.name() {
+                            "failure" => details.message = message.trim_start().len(),
+                            "skipped" => details.skipped = message.trim().to_owned(),
+                            _ => {}
+                        }
+                        if lexer.name() == "skipped" && details.skipped.is_empty() {
+                            while let Token::Text = lexer.next_token()? {
+                                // The first piece of a long text suffices.
+                                if details.skipped.is_empty() {
+                                    details.skipped = lexer.text().trim().to_owned();
+                                }
+                            }
+                        } else {
+                            lexer.skip_element()?;
+                        }
+                    }
+                    self.bytes += size_of::<JunitDetails>();
+                    self.bytes += details.class.len() + details.source.len() + details.skipped.len();
+                    // Of several tests with one name the first counts.
+                    if self.bytes <= MAX_BYTES {
+                        self.tests.entry(test).or_insert(details);
+                    }
                 }
-                _ => continue,
-            };
-            self.bytes += reason.len();
-            if let Some(test) = test.as_mut().filter(|_| self.bytes <= MAX_BYTES) {
-                reason.clone_into(&mut test.skipped);
+                _ => {}
             }
         }
     }

@@ -74,21 +74,47 @@ impl View<'_> {
         }
         let mut tree = archive.tree(plugin)?;
         match self.mode {
-            ViewMode::Report => {
-                let mut summary = TreeSummary::default();
-                let found = items(tree, self.node, |above, item| {
-                    summary.take(above, item);
-                    Ok(())
-                })?;
-                if found {
-                    summary.write(out)?;
-                }
-                Ok(found)
-            }
+            ViewMode::Report => self.summary(tree, out),
             ViewMode::Detailed => self.detailed(archive, plugin, out),
             ViewMode::Dump => Ok(io::copy(&mut tree, out).map(|_| true)?),
             ViewMode::Readable => readable(tree, out).map(|()| true),
         }
+    }
+
+    /// Writes counts of results, and the names of failures.
+    fn summary(self, tree: impl Read, out: &mut dyn Write) -> Result<bool> {
+        let (mut root, mut counts) = (None, BTreeMap::<String, u64>::new());
+        let (mut failures, mut flaky) = (Vec::new(), Vec::new());
+        let found = items(tree, self.node, |above, item| {
+            let top = above.first().unwrap_or(&item);
+            root.get_or_insert_with(|| (top.name.clone(), top.status.clone()));
+            match item.status.as_str() {
+                FAILED | TIMEOUT => failures.push(item.name),
+                FLAKY => flaky.push(item.name),
+                _ => {}
+            }
+            *counts.entry(item.status).or_default() += 1;
+            Ok(())
+        })?;
+        let Some((name, status)) = root else { return Ok(found) };
+        let total: u64 = counts.values().sum();
+        let mut count = |status: &str| counts.remove(status).unwrap_or_default();
+        let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
+        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {total}", line(&name), line(&status))?;
+        writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
+        for (status, count) in &counts {
+            writeln!(out, "{}: {count}", line(status))?;
+        }
+        for (title, names) in [("Failed", failures), ("Flaky", flaky)] {
+            if !names.is_empty() {
+                writeln!(out, "\n{title} tests:")?;
+            }
+            for name in names {
+                // The prefix of newer test runners must be omitted to run a test again.
+                writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(&name)))?;
+            }
+        }
+        Ok(found)
     }
 
     /// Writes each item without children as JSON, or its file.
@@ -219,50 +245,6 @@ pub(crate) fn known_nodes(archive: &OpenedArchive) -> Result<String> {
         0 => "no item of that name; no plugin ran on nodes".into(),
         all => format!("no item of that name; nodes are {}", named(&nodes, all)),
     })
-}
-
-/// Counts of results, and the names of failures.
-#[derive(Default)]
-struct TreeSummary {
-    root: Option<(String, String)>,
-    counts: BTreeMap<String, u64>,
-    failed: Vec<String>,
-    flaky: Vec<String>,
-}
-
-impl TreeSummary {
-    fn take(&mut self, above: &[Item], item: Item) {
-        let root = above.first().unwrap_or(&item);
-        self.root.get_or_insert_with(|| (root.name.clone(), root.status.clone()));
-        match item.status.as_str() {
-            FAILED | TIMEOUT => self.failed.push(item.name),
-            FLAKY => self.flaky.push(item.name),
-            _ => {}
-        }
-        *self.counts.entry(item.status).or_default() += 1;
-    }
-
-    fn write(mut self, out: &mut dyn Write) -> Result<()> {
-        let (name, status) = self.root.unwrap_or_default();
-        let total: u64 = self.counts.values().sum();
-        let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
-        let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
-        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {total}", line(&name), line(&status))?;
-        writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
-        for (status, count) in &self.counts {
-            writeln!(out, "{}: {count}", line(status))?;
-        }
-        for (title, names) in [("Failed", &self.failed), ("Flaky", &self.flaky)] {
-            if !names.is_empty() {
-                writeln!(out, "\n{title} tests:")?;
-            }
-            for name in names {
-                // The prefix of newer test runners must be omitted to run a test again.
-                writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(name)))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The path of an item's file in the archive.

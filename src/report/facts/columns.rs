@@ -185,23 +185,23 @@ const HOST: [FactColumn; 10] = [
             Some(format!("{} {version}", text(facts, "/ansible_distribution")?).trim_end().to_owned().into())
         }),
     ),
-    same("KERNEL", "run kernel", Of::Text("/ansible_kernel")),
-    same("ARCH", "have architecture", Of::Text("/ansible_architecture")),
-    same("CPUS", "have CPUs:", Of::Text("/ansible_processor_vcpus")),
+    same("Kernel", "run kernel", Of::Text("/ansible_kernel")),
+    same("Arch", "have architecture", Of::Text("/ansible_architecture")),
+    same("CPUs", "have CPUs:", Of::Text("/ansible_processor_vcpus")),
     // Rounded to a GiB: the kernel reserves a little, which varies.
-    same("MEMORY", "have memory of", Of::Rounded("/ansible_memtotal_mb", 1024.0)).of("GiB"),
-    same("DISK", "have a root disk of", Of::Rounded("/sonobuoy_folders/~1/size_total", (1 << 30) as f64))
+    same("Memory", "have memory of", Of::Rounded("/ansible_memtotal_mb", 1024.0)).of("GiB"),
+    same("Disk", "have a root disk of", Of::Rounded("/sonobuoy_folders/~1/size_total", (1 << 30) as f64))
         .of("GiB"),
-    same("RUNTIME", "run", Of::Text("/sonobuoy_node_info/containerRuntimeVersion")),
-    same("KUBELET", "run kubelet", Of::Text("/sonobuoy_node_info/kubeletVersion")),
-    number("CLOCK", "have a clock that is off", 1.0, Of::Number("/sonobuoy_clock_offset/seconds")).of("s"),
-    shown("UPTIME", Of::Number("/ansible_uptime_seconds")).of("s"),
+    same("Runtime", "run", Of::Text("/sonobuoy_node_info/containerRuntimeVersion")),
+    same("Kubelet", "run kubelet", Of::Text("/sonobuoy_node_info/kubeletVersion")),
+    number("Clock", "have a clock that is off", 1.0, Of::Number("/sonobuoy_clock_offset/seconds")).of("s"),
+    shown("Uptime", Of::Number("/ansible_uptime_seconds")).of("s"),
 ];
 
 const NETWORK: [FactColumn; 5] = [
     FactColumn {
         none: "nothing",
-        ..same("FAILED", "fail at:", Of::Fn(|facts| Some(failed(facts.as_object()?).into())))
+        ..same("Failed", "fail at:", Of::Fn(|facts| Some(failed(facts.as_object()?).into())))
     },
     number(
         "DNS",
@@ -222,35 +222,35 @@ const NETWORK: [FactColumn; 5] = [
     )
     .of("ms"),
     number(
-        "AGGREGATOR",
+        "Aggregator",
         "are slow to reach the aggregator",
         50.0,
         Of::Sum("/aggregator/connect_ms", &["/aggregator/connect_ms", "/aggregator/handshake_ms"]),
     )
     .of("ms"),
-    number("CLOCK", "have a clock that is off", 1.0, Of::Number("/clock/offset_seconds")).of("s"),
+    number("Clock", "have a clock that is off", 1.0, Of::Number("/clock/offset_seconds")).of("s"),
 ];
 
 const LOGS: [FactColumn; 7] = [
     FactColumn {
         none: "none",
         ..same(
-            "TROUBLE",
+            "Trouble",
             "log trouble:",
             Of::Fn(|facts| Some(failed(facts.get("trouble")?.as_object()?).into())),
         )
     },
-    shown("ENTRIES", Of::Number("/entries")),
+    shown("Entries", Of::Number("/entries")),
     number(
-        "CRITICAL",
+        "Critical",
         "log many critical entries",
         10.0,
         Of::Sum("/priorities", &["/priorities/emerg", "/priorities/alert", "/priorities/crit"]),
     ),
-    number("ERRORS", "log many errors", 100.0, Of::Sum("/priorities", &["/priorities/err"])),
-    number("WARNINGS", "log many warnings", 1_000.0, Of::Sum("/priorities", &["/priorities/warning"])),
+    number("Errors", "log many errors", 100.0, Of::Sum("/priorities", &["/priorities/err"])),
+    number("Warnings", "log many warnings", 1_000.0, Of::Sum("/priorities", &["/priorities/warning"])),
     number(
-        "UNITS",
+        "Units",
         "have errors of many units",
         20.0,
         Of::Fn(|facts| {
@@ -260,7 +260,7 @@ const LOGS: [FactColumn; 7] = [
         }),
     ),
     shown(
-        "MOST ERRORS",
+        "Most errors",
         Of::Fn(|facts| {
             let units = facts.get("units-with-errors")?.as_object()?.iter();
             let errors = units.filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)));

@@ -282,20 +282,11 @@ fn csv<C: AsRef<str>>(out: &mut dyn Write, cells: &[C]) -> Result<()> {
     Ok(writeln!(out, "{}", quoted.joined(","))?)
 }
 
-/// A title such as `MOST ERRORS` in a sentence or on the page.
-pub(crate) fn title_case(title: &str) -> String {
-    match title {
-        "CPUS" => "CPUs".into(),
-        "OS" | "DNS" | "API" => title.into(),
-        word => format!("{}{}", &word[..1], word[1..].to_lowercase()),
-    }
-}
-
 impl Table {
     /// Writes the table alone.
     pub(crate) fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let titles = self.kind.columns.iter().map(|column| column.title);
-        let head = std::iter::once("NODE").chain(titles).map(str::to_owned).collect();
+        let head = std::iter::once("Node").chain(titles).map(str::to_uppercase).collect();
         let rows = self.rows.iter().map(|(node, row)| {
             let cells = row.iter().map(|cell| match &*cell.text {
                 "" => "-".into(),
@@ -314,7 +305,7 @@ impl Table {
             let (text, node) = &spread.highest;
             // Offsets deviate in both directions.
             let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
-            let (title, median) = (title_case(spread.column.title), spread.column.text(spread.median));
+            let (title, median) = (spread.column.title, spread.column.text(spread.median));
             format!("{title}: median {median}, {most} {text} ({node})")
         });
         let differences = self.all.differences();

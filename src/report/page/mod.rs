@@ -13,7 +13,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::diff::{ChangeKind, Diff, tests};
-use super::facts::{Table, title_case};
+use super::facts::Table;
 use super::many::Many;
 use super::run::{Case, Counts, NodeReport, PluginReport, Report, RunVerdict, column};
 use super::survey::{Arrival, Logs, Period};
@@ -328,7 +328,7 @@ fn facts(table: &Table) -> Value {
     let text = is_large.then(|| as_file(|terminal| table.write(terminal)).unwrap_or_default());
     let rows = table.rows.iter().filter(|_| !is_large);
     let rows: Vec<_> = rows.map(|(node, row)| json!({"node": node, "cells": row})).collect();
-    let titles: Vec<_> = table.kind.columns.iter().map(|column| title_case(column.title)).collect();
+    let titles: Vec<_> = table.kind.columns.iter().map(|column| column.title).collect();
     json!({
         "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "told": table.values(),
         "several": table.rows.len() > 1, "nodes": count(table.rows.len(), "node"),
