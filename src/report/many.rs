@@ -38,22 +38,22 @@ pub(crate) struct ArchiveColumn {
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
-    pub(super) plugins: BTreeMap<String, PluginCell>,
+    pub plugins: BTreeMap<String, PluginCell>,
     /// Why a cluster has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// A plugin in an archive.
 #[derive(Serialize)]
-pub(super) struct PluginCell {
-    pub(super) status: String,
-    pub(super) passed: u64,
-    pub(super) failed: u64,
+pub(crate) struct PluginCell {
+    pub status: String,
+    pub passed: u64,
+    pub failed: u64,
     #[serde(skip_serializing_if = "is_default")]
     flaky: u64,
-    pub(super) skipped: u64,
-    pub(super) duration: Option<Period>,
+    pub skipped: u64,
+    pub duration: Option<Period>,
 }
 
 impl ArchiveColumn {
@@ -112,7 +112,7 @@ fn test((plugin, node, test): &(String, String, String)) -> String {
 /// The archives, in the order given, and the tests that failed in any.
 #[derive(Default)]
 pub(crate) struct Many {
-    pub(super) columns: Vec<ArchiveColumn>,
+    pub columns: Vec<ArchiveColumn>,
     /// Whether they are of several clusters.
     clusters: bool,
     /// By plugin, node and name, the status in each archive.

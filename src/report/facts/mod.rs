@@ -1,27 +1,32 @@
 //! Facts of nodes, a row each: common values and exceptions.
 //!
 //! Reads the files of the built-in plugins: host facts in the form of Ansible's setup module, connectivity, log
-//! counts. `columns` defines the tables, `value_counts` compares everything else. An unreadable file is
-//! a row that says so. Values that differ by nature are shown and never marked.
+//! counts. `columns` defines the tables. An unreadable file is a row that says so. Values that differ by nature are shown and
+//! never marked.
+//!
+//! All facts can be compared, too, key by key. Of each key only a few values with a few nodes each are held, so that memory
+//! does not grow with the nodes.
 
 mod columns;
-mod value_counts;
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 
 use anyhow::{Result, bail, ensure};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
 use super::archive::objects;
+use super::diff::parts;
 use super::terminal::TextOutput;
 use super::words::{count, majority, named, number};
 use crate::layout::{self, Delivered};
 use base::Joined as _;
 use base::json::{json, list};
+use base::visible;
 use columns::{Baseline, FactCell, FactColumn, FactKind, KINDS};
-use value_counts::{ValueCounts, ValueDifference};
 
 /// Maximum size of a file; 100 KiB is usual.
 const LIMIT: u64 = 8 << 20;
@@ -383,6 +388,193 @@ impl ValueDifference {
         });
         let more = (self.others > 0).then(|| format!("other values on {}", count(self.others, "node")));
         told.chain(more).joined("; ")
+    }
+}
+
+/// Maximum number of keys; nodes with unique key names could produce any number.
+const KEYS: usize = 20_000;
+/// Maximum distinct values of a key, and nodes to name per value.
+const VALUES: usize = 8;
+const NAMED: usize = 5;
+/// Maximum bytes of a value to compare and show.
+const SHOWN: usize = 100;
+/// Minimum run of hexadecimal digits that marks a word of a key as random on every node.
+const RANDOM: usize = 8;
+
+/// Parts of keys that differ by nature: times, counters, addresses, serial numbers.
+const VOLATILE: [&str; 60] = [
+    "address",
+    "alias",
+    "all_ipv4_addresses",
+    "all_ipv6_addresses",
+    "block_available",
+    "block_used",
+    "board_serial",
+    "bootID",
+    "boot_id",
+    "broadcast",
+    "cached",
+    "chassis_serial",
+    "clock_offset",
+    "connect_ms",
+    "date_time",
+    "device_links",
+    "domain",
+    "entries",
+    "entropy_available",
+    "example",
+    "first",
+    "fqdn",
+    "free",
+    "handshake_ms",
+    "hostname",
+    "hostnqn",
+    "inode_available",
+    "inode_available_percent",
+    "inode_used",
+    "ipv4",
+    "ipv4_secondaries",
+    "ipv6",
+    "iscsi_iqn",
+    "last",
+    "latency_ms",
+    "loadavg",
+    "macaddress",
+    "machineID",
+    "machine_id",
+    "memavailable_mb",
+    "memfree_mb",
+    "net.netfilter.nf_conntrack_count",
+    "network",
+    "nodename",
+    "offset_seconds",
+    "open_files",
+    "pressure",
+    "processes",
+    "product_serial",
+    "product_uuid",
+    "serial",
+    "size_available",
+    "size_available_percent",
+    "swapfree_mb",
+    "systemUUID",
+    "uncertainty_seconds",
+    "unread",
+    "uptime_seconds",
+    "used",
+    "uuid",
+];
+/// Prefixes of such parts.
+const PREFIXES: [&str; 2] = ["ssh_host_key_", "fibre_channel_wwn"];
+
+/// The values of each key, and the nodes that have them.
+#[derive(Default)]
+struct ValueCounts {
+    keys: BTreeMap<String, ValueDifference>,
+    /// Number of nodes.
+    nodes: u64,
+    /// Keys that differ by nature and are not compared.
+    pub volatile: BTreeSet<String>,
+}
+
+/// A key that differs between nodes.
+#[derive(Clone, Default, Serialize)]
+struct ValueDifference {
+    pub key: String,
+    /// The most frequent first.
+    pub values: Vec<SharedValue>,
+    /// Number of nodes with further values.
+    pub others: u64,
+}
+
+/// A value that several nodes share.
+#[derive(Clone, Serialize)]
+struct SharedValue {
+    /// `None` for nodes without the key.
+    pub value: Option<String>,
+    /// Number of nodes.
+    pub count: u64,
+    /// Some of the nodes.
+    pub nodes: Vec<String>,
+}
+
+impl ValueCounts {
+    /// Adds the facts of a node.
+    fn add(&mut self, node: &str, facts: &Value) {
+        self.nodes += 1;
+        let mut leaves = BTreeMap::new();
+        self.walk("", facts, &mut leaves);
+        for (key, text) in leaves {
+            if self.keys.len() >= KEYS && !self.keys.contains_key(&key) {
+                continue;
+            }
+            let ValueDifference { values, others, .. } = self.keys.entry(key).or_default();
+            let has_room = values.len() < VALUES;
+            match values.iter_mut().find(|shared| shared.value.as_ref() == Some(&text)) {
+                Some(shared) => {
+                    shared.count += 1;
+                    shared.nodes.extend((shared.nodes.len() < NAMED).then(|| node.to_owned()));
+                }
+                None if has_room => {
+                    values.push(SharedValue { value: Some(text), count: 1, nodes: vec![node.to_owned()] });
+                }
+                None => *others += 1,
+            }
+        }
+    }
+
+    /// Collects the comparable leaves below a path.
+    fn walk(&mut self, path: &str, value: &Value, leaves: &mut BTreeMap<String, String>) {
+        let is_list = value.as_array().is_some_and(|list| !list.iter().any(Value::is_object));
+        let Some(parts) = parts(value).filter(|_| !is_list) else {
+            leaves.insert(path.trim_start_matches('.').into(), visible::cut(&text(value), SHOWN).into());
+            return;
+        };
+        for (step, part) in parts {
+            let random = random(&step);
+            let path = format!("{path}{}", random.map_or(step.clone(), |at| format!("{}*", &step[..at])));
+            if random.is_none() && !is_volatile(step.trim_matches(['.', '[', ']', '"'])) {
+                self.walk(&path, part, leaves);
+            } else if self.volatile.len() < KEYS {
+                self.volatile.insert(path.trim_start_matches('.').to_owned());
+            }
+        }
+    }
+
+    /// The differences, those with few odd nodes first.
+    fn differences(&self) -> Vec<ValueDifference> {
+        let all = self.keys.iter().map(|(key, counted)| {
+            let mut found = ValueDifference { key: key.clone(), ..counted.clone() };
+            let count =
+                self.nodes - counted.others - counted.values.iter().map(|shared| shared.count).sum::<u64>();
+            found.values.extend((count > 0).then(|| SharedValue { value: None, count, nodes: Vec::new() }));
+            found.values.sort_by_key(|shared| Reverse(shared.count));
+            found
+        });
+        let mut found: Vec<_> = all.filter(|found| found.values.len() > 1).collect();
+        found.sort_by_key(|found| Reverse(found.values[0].count));
+        found
+    }
+}
+
+fn is_volatile(part: &str) -> bool {
+    let part = part.strip_prefix("ansible_").or_else(|| part.strip_prefix("sonobuoy_")).unwrap_or(part);
+    VOLATILE.binary_search(&part).is_ok() || PREFIXES.iter().any(|prefix| part.starts_with(prefix))
+}
+
+/// Start of the random part of a word: `veth1a2b3c4d`, a pod's folder.
+fn random(part: &str) -> Option<usize> {
+    let mut runs = part.split(|c: char| !matches!(c, '0'..='9' | 'a'..='f'));
+    let run = runs.find(|run| run.len() >= RANDOM && run.contains(|c: char| c.is_ascii_digit()))?;
+    part.find(run)
+}
+
+/// A value in its compared form.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(text).joined(", "),
+        other => other.to_string(),
     }
 }
 
