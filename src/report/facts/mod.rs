@@ -50,24 +50,30 @@ pub(crate) struct Table {
     /// The values of each row, by node.
     pub rows: BTreeMap<String, Vec<FactCell>>,
     /// Values that deviate from those of most nodes; deviating numbers of a column are one entry.
-    pub odd: Vec<Odd>,
+    odd: Vec<Odd>,
     spread: Vec<Spread>,
     all: ValueCounts,
 }
 
 /// A value of few nodes; empty for numbers.
-pub(crate) struct Odd {
-    column: &'static FactColumn,
+#[derive(Serialize)]
+struct Odd {
+    fact: String,
     value: String,
-    pub nodes: Vec<String>,
+    nodes: Vec<String>,
+    /// `3 of 5,000 nodes run kernel 5.4.0`.
+    what: String,
 }
 
 /// The distribution of a column's numbers.
+#[derive(Serialize)]
 struct Spread {
+    #[serde(skip)]
     column: &'static FactColumn,
     median: f64,
     /// The number farthest from zero, formatted, and its node.
-    highest: (String, String),
+    highest: String,
+    node: String,
 }
 
 impl FactTables {
@@ -176,39 +182,67 @@ impl FactTables {
 impl Table {
     /// Marks odd values, column by column.
     fn judge(&mut self) {
+        let all = self.rows.len();
         for (at, column) in self.kind.columns.iter().enumerate() {
-            let mut cells: Vec<_> = self.rows.iter_mut().map(|(node, row)| (node, &mut row[at])).collect();
-            let mut odd = BTreeMap::<String, Vec<String>>::new();
-            match column.baseline {
+            let cells = self.rows.iter().map(|(node, row)| (node, &row[at]));
+            let is_odd: Box<dyn Fn(&FactCell) -> bool> = match column.baseline {
                 Baseline::Nothing => continue,
-                Baseline::Majority => {
-                    let Some(usual) = majority(cells.iter().map(|(_, cell)| cell.text.clone())) else {
-                        continue;
-                    };
-                    cells.iter_mut().for_each(|(_, cell)| cell.odd = cell.text != usual);
-                }
+                Baseline::Majority => match majority(cells.map(|(_, cell)| cell.text.clone())) {
+                    Some(usual) => Box::new(move |cell| cell.text != usual),
+                    None => continue,
+                },
                 Baseline::Median { floor } => {
-                    let mut numbers: Vec<f64> = cells.iter().filter_map(|(_, cell)| cell.number).collect();
-                    numbers.sort_unstable_by(f64::total_cmp);
-                    let Some(last) = numbers.len().checked_sub(1) else { continue };
-                    let median = f64::midpoint(numbers[last / 2], numbers[last.div_ceil(2)]);
+                    let known = cells.filter_map(|(node, cell)| Some((cell.number?, &cell.text, node)));
+                    let mut known: Vec<_> = known.collect();
+                    known.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+                    let Some(last) = known.len().checked_sub(1) else { continue };
+                    let median = f64::midpoint(known[last / 2].0, known[last.div_ceil(2)].0);
+                    let is_lowest = known[0].0.abs() > known[last].0.abs();
+                    let (_, text, node) = known[if is_lowest { 0 } else { last }];
+                    let (highest, node) = (text.clone(), node.clone());
+                    self.spread.push(Spread { column, median, highest, node });
                     let limit = floor.max(median.abs() * ODD_FACTOR);
-                    let known = cells.iter_mut().filter_map(|(node, cell)| {
-                        let size = cell.number?.abs();
-                        cell.odd = size > limit;
-                        Some((size, (cell.text.clone(), (*node).clone())))
-                    });
-                    let highest = known.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default().1;
-                    self.spread.push(Spread { column, median, highest });
+                    Box::new(move |cell| cell.number.is_some_and(|number| number.abs() > limit))
+                }
+            };
+            let mut odd = BTreeMap::<String, Vec<String>>::new();
+            for (node, row) in &mut self.rows {
+                let cell = &mut row[at];
+                cell.odd = is_odd(cell);
+                if cell.odd {
+                    let value = if column.is_common() { cell.text.clone() } else { String::new() };
+                    odd.entry(value).or_default().push(node.clone());
                 }
             }
-            for (node, cell) in cells.iter().filter(|(_, cell)| cell.odd) {
-                let is_measured = matches!(column.baseline, Baseline::Median { .. });
-                let value = if is_measured { String::new() } else { cell.text.clone() };
-                odd.entry(value).or_default().push((*node).clone());
-            }
-            self.odd.extend(odd.into_iter().map(|(value, nodes)| Odd { column, value, nodes }));
+            self.odd.extend(odd.into_iter().map(|(value, nodes)| {
+                let what = column.what(&value, nodes.len(), all);
+                Odd { fact: column.key(), value, nodes, what }
+            }));
         }
+    }
+}
+
+impl FactColumn {
+    /// A sentence about nodes with an odd value, whose verb agrees with their number.
+    fn what(&self, value: &str, nodes: usize, all: usize) -> String {
+        let Self { sentence, none, title, .. } = self;
+        let what = match value {
+            _ if !self.is_common() => (*sentence).to_owned(),
+            "" if *none != "unknown" => {
+                format!("do not {}", sentence.trim_end_matches(':').trim_end_matches(" at"))
+            }
+            "" => format!("do not report: {}", title.to_lowercase()),
+            value => format!("{sentence} {value}"),
+        };
+        let (verb, rest) = what.split_once(' ').unwrap_or((&what, ""));
+        let verb = match verb {
+            verb if nodes != 1 => verb.to_owned(),
+            "have" => "has".into(),
+            "are" => "is".into(),
+            "do" => "does".into(),
+            verb => format!("{verb}s"),
+        };
+        format!("{} of {} {verb} {rest}", number(nodes), count(all, "node"))
     }
 }
 
@@ -305,18 +339,16 @@ impl Table {
 
     /// What text and page say about the table.
     pub(crate) fn values(&self) -> Value {
-        let odd = self.odd.iter().map(|odd| json!({"what": odd.what(self), "nodes": odd.nodes}));
-        let spread = self.spread.iter().filter(|_| self.rows.len() > 1).map(|spread| {
-            let (text, node) = &spread.highest;
+        let spread = self.spread.iter().filter(|_| self.rows.len() > 1);
+        let spread = spread.map(|Spread { column, median, highest, node }| {
             // Offsets deviate in both directions.
-            let most = if text.starts_with(['+', '-']) { "furthest" } else { "highest" };
-            let (title, median) = (spread.column.title, spread.column.text(spread.median));
-            format!("{title}: median {median}, {most} {text} ({node})")
+            let most = if highest.starts_with(['+', '-']) { "furthest" } else { "highest" };
+            format!("{}: median {}, {most} {highest} ({node})", column.title, column.text(*median))
         });
         let differences = self.all.differences();
         let differences = differences.iter().map(|one| json!({"key": one.key, "values": one.sentence()}));
         json!({
-            "title": self.kind.title, "plugin": self.kind.plugin, "odd": list(odd),
+            "title": self.kind.title, "plugin": self.kind.plugin, "odd": self.odd,
             "spread": list(spread), "differences": list(differences),
             "volatile": self.all.volatile,
         })
@@ -327,50 +359,14 @@ impl Table {
             let cells = self.kind.columns.iter().zip(row);
             (node, cells.map(|(column, cell)| (column.key(), &cell.text)).collect::<BTreeMap<_, _>>())
         });
-        let odd = self
-            .odd
-            .iter()
-            .map(|odd| json!({"fact": odd.column.key(), "value": odd.value, "nodes": odd.nodes}));
-        let spread = self.spread.iter().map(|spread| {
-            let (highest, node) = &spread.highest;
-            (spread.column.key(), json!({"median": spread.median, "highest": highest, "node": node}))
-        });
+        let spread = self.spread.iter().map(|spread| (spread.column.key(), spread));
         let (nodes, spread): (BTreeMap<_, _>, BTreeMap<_, _>) = (nodes.collect(), spread.collect());
-        let mut document = json!({"nodes": nodes, "odd": list(odd), "spread": spread});
+        let mut document = json!({"nodes": nodes, "odd": self.odd, "spread": spread});
         if whole {
             document["differences"] = json!(self.all.differences());
             document["notCompared"] = json!(self.all.volatile);
         }
         document
-    }
-}
-
-/// A verb phrase in agreement with the number of nodes: `run kernel 5.4`, `runs kernel 5.4`.
-fn agreed(what: &str, nodes: usize) -> String {
-    let (verb, rest) = what.split_once(' ').unwrap_or((what, ""));
-    match (nodes, verb) {
-        (1, "have") => format!("has {rest}"),
-        (1, "are") => format!("is {rest}"),
-        (1, "do") => format!("does {rest}"),
-        (1, verb) => format!("{verb}s {rest}"),
-        _ => what.to_owned(),
-    }
-}
-
-impl Odd {
-    /// `3 of 5,000 nodes run kernel 5.4.0`.
-    fn what(&self, table: &Table) -> String {
-        let FactColumn { sentence, none, title, .. } = self.column;
-        let what = match (&*self.value, self.column.baseline) {
-            (_, Baseline::Median { .. }) => (*sentence).to_owned(),
-            ("", _) if *none != "unknown" => {
-                format!("do not {}", sentence.trim_end_matches(':').trim_end_matches(" at"))
-            }
-            ("", _) => format!("do not report: {}", title.to_lowercase()),
-            (value, _) => format!("{sentence} {value}"),
-        };
-        let nodes = self.nodes.len();
-        format!("{} of {} {}", number(nodes), count(table.rows.len(), "node"), agreed(&what, nodes))
     }
 }
 
