@@ -80,6 +80,21 @@ impl Part {
         self.healthy_nodes += i64::try_from(healthy).unwrap_or(i64::MAX);
         self.details.extend(details);
     }
+
+    /// The unhealthy ones, sorted by namespace and name.
+    pub(crate) fn unwell(&self) -> Vec<&Detail> {
+        let mut unwell: Vec<&Detail> = self.details.iter().filter(|detail| !detail.healthy).collect();
+        unwell.sort_by_key(|detail| (&detail.namespace, &detail.name));
+        unwell
+    }
+}
+
+impl Detail {
+    /// `namespace/name` for a pod, the name for a node.
+    pub(crate) fn full_name(&self) -> String {
+        let gap = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{}{gap}{}", self.namespace, self.name)
+    }
 }
 
 /// A failed query.

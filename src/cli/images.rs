@@ -72,12 +72,12 @@ fn push(args: Args) -> Result<()> {
     let registry = args.word("custom-registry");
     let kit = archive.filter(|_| !registry.is_empty()).map(Kit::read).transpose()?.flatten();
     let file = args.text("output").unwrap_or(REGISTRIES);
-    let places = kit.as_ref().map(|_| kit::KitTargets::new(registry));
-    let translation = translation(args)?;
-    let target = |image: &str| match (&places, &translation) {
-        (Some(places), _) => places.apply(image),
-        (None, Some(translation)) => translation.apply(image),
-        (None, None) => image.to_owned(),
+    let translation = match kit {
+        Some(_) => Some(Translation::Kit(registry.to_owned())),
+        None => translation(args)?,
+    };
+    let target = |image: &str| {
+        translation.as_ref().map_or_else(|| image.to_owned(), |translation| translation.apply(image))
     };
     if kit.is_some() {
         let known = std::fs::read_to_string(file).ok();

@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::translation::{self, Translation};
+use super::all_registries;
 use base::archive::{Kind, Limits, Reader};
 use base::at::At as _;
 use base::oci::Beside;
@@ -33,7 +33,7 @@ const NEVER_PULLED: [&str; 3] =
     ["invalid.registry.k8s.io/", "gcr.io/authenticated-image-pulling/", "gcr.io/k8s-authenticated-test/"];
 
 /// The kit's files other than images.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Kit {
     /// The version of Kubernetes, as `v1.33.1`; empty without conformance tests.
@@ -119,36 +119,10 @@ pub(crate) fn is_never_pulled(image: &str) -> bool {
     NEVER_PULLED.iter().any(|place| image.starts_with(place))
 }
 
-/// Places of a kit's images in a registry: the tests' images under the rest of their name after the part that a file for
-/// `--e2e-repo-config` replaces, all others under the last component.
-pub(crate) struct KitTargets<'a> {
-    registry: &'a str,
-    known: Vec<&'static str>,
-}
-
-impl<'a> KitTargets<'a> {
-    /// The places in `registry`.
-    pub(crate) fn new(registry: &'a str) -> Self {
-        let mut known: Vec<_> = translation::all_registries().map(|(_, place)| place).collect();
-        // Replace the longest matching prefix.
-        known.sort_by_key(|place| std::cmp::Reverse(place.len()));
-        Self { registry: registry.trim_end_matches('/'), known }
-    }
-
-    /// The name of an image.
-    pub(crate) fn apply(&self, image: &str) -> String {
-        let rest = self.known.iter().find_map(|place| image.strip_prefix(place)?.strip_prefix('/'));
-        match rest {
-            Some(rest) => format!("{}/{rest}", self.registry),
-            None => Translation::Registry(self.registry.to_owned()).apply(image),
-        }
-    }
-}
-
 /// The file for `--e2e-repo-config` that makes the tests use `registry`.
 pub(crate) fn repositories(registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
-    base::yaml::write(&translation::all_registries().map(|(key, _)| (key, registry)).collect())
+    base::yaml::write(&all_registries().map(|(key, _)| (key, registry)).collect())
 }
 
 #[cfg(test)]
@@ -157,7 +131,7 @@ mod tests {
 
     #[test]
     fn test_images_are_found_where_a_kit_is_pushed() {
-        let places = KitTargets::new("reg.local:5000/mirror/");
+        let places = crate::image::Translation::Kit("reg.local:5000/mirror/".into());
         for (image, expected) in [
             ("registry.k8s.io/e2e-test-images/agnhost:2.53", "agnhost:2.53"),
             ("registry.k8s.io/e2e-test-images/volume/nfs:1.4", "volume/nfs:1.4"),

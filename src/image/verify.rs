@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use base::oci::{self, ImageInfo, Reference};
 
 /// Availability of an image.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Availability {
     /// Available.
     Here(ImageInfo),

@@ -1,27 +1,23 @@
 //! Groups failures by cause, and knows the remedies of common ones.
 //!
 //! Pure: texts in, values out. Owns the masking (numbers, addresses, identifiers, times, names of nodes), the choice of a
-//! failure's significant line, and the table of remedies. Does not know the origin or the display of texts.
+//! failure's significant line, the table of remedies, why a run failed as a whole, and a worker's message about an
+//! unreachable aggregator. Does not know the origin or the display of texts.
 
-mod contact;
 mod known;
 mod mask;
-mod pull;
-mod why;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use base::digest;
+use base::logger;
 use base::visible::{cut_bytes, head};
-pub(crate) use contact::{unreached, why_unreached};
-pub(crate) use known::remedy;
+pub(crate) use known::{is_local_image, load_commands, missing_image, remedy};
 use mask::mask;
-pub(crate) use pull::{is_local_image, load_commands, missing_image};
-pub(crate) use why::{Event, Why};
 
 /// Maximum length of a cause.
 const MAX_CAUSE_BYTES: usize = 200;
@@ -35,6 +31,10 @@ const MAX_CAUSES: usize = 2_000;
 /// Maximum bytes and lines of a failure searched for its significant line.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 const MAX_TEXT_LINES: usize = 400;
+
+/// Maximum causes kept of a run that failed as a whole, by descending number of results, and in a report.
+const MAX_REASONS: usize = 20;
+const MAX_TOLD: usize = 3;
 
 /// Lines that contain only a location, or announce the next line.
 static FRAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -54,7 +54,7 @@ pub(crate) fn advised(text: &str) -> String {
 }
 
 /// One failure.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReportedFailure<'a> {
     /// The plugin.
     pub plugin: &'a str,
@@ -71,19 +71,17 @@ pub(crate) struct ReportedFailure<'a> {
 }
 
 /// Failures with a common cause.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Cause {
     /// Their common text.
     pub cause: String,
     /// The number of failures.
     pub count: u64,
-    /// Digests of the distinct tests.
-    #[serde(serialize_with = "length")]
-    tests: HashSet<u64>,
-    /// Digests of the nodes; none if unknown.
-    #[serde(serialize_with = "length")]
-    nodes: HashSet<u64>,
+    /// The number of distinct tests.
+    pub tests: usize,
+    /// The number of nodes; 0 if unknown.
+    nodes: usize,
     /// The plugins concerned.
     pub plugins: Vec<String>,
     /// The first tests, without tests named after their failure, such as missing results.
@@ -101,7 +99,8 @@ pub(crate) struct Cause {
 }
 
 /// One failure of a cause.
-#[derive(Debug, Serialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Example {
     /// The plugin.
     pub plugin: String,
@@ -110,7 +109,7 @@ pub(crate) struct Example {
     /// The test.
     pub test: String,
     /// The first lines, starting with the significant one.
-    pub lines: Vec<String>,
+    lines: Vec<String>,
 }
 
 /// Failures, grouped by their causes.
@@ -119,6 +118,8 @@ pub(crate) struct Causes {
     of: HashMap<String, usize>,
     list: Vec<Cause>,
     nodes: HashSet<String>,
+    /// Digests of the tests and nodes of each cause.
+    known: HashSet<u64>,
 }
 
 impl Causes {
@@ -128,7 +129,7 @@ impl Causes {
     }
 
     /// The cause of a text, as used for grouping.
-    pub(crate) fn name(&self, failure: &ReportedFailure<'_>) -> String {
+    fn name(&self, failure: &ReportedFailure<'_>) -> String {
         let mut lines = significant(failure.text);
         let Some(line) = lines.next() else {
             return format!(
@@ -157,14 +158,16 @@ impl Causes {
         }
         let cause = &mut self.list[index];
         cause.count += 1;
-        let is_new = cause.tests.insert(digest(&(failure.plugin, failure.test)));
+        let is_new = self.known.insert(digest(&(index, failure.plugin, failure.test)));
+        cause.tests += usize::from(is_new);
         if is_new
             && cause.names.len() < MAX_NAMES
             && significant(failure.text).next().is_some_and(|line| !failure.test.contains(once(line.trim())))
         {
             cause.names.push(failure.test.to_owned());
         }
-        cause.nodes.extend(failure.node.map(|node| digest(&node)));
+        let is_new_node = failure.node.is_some_and(|node| self.known.insert(digest(&(index, node))));
+        cause.nodes += usize::from(is_new_node);
         if !cause.plugins.iter().any(|plugin| plugin == failure.plugin) {
             cause.plugins.push(failure.plugin.to_owned());
         }
@@ -190,15 +193,11 @@ impl Cause {
         };
         Self {
             cause,
-            count: 0,
-            tests: HashSet::new(),
-            nodes: HashSet::new(),
-            plugins: Vec::new(),
-            names: Vec::new(),
             example,
             remedy: failure.remedy.or_else(|| remedy(failure.text)).map(str::to_owned),
             link: failure.link.map(str::to_owned),
             index,
+            ..Self::default()
         }
     }
 
@@ -213,16 +212,11 @@ impl Cause {
         }
     }
 
-    /// The number of distinct tests.
-    pub(crate) fn tests(&self) -> usize {
-        self.tests.len()
-    }
-
     /// The numbers of tests and nodes, for display.
     pub(crate) fn extent(&self) -> String {
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let tests = of(self.tests.len(), "test");
-        let extent = match self.nodes.len() {
+        let tests = of(self.tests, "test");
+        let extent = match self.nodes {
             0 => tests,
             nodes => format!("{tests} on {}", of(nodes, "node")),
         };
@@ -230,10 +224,6 @@ impl Cause {
         let varies = self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
         if varies { format!("{extent}, details vary") } else { extent }
     }
-}
-
-fn length<S: Serializer>(set: &HashSet<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    set.len().serialize(serializer)
 }
 
 /// Removes a repetition from a line, as in files with a message beside the text that begins with it.
@@ -260,6 +250,93 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
 
 fn frame(line: &str) -> bool {
     FRAME.as_ref().is_some_and(|frame| frame.is_match(line))
+}
+
+/// Start of a worker's log message about an unreachable aggregator.
+const UNREACHED: &str = "cannot reach the aggregator: ";
+
+/// Formats the message.
+pub(crate) fn unreached(why: &str) -> String {
+    format!("{UNREACHED}{why}")
+}
+
+/// The last reason in a log with this message.
+pub(crate) fn why_unreached(log: &str) -> Option<String> {
+    let mut reasons = log.lines().rev().filter_map(|line| {
+        Some(logger::message(line).split_once(UNREACHED)?.1.to_owned()).filter(|why| !why.is_empty())
+    });
+    reasons.next()
+}
+
+/// An error in the place of a result.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Event {
+    /// Time of the error, RFC 3339.
+    pub time: String,
+    /// The plugin.
+    pub plugin: String,
+    /// The node, `global` for a plugin that runs once.
+    pub node: String,
+    /// The error message.
+    pub error: String,
+}
+
+/// Why a run has no results.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Why {
+    /// The number of expected results.
+    results: u64,
+    /// The first error.
+    first: Event,
+    causes: Vec<Cause>,
+}
+
+impl Why {
+    /// Summarises all errors of a run, which must not be empty.
+    pub(crate) fn new(mut errors: Vec<Event>) -> Self {
+        errors.sort_by(|a, b| a.time.cmp(&b.time));
+        let mut causes = Causes::new(errors.iter().map(|error| error.node.as_str()));
+        for Event { plugin, node, error, .. } in &errors {
+            let node = Some(node.as_str()).filter(|node| *node != client::protocol::GLOBAL);
+            causes.add(&ReportedFailure {
+                plugin,
+                node,
+                test: plugin,
+                text: error,
+                ..ReportedFailure::default()
+            });
+        }
+        Self {
+            results: errors.len() as u64,
+            causes: causes.list().into_iter().take(MAX_REASONS).collect(),
+            first: errors.into_iter().next().unwrap_or_default(),
+        }
+    }
+
+    /// Formats for display: the outcome, the causes by count, each with its remedy, and the first event.
+    pub(crate) fn sentences(&self) -> Vec<String> {
+        let mut told = vec![match self.results {
+            1 => "The run failed as a whole: its only result did not arrive.".to_owned(),
+            all => format!("The run failed as a whole: none of its {all} results arrived."),
+        }];
+        for reason in self.causes.iter().take(MAX_TOLD) {
+            let on = match reason.nodes {
+                0 => String::new(),
+                1 => " on 1 node".into(),
+                nodes => format!(" on {nodes} nodes"),
+            };
+            let remedy = reason.remedy.as_ref().map_or_else(String::new, |remedy| format!(" -> {remedy}"));
+            told.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
+        }
+        if self.causes.len() > MAX_TOLD {
+            told.push(format!("There are {} more causes.", self.causes.len() - MAX_TOLD));
+        }
+        let Event { time, plugin, node, .. } = &self.first;
+        told.push(format!("It began with {plugin} on {node} at {time}."));
+        told
+    }
 }
 
 #[cfg(test)]
@@ -330,5 +407,45 @@ mod tests {
         assert_eq!(list[0].example.lines, ["dial tcp 10.0.0.1:443: i/o timeout"]);
         assert!(list[0].remedy.as_ref().unwrap().contains("waited for"));
         assert_eq!(list[1].plugins, ["p", "q"]);
+    }
+
+    #[test]
+    fn written_contact_is_read_back() {
+        let log = format!(
+            "time=\"t\" level=error msg=\"{}\"\ntime=\"t\" level=error msg=\"{}\"\nlevel=info msg=\"x\"\n",
+            unreached("first"),
+            unreached("`https://a:1`: \\\"quoted\\\" timeout")
+        );
+        assert_eq!(why_unreached(&log).as_deref(), Some("`https://a:1`: \"quoted\" timeout"));
+        for nothing in ["", "cannot reach the aggregator: ", "else"] {
+            assert_eq!(why_unreached(nothing), None, "{nothing}");
+        }
+    }
+
+    #[test]
+    fn run_without_results_lists_causes_by_count() {
+        let event = |time: &str, node: &str, error: &str| Event {
+            time: time.into(),
+            plugin: "p".into(),
+            node: node.into(),
+            error: error.into(),
+        };
+        let refused = "cannot reach the aggregator: no connection to 10.0.0.1:8080: Connection refused";
+        let why = Why::new(vec![
+            event("2026-01-01T00:00:05Z", "n1", refused),
+            event("2026-01-01T00:00:03Z", "global", "odd"),
+            event("2026-01-01T00:00:04Z", "n2", refused),
+        ]);
+        let told = why.sentences();
+        assert_eq!(told[0], "The run failed as a whole: none of its 3 results arrived.");
+        assert!(
+            told[1].starts_with("2 x on 2 nodes: cannot reach the aggregator: no connection to <ip>:8080"),
+            "{told:?}"
+        );
+        assert!(told[1].contains(" -> a network policy or firewall"), "{told:?}");
+        assert_eq!(told[2..], ["1 x: odd", "It began with p on global at 2026-01-01T00:00:03Z."]);
+        let text = serde_json::to_string(&why).unwrap();
+        let again: Why = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&again).unwrap(), text);
     }
 }

@@ -1,19 +1,30 @@
-//! Opens an archive for a view: its plugins, their trees, and what the view needs of other files.
+//! Reads archives: packed ones, folders with unpacked ones, or standard input.
+//!
+//! An archive is one compressed stream without random access. It is read once, and only as far as a view needs: the files
+//! for later are extracted, small ones to memory, many or large ones to disk, and others are seen as they pass.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek as _, Take, Write};
+use std::path::Path;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, DeserializeSeed as _};
+use serde_json::Value;
 
 use super::facts::FactTables;
-use super::files::{ContentReader, ExtractedFiles};
-use super::health;
-use super::logs::Tails;
-use super::source::{ArchiveSource, PassAction, absent};
 use super::survey::Survey;
 use crate::layout::{
-    self, CONFIG, EXCLUDED, HEALTH, INFO, PLUGINS, QUERY_ERRORS, RECEIVED, RUN_LOG, SERVER_VERSION, WHY,
+    self, CONFIG, EXCLUDED, HEALTH, INFO, META, PLUGINS, QUERY_ERRORS, RECEIVED, RESOURCES, RUN_LOG,
+    SERVER_VERSION, WHY,
 };
+use base::archive::{Gunzip, Kind, Limits, Reader};
+use base::at::{At as _, entries};
+use base::json::{self, Bounded, Page};
+use base::near;
+use base::sys;
+use base::temp;
 
 /// Far beyond the plugins of any run; reports have a section for each.
 const MAX_PLUGINS: usize = 10_000;
@@ -21,6 +32,9 @@ const MAX_PLUGINS: usize = 10_000;
 /// Files that describe the whole run.
 const ABOUT: [&str; 9] =
     [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY, EXCLUDED];
+
+/// The name of the health of the cluster in the list of plugins.
+pub(super) const HEALTH_NAME: &str = "sonobuoy";
 
 /// An archive with its trees extracted.
 pub(crate) struct OpenedArchive {
@@ -34,12 +48,10 @@ pub(crate) struct OpenedArchive {
     pub survey: Survey,
     /// Facts of nodes, depending on the depth.
     pub facts: FactTables,
-    /// The ends of logs, depending on the depth.
-    pub tails: Tails,
 }
 
 /// The part of an archive to read; each level includes the previous one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// As the original: plugins only if the archive lists them, and no more than their trees.
     Trees,
@@ -59,14 +71,13 @@ impl OpenedArchive {
         let source = ArchiveSource::open(archive)?;
         let mut survey = Survey::default();
         let mut facts = FactTables::new(depth == Depth::Page);
-        let mut tails = Tails::default();
         // The files that the original's modes need and that have not been extracted; unknown before the list of plugins.
         let mut missing = plugin.map(|name| match name {
-            health::NAME => vec![HEALTH.to_owned()],
+            HEALTH_NAME => vec![HEALTH.to_owned()],
             name => vec![layout::tree(name)],
         });
         let mut has_objects = false;
-        let files = source.extract(|files, name, stat, content| {
+        let files = source.extract(|files, name, size, content| {
             if depth == Depth::Trees {
                 if missing.is_none() && files.has(INFO) {
                     let plugins = listed(files).unwrap_or_default();
@@ -82,24 +93,21 @@ impl OpenedArchive {
                 }
             } else if let Some(found) = layout::delivered(name) {
                 if plugin.is_none_or(|plugin| plugin == found.plugin) {
-                    survey.arrived(found, stat);
                     if depth >= Depth::Nodes {
                         facts.see(found, content)?;
                     }
-                    if depth >= Depth::Tests {
-                        survey.tests(found, content);
+                    if depth >= Depth::Tests && found.is_result && found.file.ends_with(".xml") {
+                        // What can be read counts; the plugin's tree has the reason for the rest.
+                        let _ = survey.junit(found.plugin, found.file, content);
                     }
                 }
             } else {
-                if name == INFO {
-                    survey.packed = survey.packed.or(stat.modified);
-                }
                 has_objects |= layout::resource_file(name).is_some();
                 if depth >= Depth::Nodes {
                     facts.see_cluster(name, content);
                 }
                 if depth == Depth::Page {
-                    tails.see(name, stat, content)?;
+                    survey.log(name, size, content)?;
                 }
             }
             Ok(PassAction::keep_if(
@@ -110,7 +118,7 @@ impl OpenedArchive {
         let has_tree = |plugin: &String| files.has(&layout::tree(plugin));
         let mut plugins = listed(&files)?;
         if let Some(plugin) = plugin.map(str::to_owned) {
-            if plugin != health::NAME && !has_tree(&plugin) {
+            if plugin != HEALTH_NAME && !has_tree(&plugin) {
                 let known: Vec<_> = files.folders(PLUGINS).into_iter().filter(has_tree).collect();
                 let known = match known.join(", ") {
                     none if none.is_empty() => "no results of any plugin".into(),
@@ -126,7 +134,7 @@ impl OpenedArchive {
                 "no plugins specified by either the --plugin flag or tarball metadata{}",
                 if files.has(INFO) || files.has(CONFIG) { "" } else { "; it is not a Sonobuoy archive" }
             );
-            plugins.push(health::NAME.into());
+            plugins.push(HEALTH_NAME.into());
         } else {
             plugins.extend(files.folders(PLUGINS).into_iter().filter(has_tree));
             plugins = distinct(plugins)?;
@@ -137,7 +145,7 @@ impl OpenedArchive {
                 "it contains neither results nor a snapshot of a cluster; it is not a Sonobuoy archive"
             );
         }
-        Ok(Self { source, files, plugins, survey, facts, tails })
+        Ok(Self { source, files, plugins, survey, facts })
     }
 
     /// Opens the tree of a plugin.
@@ -169,4 +177,344 @@ fn distinct(mut plugins: Vec<String>) -> Result<Vec<String>> {
         "the archive names more than {MAX_PLUGINS} plugins; it is not one of a run"
     );
     Ok(plugins)
+}
+
+/// The word for the newest archive of the current folder.
+const LATEST: &str = "latest";
+
+/// Far beyond what an aggregator's disk holds: 5,000 nodes with 1,000 files each.
+const LIMITS: Limits = Limits { entries: 10_000_000, total: 100 << 30, file: 100 << 30 };
+
+/// Longer than any path of a system; reports repeat names, so long ones would exhaust memory.
+const MAX_NAME_BYTES: usize = 4 << 10;
+
+/// The archive of a given name: a file or an unpacked archive, or the newest archive of a folder; `latest` is that of
+/// the current folder.
+pub(crate) fn locate(name: &str) -> Result<String> {
+    let folder = match name {
+        LATEST if !Path::new(name).exists() => Path::new("."),
+        name => Path::new(name),
+    };
+    let is_unpacked = || [META, PLUGINS, RESOURCES].iter().any(|part| folder.join(part).exists());
+    if name == "-" || !folder.is_dir() || is_unpacked() {
+        return Ok(name.to_owned());
+    }
+    let newest = archives(folder)?.into_iter().next().with_context(|| {
+        format!("no `*_sonobuoy_*.tar.gz` in `{}`; `sonobuoy retrieve` fetches one", folder.display())
+    })?;
+    Ok(if folder == Path::new(".") { newest } else { folder.join(newest).display().to_string() })
+}
+
+/// The names of the archives in a folder, newest first.
+pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
+    // Names begin with the start time of the run.
+    let names = entries(folder)?.into_iter().rev().filter_map(|entry| entry.file_name().into_string().ok());
+    Ok(names.filter(|name| layout::run_of_archive(name).is_some()).collect())
+}
+
+/// An archive or a folder.
+pub(crate) struct ArchiveSource {
+    /// A seekable archive; `None` for a folder.
+    archive: Option<File>,
+    /// The path, also in messages.
+    pub label: String,
+}
+
+/// The treatment of a file during a pass.
+pub(crate) enum PassAction {
+    /// Extracts it, unless a file of that name was extracted before.
+    Keep,
+    /// Goes on to the next file.
+    Skip,
+    /// Ends the pass.
+    Stop,
+}
+
+impl PassAction {
+    /// Extracts a file if it is `wanted`.
+    pub(crate) fn keep_if(wanted: bool) -> Self {
+        if wanted { Self::Keep } else { Self::Skip }
+    }
+}
+
+impl ArchiveSource {
+    /// Opens the source of a name, as resolved by [`locate`]; `-` is standard input.
+    pub(crate) fn open(name: &str) -> Result<Self> {
+        if name == "-" {
+            return Ok(Self { archive: Some(standard_input()?), label: "standard input".into() });
+        }
+        let label = locate(name)?;
+        let meta = fs::metadata(&label)
+            .map_err(|error| anyhow!("stat {name}: {}{}", reason(&error), near::hint(name, [LATEST])))?;
+        let open = || File::open(&label).map_err(|error| anyhow!("open {label}: {}", reason(&error)));
+        Ok(Self { archive: (!meta.is_dir()).then(open).transpose()?, label })
+    }
+
+    /// Passes every file to `visit`, with its size, in the order of the archive, or sorted for a folder; it selects the files to extract
+    /// and may end the pass.
+    pub(crate) fn extract(
+        &self,
+        mut visit: impl FnMut(&ExtractedFiles, &str, u64, &mut dyn Read) -> Result<PassAction>,
+    ) -> Result<ExtractedFiles> {
+        let mut files = ExtractedFiles::default();
+        let mut take = |name: &str, size: u64, content: &mut dyn Read| {
+            let next = visit(&files, name, size, content)?;
+            if let PassAction::Keep = next {
+                files.add(name, content).map_err(broken)?;
+            }
+            anyhow::Ok(next)
+        };
+        let Some(archive) = &self.archive else {
+            let folder = Path::new(&self.label);
+            for name in names(folder)? {
+                let Some(mut file) = open_in(folder, &name)? else { continue };
+                if let PassAction::Stop = take(&name, file.metadata()?.len(), &mut file)? {
+                    break;
+                }
+            }
+            return Ok(files);
+        };
+        let mut reader = reader(archive)?;
+        while let Some(entry) = reader.next_entry().map_err(|error| broken(error.into()))? {
+            let length = entry.name.len();
+            if length > MAX_NAME_BYTES {
+                return Err(broken(anyhow!(
+                    "a name in it has {length} bytes, but at most {MAX_NAME_BYTES} are possible"
+                )));
+            }
+            // A plugin may send a link, which has no content; that is not an error.
+            let (Kind::File | Kind::Symlink, Some(name)) =
+                (entry.kind, clean(&String::from_utf8_lossy(&entry.name)))
+            else {
+                continue;
+            };
+            if let PassAction::Stop = take(&name, entry.size, &mut reader)? {
+                break;
+            }
+        }
+        Ok(files)
+    }
+}
+
+fn reader(mut file: &File) -> Result<Reader<impl Read>> {
+    file.rewind()?;
+    let mut head = [0; 2];
+    let count = file.read(&mut head)?;
+    ensure!(
+        count == 2,
+        "the file is empty, or has only begun to be written; fetch it again with `sonobuoy retrieve`"
+    );
+    ensure!(
+        head == [0x1f, 0x8b],
+        "could not make a gzip reader: gzip: invalid header; it is not a Sonobuoy archive"
+    );
+    file.rewind()?;
+    Ok(Reader::new(Gunzip::new(BufReader::with_capacity(128 << 10, file)), LIMITS))
+}
+
+/// Passes each object of a list to `take`, until it returns false.
+pub(crate) fn objects(content: &mut dyn Read, mut take: impl FnMut(Value) -> bool) -> serde_json::Result<()> {
+    let content = BufReader::with_capacity(64 << 10, content);
+    Page(&mut take).deserialize(&mut serde_json::Deserializer::from_reader(content)).map(drop)
+}
+
+/// The error for a missing file, in the words of the original.
+pub(crate) fn absent(name: &str) -> anyhow::Error {
+    anyhow!("failed to find file \"{name}\" in archive")
+}
+
+fn broken(error: anyhow::Error) -> anyhow::Error {
+    error.context("cannot read the archive")
+}
+
+/// The name without `./`, `//` and `..`, with slashes for Windows separators; `None` if it leads outside.
+pub(crate) fn clean(name: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in name.split(['/', '\\']) {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Opens a regular file of a folder; links to the outside count as missing.
+fn open_in(folder: &Path, name: &str) -> Result<Option<File>> {
+    let path = folder.join(name);
+    let Some(real) = base::found(path.canonicalize()).at("cannot read", &path)? else { return Ok(None) };
+    if !real.starts_with(folder.canonicalize()?) || !real.is_file() {
+        return Ok(None);
+    }
+    File::open(&real).map(Some).at("cannot read", &path)
+}
+
+/// The names of the files below a folder, sorted.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let (mut folders, mut files) = (vec![String::new()], Vec::new());
+    while let Some(below) = folders.pop() {
+        for entry in entries(&folder.join(&below))? {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let name = if below.is_empty() { name } else { format!("{below}/{name}") };
+            if entry.file_type()?.is_dir() { &mut folders } else { &mut files }.push(name);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Standard input as a seekable file: itself if it is one, else a copy.
+fn standard_input() -> Result<File> {
+    let input = sys::stdin_file()?;
+    if input.metadata().is_ok_and(|about| about.is_file()) {
+        return Ok(input);
+    }
+    let copied = || {
+        let mut copy = temp::file(temp::dir())?;
+        io::copy(&mut BufReader::with_capacity(128 << 10, input), &mut copy)?;
+        io::Result::Ok(copy)
+    };
+    copied().context("cannot copy standard input to a temporary file; `TMPDIR` names its folder")
+}
+
+/// The message of a system error without its number.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or directory".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// Maximum bytes in memory; the results of 20,000 tests are 5 MiB.
+const MEMORY: u64 = 8 << 20;
+
+/// Maximum size of a file read as a whole: lists that grow with the cluster, the log, definitions.
+const MAX_HELD_BYTES: u64 = 16 << 20;
+/// Maximum size of a file that describes the whole run.
+const MAX_SMALL_BYTES: u64 = 1 << 20;
+const SMALL: [&str; 4] = [SERVER_VERSION, INFO, CONFIG, WHY];
+
+/// Maximum size of a document in memory: a small text can become a large tree.
+const MAX_TREE_BYTES: usize = 24 << 20;
+
+/// Named contents, stored consecutively.
+#[derive(Default)]
+pub(crate) struct ExtractedFiles {
+    memory: Vec<u8>,
+    /// The contents once they exceed memory; an unlinked file.
+    file: Option<File>,
+    end: u64,
+    /// Offset and length of each content.
+    ranges: BTreeMap<String, (u64, u64)>,
+}
+
+impl ExtractedFiles {
+    /// Adds a content under `name`; the first of a name is kept.
+    pub(crate) fn add(&mut self, name: &str, mut content: impl Read) -> Result<()> {
+        if self.has(name) {
+            return Ok(());
+        }
+        let start = self.end;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match content.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => self
+                    .write(&buffer[..count])
+                    .context("cannot write a temporary file; `TMPDIR` names its folder")?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.ranges.insert(name.to_owned(), (start, self.end - start));
+        Ok(())
+    }
+
+    /// Whether a content of that name exists.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.ranges.contains_key(name)
+    }
+
+    /// Opens a content at its start.
+    pub(crate) fn open(&self, name: &str) -> Option<ContentReader<'_>> {
+        let (at, length) = *self.ranges.get(name)?;
+        Some(OffsetReader { files: self, at }.take(length))
+    }
+
+    /// The bytes of a small file.
+    pub(crate) fn small(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let Some(mut content) = self.open(name) else { return Ok(None) };
+        let limit = if SMALL.contains(&name) { MAX_SMALL_BYTES } else { MAX_HELD_BYTES };
+        ensure!(content.limit() <= limit, "`{name}` is larger than {} MiB", limit >> 20);
+        let mut bytes = Vec::with_capacity(usize::try_from(content.limit())?);
+        content.read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
+        Ok(Some(bytes))
+    }
+
+    /// A small JSON file; `None` if it is missing or broken.
+    pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        let tree = self.small(name)?.and_then(|text| tree(&text).ok());
+        Ok(tree.and_then(|tree| serde_json::from_value(tree).ok()))
+    }
+
+    /// A JSON document; `None` if it is missing.
+    pub(crate) fn document(&self, name: &str) -> Result<Option<Value>> {
+        self.small(name)?.map(|text| tree(&text).with_context(|| format!("`{name}`"))).transpose()
+    }
+
+    /// A list that grows with the cluster; empty if it is missing, broken or too long.
+    pub(crate) fn list<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
+        let text = self.small(name).ok().flatten().unwrap_or_default();
+        json::entries(&mut serde_json::Deserializer::from_slice(&text)).unwrap_or_default()
+    }
+
+    /// The names of the folders in `folder`.
+    pub(crate) fn folders(&self, folder: &str) -> BTreeSet<String> {
+        let below = |name: &String| {
+            let (first, _) = name.strip_prefix(folder)?.strip_prefix('/')?.split_once('/')?;
+            Some(first.to_owned())
+        };
+        self.ranges.keys().filter_map(below).collect()
+    }
+
+    fn write(&mut self, data: &[u8]) -> io::Result<()> {
+        let end = self.end + data.len() as u64;
+        if self.file.is_none() && end > MEMORY {
+            let mut file = temp::file(temp::dir())?;
+            file.write_all(&std::mem::take(&mut self.memory))?;
+            self.file = Some(file);
+        }
+        match &mut self.file {
+            Some(file) => file.write_all(data)?,
+            None => self.memory.extend_from_slice(data),
+        }
+        self.end += data.len() as u64;
+        Ok(())
+    }
+}
+
+fn tree(text: &[u8]) -> serde_json::Result<Value> {
+    Bounded(&mut { MAX_TREE_BYTES }).deserialize(&mut serde_json::Deserializer::from_slice(text))
+}
+
+/// A reader of one content.
+type ContentReader<'s> = Take<OffsetReader<'s>>;
+
+/// A reader of all contents from some offset on.
+pub(crate) struct OffsetReader<'s> {
+    files: &'s ExtractedFiles,
+    at: u64,
+}
+
+impl Read for OffsetReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = match &self.files.file {
+            Some(file) => sys::read_at(file, buffer, self.at)?,
+            None => (&self.files.memory[usize::try_from(self.at).unwrap_or(usize::MAX)..]).read(buffer)?,
+        };
+        self.at += count as u64;
+        Ok(count)
+    }
 }

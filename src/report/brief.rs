@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::run::{Report, RunVerdict};
 use super::template::fill;
 use super::terminal::{DIM, TextOutput, colour};
-use super::times::spoken;
-use super::words::{count, number};
+use super::words::{count, number, spoken};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::{Cause, Why};
 use base::json::{json, list};
@@ -49,7 +48,7 @@ fn cause(cause: &Cause) -> Value {
     let named = cause.names.len();
     json!({
         "count": cause.count, "headline": headline, "extent": cause.extent(), "plugins": cause.plugins,
-        "names": cause.names, "more": if named > 0 { cause.tests() - named } else { 0 },
+        "names": cause.names, "more": if named > 0 { cause.tests - named } else { 0 },
         "remedy": cause.remedy, "link": cause.link, "example": cause.example, "lines": lines,
     })
 }

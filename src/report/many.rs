@@ -10,35 +10,22 @@ use serde_json::Value;
 
 use super::SCHEMA_VERSION;
 use super::run::{Report, RunVerdict};
+use super::survey::Period;
 use super::terminal::TextOutput;
-use super::times::{Period, spoken};
-use super::words;
+use super::words::{self, spoken};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::clock::parse_rfc3339;
-use base::json::{json, list};
-use base::openmetrics::{Metrics, Sample};
+use base::json::{is_default, json, list};
+use base::openmetrics::Metrics;
 
-/// Factor from which a plugin's longer duration is reported.
-const LONGER: f64 = 1.1;
 /// Maximum failed tests in the text.
 const MAX_LISTED: usize = 50;
 /// Maximum failed tests to hold.
 const MAX_REMEMBERED: usize = 20_000;
 
-/// Each metric with its help.
-const METRICS: [(&str, &str); 7] = [
-    ("sonobuoy_run_info", "The archive, its verdict, and versions."),
-    ("sonobuoy_run_start_time_seconds", "Start of the run, since 1970."),
-    ("sonobuoy_run_duration_seconds", "Duration of the run."),
-    ("sonobuoy_run_passed", "1 if every plugin passed."),
-    ("sonobuoy_plugin_passed", "1 if the plugin passed."),
-    ("sonobuoy_plugin_duration_seconds", "Duration of the plugin."),
-    ("sonobuoy_tests", "Tests by status."),
-];
-
 /// One archive.
-#[derive(Debug, Default, Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct ArchiveColumn {
     /// The label.
     pub archive: String,
@@ -51,22 +38,22 @@ pub(crate) struct ArchiveColumn {
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
-    pub(super) plugins: BTreeMap<String, PluginCell>,
+    pub plugins: BTreeMap<String, PluginCell>,
     /// Why a cluster has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// A plugin in an archive.
-#[derive(Debug, Serialize)]
-pub(super) struct PluginCell {
-    pub(super) status: String,
-    pub(super) passed: u64,
-    pub(super) failed: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) flaky: Option<u64>,
-    pub(super) skipped: u64,
-    pub(super) duration: Option<Period>,
+#[derive(Serialize)]
+pub(crate) struct PluginCell {
+    pub status: String,
+    pub passed: u64,
+    pub failed: u64,
+    #[serde(skip_serializing_if = "is_default")]
+    flaky: u64,
+    pub skipped: u64,
+    pub duration: Option<Period>,
 }
 
 impl ArchiveColumn {
@@ -89,7 +76,7 @@ impl ArchiveColumn {
                 status: plugin.status.clone(),
                 passed: plugin.counts.of(PASSED),
                 failed: plugin.counts.of(FAILED),
-                flaky: Some(plugin.counts.of(FLAKY)).filter(|flaky| *flaky > 0),
+                flaky: plugin.counts.of(FLAKY),
                 skipped: plugin.counts.of(SKIPPED),
                 duration: plugin.duration,
             };
@@ -116,43 +103,6 @@ impl PluginCell {
     }
 }
 
-/// Seconds that a plugin took before and after; the whole run has no name.
-#[derive(Serialize)]
-pub(super) struct Took<'c> {
-    pub plugin: Option<&'c str>,
-    pub before: f64,
-    pub after: f64,
-}
-
-impl Took<'_> {
-    /// Whether the durations differ considerably.
-    pub(super) fn differs(&self) -> bool {
-        self.before.max(self.after) > LONGER * self.before.min(self.after) + 1.0
-    }
-}
-
-/// Versions that differ between two archives; empty if an archive lacks it.
-pub(super) fn versions(before: &ArchiveColumn, after: &ArchiveColumn) -> Vec<Value> {
-    let names: BTreeSet<_> = before.versions.keys().chain(after.versions.keys()).collect();
-    let pairs = names.into_iter().map(|name| {
-        let [before, after] =
-            [before, after].map(|column| column.versions.get(name).map_or("", String::as_str));
-        (before != after).then(|| json!({"name": name, "before": before, "after": after}))
-    });
-    pairs.flatten().collect()
-}
-
-/// Known durations of the run and of each plugin in both archives.
-pub(super) fn durations<'c>(before: &'c ArchiveColumn, after: &'c ArchiveColumn) -> Vec<Took<'c>> {
-    let took = |plugin, before: Option<Period>, after: Option<Period>| {
-        Some(Took { plugin, before: before?.seconds(), after: after?.seconds() })
-    };
-    let plugins = before.plugins.iter().filter_map(|(name, cell)| {
-        took(Some(name.as_str()), cell.duration, after.plugins.get(name)?.duration)
-    });
-    took(None, before.duration, after.duration).into_iter().chain(plugins).collect()
-}
-
 /// A failed test in words.
 fn test((plugin, node, test): &(String, String, String)) -> String {
     let node = if node.is_empty() { String::new() } else { format!(" [{node}]") };
@@ -162,7 +112,7 @@ fn test((plugin, node, test): &(String, String, String)) -> String {
 /// The archives, in the order given, and the tests that failed in any.
 #[derive(Default)]
 pub(crate) struct Many {
-    pub(super) columns: Vec<ArchiveColumn>,
+    pub columns: Vec<ArchiveColumn>,
     /// Whether they are of several clusters.
     clusters: bool,
     /// By plugin, node and name, the status in each archive.
@@ -374,42 +324,51 @@ impl Many {
     /// single one is only in `run_info`, so that runs of every night continue the same series.
     #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub(crate) fn metrics(&self) -> String {
-        let mut samples: [Vec<Sample>; METRICS.len()] = Default::default();
+        let mut metrics = Metrics::default();
         let passed = |status: &str| f64::from(u8::from(status == PASSED));
-        for column in &self.columns {
-            let archive = ("archive", column.archive.clone());
-            let own = if self.columns.len() > 1 { vec![archive.clone()] } else { Vec::new() };
+        let archive = |column: &ArchiveColumn| ("archive", column.archive.clone());
+        let infos = self.columns.iter().map(|column| {
             let version = |name| column.versions.get(name).cloned().unwrap_or_default();
-            let info = [
-                archive,
+            let labels = vec![
+                archive(column),
                 ("status", column.status.word().to_owned()),
                 ("kubernetes", version("Kubernetes")),
                 ("version", version("Sonobuoy")),
             ];
-            samples[0].push((info.into(), 1.0));
-            let since = |started: &String| parse_rfc3339(started)?.duration_since(UNIX_EPOCH).ok();
-            let started = column.started.as_ref().and_then(since);
-            samples[1].extend(started.map(|since| (own.clone(), since.as_secs_f64())));
-            samples[2].extend(column.duration.map(|span| (own.clone(), span.seconds())));
-            samples[3].push((own.clone(), passed(column.status.word())));
-            for (plugin, cell) in &column.plugins {
-                let own = [&own[..], &[("plugin", plugin.clone())]].concat();
-                samples[4].push((own.clone(), passed(&cell.status)));
-                samples[5].extend(cell.duration.map(|span| (own.clone(), span.seconds())));
-                let flaky = cell.flaky.unwrap_or_default();
-                let counts = [
-                    ("passed", cell.passed),
-                    ("failed", cell.failed),
-                    ("flaky", flaky),
-                    ("skipped", cell.skipped),
-                ];
-                samples[6].extend(counts.map(|(status, count)| {
-                    ([&own[..], &[("status", status.to_owned())]].concat(), count as f64)
-                }));
-            }
-        }
-        let mut metrics = Metrics::default();
-        METRICS.iter().zip(samples).for_each(|((name, help), samples)| metrics.gauge(name, help, samples));
+            (labels, 1.0)
+        });
+        metrics.gauge("sonobuoy_run_info", "The archive, its verdict, and versions.", infos);
+        let own = |column| (self.columns.len() > 1).then(|| archive(column)).into_iter().collect::<Vec<_>>();
+        let mut of_runs = |name, help, value: &dyn Fn(&ArchiveColumn) -> Option<f64>| {
+            let samples = self.columns.iter().filter_map(|column| Some((own(column), value(column)?)));
+            metrics.gauge(name, help, samples);
+        };
+        of_runs("sonobuoy_run_start_time_seconds", "Start of the run, since 1970.", &|column| {
+            let started = parse_rfc3339(column.started.as_ref()?)?;
+            Some(started.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+        });
+        of_runs("sonobuoy_run_duration_seconds", "Duration of the run.", &|column| {
+            column.duration.map(|span| span.seconds())
+        });
+        of_runs("sonobuoy_run_passed", "1 if every plugin passed.", &|column| {
+            Some(passed(column.status.word()))
+        });
+        let plugins = self.columns.iter().flat_map(|column| {
+            let label = move |name: &String| [own(column), vec![("plugin", name.clone())]].concat();
+            column.plugins.iter().map(move |(name, cell)| (label(name), cell))
+        });
+        let verdicts = plugins.clone().map(|(labels, cell)| (labels, passed(&cell.status)));
+        metrics.gauge("sonobuoy_plugin_passed", "1 if the plugin passed.", verdicts);
+        let durations = plugins.clone().filter_map(|(labels, cell)| Some((labels, cell.duration?.seconds())));
+        metrics.gauge("sonobuoy_plugin_duration_seconds", "Duration of the plugin.", durations);
+        let tests = plugins.flat_map(|(labels, cell)| {
+            let PluginCell { passed, failed, flaky, skipped, .. } = *cell;
+            let counts = [("passed", passed), ("failed", failed), ("flaky", flaky), ("skipped", skipped)];
+            counts.map(|(status, count)| {
+                ([&labels[..], &[("status", status.to_owned())]].concat(), count as f64)
+            })
+        });
+        metrics.gauge("sonobuoy_tests", "Tests by status.", tests);
         metrics.finish()
     }
 

@@ -1,49 +1,38 @@
 //! Shows what is in an archive: as text, as JSON, CSV and JUnit, as a page, and as the changes between two.
 //!
-//! `archive` reads a `source` once into `files`, as deep as a view needs; `run` counts the trees of its plugins into one
-//! `Report`, and `case` passes on their cases. Views are functions of a report: `suites` (JUnit), `brief` (text and
-//! Markdown) and `page`, which fill a `template`, `many` (several runs) and `diff`; `text` shows trees as the original
-//! does. `health`, `logs`, `times`, `survey`, `facts` and `snapshot` each know some of the other files; the last two step
-//! through JSON by `tree`. Does not know how the files arrived; all data that grows with the input is streamed or bounded.
+//! `archive` reads files once, as deep as a view needs; `run` counts the trees of its plugins into one `Report`, and passes
+//! on their cases. Views are functions of a report: `suites` (JUnit), `brief` (text and Markdown) and `page`, which fill a
+//! `template`, `many` (several runs) and `diff`; `text` shows trees as the original does. `survey` and `facts`
+//! each know some of the other files. Does not know how the files arrived; all data that grows with the input is streamed
+//! or bounded.
 
 mod archive;
 mod brief;
-mod case;
 mod diff;
 mod facts;
-mod files;
-mod health;
-mod logs;
 mod many;
 mod page;
 mod rerun;
 mod run;
-mod snapshot;
-mod source;
 mod suites;
 mod survey;
 mod template;
 mod terminal;
 mod text;
-mod times;
-mod tree;
 mod words;
 
 /// The version of all JSON documents, raised when a key is renamed or removed or changes its meaning; new keys do not
 /// raise it.
 const SCHEMA_VERSION: u32 = 1;
 
-pub(crate) use archive::{Depth, OpenedArchive};
+pub(crate) use archive::{ArchiveSource, Depth, ExtractedFiles, OpenedArchive, PassAction, archives, locate};
 pub(crate) use brief::{safe as markdown_text, write_markdown};
-pub(crate) use diff::Diff;
+pub(crate) use diff::{Diff, Objects};
 pub(crate) use facts::FactTables;
-pub(crate) use files::ExtractedFiles;
 pub(crate) use many::Many;
 pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_many as write_many_html};
 pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};
 pub(crate) use run::{Report, write_json};
-pub(crate) use snapshot::Objects;
-pub(crate) use source::{ArchiveSource, PassAction, archives, locate};
 pub(crate) use suites::{
     write as write_junit, write_diff as write_diff_junit, write_many as write_many_junit,
 };

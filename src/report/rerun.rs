@@ -7,9 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::archive::{Depth, OpenedArchive};
+use super::archive::{ArchiveSource, Depth, OpenedArchive, PassAction};
 use super::run::Report;
-use super::source::{ArchiveSource, PassAction};
 use crate::item::read::items;
 use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
 use crate::layout;
@@ -60,15 +59,18 @@ pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     let mut names = Vec::new();
     items(tree, None, |_, item| {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
-        // The item of a missing or unreadable result names its file; a test has that of its group. A test without a name
-        // would match every test.
-        let is_test = !item.meta.contains_key("file") && !is_suite_node(name) && !name.trim().is_empty();
-        if is_test && is_failed(&item) {
+        if is_test(&item, name) && is_failed(&item) {
             names.push(name.to_owned());
         }
         Ok(())
     })?;
     Ok(names)
+}
+
+/// Whether an item of this name is a test. That of a missing or unreadable result names its file; a test has that of its
+/// group. A test without a name would match every test.
+fn is_test(item: &Item, name: &str) -> bool {
+    !item.meta.contains_key("file") && !is_suite_node(name) && !name.trim().is_empty()
 }
 
 fn is_failed(item: &Item) -> bool {
@@ -81,7 +83,6 @@ pub(crate) fn is_suite_node(name: &str) -> bool {
 }
 
 /// A run that was interrupted.
-#[derive(Debug, PartialEq)]
 pub(crate) struct Interrupted {
     /// Its id.
     pub run: String,
@@ -154,9 +155,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
 /// A test that ran, with the reason if it failed; `room` is the number of bytes left for reasons.
 fn outcome(item: &Item, room: &mut usize) -> Option<(String, String)> {
     let name = plain(&item.name);
-    let is_test = name != layout::ERROR_FILE && !is_suite_node(name) && !name.is_empty();
-    // An unreadable file is an item without children, too.
-    if !is_test || [SKIPPED, UNKNOWN, ""].contains(&&*item.status) || item.meta.contains_key("file") {
+    if !is_test(item, name) || [SKIPPED, UNKNOWN, ""].contains(&&*item.status) {
         return None;
     }
     let mut why = String::new();

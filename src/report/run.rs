@@ -1,25 +1,32 @@
 //! What an archive says about its run, in numbers per plugin and per node: the JSON document, and the source of the
 //! other views. `docs/results.md` describes the schema, which changes only together with [`super::SCHEMA_VERSION`].
+//!
+//! Counts the cases of each tree, and passes them on: a case is an item without children, with its location. The part of a
+//! tree to show is all of it, or the first item of a name and its descendants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use anyhow::Result;
-use serde::{Serialize, Serializer};
+use anyhow::{Result, anyhow, ensure};
+use serde::ser::{Error as _, SerializeSeq as _};
+use serde::{Deserialize as _, Serialize, Serializer};
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
-use super::archive::OpenedArchive;
-use super::case::{Case, Cases};
-use super::health;
-use super::times::{self, Arrival, Period};
+use super::archive::{ExtractedFiles, HEALTH_NAME, OpenedArchive};
+use super::survey::{self, Arrival, JunitDetails, Period};
 use super::words::{count, majority, number};
-use crate::health::Health;
-use crate::item::{FAILED, FLAKY, OTHER, PASSED, SKIPPED, TIMEOUT, UNKNOWN};
-use crate::layout;
-use crate::remedies::{Cause, Causes, Why};
+use crate::health::{FailedQuery, Health, Part};
+use crate::item::read::items;
+use crate::item::{
+    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Item, LINK, OTHER, PASSED, REMEDY, RESUMED, SKIPPED, TIMEOUT,
+    UNKNOWN,
+};
+use crate::layout::{self, HEALTH, QUERY_ERRORS};
+use crate::remedies::{Cause, Causes, ReportedFailure, Why};
 use base::Joined as _;
 use base::clock::parse_rfc3339;
+use base::json::json;
 
 /// The exit code of `--fail-on` if something failed.
 pub(crate) const FAILED_CODE: u8 = 3;
@@ -27,7 +34,7 @@ pub(crate) const FAILED_CODE: u8 = 3;
 pub(crate) const UNKNOWN_CODE: u8 = 4;
 
 /// Numbers of cases by status.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Counts(pub BTreeMap<String, u64>);
 
 /// The columns of every view, from bad to good.
@@ -40,7 +47,7 @@ pub(crate) fn column(status: &str) -> &'static str {
 }
 
 /// The verdict on a run, ordered from good to bad.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RunVerdict {
     /// Nothing failed and nothing is unknown; custom statuses are not failures.
@@ -71,7 +78,7 @@ pub(crate) struct Report<'a> {
     /// The first and the last known timestamp, as recorded.
     pub started: Option<String>,
     /// See `started`.
-    pub ended: Option<String>,
+    ended: Option<String>,
     /// From start to end.
     pub duration: Option<Period>,
     /// The worst verdict of all plugins.
@@ -79,7 +86,7 @@ pub(crate) struct Report<'a> {
     /// The cases of all plugins.
     pub counts: Counts,
     /// The cluster.
-    #[serde(serialize_with = "health::summary")]
+    #[serde(serialize_with = "summary")]
     pub health: Option<Health>,
     /// Why the run failed as a whole, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +103,7 @@ pub(crate) struct Report<'a> {
     pub excluded: BTreeMap<String, BTreeMap<String, String>>,
     /// Whether the run continues, and these are its results so far.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub unfinished: bool,
+    unfinished: bool,
     /// Each plugin.
     pub plugins: Vec<PluginReport<'a>>,
     /// The archive itself.
@@ -135,7 +142,7 @@ pub(crate) struct PluginReport<'a> {
 }
 
 /// A node in numbers, or consecutive cases of one.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Default, Serialize)]
 pub(crate) struct NodeReport {
     /// Its name; empty for cases of no node.
     pub name: String,
@@ -147,7 +154,7 @@ pub(crate) struct NodeReport {
     pub duration: Option<Period>,
     /// Equal for nodes whose cases have the same names and statuses.
     #[serde(skip)]
-    pub likeness: u64,
+    likeness: u64,
     /// The file of the first case.
     #[serde(skip)]
     pub file: String,
@@ -208,10 +215,10 @@ impl<'a> Report<'a> {
         if let Some(health) = health.as_ref().filter(|_| kubernetes_version.is_empty()) {
             kubernetes_version.clone_from(&health.api_version);
         }
-        let (arrivals, run) = times::read(files, &opened.survey);
+        let (arrivals, run) = survey::times(files);
         let mut of = HashMap::<String, Vec<Arrival>>::new();
         arrivals.into_iter().for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
-        let names = opened.plugins.iter().filter(|name| *name != health::NAME);
+        let names = opened.plugins.iter().filter(|name| *name != HEALTH_NAME);
         let plugins: Vec<_> = names
             .map(|name| {
                 let cases = Cases { archive: opened, plugin: name, node, readable: true };
@@ -239,7 +246,7 @@ impl<'a> Report<'a> {
             why: files.json(layout::WHY).ok().flatten(),
             causes: Vec::new(),
             unknown_causes: Vec::new(),
-            left_out: health::left_out(files),
+            left_out: left_out(files),
             excluded: files.json(layout::EXCLUDED)?.unwrap_or_default(),
             unfinished: !files.has(layout::INFO) && files.has(layout::CONFIG),
             plugins,
@@ -410,12 +417,10 @@ impl<'a> PluginReport<'a> {
             node.counts.add_all(&suite.counts);
             node.likeness = node.likeness.rotate_left(1) ^ suite.likeness;
         }
-        let mut spans = BTreeMap::<&str, Vec<Period>>::new();
         for arrival in &arrivals {
-            spans.entry(&arrival.node).or_default().extend(arrival.span());
-        }
-        for node in &mut nodes {
-            node.duration = Period::around(spans.remove(&*node.name).into_iter().flatten());
+            if let Some(node) = known.get(&*arrival.node).and_then(|at| nodes.get_mut(*at)) {
+                node.duration = Period::around(node.duration.into_iter().chain(arrival.span()));
+            }
         }
         // Without a majority no node is odd.
         let usual = majority(nodes.iter().map(|node| node.likeness));
@@ -461,4 +466,211 @@ impl NodeReport {
         let name = if Some(case.name) == case.node { "" } else { case.name };
         self.likeness = base::digest(&(self.likeness, name, case.status));
     }
+}
+
+/// An item without children and its location.
+pub(crate) struct Case<'a> {
+    pub name: &'a str,
+    /// Never empty.
+    pub status: &'a str,
+    /// The names of the items above, without the plugin's.
+    path: Vec<&'a str>,
+    pub node: Option<&'a str>,
+    /// Its source file, relative to the plugin's folder.
+    pub file: Option<&'a str>,
+    /// Why the result is missing.
+    pub error: Option<&'a str>,
+    pub item: &'a Item,
+    /// Duration in seconds, from its result, else from its file.
+    pub duration: Option<f64>,
+    pub plugin: &'a str,
+    /// The root of the tree, or the selected item.
+    root: &'a Item,
+    /// The item of its node.
+    node_item: Option<&'a Item>,
+    /// The data of its file about this test.
+    pub told: Option<&'a JunitDetails>,
+}
+
+impl<'a> Case<'a> {
+    /// The test in the JSON document, without what is unknown.
+    fn json(&self) -> Value {
+        let details = Some(&self.item.details).filter(|details| !details.is_empty());
+        let mut test = json!({
+            "name": self.name, "status": self.status, "path": self.path, "node": self.node, "file": self.file,
+            "error": self.error, "details": details, "duration": self.duration,
+        });
+        test.as_object_mut().into_iter().for_each(|test| test.retain(|_, value| !value.is_null()));
+        test
+    }
+
+    /// Whether it represents a missing result.
+    pub(crate) fn is_error(&self) -> bool {
+        self.file.is_some_and(|file| layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS))
+    }
+
+    /// The names of the items above, without those of the plugin and the node.
+    pub(crate) fn group(&self) -> impl Iterator<Item = &'a str> {
+        self.path
+            .iter()
+            .copied()
+            .skip(usize::from(self.node.is_some() && self.path.first() == self.node.as_ref()))
+    }
+
+    /// A detail that is text.
+    pub(crate) fn detail(&self, key: &str) -> Option<&'a str> {
+        self.item.details.get(key)?.as_str()
+    }
+
+    /// The failure text: the parts with the reason, else all details.
+    pub(crate) fn reason(&self) -> String {
+        let known = [self.error, self.detail(FAILURE), self.detail("error")].into_iter().flatten();
+        let known: Vec<&str> = known.collect();
+        if !known.is_empty() {
+            return known.join("\n");
+        }
+        let aside = |key: &str| {
+            key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK, RESUMED].contains(&key)
+        };
+        let rest = self.item.details.iter().filter(|(key, _)| !aside(key));
+        let lines = rest.map(|(key, value)| match value {
+            Value::String(text) => format!("{key}: {text}"),
+            other => format!("{key}: {other}"),
+        });
+        lines.joined("\n")
+    }
+
+    /// Adds the test to a list of the `max` slowest, the slowest first.
+    pub(crate) fn keep_if_slow(&self, slowest: &mut Vec<Value>, max: usize, id: Option<&str>) {
+        let Some(seconds) = self.duration else { return };
+        let at = slowest.partition_point(|other| other["seconds"].as_f64() >= Some(seconds));
+        if at < max {
+            let Self { name, plugin, node, .. } = *self;
+            let test = json!({"seconds": seconds, "id": id, "name": name, "plugin": plugin, "node": node});
+            slowest.insert(at, test);
+            slowest.truncate(max);
+        }
+    }
+
+    /// Passes the case to `take` as a failure.
+    pub(crate) fn failure<T>(&self, take: impl FnOnce(&ReportedFailure<'_>) -> T) -> T {
+        let Self { plugin, node, name, .. } = *self;
+        let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
+        take(&ReportedFailure { plugin, node, test: name, text: &text, remedy, link })
+    }
+}
+
+/// The cases of a plugin's tree, which is read anew for each use.
+#[derive(Clone, Copy)]
+pub(crate) struct Cases<'a> {
+    /// The archive.
+    pub archive: &'a OpenedArchive,
+    /// The plugin.
+    pub plugin: &'a str,
+    /// The selected item, as in [`items`]; `None` for all.
+    pub node: Option<&'a str>,
+    /// Whether the tree can be read; an unreadable one has no cases.
+    pub readable: bool,
+}
+
+impl Cases<'_> {
+    /// Calls `visit` with each case in the order of the tree.
+    pub(crate) fn each(self, mut visit: impl FnMut(&Case<'_>) -> Result<()>) -> Result<()> {
+        if !self.readable {
+            return Ok(());
+        }
+        let found = items(self.archive.tree(self.plugin)?, self.node, |above, item| {
+            let around = above.iter().chain([&item]);
+            let file = around.clone().rev().find_map(|item| item.meta.get("file")).map(String::as_str);
+            let is_node = |item: &&Item| item.meta.get("type").is_some_and(|kind| kind == "node");
+            let node_item = around.clone().find(is_node);
+            let told = file.and_then(|file| {
+                let (plugin, file) = layout::deliverer(self.plugin, file);
+                self.archive.survey.told(plugin, file, &item.name)
+            });
+            visit(&Case {
+                name: &item.name,
+                status: if item.status.is_empty() { UNKNOWN } else { &item.status },
+                path: above.iter().skip(1).map(|item| &*item.name).collect(),
+                node: node_item.map(|item| &*item.name),
+                file,
+                error: item.meta.get("error").map(String::as_str),
+                duration: item.duration().or_else(|| told?.duration()),
+                item: &item,
+                plugin: self.plugin,
+                root: above.first().unwrap_or(&item),
+                node_item,
+                told,
+            })
+        })?;
+        ensure!(found, missing(self.node));
+        Ok(())
+    }
+}
+
+/// As a list, streamed.
+impl Serialize for Cases<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut list = out.serialize_seq(None)?;
+        let mut failed = None;
+        let read = self.each(|case| {
+            list.serialize_element(&case.json()).map_err(|error| {
+                failed = Some(error);
+                anyhow!("not written")
+            })
+        });
+        match (failed, read) {
+            (Some(error), _) => Err(error),
+            (None, Err(error)) => Err(S::Error::custom(format!("{error:#}"))),
+            (None, Ok(())) => list.end(),
+        }
+    }
+}
+
+/// The error for a tree without the selected item.
+pub(super) fn missing(name: Option<&str>) -> String {
+    format!("node named {:?} not found", name.unwrap_or_default())
+}
+
+impl Health {
+    /// Reads the health; `None` if the run had no cluster.
+    pub(crate) fn read(files: &ExtractedFiles) -> Result<Option<Self>> {
+        let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
+        // The original ignores content after the document.
+        let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
+        health.map_err(|error| anyhow!("`{HEALTH}`: {error}"))
+    }
+}
+
+impl Part {
+    /// The part in the JSON document.
+    pub(super) fn summary(&self) -> Value {
+        json!({"total": self.total_nodes, "healthy": self.healthy_nodes, "unhealthy": self.unwell()})
+    }
+}
+
+/// The health in the JSON document.
+fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
+    let summary = health.as_ref().map(|health| {
+        json!({
+            "nodes": health.node_health.summary(),
+            "pods": health.pod_health.summary(),
+            "suspiciousLogLines": health.error_summary,
+        })
+    });
+    summary.serialize(out)
+}
+
+/// The nodes in an archive's list of failed queries, each once with its errors; empty if the list is missing or too large.
+fn left_out(files: &ExtractedFiles) -> Vec<Value> {
+    let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
+    let mut nodes = BTreeMap::<String, Vec<String>>::new();
+    for FailedQuery { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {
+        let (node, error) = match name.split_once('/') {
+            Some((node, what)) => (node.to_owned(), format!("{what}: {error}")),
+            None => (name, error),
+        };
+        nodes.entry(node).or_default().push(error);
+    }
+    nodes.into_iter().map(|(node, errors)| json!({"node": node, "error": errors.join("; ")})).collect()
 }

@@ -7,10 +7,9 @@ use std::iter;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::case::Case;
 use super::diff::{ChangeKind, Diff, TestChange};
 use super::many::Many;
-use super::run::{Counts, NodeReport, PluginReport, Report};
+use super::run::{Case, Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
 use crate::item::{
     ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
@@ -21,32 +20,16 @@ use base::xml::escape;
 
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
-/// The start of an element, without its last `>`.
-struct Tag(String);
-
-impl Tag {
-    fn new(name: &str) -> Self {
-        Self(format!("<{name}"))
-    }
-
-    /// Adds an attribute, if it has a value.
-    fn with(mut self, key: &str, value: Option<impl AsRef<str>>) -> Self {
-        if let Some(value) = value {
-            // Line ends in attributes are encoded, so that readers preserve them.
-            self.0 += &format!(" {key}=\"{}\"", escape(value.as_ref(), true));
-        }
-        self
-    }
-
-    /// Ends the tag, and the line.
-    fn end(self) -> String {
-        self.0 + ">\n"
-    }
+/// The start of an element, without its end; attributes without a value are omitted.
+fn tag(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
+    let known = attributes.iter().filter_map(|(key, value)| Some((key, (*value)?)));
+    // Line ends in attributes are encoded, so that readers preserve them.
+    known.fold(format!("<{name}"), |tag, (key, value)| format!("{tag} {key}=\"{}\"", escape(value, true)))
 }
 
 /// An element of a test.
 fn element(name: &str, kind: Option<&str>, message: Option<&str>, text: Option<&str>) -> String {
-    let Tag(open) = Tag::new(name).with("type", kind).with("message", message);
+    let open = tag(name, &[("type", kind), ("message", message)]);
     match text {
         Some(text) => format!("{open}>{}</{name}>", escape(text, false)),
         None => open + "/>",
@@ -57,23 +40,32 @@ fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -
     // Without rounding noise.
     let time = ((seconds * 1e6).round() / 1e6).to_string();
     let source = Some(source).filter(|source| !source.is_empty());
-    let tag = Tag::new("testcase").with("name", Some(name)).with("classname", Some(class));
-    let Tag(open) = tag.with("time", Some(time)).with("file", source);
-    format!("{open}>{inside}</testcase>\n")
+    let about = [("name", Some(name)), ("classname", Some(class)), ("time", Some(&time)), ("file", source)];
+    format!("{}>{inside}</testcase>\n", tag("testcase", &about))
 }
 
-/// Opens a suite, or all suites, which have no `skipped` in schemas.
-fn head(element: &str, name: &str, counts: &Counts, seconds: Option<f64>) -> Tag {
+/// The head of a suite, or of all suites, which have no `skipped` in schemas.
+fn head(
+    element: &str,
+    name: &str,
+    counts: &Counts,
+    seconds: Option<f64>,
+    more: &[(&str, Option<&str>)],
+) -> String {
     let skipped = counts.of(SKIPPED) + counts.of(OTHER);
+    let numbers = [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped];
+    let [tests, failures, errors, skipped] = numbers.map(|number| number.to_string());
     // To the millisecond: schemas allow no more digits in a suite.
     let time = seconds.map(|seconds| ((seconds * 1e3).round() / 1e3).to_string());
-    Tag::new(element)
-        .with("name", Some(name))
-        .with("tests", Some(counts.sum().to_string()))
-        .with("failures", Some(counts.of(FAILED).to_string()))
-        .with("errors", Some(counts.of(UNKNOWN).to_string()))
-        .with("skipped", (element == "testsuite").then(|| skipped.to_string()))
-        .with("time", time)
+    let about = [
+        ("name", Some(name)),
+        ("tests", Some(&tests)),
+        ("failures", Some(&failures)),
+        ("errors", Some(&errors)),
+        ("skipped", Some(&*skipped).filter(|_| element == "testsuite")),
+        ("time", time.as_deref()),
+    ];
+    tag(element, &[&about[..], more].concat()) + ">\n"
 }
 
 /// Writes one document.
@@ -82,7 +74,7 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let broken = report.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
     counts.add(UNKNOWN, broken + u64::from(report.why.is_some()));
     let seconds = report.duration.map(|span| span.seconds());
-    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &counts, seconds).end())?;
+    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &counts, seconds, &[]))?;
     if let Some(why) = &report.why {
         // CI systems show nothing except tests.
         let told = why.sentences();
@@ -103,28 +95,29 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
 
 /// A suite with one test, which is an error.
 fn broken_suite(name: &str, test: &str, error: &str, out: &mut dyn Write) -> Result<()> {
-    let tests = vec![(UNKNOWN, testcase(test, name, "", 0.0, error))];
-    Ok(out.write_all(suite(&(name.to_owned(), None, tests)).1.as_bytes())?)
+    let (_, suite) = suite(name, None, &[(UNKNOWN, testcase(test, name, "", 0.0, error))]);
+    Ok(out.write_all(suite.as_bytes())?)
 }
 
-/// A suite whose tests are known: its name, its duration, and the status and element of each test.
-type Known = (String, Option<f64>, Vec<(&'static str, String)>);
+/// The status and the element of a test.
+type Test = (&'static str, String);
 
-fn suite((name, seconds, tests): &Known) -> (Counts, String) {
+/// A suite whose tests are known, and their counts.
+fn suite(name: &str, seconds: Option<f64>, tests: &[Test]) -> (Counts, String) {
     let mut counts = Counts::default();
     tests.iter().for_each(|(status, _)| counts.add(status, 1));
     let elements: String = tests.iter().map(|(_, element)| &**element).collect();
-    let head = head("testsuite", name, &counts, *seconds).end();
+    let head = head("testsuite", name, &counts, seconds, &[]);
     (counts, format!("{head}{elements}</testsuite>\n"))
 }
 
-fn write_known(name: &str, suites: impl IntoIterator<Item = Known>, out: &mut dyn Write) -> Result<()> {
+fn write_all(name: &str, suites: impl Iterator<Item = (Counts, String)>, out: &mut dyn Write) -> Result<()> {
     let (mut all, mut text) = (Counts::default(), String::new());
-    for (counts, element) in suites.into_iter().map(|known| suite(&known)) {
+    for (counts, suite) in suites {
         all.add_all(&counts);
-        text += &element;
+        text += &suite;
     }
-    Ok(write!(out, "{HEAD}\n{}{text}</testsuites>\n", head("testsuites", name, &all, None).end())?)
+    Ok(write!(out, "{HEAD}\n{}{text}</testsuites>\n", head("testsuites", name, &all, None, &[]))?)
 }
 
 /// Writes the changes between two archives: a suite per plugin and node. New failures are failures, removed or newly
@@ -135,8 +128,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
         let node = change.node.iter().map(String::as_str);
         suites.entry(iter::once(&*change.plugin).chain(node).joined("/")).or_default().push(changed(change));
     }
-    let suites = suites.into_iter().map(|(name, tests)| (name, None, tests));
-    write_known("sonobuoy results diff", suites, out)
+    write_all("sonobuoy results diff", suites.iter().map(|(name, tests)| suite(name, None, tests)), out)
 }
 
 /// Writes several archives: a suite for each, with its plugins as tests; a cluster without an archive is an error.
@@ -156,13 +148,13 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
             UNKNOWN => test(name, UNKNOWN, &element("error", None, Some(UNKNOWN), None)),
             _ => test(name, PASSED, ""),
         });
-        let tests = missing.into_iter().chain(plugins).collect();
-        (column.archive.clone(), column.duration.map(|span| span.seconds()), tests)
+        let tests: Vec<_> = missing.into_iter().chain(plugins).collect();
+        suite(&column.archive, column.duration.map(|span| span.seconds()), &tests)
     });
-    write_known("sonobuoy", suites, out)
+    write_all("sonobuoy", suites, out)
 }
 
-fn changed(change: &TestChange) -> (&'static str, String) {
+fn changed(change: &TestChange) -> Test {
     let [before, after] = [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
     let message = &format!("{}: {before} -> {after}", change.kind.words()[1]);
     let (status, inside) = match change.kind {
@@ -181,18 +173,19 @@ fn changed(change: &TestChange) -> (&'static str, String) {
 }
 
 fn write_plugin(report: &Report<'_>, plugin: &PluginReport<'_>, out: &mut dyn Write) -> Result<()> {
-    let mut suites = plugin.suites.iter();
-    let mut last = None::<&NodeReport>;
+    // The number of cases that the current suite still has.
+    let (mut suites, mut left) = (plugin.suites.iter(), 0);
     plugin.cases.each(|case| {
-        if last.is_none_or(|suite| suite.name != case.node.unwrap_or_default()) {
-            out.write_all(if last.is_some() { b"</testsuite>\n" } else { b"" })?;
-            last = suites.next();
-            let head = last.map(|suite| suite_head(report, plugin, suite)).unwrap_or_default();
-            out.write_all(head.as_bytes())?;
+        if left == 0
+            && let Some(suite) = suites.next()
+        {
+            out.write_all(suite_head(report, plugin, suite).as_bytes())?;
+            left = suite.counts.sum();
         }
-        Ok(out.write_all(test(case).as_bytes())?)
-    })?;
-    Ok(out.write_all(if last.is_some() { b"</testsuite>\n" } else { b"" })?)
+        left = left.saturating_sub(1);
+        let end = if left == 0 { "</testsuite>\n" } else { "" };
+        Ok(write!(out, "{}{end}", test(case))?)
+    })
 }
 
 fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport) -> String {
@@ -205,8 +198,8 @@ fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport
     let began = stamp.map_or(span.map(|span| span.from), utc);
     let began = began.map(|time| rfc3339(time).chars().take(19).collect::<String>());
     let name = node.map_or_else(|| plugin.name.to_owned(), |node| format!("{}/{node}", plugin.name));
-    let head = head("testsuite", &name, &suite.counts, suite.seconds);
-    head.with("timestamp", began).with("hostname", node).end()
+    let more = [("timestamp", began.as_deref()), ("hostname", node)];
+    head("testsuite", &name, &suite.counts, suite.seconds, &more)
 }
 
 fn test(case: &Case<'_>) -> String {

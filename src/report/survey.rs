@@ -1,15 +1,23 @@
-//! Data of an archive's files that its trees lack: duration, class name and messages of each JUnit test, and arrival
-//! times of results.
+//! What a report takes from an archive's files other than the trees: duration, class name and messages of each JUnit test,
+//! the times of results and of the run, and the ends of pod logs.
 //!
-//! The trees omit them, since users of the original compare whole trees. An unreadable file yields nothing; its
-//! plugin's tree has the reason. Memory grows with the number of tests.
+//! The trees omit what tests of JUnit have, since users of the original compare whole trees. An unreadable file yields
+//! nothing; its plugin's tree has the reason. Memory grows with the number of tests. Times are those of the list of
+//! arrivals and of the log of the run. Logs of pods may have gigabytes, of which the page shows the useful part.
 
-use std::collections::hash_map::Entry;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Read};
+use std::time::SystemTime;
 
-use super::source::Stat;
-use crate::layout::Delivered;
+use anyhow::Result;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::archive::ExtractedFiles;
+use crate::layout::{self, RECEIVED, RUN_LOG};
+use crate::names;
+use base::clock::parse_rfc3339;
+use base::json::nullable;
 use base::xml::{Lexer, Token};
 
 /// Maximum bytes of the data of all tests.
@@ -39,82 +47,73 @@ pub(crate) struct Survey {
     bytes: usize,
     /// Start of a suite according to its file, by plugin and file.
     pub stamps: BTreeMap<(String, String), String>,
-    /// Modification time of the last file of a plugin and node, in seconds since 1970.
-    pub written: BTreeMap<(String, String), u64>,
-    /// Time when packing of the archive began.
-    pub packed: Option<u64>,
+    /// The names and sizes of logs, in archive order.
+    logs: Vec<(String, u64)>,
+    /// Their ends.
+    ends: ExtractedFiles,
 }
 
 impl Survey {
-    /// Records the arrival time of a file.
-    pub(crate) fn arrived(&mut self, found: Delivered<'_>, stat: Stat) {
-        if let Some(modified) = stat.modified {
-            let place = (found.plugin.to_owned(), found.node.to_owned());
-            let last = self.written.entry(place).or_default();
-            *last = modified.max(*last);
-        }
-    }
-
-    /// Reads the tests of a JUnit file, up to its first error.
-    pub(crate) fn tests(&mut self, found: Delivered<'_>, content: &mut dyn Read) {
-        if found.is_result && found.file.ends_with(".xml") {
-            let _ = self.junit(found.plugin, found.file, content);
-        }
-    }
-
-    fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> anyhow::Result<()> {
+    /// Reads the tests of a plugin's JUnit file, up to the first error.
+    pub(super) fn junit(&mut self, plugin: &str, file: &str, content: &mut dyn Read) -> Result<()> {
         let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, content));
-        // The open test, unless it is ignored, and whether the following text is its skip reason.
-        let (mut test, mut is_skip) = (None::<&mut JunitDetails>, false);
         loop {
-            let token = lexer.next_token()?;
-            let was_skip = std::mem::replace(&mut is_skip, false);
-            let reason = match (token, lexer.name()) {
-                (Token::End, _) => return Ok(()),
-                (Token::Text, _) if was_skip => lexer.text().trim(),
-                (Token::Open, "skipped") => {
-                    let reason = lexer.attribute("message").unwrap_or_default().trim();
-                    is_skip = reason.is_empty();
-                    reason
+            match lexer.next_token()? {
+                Token::End => return Ok(()),
+                Token::Text | Token::Close => continue,
+                Token::Open => {}
+            }
+            let text = |name| lexer.attribute(name).unwrap_or_default().trim().to_owned();
+            match lexer.name() {
+                "testsuite" if !text("timestamp").is_empty() => {
+                    let place = (plugin.to_owned(), file.to_owned());
+                    self.stamps.entry(place).or_insert_with(|| text("timestamp"));
                 }
-                (Token::Open, "failure") => {
-                    let message = lexer.attribute("message").unwrap_or_default().trim_start().len();
-                    if let Some(test) = &mut test {
-                        test.message = message;
-                    }
-                    continue;
-                }
-                (Token::Open, "testsuite") => {
-                    if let Some(stamp) = lexer.attribute("timestamp").filter(|stamp| !stamp.is_empty()) {
-                        let place = (plugin.to_owned(), file.to_owned());
-                        self.stamps.entry(place).or_insert_with(|| stamp.to_owned());
-                    }
-                    continue;
-                }
-                (Token::Open, "testcase") => {
-                    let text = |name| lexer.attribute(name).unwrap_or_default().trim().to_owned();
-                    let details = JunitDetails {
+                "testcase" => {
+                    let mut details = JunitDetails {
                         seconds: text("time").parse().unwrap_or_default(),
                         class: text("classname"),
                         source: text("file"),
                         ..JunitDetails::default()
                     };
-                    self.bytes += size_of::<JunitDetails>() + details.class.len() + details.source.len();
-                    let name = lexer.attribute("name").unwrap_or_default();
-                    test = match self.tests.entry(base::digest(&(plugin, file, name))) {
-                        Entry::Vacant(entry) if self.bytes <= MAX_BYTES => Some(entry.insert(details)),
-                        // Of several tests with one name the first counts.
-                        _ => None,
-                    };
-                    continue;
+                    let test = base::digest(&(plugin, file, lexer.attribute("name").unwrap_or_default()));
+                    while lexer.next_child()? {
+                        let message = lexer.attribute("message").unwrap_or_default();
+                        match lexer.name() {
+                            "failure" => details.message = message.trim_start().len(),
+                            "skipped" => details.skipped = message.trim().to_owned(),
+                            _ => {}
+                        }
+                        if lexer.name() == "skipped" && details.skipped.is_empty() {
+                            while let Token::Text = lexer.next_token()? {
+                                // The first piece of a long text suffices.
+                                if details.skipped.is_empty() {
+                                    details.skipped = lexer.text().trim().to_owned();
+                                }
+                            }
+                        } else {
+                            lexer.skip_element()?;
+                        }
+                    }
+                    self.bytes += size_of::<JunitDetails>();
+                    self.bytes += details.class.len() + details.source.len() + details.skipped.len();
+                    // Of several tests with one name the first counts.
+                    if self.bytes <= MAX_BYTES {
+                        self.tests.entry(test).or_insert(details);
+                    }
                 }
-                _ => continue,
-            };
-            self.bytes += reason.len();
-            if let Some(test) = test.as_mut().filter(|_| self.bytes <= MAX_BYTES) {
-                reason.clone_into(&mut test.skipped);
+                _ => {}
             }
         }
+    }
+
+    /// Keeps the end of a file, if it is a log.
+    pub(super) fn log(&mut self, name: &str, size: u64, content: &mut dyn Read) -> Result<()> {
+        if layout::below_pod_logs(name).is_some() && size > 0 {
+            self.ends.add(name, &tail(content)?[..])?;
+            self.logs.push((name.to_owned(), size));
+        }
+        Ok(())
     }
 
     /// The data of a test's file about it.
@@ -127,5 +126,187 @@ impl JunitDetails {
     /// Duration of the test in seconds.
     pub(crate) fn duration(&self) -> Option<f64> {
         Some(self.seconds).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
+    }
+}
+
+/// Times of one result. Texts are RFC 3339, empty if unknown.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Arrival {
+    /// The plugin.
+    pub plugin: String,
+    /// The node, `global` for a plugin that runs once.
+    pub node: String,
+    /// Time of the start.
+    #[serde(deserialize_with = "nullable")]
+    pub started: String,
+    /// Time of its worker's first heartbeat.
+    #[serde(deserialize_with = "nullable")]
+    first_heartbeat: String,
+    /// Time when its result was stored.
+    #[serde(deserialize_with = "nullable")]
+    arrived: String,
+    /// Time when it was given up.
+    #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
+    pub failed: String,
+}
+
+/// A period.
+#[derive(Clone, Copy)]
+pub(crate) struct Period {
+    /// The start.
+    pub from: SystemTime,
+    /// The end.
+    pub to: SystemTime,
+}
+
+impl Period {
+    /// The duration in seconds.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.to.duration_since(self.from).unwrap_or_default().as_secs_f64()
+    }
+
+    /// The shortest period that contains all the given ones.
+    pub(crate) fn around(spans: impl Iterator<Item = Self>) -> Option<Self> {
+        spans.reduce(|a, b| Self { from: a.from.min(b.from), to: a.to.max(b.to) })
+    }
+}
+
+/// In seconds.
+impl Serialize for Period {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_f64(self.seconds())
+    }
+}
+
+/// The times of each result, sorted, and the first and the last time of the run, as recorded.
+pub(super) fn times(files: &ExtractedFiles) -> (Vec<Arrival>, Option<[String; 2]>) {
+    let mut arrivals: Vec<Arrival> = files.list(RECEIVED);
+    arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
+    // The log ends before the last result is packed, and its start may have been rotated away.
+    let log = log_times(files);
+    let moments = arrivals.iter().flat_map(|arrival| [&arrival.started, &arrival.arrived, &arrival.failed]);
+    let run = bounds(log.iter().chain(moments).map(String::as_str));
+    (arrivals, run)
+}
+
+/// The first and the last of some timestamps; of equal ones, the first spelling.
+fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<[String; 2]> {
+    let known: Vec<_> = moments.filter_map(|text| Some((parse_rfc3339(text)?, text))).collect();
+    let first = known.iter().min_by_key(|(time, _)| *time)?;
+    let last = known.iter().rev().max_by_key(|(time, _)| *time)?;
+    Some([first.1.to_owned(), last.1.to_owned()])
+}
+
+impl Arrival {
+    /// From its start until it arrived or was given up.
+    pub(crate) fn span(&self) -> Option<Period> {
+        let first = |texts: [&str; 2]| texts.into_iter().find_map(parse_rfc3339);
+        let from = first([&self.started, &self.first_heartbeat])?;
+        let to = first([&self.arrived, &self.failed])?;
+        (from <= to).then_some(Period { from, to })
+    }
+}
+
+/// The first and the last timestamp in the aggregator's log.
+fn log_times(files: &ExtractedFiles) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Line {
+        time: String,
+    }
+    // An oversized log does not prevent showing the rest.
+    let log = files.small(RUN_LOG).ok().flatten().unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let time = |line: &str| Some(serde_json::from_str::<Line>(line).ok()?.time);
+    log.lines().find_map(time).into_iter().chain(log.lines().rev().find_map(time)).collect()
+}
+
+/// Maximum bytes of one log to keep, and of all to show.
+const TAIL: usize = 12 << 10;
+const ALL: usize = 200 << 10;
+
+/// The last lines of a stream.
+fn tail(content: &mut dyn Read) -> Result<Vec<u8>> {
+    let mut tail = Vec::new();
+    let mut cut = false;
+    while content.take(64 << 10).read_to_end(&mut tail)? > 0 {
+        if tail.len() > TAIL {
+            tail.drain(..tail.len() - TAIL);
+            cut = true;
+        }
+    }
+    // A partial first line is misleading.
+    if let (true, Some(end)) = (cut, tail.iter().position(|byte| *byte == b'\n')) {
+        tail.drain(..=end);
+    }
+    Ok(tail)
+}
+
+/// One log.
+#[derive(Serialize)]
+pub(crate) struct LogExcerpt<'a> {
+    /// Its path in the archive.
+    pub name: &'a str,
+    /// Its path without the prefix common to all.
+    short: &'a str,
+    /// Its length in bytes.
+    size: u64,
+    /// Number of lines that look like errors.
+    errors: u64,
+    /// Its end, if shown.
+    tail: String,
+}
+
+/// The logs of an archive.
+#[derive(Serialize)]
+pub(crate) struct Logs<'a> {
+    /// Logs with their ends, those with the most errors first.
+    pub shown: Vec<LogExcerpt<'a>>,
+    /// Number of logs left out.
+    more: usize,
+}
+
+impl<'a> Logs<'a> {
+    /// Selects the logs to show: those of plugins that did not pass first, then those with the most `errors`.
+    pub(crate) fn read(
+        survey: &'a Survey,
+        errors: Option<&BTreeMap<String, u64>>,
+        not_passed: &[&str],
+    ) -> Result<Self> {
+        let logs = survey.logs.iter().map(|(name, size)| LogExcerpt {
+            name,
+            short: layout::below_pod_logs(name).unwrap_or(name),
+            size: *size,
+            errors: errors.and_then(|errors| errors.get(name)).copied().unwrap_or_default(),
+            tail: String::new(),
+        });
+        let mut shown: Vec<_> = logs.collect();
+        shown.sort_by_cached_key(|log| {
+            let has_passed = !not_passed.iter().any(|plugin| names::is_of_plugin(log.name, plugin));
+            (has_passed, Reverse(log.errors), log.name)
+        });
+        let (mut left, mut count) = (ALL, 0);
+        for log in &mut shown {
+            let bytes = survey.ends.small(log.name)?.unwrap_or_default();
+            let Some(rest) = left.checked_sub(bytes.len()) else { break };
+            (left, count) = (rest, count + 1);
+            log.tail = String::from_utf8_lossy(&bytes).into_owned();
+        }
+        let more = shown.len() - count;
+        shown.truncate(count);
+        Ok(Self { shown, more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_spans_its_first_and_last_event() {
+        let moments =
+            ["2026-01-01T00:00:05Z", "2026-01-01T00:05:00Z", "", "2026-01-01T00:00:04Z", "nonsense"];
+        let found = bounds(moments.into_iter());
+        assert_eq!(found, Some(["2026-01-01T00:00:04Z".into(), "2026-01-01T00:05:00Z".into()]));
     }
 }

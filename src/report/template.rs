@@ -12,19 +12,18 @@ use std::slice;
 
 use serde_json::Value;
 
-use super::times::{minute, spoken};
-use super::words::{named, number, size};
+use super::words::{minute, named, number, size, spoken};
 use crate::item::plain;
 use base::Joined as _;
-use base::{visible, xml};
+use base::{hex, sha256, visible, xml};
 
 /// Maximum readable letters of an anchor.
 const READABLE: usize = 40;
-/// Letters of a digest, five bits each.
-const LETTERS: u32 = 8;
+/// Bytes of the digest in an anchor.
+const DIGEST_BYTES: usize = 4;
 
 /// Makes a text harmless in a format.
-pub(super) type Escape = fn(&str) -> String;
+type Escape = fn(&str) -> String;
 
 /// Writes a template; `values` are the objects around it, the innermost last.
 pub(super) fn fill(
@@ -109,7 +108,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// A sentence with words between backticks as code.
-pub(super) fn prose(text: &str) -> String {
+fn prose(text: &str) -> String {
     let parts = text.split('`').map(escape).enumerate();
     parts.map(|(at, part)| if at % 2 == 0 { part } else { format!("<code>{part}</code>") }).collect()
 }
@@ -121,23 +120,8 @@ pub(super) fn anchor(kind: &str, names: &[&str]) -> String {
         [name] if name.len() <= READABLE && !name.is_empty() && name.chars().all(harmless) => {
             format!("{kind}-{name}")
         }
-        names => format!("{kind}-{}", letters(digest(names))),
+        names => format!("{kind}-{}", hex(&sha256(names.join("\0")).as_ref()[..DIGEST_BYTES])),
     }
-}
-
-/// FNV-1a, cut to the bits that an anchor shows.
-pub(super) fn digest(names: &[&str]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in names.iter().flat_map(|name| name.bytes().chain([0])) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    hash & ((1 << (5 * LETTERS)) - 1)
-}
-
-/// A digest as letters and digits.
-pub(super) fn letters(hash: u64) -> String {
-    let letter = |at| char::from(b"0123456789abcdefghjkmnpqrstvwxyz"[(hash >> (5 * at) & 31) as usize]);
-    (0..LETTERS).map(letter).collect()
 }
 
 #[cfg(test)]

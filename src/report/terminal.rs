@@ -31,7 +31,7 @@ pub(super) fn colour(style: &str) -> Option<&'static str> {
 }
 
 /// Print settings.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
     /// Whether to use colours.
     pub colour: bool,
@@ -48,7 +48,7 @@ pub(crate) struct TextOutput<'o> {
 }
 
 /// Text as for a file.
-pub(super) fn plain(write: impl FnOnce(&mut TextOutput<'_>) -> Result<()>) -> Result<String> {
+pub(super) fn as_file(write: impl FnOnce(&mut TextOutput<'_>) -> Result<()>) -> Result<String> {
     let mut out = Vec::new();
     write(&mut TextOutput { look: Look::default(), out: &mut out })?;
     Ok(String::from_utf8_lossy(&out).into_owned())

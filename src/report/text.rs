@@ -1,4 +1,4 @@
-//! The original's modes of showing an archive: report, detailed, dump, readable.
+//! The original's modes of showing the trees of an archive, and the health of its cluster: report, detailed, dump, readable.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
@@ -6,23 +6,20 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::archive::OpenedArchive;
-use super::case::missing;
-use super::files::ExtractedFiles;
-use super::health;
-use super::run::Report;
-use super::source::{PassAction, absent, clean};
+use super::archive::{ExtractedFiles, HEALTH_NAME, OpenedArchive, PassAction, absent, clean};
+use super::run::{Report, missing};
 use super::words::named;
-use crate::health::Health;
+use crate::health::{Detail, Health, Part};
 use crate::item::read::items;
 use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
 use crate::layout;
 use base::Joined as _;
-use base::json;
+use base::json::{self, json};
 use base::visible::line;
+use base::yaml;
 
 /// The amount of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ViewMode {
     /// Counts and the names of failed tests.
     Report,
@@ -35,7 +32,7 @@ pub(crate) enum ViewMode {
 }
 
 /// What to show.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     /// The mode.
     pub mode: ViewMode,
@@ -53,10 +50,10 @@ impl View<'_> {
             match self.show_one(archive, plugin, out) {
                 // The item need not be in every tree.
                 Ok(false) => continue,
-                Ok(true) => found |= plugin != health::NAME || plugins.len() == 1,
+                Ok(true) => found |= plugin != HEALTH_NAME || plugins.len() == 1,
                 Err(error) => errors.push(error),
             }
-            if at + 1 < plugins.len() && plugin != health::NAME {
+            if at + 1 < plugins.len() && plugin != HEALTH_NAME {
                 writeln!(out)?;
             }
         }
@@ -72,26 +69,52 @@ impl View<'_> {
 
     /// Shows a plugin; returns whether it has the selected item.
     fn show_one(self, archive: &OpenedArchive, plugin: &str, out: &mut dyn Write) -> Result<bool> {
-        if plugin == health::NAME {
+        if plugin == HEALTH_NAME {
             return self.show_health(&archive.files, out).map(|()| true);
         }
         let mut tree = archive.tree(plugin)?;
         match self.mode {
-            ViewMode::Report => {
-                let mut summary = TreeSummary::default();
-                let found = items(tree, self.node, |above, item| {
-                    summary.take(above, item);
-                    Ok(())
-                })?;
-                if found {
-                    summary.write(out)?;
-                }
-                Ok(found)
-            }
+            ViewMode::Report => self.summary(tree, out),
             ViewMode::Detailed => self.detailed(archive, plugin, out),
             ViewMode::Dump => Ok(io::copy(&mut tree, out).map(|_| true)?),
             ViewMode::Readable => readable(tree, out).map(|()| true),
         }
+    }
+
+    /// Writes counts of results, and the names of failures.
+    fn summary(self, tree: impl Read, out: &mut dyn Write) -> Result<bool> {
+        let (mut root, mut counts) = (None, BTreeMap::<String, u64>::new());
+        let (mut failures, mut flaky) = (Vec::new(), Vec::new());
+        let found = items(tree, self.node, |above, item| {
+            let top = above.first().unwrap_or(&item);
+            root.get_or_insert_with(|| (top.name.clone(), top.status.clone()));
+            match item.status.as_str() {
+                FAILED | TIMEOUT => failures.push(item.name),
+                FLAKY => flaky.push(item.name),
+                _ => {}
+            }
+            *counts.entry(item.status).or_default() += 1;
+            Ok(())
+        })?;
+        let Some((name, status)) = root else { return Ok(found) };
+        let total: u64 = counts.values().sum();
+        let mut count = |status: &str| counts.remove(status).unwrap_or_default();
+        let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
+        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {total}", line(&name), line(&status))?;
+        writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
+        for (status, count) in &counts {
+            writeln!(out, "{}: {count}", line(status))?;
+        }
+        for (title, names) in [("Failed", failures), ("Flaky", flaky)] {
+            if !names.is_empty() {
+                writeln!(out, "\n{title} tests:")?;
+            }
+            for name in names {
+                // The prefix of newer test runners must be omitted to run a test again.
+                writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(&name)))?;
+            }
+        }
+        Ok(found)
     }
 
     /// Writes each item without children as JSON, or its file.
@@ -148,6 +171,72 @@ impl View<'_> {
     }
 }
 
+impl Health {
+    /// Prints the health as text.
+    fn report(&self, out: &mut dyn Write) -> Result<()> {
+        writeln!(out, "Run Details:\nAPI Server version: {}", line(&self.api_version))?;
+        for (title, what, part) in [("Node", "nodes", &self.node_health), ("Pods", "pods", &self.pod_health)]
+        {
+            let is_node = what == "nodes";
+            if is_node || !part.details.is_empty() {
+                writeln!(out, "{title} health: {}", part.share())?;
+            }
+            if part.details.is_empty() || part.healthy_nodes >= part.total_nodes {
+                continue;
+            }
+            writeln!(out, "Details for failed {what}:")?;
+            for detail in part.unwell() {
+                let Detail { ready, reason, message, .. } = detail;
+                let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
+                writeln!(out, "{}", line(&text))?;
+            }
+            out.write_all(if is_node { b"\n" } else { b"" })?;
+        }
+        let mut title = "Errors detected in files:\n";
+        for (kind, files) in self.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
+            writeln!(out, "{}{}:", std::mem::take(&mut title), line(kind))?;
+            let mut lines: Vec<_> = files.iter().collect();
+            // Highest first; files with equal counts stay sorted by name.
+            lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+            let width = lines.first().map_or(0, |(_, count)| count.to_string().len());
+            lines.iter().try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
+        }
+        Ok(())
+    }
+
+    /// Prints the health as YAML, in the form and order of the original.
+    fn write_yaml(&self, out: &mut dyn Write) -> Result<()> {
+        for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
+            let Part { total_nodes, healthy_nodes, details } = part;
+            let head = if details.is_empty() { "" } else { "  details:\n" };
+            write!(out, "{name}:\n  total_nodes: {total_nodes}\n  healthy_nodes: {healthy_nodes}\n{head}")?;
+            for detail in details {
+                let fields = json!(detail);
+                for key in ["name", "healthy", "ready", "reason", "message", "namespace"] {
+                    let before = if key == "name" { "  - " } else { "    " };
+                    let entry = fields.get(key).map(|value| yaml::entry(before, key, value, 4));
+                    out.write_all(entry.unwrap_or_default().as_bytes())?;
+                }
+            }
+        }
+        let [version, summary] = [json!(self.api_version), json!(self.error_summary)];
+        let rest =
+            yaml::entry("", "api_version", &version, 0) + &yaml::entry("", "error_summary", &summary, 0);
+        // The original ends this text with an empty line.
+        Ok(writeln!(out, "{rest}")?)
+    }
+}
+
+impl Part {
+    fn share(&self) -> String {
+        let (healthy, total) = (self.healthy_nodes, self.total_nodes);
+        match total {
+            0 => format!("{healthy}/0"),
+            _ => format!("{healthy}/{total} ({}%)", healthy.saturating_mul(100).saturating_div(total)),
+        }
+    }
+}
+
 /// The nodes that could have been requested.
 pub(crate) fn known_nodes(archive: &OpenedArchive) -> Result<String> {
     let report = Report::read(archive, None)?;
@@ -156,50 +245,6 @@ pub(crate) fn known_nodes(archive: &OpenedArchive) -> Result<String> {
         0 => "no item of that name; no plugin ran on nodes".into(),
         all => format!("no item of that name; nodes are {}", named(&nodes, all)),
     })
-}
-
-/// Counts of results, and the names of failures.
-#[derive(Default)]
-struct TreeSummary {
-    root: Option<(String, String)>,
-    counts: BTreeMap<String, u64>,
-    failed: Vec<String>,
-    flaky: Vec<String>,
-}
-
-impl TreeSummary {
-    fn take(&mut self, above: &[Item], item: Item) {
-        let root = above.first().unwrap_or(&item);
-        self.root.get_or_insert_with(|| (root.name.clone(), root.status.clone()));
-        match item.status.as_str() {
-            FAILED | TIMEOUT => self.failed.push(item.name),
-            FLAKY => self.flaky.push(item.name),
-            _ => {}
-        }
-        *self.counts.entry(item.status).or_default() += 1;
-    }
-
-    fn write(mut self, out: &mut dyn Write) -> Result<()> {
-        let (name, status) = self.root.unwrap_or_default();
-        let total: u64 = self.counts.values().sum();
-        let mut count = |status: &str| self.counts.remove(status).unwrap_or_default();
-        let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
-        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {total}", line(&name), line(&status))?;
-        writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
-        for (status, count) in &self.counts {
-            writeln!(out, "{}: {count}", line(status))?;
-        }
-        for (title, names) in [("Failed", &self.failed), ("Flaky", &self.flaky)] {
-            if !names.is_empty() {
-                writeln!(out, "\n{title} tests:")?;
-            }
-            for name in names {
-                // The prefix of newer test runners must be omitted to run a test again.
-                writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(name)))?;
-            }
-        }
-        Ok(())
-    }
 }
 
 /// The path of an item's file in the archive.

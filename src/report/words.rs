@@ -1,17 +1,20 @@
-//! Numbers, sizes and lists of names in the words of all views.
+//! Numbers, sizes, times and lists of names in the words of all views.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
+use base::clock::{parse_rfc3339, rfc3339};
+
 /// `1 test`, `2,000 tests`.
-pub(crate) fn count(count: impl TryInto<u64>, one: &str) -> String {
-    let count = count.try_into().unwrap_or(u64::MAX);
-    format!("{} {one}{}", number(count), if count == 1 { "" } else { "s" })
+pub(crate) fn count(count: impl ToString, one: &str) -> String {
+    let number = number(count);
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {one}{plural}")
 }
 
 /// 12,345.
-pub(crate) fn number(count: impl TryInto<u64>) -> String {
-    let digits = count.try_into().unwrap_or(u64::MAX).to_string();
+pub(crate) fn number(count: impl ToString) -> String {
+    let digits = count.to_string();
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
@@ -49,5 +52,46 @@ pub(crate) fn size(bytes: u64) -> String {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+/// A timestamp to the minute, in UTC; empty for any other text.
+pub(crate) fn minute(moment: &str) -> String {
+    let utc = parse_rfc3339(moment).map(rfc3339).unwrap_or_default();
+    utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default()
+}
+
+/// Formats a duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.
+pub(crate) fn spoken(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, _) if seconds < 0.000_5 => "0 s".into(),
+        (0, 0, _) if seconds < 0.1 => format!("{:.0} ms", seconds * 1e3),
+        (0, 0, _) if seconds < 9.95 => format!("{seconds:.1} s"),
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours @ ..48, minutes, _) => format!("{hours} h {minutes} min"),
+        (hours, ..) => format!("{} d {} h", hours / 24, hours % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_formatted_for_people() {
+        for (seconds, text) in [
+            (0.0, "0 s"),
+            (0.004, "4 ms"),
+            (0.44, "0.4 s"),
+            (9.96, "10 s"),
+            (59.4, "59 s"),
+            (185.2, "3 min 5 s"),
+            (3725.0, "1 h 2 min"),
+            (7_795_800.0, "90 d 5 h"),
+        ] {
+            assert_eq!(spoken(seconds), text);
+        }
     }
 }

@@ -57,8 +57,6 @@ pub struct Entry {
     pub mode: u32,
     /// Length of the content.
     pub size: u64,
-    /// Modification time, in seconds since 1970.
-    pub modified: u64,
     /// Target of a link.
     pub target: Vec<u8>,
 }
@@ -137,7 +135,6 @@ impl<R: Read> Reader<R> {
             kind,
             mode: header.mode().unwrap_or(0o644) & 0o7777,
             size: self.left,
-            modified: header.mtime().unwrap_or_default(),
             target: extended.target.unwrap_or_else(own_target),
         })
     }

@@ -17,7 +17,7 @@ use serde_json::{Number, Value};
 
 pub use read::{BINARY, Events, binary, document, documents, json, meaning, next_event};
 pub use scalar::resolve;
-pub use write::{entry, escaped, key_text, natural, sorted, write};
+pub use write::{entry, escaped, key_text, natural, write};
 
 /// Maximum nesting of lists and maps; definitions in practice stay below 20.
 const MAX_DEPTH: usize = 100;

@@ -29,21 +29,12 @@ pub fn key_text(text: &str) -> String {
 }
 
 /// One entry of a map, for callers with their own order of keys, which write line by line: the text `before` it, the key,
-/// and a text or empty map; continuation lines are indented further than `indent`.
+/// and the value; continuation lines are indented further than `indent`.
 pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     let mut writer = Writer { out: before.to_owned(), simple_key: SIMPLE_KEY_OF_RESULTS };
     writer.key(key, indent);
-    writer.out.push(' ');
-    writer.scalar(value, indent + 2);
-    writer.out.push('\n');
+    writer.node(value, false, indent + 2, indent);
     writer.out
-}
-
-/// The entries of a map in the order of [`write()`].
-pub fn sorted<'m, V>(map: impl IntoIterator<Item = (&'m String, &'m V)>) -> Vec<(&'m String, &'m V)> {
-    let mut entries: Vec<_> = map.into_iter().collect();
-    entries.sort_by_cached_key(|(key, _)| natural(key));
-    entries
 }
 
 /// `text` as written between double quotes; long texts can be escaped piece by piece.
@@ -66,7 +57,9 @@ impl Writer {
         match value {
             Value::Object(map) if !map.is_empty() => {
                 self.out.push_str(nested);
-                for (at, (key, value)) in sorted(map).into_iter().enumerate() {
+                let mut entries: Vec<_> = map.iter().collect();
+                entries.sort_by_cached_key(|(key, _)| natural(key));
+                for (at, (key, value)) in entries.into_iter().enumerate() {
                     if at > 0 || !inline {
                         self.pad(map_at);
                     }

@@ -3,7 +3,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::times::spoken;
+use Of::{Derived, Number, Rounded, Sum, Text};
+
+use super::super::words::{self, spoken};
 use crate::item::FAILED;
 use crate::item::read::items;
 use crate::layout;
@@ -29,7 +31,7 @@ pub(crate) struct FactColumn {
     pub none: &'static str,
     pub baseline: Baseline,
     /// The unit of numbers; empty for counts and text.
-    pub unit: &'static str,
+    unit: &'static str,
     value: Of,
 }
 
@@ -44,7 +46,7 @@ enum Of {
     /// The sum of some numbers, if the first place exists.
     Sum(&'static str, &'static [&'static str]),
     /// Any other.
-    Fn(fn(&Value) -> Option<FactCell>),
+    Derived(fn(&Value) -> Option<FactCell>),
 }
 
 /// The rule that marks odd values of a column.
@@ -72,13 +74,13 @@ impl FactColumn {
     pub(super) fn cell(&self, facts: &Value) -> FactCell {
         let number = |place: &str| facts.pointer(place)?.as_f64();
         let cell = match self.value {
-            Of::Text(place) => text(facts, place).map(FactCell::from),
-            Of::Number(place) => number(place).map(FactCell::from),
-            Of::Rounded(place, by) => number(place).map(|number| (number / by).max(1.0).round().into()),
-            Of::Sum(needed, places) => facts
+            Text(place) => text(facts, place).map(FactCell::from),
+            Number(place) => number(place).map(FactCell::from),
+            Rounded(place, by) => number(place).map(|number| (number / by).max(1.0).round().into()),
+            Sum(needed, places) => facts
                 .pointer(needed)
                 .map(|_| places.iter().filter_map(|place| number(place)).sum::<f64>().into()),
-            Of::Fn(value) => value(facts),
+            Derived(value) => value(facts),
         };
         let mut cell = cell.unwrap_or_default();
         if let Some(number) = cell.number {
@@ -101,7 +103,7 @@ impl FactColumn {
             ("s", _) if number.abs() < 0.05 => "0 s".into(),
             ("s", _) => format!("{number:+.1} s"),
             ("GiB", _) => format!("{number:.0} GiB"),
-            _ => super::super::words::number(number as u64),
+            _ => words::number(number as u64),
         }
     }
 
@@ -180,34 +182,34 @@ const HOST: [FactColumn; 10] = [
     same(
         "OS",
         "run",
-        Of::Fn(|facts| {
+        Derived(|facts| {
             let version = text(facts, "/ansible_distribution_version").unwrap_or_default();
             Some(format!("{} {version}", text(facts, "/ansible_distribution")?).trim_end().to_owned().into())
         }),
     ),
-    same("KERNEL", "run kernel", Of::Text("/ansible_kernel")),
-    same("ARCH", "have architecture", Of::Text("/ansible_architecture")),
-    same("CPUS", "have CPUs:", Of::Text("/ansible_processor_vcpus")),
+    same("Kernel", "run kernel", Text("/ansible_kernel")),
+    same("Arch", "have architecture", Text("/ansible_architecture")),
+    same("CPUs", "have CPUs:", Text("/ansible_processor_vcpus")),
     // Rounded to a GiB: the kernel reserves a little, which varies.
-    same("MEMORY", "have memory of", Of::Rounded("/ansible_memtotal_mb", 1024.0)).of("GiB"),
-    same("DISK", "have a root disk of", Of::Rounded("/sonobuoy_folders/~1/size_total", (1 << 30) as f64))
+    same("Memory", "have memory of", Rounded("/ansible_memtotal_mb", 1024.0)).of("GiB"),
+    same("Disk", "have a root disk of", Rounded("/sonobuoy_folders/~1/size_total", (1 << 30) as f64))
         .of("GiB"),
-    same("RUNTIME", "run", Of::Text("/sonobuoy_node_info/containerRuntimeVersion")),
-    same("KUBELET", "run kubelet", Of::Text("/sonobuoy_node_info/kubeletVersion")),
-    number("CLOCK", "have a clock that is off", 1.0, Of::Number("/sonobuoy_clock_offset/seconds")).of("s"),
-    shown("UPTIME", Of::Number("/ansible_uptime_seconds")).of("s"),
+    same("Runtime", "run", Text("/sonobuoy_node_info/containerRuntimeVersion")),
+    same("Kubelet", "run kubelet", Text("/sonobuoy_node_info/kubeletVersion")),
+    number("Clock", "have a clock that is off", 1.0, Number("/sonobuoy_clock_offset/seconds")).of("s"),
+    shown("Uptime", Number("/ansible_uptime_seconds")).of("s"),
 ];
 
 const NETWORK: [FactColumn; 5] = [
     FactColumn {
         none: "nothing",
-        ..same("FAILED", "fail at:", Of::Fn(|facts| Some(failed(facts.as_object()?).into())))
+        ..same("Failed", "fail at:", Derived(|facts| Some(failed(facts.as_object()?).into())))
     },
     number(
         "DNS",
         "have slow name servers",
         20.0,
-        Of::Fn(|facts| {
+        Derived(|facts| {
             let servers = facts.pointer("/dns/servers")?.as_array()?;
             let slowest = servers.iter().filter_map(|server| server.get("latency_ms")?.as_f64());
             Some(slowest.reduce(f64::max)?.into())
@@ -218,50 +220,50 @@ const NETWORK: [FactColumn; 5] = [
         "API",
         "are slow to reach the API server",
         50.0,
-        Of::Sum("/api/connect_ms", &["/api/connect_ms", "/api/handshake_ms"]),
+        Sum("/api/connect_ms", &["/api/connect_ms", "/api/handshake_ms"]),
     )
     .of("ms"),
     number(
-        "AGGREGATOR",
+        "Aggregator",
         "are slow to reach the aggregator",
         50.0,
-        Of::Sum("/aggregator/connect_ms", &["/aggregator/connect_ms", "/aggregator/handshake_ms"]),
+        Sum("/aggregator/connect_ms", &["/aggregator/connect_ms", "/aggregator/handshake_ms"]),
     )
     .of("ms"),
-    number("CLOCK", "have a clock that is off", 1.0, Of::Number("/clock/offset_seconds")).of("s"),
+    number("Clock", "have a clock that is off", 1.0, Number("/clock/offset_seconds")).of("s"),
 ];
 
 const LOGS: [FactColumn; 7] = [
     FactColumn {
         none: "none",
         ..same(
-            "TROUBLE",
+            "Trouble",
             "log trouble:",
-            Of::Fn(|facts| Some(failed(facts.get("trouble")?.as_object()?).into())),
+            Derived(|facts| Some(failed(facts.get("trouble")?.as_object()?).into())),
         )
     },
-    shown("ENTRIES", Of::Number("/entries")),
+    shown("Entries", Number("/entries")),
     number(
-        "CRITICAL",
+        "Critical",
         "log many critical entries",
         10.0,
-        Of::Sum("/priorities", &["/priorities/emerg", "/priorities/alert", "/priorities/crit"]),
+        Sum("/priorities", &["/priorities/emerg", "/priorities/alert", "/priorities/crit"]),
     ),
-    number("ERRORS", "log many errors", 100.0, Of::Sum("/priorities", &["/priorities/err"])),
-    number("WARNINGS", "log many warnings", 1_000.0, Of::Sum("/priorities", &["/priorities/warning"])),
+    number("Errors", "log many errors", 100.0, Sum("/priorities", &["/priorities/err"])),
+    number("Warnings", "log many warnings", 1_000.0, Sum("/priorities", &["/priorities/warning"])),
     number(
-        "UNITS",
+        "Units",
         "have errors of many units",
         20.0,
-        Of::Fn(|facts| {
+        Derived(|facts| {
             let units = facts.get("units-with-errors").and_then(Value::as_object);
             let units = units.into_iter().flat_map(Map::values).filter(|unit| unit.is_object()).count();
             facts.get("entries").map(|_| (units as f64).into())
         }),
     ),
     shown(
-        "MOST ERRORS",
-        Of::Fn(|facts| {
+        "Most errors",
+        Derived(|facts| {
             let units = facts.get("units-with-errors")?.as_object()?.iter();
             let errors = units.filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)));
             let (count, unit) = errors.max()?;

@@ -1,25 +1,32 @@
 //! Facts of nodes, a row each: common values and exceptions.
 //!
 //! Reads the files of the built-in plugins: host facts in the form of Ansible's setup module, connectivity, log
-//! counts. `columns` defines the tables, `value_counts` compares everything else, `show` writes. An unreadable file is
-//! a row that says so. Values that differ by nature are shown and never marked.
+//! counts. `columns` defines the tables. An unreadable file is a row that says so. Values that differ by nature are shown and
+//! never marked.
+//!
+//! All facts can be compared, too, key by key. Of each key only a few values with a few nodes each are held, so that memory
+//! does not grow with the nodes.
 
 mod columns;
-mod show;
-mod value_counts;
 
-use std::collections::BTreeMap;
-use std::io::Read;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 
+use anyhow::{Result, bail, ensure};
+use serde::Serialize;
 use serde_json::Value;
 
-use super::source::objects;
-use super::words::majority;
+use super::SCHEMA_VERSION;
+use super::archive::objects;
+use super::diff::parts;
+use super::terminal::TextOutput;
+use super::words::{count, majority, named, number};
 use crate::layout::{self, Delivered};
-use base::json::json;
+use base::Joined as _;
+use base::json::{json, list};
+use base::visible;
 use columns::{Baseline, FactCell, FactColumn, FactKind, KINDS};
-pub(crate) use show::title_case;
-use value_counts::ValueCounts;
 
 /// Maximum size of a file; 100 KiB is usual.
 const LIMIT: u64 = 8 << 20;
@@ -43,24 +50,30 @@ pub(crate) struct Table {
     /// The values of each row, by node.
     pub rows: BTreeMap<String, Vec<FactCell>>,
     /// Values that deviate from those of most nodes; deviating numbers of a column are one entry.
-    pub odd: Vec<Odd>,
+    odd: Vec<Odd>,
     spread: Vec<Spread>,
     all: ValueCounts,
 }
 
 /// A value of few nodes; empty for numbers.
-pub(crate) struct Odd {
-    column: &'static FactColumn,
+#[derive(Serialize)]
+struct Odd {
+    fact: String,
     value: String,
-    pub nodes: Vec<String>,
+    nodes: Vec<String>,
+    /// `3 of 5,000 nodes run kernel 5.4.0`.
+    what: String,
 }
 
 /// The distribution of a column's numbers.
+#[derive(Serialize)]
 struct Spread {
+    #[serde(skip)]
     column: &'static FactColumn,
     median: f64,
     /// The number farthest from zero, formatted, and its node.
-    highest: (String, String),
+    highest: String,
+    node: String,
 }
 
 impl FactTables {
@@ -104,7 +117,7 @@ impl FactTables {
     }
 
     /// Adds a file of a plugin, if it holds facts.
-    pub(crate) fn see(&mut self, found: Delivered<'_>, content: &mut dyn Read) -> anyhow::Result<()> {
+    pub(crate) fn see(&mut self, found: Delivered<'_>, content: &mut dyn Read) -> Result<()> {
         let file = found.file.rsplit('/').next().filter(|_| found.is_result).unwrap_or_default();
         if KINDS.iter().any(|kind| kind.file == file) {
             let mut bytes = Vec::new();
@@ -169,39 +182,395 @@ impl FactTables {
 impl Table {
     /// Marks odd values, column by column.
     fn judge(&mut self) {
+        let all = self.rows.len();
         for (at, column) in self.kind.columns.iter().enumerate() {
-            let mut cells: Vec<_> = self.rows.iter_mut().map(|(node, row)| (node, &mut row[at])).collect();
-            let mut odd = BTreeMap::<String, Vec<String>>::new();
-            match column.baseline {
+            let cells = self.rows.iter().map(|(node, row)| (node, &row[at]));
+            let is_odd: Box<dyn Fn(&FactCell) -> bool> = match column.baseline {
                 Baseline::Nothing => continue,
-                Baseline::Majority => {
-                    let Some(usual) = majority(cells.iter().map(|(_, cell)| cell.text.clone())) else {
-                        continue;
-                    };
-                    cells.iter_mut().for_each(|(_, cell)| cell.odd = cell.text != usual);
-                }
+                Baseline::Majority => match majority(cells.map(|(_, cell)| cell.text.clone())) {
+                    Some(usual) => Box::new(move |cell| cell.text != usual),
+                    None => continue,
+                },
                 Baseline::Median { floor } => {
-                    let mut numbers: Vec<f64> = cells.iter().filter_map(|(_, cell)| cell.number).collect();
-                    numbers.sort_unstable_by(f64::total_cmp);
-                    let Some(last) = numbers.len().checked_sub(1) else { continue };
-                    let median = f64::midpoint(numbers[last / 2], numbers[last.div_ceil(2)]);
+                    let known = cells.filter_map(|(node, cell)| Some((cell.number?, &cell.text, node)));
+                    let mut known: Vec<_> = known.collect();
+                    known.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+                    let Some(last) = known.len().checked_sub(1) else { continue };
+                    let median = f64::midpoint(known[last / 2].0, known[last.div_ceil(2)].0);
+                    let is_lowest = known[0].0.abs() > known[last].0.abs();
+                    let (_, text, node) = known[if is_lowest { 0 } else { last }];
+                    let (highest, node) = (text.clone(), node.clone());
+                    self.spread.push(Spread { column, median, highest, node });
                     let limit = floor.max(median.abs() * ODD_FACTOR);
-                    let known = cells.iter_mut().filter_map(|(node, cell)| {
-                        let size = cell.number?.abs();
-                        cell.odd = size > limit;
-                        Some((size, (cell.text.clone(), (*node).clone())))
-                    });
-                    let highest = known.max_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or_default().1;
-                    self.spread.push(Spread { column, median, highest });
+                    Box::new(move |cell| cell.number.is_some_and(|number| number.abs() > limit))
+                }
+            };
+            let mut odd = BTreeMap::<String, Vec<String>>::new();
+            for (node, row) in &mut self.rows {
+                let cell = &mut row[at];
+                cell.odd = is_odd(cell);
+                if cell.odd {
+                    let value = if column.is_common() { cell.text.clone() } else { String::new() };
+                    odd.entry(value).or_default().push(node.clone());
                 }
             }
-            for (node, cell) in cells.iter().filter(|(_, cell)| cell.odd) {
-                let is_measured = matches!(column.baseline, Baseline::Median { .. });
-                let value = if is_measured { String::new() } else { cell.text.clone() };
-                odd.entry(value).or_default().push((*node).clone());
-            }
-            self.odd.extend(odd.into_iter().map(|(value, nodes)| Odd { column, value, nodes }));
+            self.odd.extend(odd.into_iter().map(|(value, nodes)| {
+                let what = column.what(&value, nodes.len(), all);
+                Odd { fact: column.key(), value, nodes, what }
+            }));
         }
+    }
+}
+
+impl FactColumn {
+    /// A sentence about nodes with an odd value, whose verb agrees with their number.
+    fn what(&self, value: &str, nodes: usize, all: usize) -> String {
+        let Self { sentence, none, title, .. } = self;
+        let what = match value {
+            _ if !self.is_common() => (*sentence).to_owned(),
+            "" if *none != "unknown" => {
+                format!("do not {}", sentence.trim_end_matches(':').trim_end_matches(" at"))
+            }
+            "" => format!("do not report: {}", title.to_lowercase()),
+            value => format!("{sentence} {value}"),
+        };
+        let (verb, rest) = what.split_once(' ').unwrap_or((&what, ""));
+        let verb = match verb {
+            verb if nodes != 1 => verb.to_owned(),
+            "have" => "has".into(),
+            "are" => "is".into(),
+            "do" => "does".into(),
+            verb => format!("{verb}s"),
+        };
+        format!("{} of {} {verb} {rest}", number(nodes), count(all, "node"))
+    }
+}
+
+impl FactTables {
+    fn any(&self) -> Result<Vec<&Table>> {
+        ensure!(
+            !self.tables.is_empty(),
+            "the archive has no facts of nodes; `sonobuoy run -p host-facts` gathers them, as do `network` and `systemd-logs`"
+        );
+        Ok(self.tables.values().collect())
+    }
+
+    /// Writes tables, and a sentence for each rare value.
+    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+        let tables = self.any()?;
+        for (at, table) in tables.iter().enumerate() {
+            if tables.len() > 1 {
+                let gap = if at > 0 { "\n" } else { "" };
+                writeln!(terminal.out, "{gap}{} ({})\n", table.kind.title, table.kind.plugin)?;
+            }
+            table.write(terminal)?;
+            let own = json!({"whole": self.whole});
+            terminal.fill(include_str!("facts.txt"), &[&table.values(), &own])?;
+        }
+        Ok(())
+    }
+
+    /// The JSON document.
+    pub(crate) fn json(&self) -> Result<Value> {
+        let tables = self.any()?.into_iter();
+        let facts: BTreeMap<_, _> = tables.map(|table| (table.kind.plugin, table.json(self.whole))).collect();
+        Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
+    }
+
+    /// Writes CSV as in RFC 4180 except for line ends: one table with a row per node, or a row per value of a
+    /// differing key.
+    pub(crate) fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+        let tables = self.any()?;
+        if self.whole {
+            csv(out, &["plugin", "key", "value", "nodes", "examples"])?;
+            for table in tables {
+                for difference in table.all.differences() {
+                    for value in &difference.values {
+                        let (text, nodes) =
+                            (value.value.as_deref().unwrap_or_default(), value.count.to_string());
+                        csv(
+                            out,
+                            &[table.kind.plugin, &*difference.key, text, &nodes, &value.nodes.join(" ")],
+                        )?;
+                    }
+                }
+            }
+            return Ok(());
+        }
+        let [table] = tables[..] else {
+            let names: Vec<&str> = tables.iter().map(|table| table.kind.plugin).collect();
+            bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
+        };
+        let titles = table.kind.columns.iter().map(FactColumn::name);
+        csv(out, &std::iter::once("node".into()).chain(titles).collect::<Vec<_>>())?;
+        for (node, row) in &table.rows {
+            let cells =
+                row.iter().map(|cell| cell.number.map_or(cell.text.clone(), |number| number.to_string()));
+            csv(out, &std::iter::once(node.clone()).chain(cells).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a line of CSV.
+fn csv<C: AsRef<str>>(out: &mut dyn Write, cells: &[C]) -> Result<()> {
+    let quoted = cells.iter().map(|cell| match cell.as_ref() {
+        cell if cell.contains(['"', ',', '\n', '\r']) => format!("\"{}\"", cell.replace('"', "\"\"")),
+        cell => cell.to_owned(),
+    });
+    Ok(writeln!(out, "{}", quoted.joined(","))?)
+}
+
+impl Table {
+    /// Writes the table alone.
+    pub(crate) fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+        let titles = self.kind.columns.iter().map(|column| column.title);
+        let head = std::iter::once("Node").chain(titles).map(str::to_uppercase).collect();
+        let rows = self.rows.iter().map(|(node, row)| {
+            let cells = row.iter().map(|cell| match &*cell.text {
+                "" => "-".into(),
+                text if cell.odd => format!("{text} *"),
+                text => text.to_owned(),
+            });
+            std::iter::once(node.clone()).chain(cells).collect()
+        });
+        terminal.table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), usize::MAX, |_| "")
+    }
+
+    /// What text and page say about the table.
+    pub(crate) fn values(&self) -> Value {
+        let spread = self.spread.iter().filter(|_| self.rows.len() > 1);
+        let spread = spread.map(|Spread { column, median, highest, node }| {
+            // Offsets deviate in both directions.
+            let most = if highest.starts_with(['+', '-']) { "furthest" } else { "highest" };
+            format!("{}: median {}, {most} {highest} ({node})", column.title, column.text(*median))
+        });
+        let differences = self.all.differences();
+        let differences = differences.iter().map(|one| json!({"key": one.key, "values": one.sentence()}));
+        json!({
+            "title": self.kind.title, "plugin": self.kind.plugin, "odd": self.odd,
+            "spread": list(spread), "differences": list(differences),
+            "volatile": self.all.volatile,
+        })
+    }
+
+    fn json(&self, whole: bool) -> Value {
+        let nodes = self.rows.iter().map(|(node, row)| {
+            let cells = self.kind.columns.iter().zip(row);
+            (node, cells.map(|(column, cell)| (column.key(), &cell.text)).collect::<BTreeMap<_, _>>())
+        });
+        let spread = self.spread.iter().map(|spread| (spread.column.key(), spread));
+        let (nodes, spread): (BTreeMap<_, _>, BTreeMap<_, _>) = (nodes.collect(), spread.collect());
+        let mut document = json!({"nodes": nodes, "odd": self.odd, "spread": spread});
+        if whole {
+            document["differences"] = json!(self.all.differences());
+            document["notCompared"] = json!(self.all.volatile);
+        }
+        document
+    }
+}
+
+impl ValueDifference {
+    /// `60 on 298 nodes; 10 on 2: n1, n2`.
+    fn sentence(&self) -> String {
+        let told = self.values.iter().enumerate().map(|(at, shared)| {
+            let value =
+                shared.value.as_deref().map_or("none", |value| if value.is_empty() { "\"\"" } else { value });
+            let nodes = match &shared.nodes[..] {
+                nodes if at > 0 && !nodes.is_empty() => format!(": {}", named(nodes, shared.count)),
+                _ => String::new(),
+            };
+            format!("{value} on {}{nodes}", count(shared.count, "node"))
+        });
+        let more = (self.others > 0).then(|| format!("other values on {}", count(self.others, "node")));
+        told.chain(more).joined("; ")
+    }
+}
+
+/// Maximum number of keys; nodes with unique key names could produce any number.
+const KEYS: usize = 20_000;
+/// Maximum distinct values of a key, and nodes to name per value.
+const VALUES: usize = 8;
+const NAMED: usize = 5;
+/// Maximum bytes of a value to compare and show.
+const SHOWN: usize = 100;
+/// Minimum run of hexadecimal digits that marks a word of a key as random on every node.
+const RANDOM: usize = 8;
+
+/// Parts of keys that differ by nature: times, counters, addresses, serial numbers.
+const VOLATILE: [&str; 60] = [
+    "address",
+    "alias",
+    "all_ipv4_addresses",
+    "all_ipv6_addresses",
+    "block_available",
+    "block_used",
+    "board_serial",
+    "bootID",
+    "boot_id",
+    "broadcast",
+    "cached",
+    "chassis_serial",
+    "clock_offset",
+    "connect_ms",
+    "date_time",
+    "device_links",
+    "domain",
+    "entries",
+    "entropy_available",
+    "example",
+    "first",
+    "fqdn",
+    "free",
+    "handshake_ms",
+    "hostname",
+    "hostnqn",
+    "inode_available",
+    "inode_available_percent",
+    "inode_used",
+    "ipv4",
+    "ipv4_secondaries",
+    "ipv6",
+    "iscsi_iqn",
+    "last",
+    "latency_ms",
+    "loadavg",
+    "macaddress",
+    "machineID",
+    "machine_id",
+    "memavailable_mb",
+    "memfree_mb",
+    "net.netfilter.nf_conntrack_count",
+    "network",
+    "nodename",
+    "offset_seconds",
+    "open_files",
+    "pressure",
+    "processes",
+    "product_serial",
+    "product_uuid",
+    "serial",
+    "size_available",
+    "size_available_percent",
+    "swapfree_mb",
+    "systemUUID",
+    "uncertainty_seconds",
+    "unread",
+    "uptime_seconds",
+    "used",
+    "uuid",
+];
+/// Prefixes of such parts.
+const PREFIXES: [&str; 2] = ["ssh_host_key_", "fibre_channel_wwn"];
+
+/// The values of each key, and the nodes that have them.
+#[derive(Default)]
+struct ValueCounts {
+    keys: BTreeMap<String, ValueDifference>,
+    /// Number of nodes.
+    nodes: u64,
+    /// Keys that differ by nature and are not compared.
+    pub volatile: BTreeSet<String>,
+}
+
+/// A key that differs between nodes.
+#[derive(Clone, Default, Serialize)]
+struct ValueDifference {
+    pub key: String,
+    /// The most frequent first.
+    pub values: Vec<SharedValue>,
+    /// Number of nodes with further values.
+    pub others: u64,
+}
+
+/// A value that several nodes share.
+#[derive(Clone, Serialize)]
+struct SharedValue {
+    /// `None` for nodes without the key.
+    pub value: Option<String>,
+    /// Number of nodes.
+    pub count: u64,
+    /// Some of the nodes.
+    pub nodes: Vec<String>,
+}
+
+impl ValueCounts {
+    /// Adds the facts of a node.
+    fn add(&mut self, node: &str, facts: &Value) {
+        self.nodes += 1;
+        let mut leaves = BTreeMap::new();
+        self.walk("", facts, &mut leaves);
+        for (key, text) in leaves {
+            if self.keys.len() >= KEYS && !self.keys.contains_key(&key) {
+                continue;
+            }
+            let ValueDifference { values, others, .. } = self.keys.entry(key).or_default();
+            let has_room = values.len() < VALUES;
+            match values.iter_mut().find(|shared| shared.value.as_ref() == Some(&text)) {
+                Some(shared) => {
+                    shared.count += 1;
+                    shared.nodes.extend((shared.nodes.len() < NAMED).then(|| node.to_owned()));
+                }
+                None if has_room => {
+                    values.push(SharedValue { value: Some(text), count: 1, nodes: vec![node.to_owned()] });
+                }
+                None => *others += 1,
+            }
+        }
+    }
+
+    /// Collects the comparable leaves below a path.
+    fn walk(&mut self, path: &str, value: &Value, leaves: &mut BTreeMap<String, String>) {
+        let is_list = value.as_array().is_some_and(|list| !list.iter().any(Value::is_object));
+        let Some(parts) = parts(value).filter(|_| !is_list) else {
+            leaves.insert(path.trim_start_matches('.').into(), visible::cut(&text(value), SHOWN).into());
+            return;
+        };
+        for (step, part) in parts {
+            let random = random(&step);
+            let path = format!("{path}{}", random.map_or(step.clone(), |at| format!("{}*", &step[..at])));
+            if random.is_none() && !is_volatile(step.trim_matches(['.', '[', ']', '"'])) {
+                self.walk(&path, part, leaves);
+            } else if self.volatile.len() < KEYS {
+                self.volatile.insert(path.trim_start_matches('.').to_owned());
+            }
+        }
+    }
+
+    /// The differences, those with few odd nodes first.
+    fn differences(&self) -> Vec<ValueDifference> {
+        let all = self.keys.iter().map(|(key, counted)| {
+            let mut found = ValueDifference { key: key.clone(), ..counted.clone() };
+            let count =
+                self.nodes - counted.others - counted.values.iter().map(|shared| shared.count).sum::<u64>();
+            found.values.extend((count > 0).then(|| SharedValue { value: None, count, nodes: Vec::new() }));
+            found.values.sort_by_key(|shared| Reverse(shared.count));
+            found
+        });
+        let mut found: Vec<_> = all.filter(|found| found.values.len() > 1).collect();
+        found.sort_by_key(|found| Reverse(found.values[0].count));
+        found
+    }
+}
+
+fn is_volatile(part: &str) -> bool {
+    let part = part.strip_prefix("ansible_").or_else(|| part.strip_prefix("sonobuoy_")).unwrap_or(part);
+    VOLATILE.binary_search(&part).is_ok() || PREFIXES.iter().any(|prefix| part.starts_with(prefix))
+}
+
+/// Start of the random part of a word: `veth1a2b3c4d`, a pod's folder.
+fn random(part: &str) -> Option<usize> {
+    let mut runs = part.split(|c: char| !matches!(c, '0'..='9' | 'a'..='f'));
+    let run = runs.find(|run| run.len() >= RANDOM && run.contains(|c: char| c.is_ascii_digit()))?;
+    part.find(run)
+}
+
+/// A value in its compared form.
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => list.iter().map(text).joined(", "),
+        other => other.to_string(),
     }
 }
 

@@ -123,3 +123,52 @@ fn connectivity_and_logs_are_tables() {
     let error = facts.write_csv(&mut Vec::new()).unwrap_err().to_string();
     assert_eq!(error, "CSV is one table; choose with --plugin one of network, systemd-logs");
 }
+
+#[test]
+fn naturally_varying_facts_are_not_compared() {
+    assert!(VOLATILE.is_sorted(), "searched by halves");
+    let mut keys = ValueCounts::default();
+    for (node, swap) in [("n1", 60), ("n2", 60), ("n3", 10)] {
+        let mount = |name: &str| json!({"mount": name, "size_available": swap, "fstype": "ext4"});
+        keys.add(
+            node,
+            &json!({
+                "ansible_uptime_seconds": swap, "ansible_ssh_host_key_rsa_public": node,
+                "ansible_veth0a1b2c10d4": {"mtu": swap}, "ansible_veth07680169": {"mtu": swap},
+                "sonobuoy_sysctl": {"vm.swappiness": swap, "vm.overcommit": 1},
+                "ansible_mounts": [mount("/"), mount("/data")],
+                "list": ["a", node],
+            }),
+        );
+    }
+    let volatile: Vec<_> = keys.volatile.iter().map(String::as_str).collect();
+    assert_eq!(
+        volatile,
+        [
+            "ansible_mounts[/].size_available",
+            "ansible_mounts[/data].size_available",
+            "ansible_ssh_host_key_rsa_public",
+            "ansible_uptime_seconds",
+            "ansible_veth*",
+        ]
+    );
+    let differences = keys.differences();
+    let told: Vec<_> =
+        differences.iter().map(|difference| (&*difference.key, difference.values.len())).collect();
+    assert_eq!(told, [("sonobuoy_sysctl[\"vm.swappiness\"]", 2), ("list", 3)]);
+    assert_eq!(differences[0].values[1].nodes, ["n3"]);
+}
+
+#[test]
+fn many_values_are_bounded() {
+    let mut keys = ValueCounts::default();
+    let only = |node: i32| if node == 7 { json!(true) } else { json!({}) };
+    for node in 0..100 {
+        keys.add(&format!("n{node}"), &json!({"errors": node, "only": only(node)}));
+    }
+    let differences = keys.differences();
+    assert_eq!(differences[0].key, "only");
+    assert_eq!((differences[0].values[0].value.as_deref(), differences[0].values[0].count), (None, 99));
+    let errors = &differences[1];
+    assert_eq!((errors.values.len(), errors.others), (VALUES, 92));
+}

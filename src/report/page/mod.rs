@@ -2,35 +2,31 @@
 //! dark and light, and without its script, which only searches, copies links and unfolds. All text from the archive
 //! is escaped.
 //!
-//! `page.html` is the page, and `row.html` a row of its tests, filled with values: those of one run from this file and
-//! `cards`' pass over all tests, or those of several runs from `compare`.
+//! `page.html` is the page, and `row.html` a row of its tests, filled with values: those of one run, from a pass over all tests
+//! that holds a bounded number of them, or those of several runs.
 
-mod cards;
-mod compare;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Result;
 use serde_json::Value;
 
-use super::facts::{Table, title_case};
-use super::logs::Logs;
+use super::diff::{ChangeKind, Diff, tests};
+use super::facts::Table;
 use super::many::Many;
-use super::run::{Counts, NodeReport, PluginReport, Report, RunVerdict, column};
+use super::run::{Case, Counts, NodeReport, PluginReport, Report, RunVerdict, column};
+use super::survey::{Arrival, Logs, Period};
 use super::template::{anchor, escape, fill};
-use super::terminal::plain;
-use super::times::{Arrival, Period};
-use super::words::{count, number};
-use crate::item::{FLAKY, OTHER, PASSED, SKIPPED};
+use super::terminal::as_file;
+use super::words::{count, number, spoken};
+use crate::item::{DURATION, FAILED, FLAKY, OTHER, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::names;
-use crate::remedies::Why;
+use crate::remedies::{Cause, Causes, Why};
 use base::Joined as _;
 use base::json::{json, list};
-use base::visible;
-use cards::Digest;
-pub(crate) use compare::{write_diff, write_many};
+use base::visible::{cut, head, tail};
+use base::yaml::natural;
 
 /// Maximum number of nodes in a table; beyond it they are a picture.
 const MAX_TABLE_NODES: usize = 60;
@@ -49,6 +45,20 @@ const WIDTH: f64 = 1000.0;
 const MAX_FACT_ROWS: usize = 400;
 /// Maximum number of rows that start unfolded.
 const MAX_OPEN_ROWS: usize = 12;
+/// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests of a plugin.
+const DETAIL: usize = 12 << 10;
+const DETAILS: usize = 500 << 10;
+const OTHER_DETAILS: usize = 150 << 10;
+/// Maximum failures with details, and maximum per cause.
+const FAILURES: usize = 2_000;
+const OF_ONE_CAUSE: usize = 100;
+/// Number of slowest tests to show.
+const SLOWEST: usize = 10;
+/// Maximum tests to list per plugin, and overall; browsers on phones fail at about five times as many.
+const ROWS: u64 = 8_000;
+const ALL_ROWS: u64 = 10_000;
+/// From this number on, passed tests without further data do not unfold: foldable rows are the most expensive.
+const MANY_ROWS: u64 = 1_000;
 
 /// Writes the page; `earlier` are the runs of its trend, this one included.
 pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
@@ -56,11 +66,11 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
     let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed);
     let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
-    let logs = Logs::read(&report.opened.tails, errors, &not_passed)?;
+    let logs = Logs::read(&report.opened.survey, errors, &not_passed)?;
     let digest = Digest::read(report, &plugins)?;
     let excluded = |plugin: &PluginReport<'_>| report.excluded.get(plugin.name).into_iter().flatten();
     let sections = plugins.iter().enumerate();
-    let sections = sections.map(|(at, plugin)| section(plugin, digest.list(at), excluded(plugin)));
+    let sections = sections.map(|(at, plugin)| section(plugin, &digest.lists[at], excluded(plugin)));
     let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
     frame(
         &json!({
@@ -71,7 +81,7 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
             "resumes": report.resumes,
             "shares": list(report.counts.shares().map(share)),
             "why": list(report.why.iter().flat_map(Why::sentences)),
-            "groups": digest.groups(), "nodes": node_matrix(&plugins), "plugins": list(sections),
+            "groups": digest.groups, "nodes": node_matrix(&plugins), "plugins": list(sections),
             "facts": list(report.opened.facts.tables.values().map(facts)),
             "time": time(report, &digest), "health": health(report), "leftOut": report.left_out,
             "trend": earlier.map(Many::trend),
@@ -79,6 +89,45 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
         }),
         out,
     )
+}
+
+/// Writes the page of the changes between two runs.
+pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()> {
+    let kinds: Vec<_> = diff.kinds().collect();
+    let told = kinds.iter().take(3);
+    let told = told.map(|(kind, of)| format!("{} {}", number(tests(*of)), kind.words()[1].to_lowercase()));
+    let headline = match told.joined(", ") {
+        none if none.is_empty() => "No test changed".into(),
+        told => told,
+    };
+    let failing = kinds.first().is_some_and(|(kind, _)| *kind == ChangeKind::NewlyFailing);
+    let objects = diff.objects.as_ref().map(|objects| as_file(|terminal| objects.write_text(terminal)));
+    let page = json!({
+        "above": "Sonobuoy, two runs compared", "headline": headline,
+        "class": if failing { "failed" } else { "passed" },
+        "closing": "The two archives hold everything in full.", "runs": diff.runs, "two": diff.values(),
+        "objects": objects.transpose()?,
+    });
+    frame(&page, out)
+}
+
+/// Writes the page of several archives: a row for each, and what differs.
+pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()> {
+    let words = [FAILED, UNKNOWN, PASSED];
+    let mut rows = many.matrix().into_iter();
+    let titles = rows.next().unwrap_or_default();
+    let rows = rows.map(|row| {
+        let class = |text: &str| words.into_iter().find(|word| text.ends_with(word));
+        let cells = row[1..].iter().map(|text| json!({"class": class(text), "text": text}));
+        json!({"label": row[0], "cells": list(cells)})
+    });
+    let rows: Vec<_> = rows.collect();
+    let page = json!({
+        "above": "Sonobuoy, several runs compared", "headline": many.headline(), "class": many.columns.iter().map(|column| column.status).max(),
+        "closing": "The archives hold everything in full.",
+        "many": {"titles": titles, "rows": rows, "lists": many.lists()},
+    });
+    frame(&page, out)
 }
 
 /// Fills the template.
@@ -94,19 +143,21 @@ fn share((status, count): (&str, u64)) -> Value {
 
 fn section<'a>(
     plugin: &PluginReport<'_>,
-    (blocks, rows): (Vec<Value>, u64),
+    tests: &TestList,
     excluded: impl Iterator<Item = (&'a String, &'a String)>,
 ) -> Value {
     let known = plugin.counts.shares().filter(|(status, _)| *status != OTHER).map(share);
     let custom = plugin.counts.0.iter().filter(|(status, _)| column(status) == OTHER);
     let custom = custom.map(|(status, count)| share((status, *count)));
+    let blocks = tests.blocks.iter();
+    let blocks = blocks.map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
     json!({
         "id": of_plugin(plugin), "name": plugin.name, "class": plugin_class(plugin), "status": plugin.status,
         "duration": plugin.duration, "error": plugin.error, "failed": plugin.counts.of("failed"),
         "shares": list(known.chain(custom)),
         "said": said(plugin), "total": plugin.total,
         "excluded": list(excluded.map(|(node, reason)| json!({"node": node, "reason": reason}))),
-        "blocks": blocks, "unlisted": plugin.total - rows,
+        "blocks": list(blocks), "unlisted": plugin.total - tests.rows,
     })
 }
 
@@ -254,7 +305,7 @@ fn timeline(report: &Report<'_>) -> Option<Value> {
     let placed = bars.iter().enumerate().map(|(at, (indent, name, class, span))| {
         let (from, to) = (x(span.from), x(span.to));
         json!({
-            "y": ((at + 1) * HEIGHT) as f64, "label": format!("{indent}{}", visible::cut(name, SHORT)),
+            "y": ((at + 1) * HEIGHT) as f64, "label": format!("{indent}{}", cut(name, SHORT)),
             "class": class, "from": tenth(from), "length": tenth((to - from).max(2.0)), "name": name, "duration": span,
         })
     });
@@ -274,13 +325,238 @@ fn tenth(number: f64) -> f64 {
 fn facts(table: &Table) -> Value {
     let is_large = table.rows.len() > MAX_FACT_ROWS;
     // Writing to memory does not fail.
-    let text = is_large.then(|| plain(|terminal| table.write(terminal)).unwrap_or_default());
+    let text = is_large.then(|| as_file(|terminal| table.write(terminal)).unwrap_or_default());
     let rows = table.rows.iter().filter(|_| !is_large);
     let rows: Vec<_> = rows.map(|(node, row)| json!({"node": node, "cells": row})).collect();
-    let titles: Vec<_> = table.kind.columns.iter().map(|column| title_case(column.title)).collect();
+    let titles: Vec<_> = table.kind.columns.iter().map(|column| column.title).collect();
     json!({
         "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "told": table.values(),
         "several": table.rows.len() > 1, "nodes": count(table.rows.len(), "node"),
         "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": titles, "rows": rows, "text": text,
     })
+}
+
+/// The tests of a plugin, rows below their headings.
+#[derive(Default)]
+struct TestList {
+    /// Rows become text at once, since there are thousands.
+    blocks: Vec<(String, Vec<u8>)>,
+    rows: u64,
+}
+
+/// Assigns an anchor to each listed test; of several with one name the later are numbered.
+#[derive(Default)]
+struct Anchors(HashMap<String, u32>);
+
+impl Anchors {
+    fn next(&mut self, case: &Case<'_>) -> String {
+        let of = anchor("t", &[case.plugin, case.node.unwrap_or_default(), case.name]);
+        let nth = self.0.entry(of.clone()).and_modify(|nth| *nth += 1).or_insert(1);
+        if *nth == 1 { of } else { format!("{of}-{nth}") }
+    }
+}
+
+/// What a pass over all tests finds.
+struct Digest {
+    /// The sections of failures and of unknown results, each with its causes.
+    groups: Vec<Value>,
+    /// The slowest tests.
+    slowest: Vec<Value>,
+    /// By plugin, in the given order.
+    lists: Vec<TestList>,
+}
+
+impl Digest {
+    /// Reads every test of these plugins once.
+    fn read(report: &Report<'_>, plugins: &[&PluginReport<'_>]) -> Result<Self> {
+        let (mut slowest, mut lists) = (Vec::new(), Vec::new());
+        let mut causes = [(); 2].map(|()| Causes::new(report.node_names()));
+        // The cards of each cause.
+        let mut groups = [(); 2].map(|()| HashMap::<usize, Vec<Value>>::new());
+        let mut anchors = Anchors::default();
+        // The number of the card of each test and cause.
+        let mut first = HashMap::new();
+        let (mut room, mut cards, mut listed) = (DETAILS, 0, 0);
+        for plugin in plugins {
+            let (mut list, mut room_of_rows) = (TestList::default(), OTHER_DETAILS);
+            plugin.cases.each(|case| {
+                let (mut is_card, mut is_chip) = (false, false);
+                let is_listed = list.rows < ROWS.min(ALL_ROWS - listed);
+                let mut id = is_listed.then(|| anchors.next(case));
+                if let Some(at) = [FAILED, UNKNOWN].iter().position(|class| *class == column(case.status)) {
+                    let cause = case.failure(|failure| causes[at].add(failure));
+                    let of_cause = groups[at].entry(cause).or_default();
+                    let test = (at, cause, base::digest(&(case.plugin, case.name)));
+                    let known = first.get(&test).zip(case.node);
+                    is_card = known.is_none() && cards < FAILURES && of_cause.len() < OF_ONE_CAUSE;
+                    let chips =
+                        known.and_then(|(card, _)| of_cause.get_mut::<usize>(*card)?["nodes"].as_array_mut());
+                    let chips = chips.filter(|chips| chips.len() < OF_ONE_CAUSE);
+                    is_chip = chips.is_some();
+                    if is_card || is_chip {
+                        id.get_or_insert_with(|| anchors.next(case));
+                    }
+                    if let Some(chips) = chips {
+                        chips.push(json!({"id": id, "node": case.node}));
+                    } else if is_card {
+                        first.insert(test, of_cause.len());
+                        cards += 1;
+                        of_cause.push(card(case, id.as_deref(), plugins.len() > 1, &mut room));
+                    }
+                }
+                case.keep_if_slow(&mut slowest, SLOWEST, id.as_deref());
+                if is_listed || is_chip {
+                    let details = if is_card { Vec::new() } else { details(case, &mut room_of_rows) };
+                    list.add(case, id, is_card, details, plugin.total > MANY_ROWS)?;
+                }
+                Ok(())
+            })?;
+            listed += list.rows.min(ALL_ROWS - listed);
+            lists.push(list);
+        }
+        let titles = [("failures", "Why it failed", FAILED), ("unknown", "Undetermined results", UNKNOWN)];
+        let groups = causes.into_iter().zip(groups).zip(titles);
+        let groups = groups.filter_map(|((causes, cards), (id, title, class))| {
+            let causes = causes_of(causes.list(), cards, class);
+            (!causes.is_empty()).then(|| json!({"id": id, "title": title, "causes": causes}))
+        });
+        Ok(Self { groups: groups.collect(), slowest, lists })
+    }
+}
+
+/// The causes of failures or of unknown results, with their cards.
+fn causes_of(causes: Vec<Cause>, mut cards: HashMap<usize, Vec<Value>>, class: &str) -> Vec<Value> {
+    let few = causes.len() <= 3;
+    let shown = causes.into_iter().enumerate().map(|(at, cause)| {
+        let mut cards = cards.remove(&cause.index).unwrap_or_default();
+        let mut listed = cards.len();
+        for chips in cards.iter_mut().filter_map(|card| card["nodes"].as_array_mut()) {
+            chips.sort_by_cached_key(|chip| natural(chip["node"].as_str().unwrap_or_default()));
+            listed += chips.len();
+        }
+        // A link from a plugin is untrusted: shown, not followed.
+        let is_web = |link: &&String| link.starts_with("https://") || link.starts_with("http://");
+        json!({
+            "class": class, "id": anchor("cause", &[class, &cause.cause]), "headline": headline(&cause),
+            "rerun": rerun(&cause),
+            // Few causes start unfolded; of many only the first does.
+            "open": few || at == 0,
+            "count": cause.count, "extent": cause.extent(), "plugins": cause.plugins,
+            "remedy": cause.remedy, "link": cause.link.as_ref().filter(is_web),
+            "cards": cards,
+            "more": cause.count.saturating_sub(listed as u64),
+        })
+    });
+    shown.collect()
+}
+
+impl TestList {
+    /// Adds a row; tests with a card link to it.
+    fn add(
+        &mut self,
+        case: &Case<'_>,
+        id: Option<String>,
+        is_card: bool,
+        details: Vec<Value>,
+        is_long: bool,
+    ) -> anyhow::Result<()> {
+        self.rows += 1;
+        let above = case.node.into_iter().chain(case.group()).joined(" › ");
+        if self.blocks.last().is_none_or(|(last, _)| *last != above) {
+            self.blocks.push((above, Vec::new()));
+        }
+        let class = column(case.status);
+        // Rows without content are as short as possible, since they are most of a conformance run.
+        let is_short = class == SKIPPED || class == PASSED && is_long;
+        let kind = match is_short && details.is_empty() {
+            _ if is_card => "link",
+            true => "plain",
+            false => "row",
+        };
+        let row = json!({
+            kind: true, "class": class, "id": id, "name": case.name, "details": details,
+            "duration": case.duration.filter(|_| kind != "plain" || class != SKIPPED),
+            "passed": class == PASSED, "status": (class == "other").then_some(case.status),
+        });
+        let rows = self.blocks.last_mut().map(|(_, rows)| rows);
+        rows.map_or(Ok(()), |rows| fill(include_str!("row.html"), &[&row], escape, rows))
+    }
+}
+
+/// One failure with all its data; `many` tells whether there are several plugins.
+fn card(case: &Case<'_>, id: Option<&str>, many: bool, room: &mut usize) -> Value {
+    let class = column(case.status);
+    let small = [
+        many.then(|| case.plugin.to_owned()),
+        case.node.map(|node| format!("on {node}")),
+        case.duration.map(spoken),
+        Some(case.status.to_owned()).filter(|status| status != class),
+    ];
+    json!({
+        "class": class, "id": id, "node": case.node, "name": case.name, "small": small.into_iter().flatten().joined(" · "),
+        "above": case.group().joined(" › "), "nodes": [], "details": details(case, room),
+        "file": case.file,
+    })
+}
+
+/// The example of a cause as markup, with what varies between failures dimmed.
+fn headline(cause: &Cause) -> String {
+    let (example, _) = cause.headline();
+    if cause.count == 1 || example == cause.cause {
+        return escape(&example);
+    }
+    let (mut out, mut rest) = (String::new(), &*example);
+    let varying = |text: &str| {
+        if text.is_empty() { String::new() } else { format!("<span class=\"vary\">{}</span>", escape(text)) }
+    };
+    for part in
+        cause.cause.split(['<', '…']).map(|part| part.split_once('>').map_or(part, |(_, literal)| literal))
+    {
+        let Some((before, after)) = rest.split_once(part).filter(|_| !part.is_empty()) else { continue };
+        out.push_str(&varying(before));
+        out.push_str(&escape(part));
+        rest = after;
+    }
+    out + &varying(rest)
+}
+
+/// The command that runs the tests of a cause again; none if a name could mean something to a shell.
+fn rerun(cause: &Cause) -> Option<String> {
+    let is_safe = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    match &cause.plugins[..] {
+        [plugin] if plugin == "e2e" => {
+            let focus = cause.names.iter().map(|name| regex::escape(plain(name))).joined("|");
+            let focus = focus.replace(|c: char| c == '\'' || c.is_control(), ".");
+            (!focus.is_empty()).then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"))
+        }
+        plugins => {
+            let all = plugins.iter().all(is_safe);
+            all.then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
+        }
+    }
+}
+
+/// All details of a test.
+fn details(case: &Case<'_>, room: &mut usize) -> Vec<Value> {
+    let error = case.error.map(|error| ("error", error.to_owned()));
+    let told = case.item.details.iter().filter(|(key, _)| key.as_str() != DURATION);
+    let told = told.map(|(key, value)| match value {
+        Value::String(text) => (key.as_str(), text.clone()),
+        other => (key.as_str(), serde_json::to_string_pretty(other).unwrap_or_default()),
+    });
+    let shortened = error.into_iter().chain(told).map(|(key, text)| {
+        let text = ends(text, DETAIL.min(*room));
+        *room -= text.len().min(*room);
+        json!({"key": key, "text": text})
+    });
+    shortened.collect()
+}
+
+/// The two ends of a long text.
+fn ends(text: String, limit: usize) -> String {
+    if text.len() <= limit {
+        return text;
+    }
+    let (first, last) = (head(&text, limit / 2), tail(&text, limit / 2));
+    format!("{first}\n[… {} bytes left out …]\n{last}", text.len() - first.len() - last.len())
 }
