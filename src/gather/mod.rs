@@ -1,10 +1,9 @@
 //! Gathers a node's facts, logs and connectivity.
 //!
-//! Owns the list of sources and the format of the facts. Each source is a function in a small file; adding one
+//! Owns the list of sources and the format of the facts. Each source is a function in a file about its subject; adding one
 //! takes a line in [`SOURCES`]. No source runs a program, except [`local`] on request, and none blocks: unreadable files are
 //! listed in `sonobuoy_unread`. Does not know how results are submitted.
 
-mod devices;
 mod dial;
 mod distribution;
 mod dns;
@@ -13,15 +12,13 @@ pub(crate) mod journal;
 mod kubernetes;
 mod local;
 pub(crate) mod logs;
-mod mounts;
 mod network;
 pub(crate) mod node;
 pub(crate) mod outbox;
 mod platform;
 pub(crate) mod reach;
+mod storage;
 mod summary;
-mod time;
-mod virtualization;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -38,11 +35,11 @@ pub(crate) use outbox::Outbox;
 const SOURCES: &[fn(&NodeFiles, &mut Facts)] = &[
     platform::gather,
     distribution::gather,
-    time::gather,
+    platform::clock,
     hardware::gather,
-    virtualization::gather,
-    devices::gather,
-    mounts::gather,
+    hardware::virtualization,
+    storage::devices,
+    storage::mounts,
     network::gather,
     kubernetes::gather,
     local::gather,
@@ -53,27 +50,16 @@ const SOURCES: &[fn(&NodeFiles, &mut Facts)] = &[
 pub(crate) struct Facts(Map<String, Value>);
 
 impl Facts {
+    /// Adds a fact, unless it is null.
     fn set(&mut self, name: &str, value: impl Serialize) {
-        // Ansible replaces dashes, so that names work in templates.
-        self.0.insert(format!("ansible_{}", name.replace('-', "_")), json!(value));
-    }
-
-    fn set_some(&mut self, name: &str, value: Option<impl Serialize>) {
-        if let Some(value) = value {
-            self.set(name, value);
+        let value = json!(value);
+        if !value.is_null() {
+            self.0.insert(name.to_owned(), value);
         }
     }
 
-    fn set_own(&mut self, name: &str, value: impl Serialize) {
-        self.0.insert(format!("sonobuoy_{name}"), json!(value));
-    }
-
-    fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(&format!("ansible_{name}"))
-    }
-
     fn text(&self, name: &str) -> &str {
-        self.get(name).and_then(Value::as_str).unwrap_or_default()
+        self.0.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 }
 
@@ -89,10 +75,9 @@ pub(crate) fn host_facts(node: &NodeFiles) -> Value {
     for source in SOURCES {
         source(node, &mut facts);
     }
-    let mut unread = node.unread();
     for folder in ["/proc", "/sys"] {
         if node.list(folder).is_empty() {
-            unread.insert(folder.into(), "it is empty: mount the node's own".into());
+            node.note(folder, "it is empty: mount the node's own");
         }
     }
     if node.live {
@@ -102,17 +87,17 @@ pub(crate) fn host_facts(node: &NodeFiles) -> Value {
             Ok(json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": against }))
         });
         for (name, answer) in [("clock_offset", skew), ("node_info", around.node_info(ANSWER))] {
-            match answer {
-                Some(Ok(fact)) => facts.set_own(name, fact),
-                Some(Err(error)) => drop(unread.insert(name.replace('_', " "), format!("{error:#}"))),
-                None => {}
+            match answer.transpose() {
+                Ok(fact) => facts.set(&format!("sonobuoy_{name}"), fact),
+                Err(error) => node.note(&name.replace('_', " "), format!("{error:#}")),
             }
         }
     }
-    facts.set_own("unread", &unread);
-    facts.set_own("version", VERSION);
-    facts.0.insert("gather_subset".into(), json!(["all"]));
-    facts.0.insert("module_setup".into(), true.into());
+    let unread = node.unread();
+    facts.set("sonobuoy_unread", &unread);
+    facts.set("sonobuoy_version", VERSION);
+    facts.set("gather_subset", ["all"]);
+    facts.set("module_setup", true);
     let details = if unread.is_empty() { json!({}) } else { json!({ "unread": unread }) };
     json!({
         "ansible_facts": facts.0, "changed": false,

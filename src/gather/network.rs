@@ -7,15 +7,19 @@ use std::path::Path;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sys::socket::SockaddrStorage;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Facts, NodeFiles};
-use base::json::json;
+use base::json::{json, list_in};
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
 const PROBE_ADDRESSES: [(&str, &str, IpAddr); 2] = [
-    ("default_ipv4", "0.0.0.0:0", IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8))),
-    ("default_ipv6", "[::]:0", IpAddr::V6(Ipv6Addr::new(0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012))),
+    ("ansible_default_ipv4", "0.0.0.0:0", IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8))),
+    (
+        "ansible_default_ipv6",
+        "[::]:0",
+        IpAddr::V6(Ipv6Addr::new(0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012)),
+    ),
 ];
 
 /// Ansible's names for numbers in /sys/class/net/*/type.
@@ -31,6 +35,9 @@ const TEXTS: &[(&str, &str)] = &[
     ("primary", "bonding/primary"),
     ("perm_macaddress", "bonding_slave/perm_hwaddr"),
 ];
+
+/// Facts of interfaces, by name.
+type Interfaces = BTreeMap<String, Value>;
 
 /// One address of an interface.
 struct Address {
@@ -65,55 +72,48 @@ fn addresses() -> io::Result<Vec<Address>> {
 }
 
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
+    facts.set("ansible_dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
     // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
     // node's may belong to another namespace, such as that of the host around the node.
-    let ours = if node.live { NodeFiles::open(Path::new("/")).ok() } else { None };
-    let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
-    let addresses = match &ours {
-        Some(_) => addresses().map_err(|error| error.to_string()),
-        None => Err("the node is not the running system, so its addresses are unknown".into()),
+    let ours = NodeFiles::open(Path::new("/")).ok().filter(|_| node.live);
+    let seen = ours.as_ref().unwrap_or(node);
+    let addresses = if node.live {
+        addresses()
+    } else {
+        Err(io::Error::other("the node is not the running system, so its addresses are unknown"))
     };
-    let addresses = addresses.map_err(|why| node.note("addresses", why)).unwrap_or_default();
+    let addresses = addresses.map_err(|why| node.note("addresses", why.to_string())).unwrap_or_default();
+    // Files that are beside the interfaces' folders describe none.
     let names = seen.list("/sys/class/net").into_iter();
-    let names = names.filter(|name| seen.is_dir(&format!("/sys/class/net/{name}")));
-    let read = |name: String| {
-        let interface = interface(seen, &name, &addresses);
-        (name, interface)
-    };
-    let interfaces: BTreeMap<_, _> = names.map(read).collect();
+    let names = names.filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
+    let interfaces: Interfaces =
+        names.map(|name| (name.clone(), interface(seen, &name, &addresses))).collect();
     for (name, any, far) in PROBE_ADDRESSES {
-        // Connecting a datagram socket chooses a route and sends nothing.
-        let source = || {
-            let socket = UdpSocket::bind(any).ok()?;
-            socket.connect((far, 53)).ok()?;
-            Some(socket.local_addr().ok()?.ip())
-        };
-        let source = ours.as_ref().and_then(|ours| Some((ours, source()?)));
-        let default = source.and_then(|(ours, source)| default_route(ours, source, &interfaces, &addresses));
-        facts.set(name, default.unwrap_or_else(|| json!({})));
+        let route = default_route(seen, any, far, &interfaces, &addresses);
+        facts.set(name, route.unwrap_or_else(|| json!({})));
     }
     let (four, six): (Vec<_>, Vec<_>) =
         addresses.iter().map(|found| found.address).partition(IpAddr::is_ipv4);
-    if let Some(ours) = &ours {
-        let networks = local_networks(&ours.text("/proc/net/fib_trie").unwrap_or_default());
-        let six = six.iter().collect::<BTreeSet<_>>();
-        facts.set("locally_reachable_ips", json!({ "ipv4": networks, "ipv6": six }));
+    if node.live {
+        let networks = local_networks(&seen.text("/proc/net/fib_trie").unwrap_or_default());
+        let six: BTreeSet<_> = six.iter().collect();
+        facts.set("ansible_locally_reachable_ips", json!({ "ipv4": networks, "ipv6": six }));
     }
-    for (name, addresses) in [("all_ipv4_addresses", four), ("all_ipv6_addresses", six)] {
+    for (name, addresses) in [("ansible_all_ipv4_addresses", four), ("ansible_all_ipv6_addresses", six)] {
         let others = addresses.iter().filter(|address| !address.is_loopback());
         facts.set(name, others.collect::<Vec<_>>());
     }
-    facts.set("interfaces", interfaces.keys().map(|name| name.replace(':', "_")).collect::<Vec<_>>());
+    facts.set("ansible_interfaces", interfaces.keys().collect::<Vec<_>>());
     for (name, interface) in interfaces {
-        facts.set(&name.replace(':', "_"), interface);
+        // Ansible replaces dashes, so that names work in templates.
+        facts.set(&format!("ansible_{}", name.replace('-', "_")), interface);
     }
 }
 
-fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Map<String, Value> {
+fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     let folder = format!("/sys/class/net/{name}");
-    let read = |file: &str| node.some(&format!("{folder}/{file}"));
-    let number = |file: &str| node.number::<i64>(&format!("{folder}/{file}"));
+    let read = |file: &str| node.text(&format!("{folder}/{file}"));
+    let number = |file: &str| read(file)?.parse::<i64>().ok();
     let flags = read("flags").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
     let mut found = json!({
         "device": name,
@@ -130,32 +130,31 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Map<String,
         // `active-backup 1`: the number repeats the word.
         found[key] = read(file).and_then(|text| text.split_whitespace().next().map(Value::from)).into();
     }
-    if node.is_dir(&format!("{folder}/bridge")) {
+    if node.exists(&format!("{folder}/bridge")) {
         found["type"] = "bridge".into();
         found["interfaces"] = node.list(&format!("{folder}/brif")).into();
         found["stp"] = read("bridge/stp_state").map(|state| state == "1").into();
     }
-    if node.is_dir(&format!("{folder}/bonding")) {
+    if node.exists(&format!("{folder}/bonding")) {
         found["type"] = "bonding".into();
-        let slaves = read("bonding/slaves").unwrap_or_default();
-        found["slaves"] = slaves.split_whitespace().collect::<Vec<_>>().into();
+        found["slaves"] = read("bonding/slaves").unwrap_or_default().split_whitespace().collect();
     }
     let own = addresses.iter().filter(|address| address.interface() == name);
     let (four, six): (Vec<_>, Vec<_>) = own.partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
     let first = four.iter().position(|address| address.name == name);
     let [mut four, six] = [four, six].map(|list| list.into_iter().map(address).collect::<Vec<_>>());
-    if let Some(first) = first {
-        found["ipv4"] = four.remove(first);
-    }
+    found["ipv4"] = first.map(|first| four.remove(first)).into();
     for (key, list) in [("ipv4_secondaries", four), ("ipv6", six)] {
-        if !list.is_empty() {
-            found[key] = list.into();
-        }
+        found[key] = Some(list).filter(|list| !list.is_empty()).into();
     }
-    let Value::Object(mut found) = found else { return Map::new() };
-    found.retain(|_, value| !value.is_null());
-    found
+    known(found)
+}
+
+/// The entries of an object that are not null.
+fn known(mut object: Value) -> Value {
+    object.as_object_mut().into_iter().for_each(|entries| entries.retain(|_, value| !value.is_null()));
+    object
 }
 
 fn address(found: &Address) -> Value {
@@ -185,25 +184,26 @@ fn address(found: &Address) -> Value {
 
 fn default_route(
     node: &NodeFiles,
-    source: IpAddr,
-    interfaces: &BTreeMap<String, Map<String, Value>>,
+    any: &str,
+    far: IpAddr,
+    interfaces: &Interfaces,
     addresses: &[Address],
 ) -> Option<Value> {
+    // Connecting a datagram socket chooses a route and sends nothing.
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect((far, 53)).ok()?;
+    let source = socket.local_addr().ok()?.ip();
     let found = addresses.iter().find(|address| address.address == source)?;
     let name = found.interface();
     let interface = interfaces.get(name)?;
     let mut route = address(found);
     route["interface"] = name.into();
-    if let Some(gateway) = gateway(node, name, source.is_ipv4()) {
-        route["gateway"] = gateway.into();
-    }
-    for key in ["macaddress", "mtu", "type"].into_iter().filter(|key| interface.contains_key(*key)) {
+    route["gateway"] = gateway(node, name, source.is_ipv4()).into();
+    for key in ["macaddress", "mtu", "type"] {
         route[key] = interface[key].clone();
     }
-    if source.is_ipv4() {
-        route["alias"] = found.name.as_str().into();
-    }
-    Some(route)
+    route["alias"] = source.is_ipv4().then_some(&*found.name).into();
+    Some(known(route))
 }
 
 /// The gateway of the default route through an interface.
@@ -239,33 +239,24 @@ fn local_networks(trie: &str) -> Vec<String> {
 
 /// `/etc/resolv.conf` in Ansible's form.
 pub(super) fn resolver(text: &str) -> Value {
-    let mut found = Map::new();
-    let mut servers: Vec<&str> = Vec::new();
+    let mut found = json!({});
     for line in text.lines() {
-        let (key, words) = line.trim().split_once(char::is_whitespace).unwrap_or_default();
-        let words: Vec<&str> = words.split_whitespace().collect();
-        let value = match key {
-            "nameserver" => {
-                servers.extend(words);
-                continue;
+        let mut words = line.split_whitespace();
+        match words.next().unwrap_or_default() {
+            "nameserver" => list_in(&mut found, "nameservers").extend(words.map(Value::from)),
+            "domain" => found["domain"] = words.next().into(),
+            key @ ("search" | "sortlist") => found[key] = words.collect(),
+            "options" => {
+                let options = words.map(|option| match option.split_once(':') {
+                    Some((name, value)) => (name, Value::from(value)),
+                    None => (option, Value::Bool(true)),
+                });
+                found["options"] = options.collect();
             }
-            "domain" => words.first().copied().into(),
-            "search" | "sortlist" => words.into(),
-            "options" => words
-                .iter()
-                .map(|option| match option.split_once(':') {
-                    Some((name, value)) => (name.to_owned(), Value::from(value)),
-                    None => ((*option).to_owned(), Value::Bool(true)),
-                })
-                .collect(),
-            _ => continue,
-        };
-        found.insert(key.to_owned(), value);
+            _ => {}
+        }
     }
-    if !servers.is_empty() {
-        found.insert("nameservers".into(), servers.into());
-    }
-    Value::Object(found)
+    found
 }
 
 #[cfg(test)]
