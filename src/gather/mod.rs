@@ -4,9 +4,7 @@
 //! takes a line in [`SOURCES`]. No source runs a program, except [`local`] on request, and none blocks: unreadable files are
 //! listed in `sonobuoy_unread`. Does not know how results are submitted.
 
-mod dial;
 mod distribution;
-mod dns;
 mod hardware;
 pub(crate) mod journal;
 mod kubernetes;
@@ -63,9 +61,6 @@ impl Facts {
     }
 }
 
-/// Timeout of one response of the worker or the API server. Not spent outside a cluster, where neither is known.
-const ANSWER: std::time::Duration = std::time::Duration::from_secs(2);
-
 /// The facts of a node in the format of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
 ///
 /// Also a valid result in the `manual` format: `status` tells whether facts exist, `details` which ones are missing.
@@ -82,12 +77,9 @@ pub(crate) fn host_facts(node: &NodeFiles) -> Value {
     }
     if node.live {
         let around = reach::Destinations::read();
-        let skew = around.skew(ANSWER).map(|skew| {
-            let reach::Skew { offset, doubt, against } = skew?;
-            Ok(json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": against }))
-        });
-        for (name, answer) in [("clock_offset", skew), ("node_info", around.node_info(ANSWER))] {
-            match answer.transpose() {
+        let skew = around.skew().map(|skew| json!(skew));
+        for (name, fact) in [("clock_offset", skew), ("node_info", around.node_info())] {
+            match fact {
                 Ok(fact) => facts.set(&format!("sonobuoy_{name}"), fact),
                 Err(error) => node.note(&name.replace('_', " "), format!("{error:#}")),
             }
