@@ -1,4 +1,4 @@
-//! Gathers a node's facts, logs and connectivity.
+//! Gathers a node's facts, logs and connectivity, and leaves results for a worker.
 //!
 //! Owns the list of sources and the format of the facts. Each source is a function in a file about its subject; adding one
 //! takes a line in [`SOURCES`]. No source runs a program, except [`local`] on request, and none blocks: unreadable files are
@@ -12,22 +12,24 @@ mod local;
 pub(crate) mod logs;
 mod network;
 pub(crate) mod node;
-pub(crate) mod outbox;
 mod platform;
 pub(crate) mod reach;
 mod storage;
-mod summary;
 
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::item;
 use crate::names::VERSION;
 use crate::remedies;
+use base::at::At as _;
 use base::json::json;
+use base::temp;
 
 pub(crate) use node::NodeFiles;
-pub(crate) use outbox::Outbox;
 
 /// All sources of facts. Each adds those that exist and omits the rest; later ones may use facts of earlier ones.
 const SOURCES: &[fn(&NodeFiles, &mut Facts)] = &[
@@ -127,4 +129,72 @@ fn field<'t>(text: &'t str, separator: char, name: &str) -> Option<&'t str> {
 
 fn between(text: &str, open: char, close: char) -> Option<&str> {
     Some(text.split_once(open)?.1.split_once(close)?.0)
+}
+
+/// A folder for results, which a worker watches, and the `done` file in it. A result is complete before `done` names it;
+/// `done` appears atomically and without a newline, so that workers of every version can read it.
+pub(crate) struct Outbox {
+    folder: PathBuf,
+}
+
+impl Outbox {
+    /// Opens an existing folder: in a pod it is a volume, and a missing one was not mounted.
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        // Resolves links once, so that the path in `done` stays valid.
+        let folder = folder.canonicalize().with_context(|| {
+            format!(
+                "cannot write results to `{}`: create it, or name another folder with --output",
+                folder.display()
+            )
+        })?;
+        // A previous container may have been killed.
+        temp::clean(&folder, "").at("cannot read", &folder)?;
+        Ok(Self { folder })
+    }
+
+    /// Path of an entry of the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Writes a file completely or not at all.
+    pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
+        let path = self.path(name);
+        temp::write(&path, 0o666, content).at("cannot write", &path)?;
+        Ok(path)
+    }
+
+    /// Reports the resulting file or folder to the worker.
+    pub(crate) fn done(&self, result: &Path) -> Result<()> {
+        self.put("done", result.as_os_str().as_encoded_bytes()).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::node::tests::Scratch;
+    use super::*;
+
+    #[test]
+    fn done_names_the_result_without_a_newline() {
+        let scratch = Scratch::new();
+        let outbox = Outbox::open(&scratch.0).unwrap();
+        let path = outbox.put("facts.json", b"{}").unwrap();
+        outbox.done(&path).unwrap();
+        let done = fs::read_to_string(outbox.path("done")).unwrap();
+        assert_eq!(Path::new(&done), path);
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 2, "nothing partial stays");
+    }
+
+    #[test]
+    fn missing_folder_is_named() {
+        let scratch = Scratch::new();
+        let error = Outbox::open(&scratch.0.join("absent")).err().unwrap();
+        assert!(format!("{error:#}").contains("absent`"), "{error:#}");
+        fs::create_dir_all(scratch.0.join("facts.json")).unwrap();
+        let outbox = Outbox::open(&scratch.0).unwrap();
+        assert!(outbox.put("facts.json", b"{}").is_err(), "a folder in the way");
+    }
 }
