@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 use serde_json::{Map, Value};
-use time::{Date, Duration as Span, Month, OffsetDateTime};
+use time::{Date, Duration as Span, Month, OffsetDateTime, UtcOffset, format_description};
 
 use super::{Facts, NodeFiles, field};
 use base::json::json;
@@ -48,7 +48,11 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let uptime = node.text("/proc/uptime").unwrap_or_default();
     let seconds = uptime.split('.').next().and_then(|text| text.parse::<u64>().ok());
     facts.set("ansible_uptime_seconds", seconds);
-    loadavg(node, facts);
+    let loads = node.text("/proc/loadavg").unwrap_or_default();
+    let loads: Vec<f64> = loads.split(' ').take(3).filter_map(|load| load.parse().ok()).collect();
+    if let [one, five, fifteen] = loads[..] {
+        facts.set("ansible_loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
+    }
     // A node below a folder is not a chroot.
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let first = place("/proc/1/root/.");
@@ -134,20 +138,6 @@ fn command_line(line: &str, all: bool) -> Value {
     Value::Object(words)
 }
 
-fn loadavg(node: &NodeFiles, facts: &mut Facts) {
-    // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
-    let loads = if node.live {
-        let loads = rustix::system::sysinfo().loads;
-        loads.map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0).to_vec()
-    } else {
-        let text = node.text("/proc/loadavg").unwrap_or_default();
-        text.split_whitespace().take(3).filter_map(|word| word.parse().ok()).collect()
-    };
-    if let [one, five, fifteen] = loads[..] {
-        facts.set("ansible_loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
-    }
-}
-
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
 fn systemd(node: &NodeFiles) -> Option<Value> {
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
@@ -206,6 +196,28 @@ const TIME: &str = r"([-+]?\d{1,3}(?::\d\d){0,2})";
 /// Month, week and weekday.
 const DAY: &str = r"M(\d{1,2})\.([1-5])\.([0-6])";
 
+/// Facts about a time, in the notation of the crate `time`; those that end in `Z` are in UTC.
+const TIMES: &[(&str, &str)] = &[
+    ("date", "[year]-[month]-[day]"),
+    ("time", "[hour]:[minute]:[second]"),
+    ("year", "[year]"),
+    ("month", "[month]"),
+    ("day", "[day]"),
+    ("hour", "[hour]"),
+    ("minute", "[minute]"),
+    ("second", "[second]"),
+    ("weekday", "[weekday]"),
+    ("weekday_number", "[weekday repr:sunday one_indexed:false]"),
+    ("weeknumber", "[week_number repr:monday]"),
+    ("epoch", "[unix_timestamp]"),
+    ("epoch_int", "[unix_timestamp]"),
+    ("iso8601", "[year]-[month]-[day]T[hour]:[minute]:[second]Z"),
+    ("iso8601_micro", "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z"),
+    ("iso8601_basic", "[year][month][day]T[hour][minute][second][subsecond digits:6]"),
+    ("iso8601_basic_short", "[year][month][day]T[hour][minute][second]"),
+    ("tz_offset", "[offset_hour sign:mandatory][offset_minute]"),
+];
+
 /// Files that exist while a time service keeps the clock.
 const TIME_SERVICES: &[(&str, &str)] = &[
     ("/run/systemd/timesync/synchronized", "systemd-timesyncd"),
@@ -235,7 +247,7 @@ pub(super) fn clock(node: &NodeFiles, facts: &mut Facts) {
 
 /// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last line of a zone file
 /// (RFC 9636), the rule for the present: `CET-1CEST,M3.5.0,M10.5.0/3`.
-fn offset(rule: &str, epoch: i64) -> Option<(i64, String, String)> {
+fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
     let turn = format!("{DAY}(?:/{TIME})?");
     let form = Regex::new(&format!("^{NAME}{TIME}(?:{NAME}{TIME}?,{turn},{turn})?$")).ok()?;
     let found = form.captures(rule)?;
@@ -244,9 +256,9 @@ fn offset(rule: &str, epoch: i64) -> Option<(i64, String, String)> {
     let (winter, winter_name) = (-seconds(text(2)?), name(1)?);
     let Some(summer_name) = name(3) else { return Some((winter, winter_name.clone(), winter_name)) };
     let summer = text(4).map_or(winter + 3_600, |west| -seconds(west));
-    let year = OffsetDateTime::from_unix_timestamp(epoch + winter).ok()?.year();
+    let year = OffsetDateTime::from_unix_timestamp(epoch + i64::from(winter)).ok()?.year();
     // The clock changes at a local time of the n-th such weekday of a month; the fifth is the last.
-    let turn = |at: usize, offset: i64| {
+    let turn = |at: usize, offset: i32| {
         let number = |index| text(index)?.parse::<u8>().ok();
         let (month, week, weekday) = (number(at)?, number(at + 1)?, number(at + 2)?);
         let start = Date::from_calendar_date(year, Month::try_from(month).ok()?, 1).ok()?;
@@ -255,7 +267,8 @@ fn offset(rule: &str, epoch: i64) -> Option<(i64, String, String)> {
         if day.month() != start.month() {
             day -= Span::WEEK;
         }
-        Some(day.midnight().assume_utc().unix_timestamp() + seconds(text(at + 3).unwrap_or("2")) - offset)
+        let local = seconds(text(at + 3).unwrap_or("2"));
+        Some(day.midnight().assume_utc().unix_timestamp() + i64::from(local - offset))
     };
     let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
     // South of the equator, summer spans the new year.
@@ -267,35 +280,25 @@ fn offset(rule: &str, epoch: i64) -> Option<(i64, String, String)> {
 }
 
 /// Parses `-1`, `5:45`, `2:00:30`.
-fn seconds(text: &str) -> i64 {
+fn seconds(text: &str) -> i32 {
     let parts = text.trim_start_matches(['-', '+']).split(':').zip([3_600, 60, 1]);
-    let seconds: i64 = parts.map(|(part, unit)| part.parse::<i64>().unwrap_or(0) * unit).sum();
+    let seconds: i32 = parts.map(|(part, unit)| part.parse::<i32>().unwrap_or(0) * unit).sum();
     if text.starts_with('-') { -seconds } else { seconds }
 }
 
 fn date_time(since: Duration, rule: &str) -> Value {
-    let (epoch, micros) = (since.as_secs(), since.subsec_micros());
-    let now = i64::try_from(epoch).unwrap_or(i64::MAX);
-    let (offset, name, summer_name) = offset(rule, now).unwrap_or_else(|| (0, "UTC".into(), "UTC".into()));
-    let local = OffsetDateTime::from_unix_timestamp(now + offset).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let utc = base::clock::rfc3339(UNIX_EPOCH + Duration::from_secs(epoch));
-    let utc = utc.split('.').next().unwrap_or_default();
-    let (year, (hour, minute, second)) = (local.year(), local.to_hms());
-    let [month, day, hour, minute, second] =
-        [local.month().into(), local.day(), hour, minute, second].map(|part| format!("{part:02}"));
-    let basic = format!("{year}{month}{day}T{hour}{minute}{second}");
-    let (sign, minutes) = (if offset < 0 { '-' } else { '+' }, offset.unsigned_abs() / 60);
-    json!({
-        "date": format!("{year}-{month}-{day}"), "time": format!("{hour}:{minute}:{second}"),
-        "year": year.to_string(), "month": month, "day": day, "hour": hour, "minute": minute, "second": second,
-        "weekday": local.weekday().to_string(),
-        "weekday_number": local.weekday().number_days_from_sunday().to_string(),
-        "weeknumber": format!("{:02}", local.monday_based_week()),
-        "epoch": epoch.to_string(), "epoch_int": epoch.to_string(),
-        "iso8601": format!("{utc}Z"), "iso8601_micro": format!("{utc}.{micros:06}Z"),
-        "iso8601_basic": format!("{basic}{micros:06}"), "iso8601_basic_short": basic,
-        "tz": name, "tz_dst": summer_name, "tz_offset": format!("{sign}{:02}{:02}", minutes / 60, minutes % 60),
-    })
+    let utc = OffsetDateTime::from(UNIX_EPOCH + since);
+    let (offset, name, summer_name) =
+        offset(rule, utc.unix_timestamp()).unwrap_or_else(|| (0, "UTC".into(), "UTC".into()));
+    let offset = UtcOffset::from_whole_seconds(offset).unwrap_or(UtcOffset::UTC);
+    let local = utc.to_offset(offset);
+    let mut found = json!({ "tz": name, "tz_dst": summer_name });
+    for (key, form) in TIMES {
+        let time = if form.ends_with('Z') { utc } else { local };
+        let form = format_description::parse_borrowed::<2>(form).ok();
+        found[key] = form.and_then(|form| time.format(&form).ok()).into();
+    }
+    found
 }
 
 #[cfg(test)]
@@ -368,7 +371,7 @@ mod tests {
 
     #[test]
     fn daylight_saving_rules_work_on_both_hemispheres() {
-        let check = |rule: &str, epoch: i64, expected: (i64, &str, &str)| {
+        let check = |rule: &str, epoch: i64, expected: (i32, &str, &str)| {
             let expected = (expected.0, expected.1.to_owned(), expected.2.to_owned());
             assert_eq!(offset(rule, epoch), Some(expected), "{rule} at {epoch}");
         };
