@@ -57,14 +57,14 @@ pub(crate) fn keep(
     }
     let name = if form.gzip { "systemd_logs.gz" } else { NAME };
     let log = if in_folder { folder.join(name) } else { outbox.path(name) };
-    let kept = node.and_then(|node| write(&node, wanted, form, &log));
+    let kept = write(node, wanted, form, &log);
     let put = |name: &str, content: String| {
         let name = if in_folder { format!("{FOLDER}/{name}") } else { name.to_owned() };
         outbox.put(&name, content.as_bytes()).map(drop)
     };
     match &kept {
-        Ok(None) => {}
-        Ok(Some(summary)) => put(LOG_SUMMARY, text(summary))?,
+        Ok(summary) if form.summary => put(LOG_SUMMARY, text(summary))?,
+        Ok(_) => {}
         Err(error) if form.summary => put(LOG_SUMMARY, text(&no_log(error)))?,
         Err(error) => put(NAME, format!("{}\n", journal::note_entry(3, &format!("{error:#}"))))?,
     }
@@ -72,19 +72,18 @@ pub(crate) fn keep(
     kept.map(drop)
 }
 
-/// Counts problems without storing the log. Always returns an item, which reports an error if the log is unavailable.
-pub(crate) fn summarise(node: Result<NodeFiles>, wanted: &LogQuery) -> (Item, Result<()>) {
+/// Reads the log; passes it to `store`, and counts the problems in it.
+pub(crate) fn summarise(
+    node: Result<NodeFiles>,
+    wanted: &LogQuery,
+    mut store: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<Item> {
     let mut summary = LogSummary::default();
-    let origin = node.and_then(|node| {
-        journal::read(&node, wanted, &mut |piece| {
-            summary.add(piece);
-            Ok(())
-        })
-    });
-    match origin {
-        Ok(origin) => (summary.item(details(origin)), Ok(())),
-        Err(error) => (no_log(&error), Err(error)),
-    }
+    let origin = journal::read(&node?, wanted, &mut |piece| {
+        summary.add(piece);
+        store(piece)
+    })?;
+    Ok(summary.item(origin))
 }
 
 /// A result in the `manual` format, with the fields of each item in reading order.
@@ -108,18 +107,14 @@ fn indented(text: &str, first: &str) -> String {
     text.lines().enumerate().map(line).collect()
 }
 
-/// Streams the log into a file; returns a summary if requested.
-fn write(node: &NodeFiles, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Result<Option<Item>> {
+/// Streams the log into a file; returns a summary.
+fn write(node: Result<NodeFiles>, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Result<Item> {
     let mut file = BufWriter::new(NewFile::create(path, 0o666).at("cannot write", path)?);
     // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
     let mut gzip = form.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-    let mut summary = form.summary.then(LogSummary::default);
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
-    let origin = journal::read(node, wanted, &mut |piece| {
-        if let Some(summary) = &mut summary {
-            summary.add(piece);
-        }
+    let mut summary = summarise(node, wanted, |piece| {
         truncated |= piece.len() as u64 > left;
         if truncated {
             return Ok(());
@@ -136,16 +131,11 @@ fn write(node: &NodeFiles, wanted: &LogQuery, form: &LogFormat, path: &Path) -> 
     let rest = gzip.map(GzEncoder::finish).transpose().at("cannot write", path)?.unwrap_or_default();
     let file = file.write_all(&rest).and_then(|()| Ok(file.into_inner()?));
     file.and_then(|file| file.commit(true)).at("cannot write", path)?;
-    let mut details = details(origin);
     if truncated {
         log::warn!("the log is longer than --max-size and was cut; the newest entries are missing");
-        details.insert("truncated".into(), json!(true));
+        summary = summary.with("truncated", true);
     }
-    Ok(summary.map(|summary| summary.item(details)))
-}
-
-fn details(origin: &str) -> BTreeMap<String, Value> {
-    BTreeMap::from([("origin".to_owned(), json!(origin))])
+    Ok(summary)
 }
 
 /// Parses `500M`, `2Gi`, `1000000` as bytes, with powers of 1024.
@@ -371,7 +361,7 @@ impl LogSummary {
     }
 
     /// The result: one item for each kind of trouble, one for each unit that logged errors.
-    fn item(self, details: BTreeMap<String, Value>) -> Item {
+    fn item(self, origin: &str) -> Item {
         let mut status = item::PASSED;
         let mut troubles = Vec::new();
         for ((name, meaning, remedy, link, _), seen) in PROBLEMS.iter().zip(self.seen) {
@@ -395,9 +385,10 @@ impl LogSummary {
         let units: Vec<Item> = units.collect();
         let counts = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
         let counts: BTreeMap<_, _> = counts.collect();
-        let mut all =
-            Item::new("log-summary", status).with("entries", self.entries).with("priorities", json!(counts));
-        all.details.extend(details);
+        let mut all = Item::new("log-summary", status)
+            .with("entries", self.entries)
+            .with("priorities", json!(counts))
+            .with("origin", origin);
         if self.unreadable > 0 {
             all = all.with("unreadable", self.unreadable);
         }
@@ -410,7 +401,7 @@ impl LogSummary {
 }
 
 /// The result without any log.
-fn no_log(error: &anyhow::Error) -> Item {
+pub(crate) fn no_log(error: &anyhow::Error) -> Item {
     let why = format!("{error:#}");
     let remedy = super::remedy(&why);
     Item::new("log-summary", item::FAILED).with("error", why).with(item::REMEDY, remedy)
@@ -512,7 +503,7 @@ mod tests {
             Ok(())
         };
         journal::pieces(log, journal::MAX_ENTRY_BYTES, add).unwrap();
-        summary.item(BTreeMap::new())
+        summary.item("a test")
     }
 
     fn trouble<'a>(item: &'a Item, name: &str) -> &'a Item {

@@ -162,17 +162,17 @@ pub(crate) fn network(around: &Destinations) -> Item {
         let threads = legs.map(|(name, probe)| {
             let leg = move || {
                 let mut leg = Item::new(name, item::PASSED);
-                let skew = probe(around, &mut leg);
-                (skew.map_err(|error| fail(&mut leg, format!("{error:#}"))).ok().flatten(), leg)
+                let skew = probe(around, &mut leg).unwrap_or_else(|error| {
+                    fail(&mut leg, format!("{error:#}"));
+                    None
+                });
+                (leg, skew)
             };
             (leg, base::thread(name).spawn_scoped(scope, leg))
         });
-        threads.map(|(leg, thread)| {
-            let (skew, leg) = match thread {
-                Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                Err(_) => leg(),
-            };
-            (leg, skew)
+        threads.map(|(leg, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => leg(),
         })
     });
     let mut clock = Item::new("clock", item::PASSED);
