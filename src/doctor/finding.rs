@@ -34,8 +34,8 @@ pub(crate) struct Check {
     pub measured: BTreeMap<String, Value>,
 }
 
-/// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Severity of a finding, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
     /// A run, or one of its plugins, will fail.
