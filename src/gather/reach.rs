@@ -5,7 +5,7 @@
 //! as outside a cluster, is skipped with a reason. Starts a thread per leg; every step has a timeout.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,6 +15,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use serde::Serialize;
 use serde_json::Value;
+use ureq::http::Uri;
 
 use super::network;
 use crate::item::{self, Item};
@@ -215,7 +216,7 @@ fn dns(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
     let name = service_name(&around.resolver);
     let (mut answers, mut failure) = (Vec::new(), Ok(None));
     for server in servers {
-        let why = match retry(|| ask_name_server(server, &name)) {
+        let why = match retry(|| ask_name_server((server, 53).into(), &name)) {
             Ok((code, took)) => {
                 answers.push(json!({ "server": server, "latency_ms": millis(took), "code": code }));
                 // Outside a cluster the name does not exist, but the response proves that the server is reachable.
@@ -224,7 +225,7 @@ fn dns(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
                 }
                 anyhow!("name server {server} does not know `{name}` (code {code})")
             }
-            Err(error) => error,
+            Err(error) => error.context(format!("name server {server}, asked for `{name}`")),
         };
         failure = failure.and(Err(why));
     }
@@ -239,25 +240,17 @@ fn service_name(resolver: &Value) -> String {
     format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
 }
 
-/// Queries one server for the IPv4 addresses of `name`: the response code, 0 for success and 3 for a name that does not
-/// exist, and the time until the response. Neither tries other servers nor caches.
-fn ask_name_server(server: IpAddr, name: &str) -> Result<(u8, Duration)> {
+/// Queries one server for the IPv4 addresses of `name` (RFC 1035): the response code, 0 for success and 3 for a name that
+/// does not exist, and the time until the response. Neither tries other servers nor caches.
+fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).context("no socket to ask from")?;
-    // A connected socket accepts only the server's datagrams and reports a closed port at once.
-    socket.connect((server, 53)).with_context(|| format!("cannot reach name server {server}"))?;
-    query(&socket, name).with_context(|| format!("name server {server}, asked for `{name}`"))
-}
-
-fn query(socket: &UdpSocket, name: &str) -> Result<(u8, Duration)> {
     socket.set_read_timeout(Some(STEP_TIMEOUT))?;
-    let mut id = [0; 2];
-    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut id)
-        .ok()
-        .context("no random number")?;
-    // One question, recursion desired.
-    let mut question = vec![id[0], id[1], 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    // A connected socket accepts only the server's datagrams and reports a closed port at once.
+    socket.connect(server).context("cannot be reached")?;
+    // Number 1, one question, recursion desired.
+    let mut question = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.trim_end_matches('.').split('.') {
         question.push(u8::try_from(label.len()).with_context(|| format!("`{name}` is not a name"))?);
         question.extend(label.as_bytes());
@@ -266,18 +259,11 @@ fn query(socket: &UdpSocket, name: &str) -> Result<(u8, Duration)> {
     let started = Instant::now();
     socket.send(&question).context("cannot be reached")?;
     let mut answer = [0; 1_500];
-    while started.elapsed() < STEP_TIMEOUT {
-        match socket.recv(&mut answer) {
-            Ok(12..) if answer.starts_with(&id) => {
-                return Ok((answer[3] & 15, started.elapsed()));
-            }
-            // A response to another question.
-            Ok(_) => {}
-            Err(error) if is_timeout(&error) => break,
-            Err(error) => return Err(error).context("did not answer"),
-        }
+    match socket.recv(&mut answer) {
+        Err(error) if is_timeout(&error) => bail!("did not answer"),
+        length => ensure!(length.context("did not answer")? >= 12, "the answer is not a DNS message"),
     }
-    bail!("did not answer")
+    Ok((answer[3] & 15, started.elapsed()))
 }
 
 fn api(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
@@ -348,14 +334,13 @@ fn judge(leg: &mut Item, Skew { seconds, uncertainty_seconds, against }: &Skew) 
 }
 
 fn retry<T>(mut step: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut outcome = step();
     for _ in 1..TRIES {
-        if outcome.is_err() {
-            Stop::new().wait(RETRY_INTERVAL);
-            outcome = step();
+        if let Ok(found) = step() {
+            return Ok(found);
         }
+        Stop::new().wait(RETRY_INTERVAL);
     }
-    outcome
+    step()
 }
 
 fn millis(span: Duration) -> f64 {
@@ -369,9 +354,8 @@ fn rounded(number: f64) -> f64 {
 
 /// Splits `https://[::1]:8080/path` into host and port.
 fn host_and_port(url: &str) -> Option<Place> {
-    let authority = url.strip_prefix("https://")?.split('/').next()?;
-    let (host, port) = authority.rsplit_once(':')?;
-    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+    let url: Uri = url.parse().ok()?;
+    Some((url.host()?.trim_matches(['[', ']']).to_owned(), url.port_u16()?))
 }
 
 /// An established connection, and the durations of its TCP connect and TLS handshake.
@@ -547,7 +531,7 @@ mod tests {
         assert_eq!(service_name(&network::resolver(resolver)), "kubernetes.default.svc.corp.example");
         assert_eq!(service_name(&Value::Null), "kubernetes.default.svc.cluster.local");
         assert_eq!(host_and_port("https://[fd00::1]:8080/x"), Some(("fd00::1".into(), 8080)));
-        assert_eq!(host_and_port("http://h:1"), None);
+        assert_eq!(host_and_port("https://h"), None);
     }
 
     #[test]
@@ -566,23 +550,19 @@ mod tests {
     #[test]
     fn dns_server_is_queried() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        client.connect(server.local_addr().unwrap()).unwrap();
+        let address = server.local_addr().unwrap();
         let answering = std::thread::spawn(move || {
             let mut buffer = [0; 512];
             let (length, from) = server.recv_from(&mut buffer).unwrap();
             let asked = buffer[..length].to_vec();
-            // Replies to another query, and without a code, arrive first.
-            server.send_to(&[!asked[0], asked[1], 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], from).unwrap();
-            server.send_to(&asked[..2], from).unwrap();
             let mut reply = asked.clone();
             reply[2..4].copy_from_slice(&[0x81, 0x83]);
             server.send_to(&reply, from).unwrap();
             asked
         });
-        assert_eq!(query(&client, "kubernetes.default").unwrap().0, 3);
+        assert_eq!(ask_name_server(address, "kubernetes.default").unwrap().0, 3);
         let asked = answering.join().unwrap();
         assert_eq!(&asked[12..32], b"\x0akubernetes\x07default\0");
-        assert!(query(&client, &"x".repeat(256)).is_err(), "no name");
+        assert!(ask_name_server(address, &"x".repeat(256)).is_err(), "no name");
     }
 }
