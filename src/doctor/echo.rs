@@ -4,6 +4,7 @@
 //! termination message, which arrives even if the network drops everything. Only the server in the pod starts threads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
@@ -35,9 +36,6 @@ const NETWORKS: [&str; 2] = ["pods", "node"];
 
 /// Maximum size of a request.
 const MAX_ECHO_BYTES: u64 = 1 << 20;
-
-/// Node and network of each pod, by name.
-type Pods = BTreeMap<String, (String, &'static str)>;
 
 /// Measures from `nodes`. If no node accepts the aggregator, according to `placed`, it runs on the first one.
 pub(super) fn check(
@@ -77,14 +75,14 @@ impl Echo<'_> {
             why => bail!("the aggregator does not start: {}", why.and_then(Result::err).unwrap_or_default()),
         };
         let identity = authority.client(PLUGIN)?;
-        let host = if address.contains(':') { format!("[{address}]") } else { address };
         let env = json!([
-            {"name": client::env::AGGREGATOR_URL, "value": format!("https://{host}:{}", self.port())},
+            {"name": client::env::AGGREGATOR_URL, "value": format!("https://{}", SocketAddr::new(address, self.port()))},
             {"name": client::env::CA_CERT, "value": authority.certificate_pem()},
             {"name": client::env::CLIENT_CERT, "value": identity.cert_pem},
             {"name": client::env::CLIENT_KEY, "value": identity.key_pem},
         ]);
-        let (mut pods, mut found) = (Pods::new(), Vec::new());
+        // Node and network of each pod, by name.
+        let (mut pods, mut found) = (BTreeMap::new(), Vec::new());
         let mut used: BTreeSet<bool> =
             self.subject.pods().map(|pod| pod["spec"]["hostNetwork"] == true).collect();
         if used.is_empty() {
@@ -154,22 +152,17 @@ impl Echo<'_> {
                 ],
             }),
         );
-        if let Some(given) = self.subject.aggregator() {
-            for key in ["nodeSelector", "tolerations", "affinity"] {
-                if let Some(value) = given["spec"].get(key) {
-                    pod["spec"][key] = value.clone();
-                }
-            }
-            if let Some(resources) = given["spec"]["containers"][0].get("resources") {
-                pod["spec"]["containers"][0]["resources"] = resources.clone();
-            }
+        let given = &self.subject.aggregator().unwrap_or(&Value::Null)["spec"];
+        for key in ["nodeSelector", "tolerations", "affinity"] {
+            pod["spec"][key] = given[key].clone();
         }
+        pod["spec"]["containers"][0]["resources"] = given["containers"][0]["resources"].clone();
         pod
     }
 
-    fn port(&self) -> i64 {
-        let port = self.subject.run.server.bind_port;
-        if port > 0 { port } else { names::AGGREGATOR_PORT.into() }
+    fn port(&self) -> u16 {
+        let port = u16::try_from(self.subject.run.server.bind_port).ok().filter(|port| *port > 0);
+        port.unwrap_or(names::AGGREGATOR_PORT)
     }
 
     fn worker(&self, name: &str, network: &str, env: &Value) -> Value {
@@ -185,10 +178,8 @@ impl Echo<'_> {
             "name": "kube-root-ca.crt", "optional": true, "items": [{"key": "ca.crt", "path": "ca.crt"}],
         });
         pod["spec"]["volumes"] = json!([{"name": "cluster", "configMap": map}]);
-        if network == NETWORKS[1] {
-            pod["spec"]["hostNetwork"] = json!(true);
-            pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
-        }
+        pod["spec"]["hostNetwork"] = json!(network == NETWORKS[1]);
+        pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
         pod
     }
 
@@ -199,9 +190,7 @@ impl Echo<'_> {
         container["image"] = json!(run.worker_image);
         // A container that cannot start reports the cause nowhere else.
         container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
-        if !run.image_pull_policy.is_empty() {
-            container["imagePullPolicy"] = json!(run.image_pull_policy);
-        }
+        container["imagePullPolicy"] = json!(run.image_pull_policy);
         let mut pod = self.trial_namespace.pod(name, vec![container], run.security_context_mode != "none");
         pod["spec"]["activeDeadlineSeconds"] = json!(POD_SECONDS);
         if !run.image_pull_secrets.is_empty() {
@@ -249,9 +238,9 @@ impl Echo<'_> {
 }
 
 /// Address on which an aggregator listens.
-fn listens(pod: &Value) -> Option<String> {
+fn listens(pod: &Value) -> Option<IpAddr> {
     let running = pod["status"]["containerStatuses"][0]["state"]["running"].is_object();
-    pod["status"]["podIP"].as_str().filter(|address| running && !address.is_empty()).map(str::to_owned)
+    pod["status"]["podIP"].text().parse().ok().filter(|_| running)
 }
 
 /// Measurements from a worker's termination message.
@@ -275,14 +264,12 @@ fn hopeless(pod: &Value) -> Option<String> {
 
 /// The longest round trip and the smallest path MTU, for display.
 fn slowest(measured: &BTreeMap<String, Value>) -> String {
-    let of = |key: &str| {
-        let legs = measured.values().flat_map(|node| node.as_object().into_iter().flatten());
-        legs.filter_map(|(_, legs)| legs["aggregator"][key].as_f64()).collect::<Vec<f64>>()
-    };
-    let trip = of("round_trip_ms").into_iter().reduce(f64::max);
-    let mtu = of("path_mtu").into_iter().reduce(f64::min);
-    let trip = trip.map_or_else(String::new, |trip| format!(", round trip up to {trip:.1} ms"));
-    trip + &mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"))
+    let nodes = measured.values().flat_map(|node| node.as_object().into_iter().flatten());
+    let legs = nodes.map(|(_, legs)| &legs["aggregator"]);
+    let trip = legs.clone().filter_map(|leg| leg["round_trip_ms"].as_f64()).reduce(f64::max);
+    let mtu = legs.filter_map(|leg| leg["path_mtu"].as_f64()).reduce(f64::min);
+    let trip = trip.map(|trip| format!(", round trip up to {trip:.1} ms"));
+    trip.into_iter().chain(mtu.map(|mtu| format!(", path MTU {mtu}"))).collect()
 }
 
 /// The aggregator of an echo, in a pod: serves with the run's TLS until `stop`; a response is as long as its request.

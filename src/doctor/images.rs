@@ -22,15 +22,14 @@ use crate::remedies;
 use base::json::json;
 use base::kube::{Client, Object as _, Resource};
 use base::oci;
-use base::stop::Stop;
 
 /// Short timeout, since a registry may be unreachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Queries each image.
-pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes, stop: &Stop) -> Check {
+pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Check {
     let mut check = Check::new("images");
-    let registries = match registries(client, subject, stop) {
+    let registries = match registries(client, subject) {
         Ok(registries) => registries,
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
@@ -54,7 +53,7 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes, stop:
         }
         let registry = oci::Reference::parse(image).map(|name| name.registry).unwrap_or_default();
         // A registry that timed out once is not queried again.
-        if silent.contains(&registry) || stop.stopped() {
+        if silent.contains(&registry) || client.stop().stopped() {
             unknown += 1;
             continue;
         }
@@ -82,8 +81,8 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes, stop:
 }
 
 /// Uses the pull secret that the run creates or finds.
-fn registries(client: &Client, subject: &Subject<'_>, stop: &Stop) -> Result<oci::Client> {
-    let registries = oci::Client::new(names::USER_AGENT, false, stop)?.quick(REGISTRY_TIMEOUT)?;
+fn registries(client: &Client, subject: &Subject<'_>) -> Result<oci::Client> {
+    let registries = oci::Client::new(names::USER_AGENT, false, client.stop())?.quick(REGISTRY_TIMEOUT)?;
     let made = subject.object("Secret", &subject.run.image_pull_secrets).and_then(within);
     Ok(match made.or_else(|| credentials(client, &subject.run)) {
         Some(config) => registries.credentials(config),

@@ -2,7 +2,7 @@
 //! cleans up.
 //!
 //! Owns the order of the checks and their input ([`Subject`]): the run's objects, as they would be created. `remedies`
-//! suggests remedies. Threads: image queries and the echo run in parallel with the other checks.
+//! suggests remedies. A thread runs the echo in parallel with the other checks.
 
 mod access;
 mod echo;
@@ -11,7 +11,6 @@ mod images;
 mod nodes;
 mod trial_namespace;
 
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -134,10 +133,7 @@ pub(crate) fn examine(
     let trial_namespace = trial_namespace(client, subject, preflight);
     let placed = nodes.take_aggregator(subject);
     let (sampled, unknown) = sample(nodes.usable().into_iter().map(Value::name).collect(), words);
-    let stop = client.stop().child();
     std::thread::scope(|scope| {
-        let images = || images::check(client, subject, &nodes, &stop);
-        let images = base::thread("images").spawn_scoped(scope, images)?;
         let echo = || match &trial_namespace {
             Ok(trial_namespace) if !sampled.is_empty() => {
                 echo::check(client, subject, trial_namespace, &sampled, placed)
@@ -147,18 +143,14 @@ pub(crate) fn examine(
         };
         let echo = base::thread("echo").spawn_scoped(scope, echo)?;
         access::rights(client, subject, trial_namespace.as_ref().ok()).into_iter().try_for_each(&mut take)?;
-        take(ended(images))?;
-        let mut echo = ended(echo);
+        take(images::check(client, subject, &nodes))?;
+        let mut echo = echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if let Some(unknown) = unknown {
             echo.fail(unknown, Some("name nodes as `kubectl get nodes` does"));
         }
         take(echo)
     })?;
     Ok(checks)
-}
-
-fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A namespace for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
