@@ -13,13 +13,9 @@ use super::{Facts, NodeFiles};
 use base::json::{json, list_in};
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
-const PROBE_ADDRESSES: [(&str, &str, IpAddr); 2] = [
-    ("ansible_default_ipv4", "0.0.0.0:0", IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8))),
-    (
-        "ansible_default_ipv6",
-        "[::]:0",
-        IpAddr::V6(Ipv6Addr::new(0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012)),
-    ),
+const PROBE_ADDRESSES: [(&str, &str, &str); 2] = [
+    ("ansible_default_ipv4", "0.0.0.0:0", "8.8.8.8:53"),
+    ("ansible_default_ipv6", "[::]:0", "[2404:6800:400a:800::1012]:53"),
 ];
 
 /// Ansible's names for numbers in /sys/class/net/*/type.
@@ -44,8 +40,8 @@ struct Address {
     /// The interface, or an alias such as `eth0:1`.
     name: String,
     address: IpAddr,
-    prefix: u32,
-    broadcast: Option<IpAddr>,
+    /// In Ansible's form.
+    facts: Value,
 }
 
 impl Address {
@@ -61,14 +57,35 @@ fn addresses() -> io::Result<Vec<Address>> {
         four.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
     };
     let read = |found: InterfaceAddress| {
-        let prefix = match ip(&found.netmask?)? {
-            IpAddr::V4(mask) => mask.to_bits().count_ones(),
-            IpAddr::V6(mask) => mask.to_bits().count_ones(),
-        };
-        let broadcast = found.broadcast.as_ref().and_then(ip);
-        Some(Address { name: found.interface_name, address: ip(&found.address?)?, prefix, broadcast })
+        let address = ip(&found.address?)?;
+        let facts = described(address, ip(&found.netmask?)?, found.broadcast.as_ref().and_then(ip))?;
+        Some(Address { name: found.interface_name, address, facts })
     };
     Ok(getifaddrs()?.filter_map(read).collect())
+}
+
+/// An address in Ansible's form.
+fn described(address: IpAddr, mask: IpAddr, broadcast: Option<IpAddr>) -> Option<Value> {
+    match (address, mask) {
+        (IpAddr::V4(four), IpAddr::V4(mask)) => Some(json!({
+            "address": four,
+            "broadcast": broadcast.map(|broadcast| broadcast.to_string()).unwrap_or_default(),
+            "netmask": mask,
+            "network": four & mask,
+            "prefix": mask.to_bits().count_ones().to_string(),
+        })),
+        (IpAddr::V6(six), IpAddr::V6(mask)) => {
+            let scope = match six.segments()[0] {
+                _ if six.is_loopback() => "host",
+                0xfe80..=0xfebf => "link",
+                0xfec0..=0xfeff => "site",
+                _ => "global",
+            };
+            let prefix = mask.to_bits().count_ones().to_string();
+            Some(json!({ "address": six, "prefix": prefix, "scope": scope }))
+        }
+        _ => None,
+    }
 }
 
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
@@ -143,7 +160,8 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     let (four, six): (Vec<_>, Vec<_>) = own.partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
     let first = four.iter().position(|address| address.name == name);
-    let [mut four, six] = [four, six].map(|list| list.into_iter().map(address).collect::<Vec<_>>());
+    let facts = |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };
+    let (mut four, six) = (facts(four), facts(six));
     found["ipv4"] = first.map(|first| four.remove(first)).into();
     for (key, list) in [("ipv4_secondaries", four), ("ipv6", six)] {
         found[key] = Some(list).filter(|list| !list.is_empty()).into();
@@ -157,46 +175,21 @@ fn known(mut object: Value) -> Value {
     object
 }
 
-fn address(found: &Address) -> Value {
-    let prefix = found.prefix;
-    match found.address {
-        IpAddr::V4(four) => {
-            let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or(0);
-            json!({
-                "address": four.to_string(),
-                "broadcast": found.broadcast.map(|broadcast| broadcast.to_string()).unwrap_or_default(),
-                "netmask": Ipv4Addr::from(mask).to_string(),
-                "network": Ipv4Addr::from(four.to_bits() & mask).to_string(),
-                "prefix": prefix.to_string(),
-            })
-        }
-        IpAddr::V6(six) => {
-            let scope = match six.segments()[0] {
-                _ if six.is_loopback() => "host",
-                0xfe80..=0xfebf => "link",
-                0xfec0..=0xfeff => "site",
-                _ => "global",
-            };
-            json!({ "address": six.to_string(), "prefix": prefix.to_string(), "scope": scope })
-        }
-    }
-}
-
 fn default_route(
     node: &NodeFiles,
     any: &str,
-    far: IpAddr,
+    far: &str,
     interfaces: &Interfaces,
     addresses: &[Address],
 ) -> Option<Value> {
     // Connecting a datagram socket chooses a route and sends nothing.
     let socket = UdpSocket::bind(any).ok()?;
-    socket.connect((far, 53)).ok()?;
+    socket.connect(far).ok()?;
     let source = socket.local_addr().ok()?.ip();
     let found = addresses.iter().find(|address| address.address == source)?;
     let name = found.interface();
     let interface = interfaces.get(name)?;
-    let mut route = address(found);
+    let mut route = found.facts.clone();
     route["interface"] = name.into();
     route["gateway"] = gateway(node, name, source.is_ipv4()).into();
     for key in ["macaddress", "mtu", "type"] {
@@ -275,21 +268,22 @@ mod tests {
         assert_eq!(resolver(text), expected);
     }
 
-    fn four(last: u8, prefix: u32, name: &str) -> Address {
-        let broadcast = Some([10, 1, 15, 255].into());
-        Address { name: name.into(), address: [10, 1, 2, last].into(), prefix, broadcast }
+    fn four(last: u8, name: &str) -> Address {
+        let address = [10, 1, 2, last].into();
+        let facts = described(address, [255, 255, 240, 0].into(), Some([10, 1, 15, 255].into())).unwrap();
+        Address { name: name.into(), address, facts }
     }
 
     #[test]
     fn loopback_address_is_reported() {
         let all = addresses().unwrap();
         let loopback = all.iter().find(|address| address.address == IpAddr::from([127, 0, 0, 1])).unwrap();
-        assert_eq!((loopback.interface(), loopback.prefix), ("lo", 8));
+        assert_eq!((loopback.interface(), &loopback.facts["prefix"]), ("lo", &json!("8")));
     }
 
     #[test]
     fn aliases_and_further_addresses_are_secondaries() {
-        let own = [four(5, 20, "eth0:1"), four(3, 20, "eth0"), four(4, 20, "eth0")];
+        let own = [four(5, "eth0:1"), four(3, "eth0"), four(4, "eth0")];
         let (_scratch, node) = Scratch::node(&[("sys/class/net/eth0/mtu", "1500")]);
         let interface = interface(&node, "eth0", &own);
         assert_eq!((&interface["ipv4"]["network"], &interface["mtu"]), (&json!("10.1.0.0"), &json!(1500)));
@@ -300,8 +294,12 @@ mod tests {
 
     #[test]
     fn extreme_netmasks_are_formatted() {
-        assert_eq!(address(&four(1, 0, "eth0"))["netmask"], "0.0.0.0");
-        assert_eq!(address(&four(1, 32, "eth0"))["network"], "10.1.2.1");
+        let network = |mask: [u8; 4]| {
+            let facts = described([10, 1, 2, 1].into(), mask.into(), None).unwrap();
+            ["network", "prefix"].map(|key| facts[key].as_str().unwrap().to_owned())
+        };
+        assert_eq!(network([0; 4]), ["0.0.0.0", "0"]);
+        assert_eq!(network([255; 4]), ["10.1.2.1", "32"]);
     }
 
     #[test]
