@@ -189,17 +189,18 @@ fn lsb(node: &NodeFiles, release: &Assignments) -> Assignments {
         ("release", "DISTRIB_RELEASE", "VERSION_ID"),
         ("codename", "DISTRIB_CODENAME", "VERSION_CODENAME"),
     ];
-    let mut found = Assignments::new();
-    for (name, key, of_program) in names {
+    let named = names.into_iter().filter_map(|(name, key, of_program)| {
         let value = if is_program { release.get(of_program) } else { own.get(key) };
-        found.extend(value.map(|value| (name.to_owned(), value.clone())));
-    }
-    let start = |text: &String, end: &[char]| text.split(end).next().unwrap_or_default().to_owned();
+        Some((name.to_owned(), value?.clone()))
+    });
+    let mut found: Assignments = named.collect();
     if let Some(id) = found.get_mut("id").filter(|_| is_program) {
-        *id = start(id, &[' ']);
+        id.truncate(id.find(' ').unwrap_or(id.len()));
     }
-    let major = found.get("release").map(|release| start(release, &['.']));
-    found.extend(major.map(|major| ("major_release".to_owned(), major)));
+    if let Some(release) = found.get("release") {
+        let major = release.split('.').next().unwrap_or_default().to_owned();
+        found.insert("major_release".into(), major);
+    }
     found
 }
 

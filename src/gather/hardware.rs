@@ -124,21 +124,14 @@ fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
     facts.set("ansible_processor_threads_per_core", threads);
     facts.set("ansible_processor_vcpus", count.saturating_mul(cores).saturating_mul(threads));
     let status = node.text("/proc/self/status").unwrap_or_default();
-    let allowed = field(&status, ':', "Cpus_allowed_list").map(numbers);
+    // A bit for each processor, in hexadecimal digits.
+    let digits = field(&status, ':', "Cpus_allowed").map(|mask| mask.chars().filter_map(|c| c.to_digit(16)));
+    let allowed = digits.map(|digits| digits.map(u32::count_ones).sum::<u32>().into());
     facts.set("ansible_processor_nproc", allowed.unwrap_or_else(|| listed("processor")));
     let folder = "/sys/devices/system/cpu/vulnerabilities";
     let known = node.list(folder).into_iter();
     let known = known.filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
     facts.set("sonobuoy_cpu_vulnerabilities", known.collect::<BTreeMap<_, _>>());
-}
-
-/// Counts the numbers in a list such as `0-3,8`.
-fn numbers(list: &str) -> u64 {
-    let spans = list.split(',').filter_map(|span| {
-        let (first, last) = span.split_once('-').unwrap_or((span, span));
-        Some((last.parse::<u64>().ok()? + 1).saturating_sub(first.parse().ok()?))
-    });
-    spans.sum()
 }
 
 /// Memory and swap, in MiB as Ansible counts them.
@@ -317,11 +310,12 @@ mod tests {
         check(&two_sockets, "x86_64", [8, 2, 2, 2]);
         check("processor\t: 0\nBogoMIPS\t: 48\n\nprocessor\t: 1\n", "aarch64", [2, 2, 1, 1]);
         check("", "x86_64", [0, 0, 1, 1]);
-        let (_scratch, node) = Scratch::node(&[("proc/cpuinfo", &two_sockets)]);
+        let files = [("proc/cpuinfo", &*two_sockets), ("proc/self/status", "Cpus_allowed:\tf,0000000f\n")];
+        let (_scratch, node) = Scratch::node(&files);
         let mut facts = Facts::default();
         gather(&node, &mut facts);
         assert_eq!(facts.0["ansible_processor"].as_array().unwrap()[..3], ["0", "GenuineIntel", "Xeon"]);
-        assert_eq!((numbers("0-3,8"), numbers("5"), numbers("")), (5, 1, 0));
+        assert_eq!(facts.0["ansible_processor_nproc"], 8);
     }
 
     fn check_type(name: &str, files: &[(&str, &str)], product: &str, expected: (&str, &str)) {

@@ -141,8 +141,8 @@ fn write(node: Result<NodeFiles>, wanted: &LogQuery, form: &LogFormat, path: &Pa
 /// Parses `500M`, `2Gi`, `1000000` as bytes, with powers of 1024.
 pub(crate) fn size(text: &str) -> Option<u64> {
     let (amount, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let unit = unit.trim_end_matches('B').trim_end_matches('i').to_ascii_uppercase();
-    let power = ["", "K", "M", "G", "T"].iter().position(|known| *known == unit)?;
+    let unit = unit.trim_end_matches(['i', 'B']);
+    let power = ["", "K", "M", "G", "T"].iter().position(|known| known.eq_ignore_ascii_case(unit))?;
     amount.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
@@ -311,12 +311,14 @@ struct Occurrences {
 }
 
 impl Occurrences {
-    fn add(&mut self, message: &str) {
+    fn add(&mut self, message: &str, time: Option<&str>) {
         self.count += 1;
         if self.count == 1 {
             let visible = message.chars().map(|c| if c.is_control() { ' ' } else { c });
             self.example = visible.take(EXAMPLE).collect();
+            self.first = time.map(str::to_owned);
         }
+        self.last = time.map(str::to_owned);
     }
 }
 
@@ -335,15 +337,11 @@ impl LogSummary {
         // A message that is not text is an array of bytes.
         let field = |name| entry.get(name).and_then(Value::as_str).unwrap_or_default();
         let message = field("MESSAGE");
+        let time = time(field("__REALTIME_TIMESTAMP"));
         let lower = message.to_ascii_lowercase();
         for ((.., words), seen) in PROBLEMS.iter().zip(&mut self.seen) {
             if words.iter().any(|word| lower.contains(word)) {
-                let time = time(field("__REALTIME_TIMESTAMP"));
-                seen.add(message);
-                if seen.count == 1 {
-                    seen.first.clone_from(&time);
-                }
-                seen.last = time.or(seen.last.take());
+                seen.add(message, time.as_deref());
             }
         }
         let priority = field("PRIORITY").parse().unwrap_or(usize::MAX);
@@ -356,7 +354,7 @@ impl LogSummary {
             // Any process can choose its identifier, so their number is unbounded.
             let is_listed = self.units.len() < MAX_UNITS || self.units.contains_key(name);
             let name = if is_listed { name } else { "others" };
-            self.units.entry(name.to_owned()).or_default().add(message);
+            self.units.entry(name.to_owned()).or_default().add(message, time.as_deref());
         }
     }
 

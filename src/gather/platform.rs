@@ -12,18 +12,13 @@ use time::{Date, Duration as Span, Month, OffsetDateTime, UtcOffset, format_desc
 use super::{Facts, NodeFiles, field};
 use base::json::json;
 
-/// Service managers by the name of process 1 and the first of these paths that exists; an empty path always matches.
-const SERVICE_MANAGERS: &[(&[&str], &str, &str)] = &[
-    (&["runit-init"], "", "runit"),
-    (&["svscan"], "", "svc"),
-    (&["openrc-init"], "", "openrc"),
-    (&["systemd"], "", "systemd"),
-    (&["init", "bash", "sh"], "/run/systemd/system", "systemd"),
-    (&["init", "bash", "sh"], "/dev/.run/systemd", "systemd"),
-    (&["init", "bash", "sh"], "/dev/.systemd", "systemd"),
-    (&["init", "bash", "sh"], "/sbin/openrc", "openrc"),
-    (&["init", "bash", "sh"], "/etc/init.d", "sysvinit"),
-    (&["bash", "sh"], "", "service"),
+/// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first that exists counts.
+const SERVICE_MANAGERS: &[(&str, &str)] = &[
+    ("/run/systemd/system", "systemd"),
+    ("/dev/.run/systemd", "systemd"),
+    ("/dev/.systemd", "systemd"),
+    ("/sbin/openrc", "openrc"),
+    ("/etc/init.d", "sysvinit"),
 ];
 
 /// Facts that are the text of a file.
@@ -59,10 +54,15 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let is_chroot = node.root.parent().is_none() && first.is_some() && place("/") != first;
     facts.set("ansible_is_chroot", is_chroot);
     if let Some(first) = node.text("/proc/1/comm") {
-        let manager = SERVICE_MANAGERS
-            .iter()
-            .find(|(names, path, _)| names.contains(&&*first) && (path.is_empty() || node.exists(path)));
-        let manager = manager.map_or(&*first, |(.., manager)| manager);
+        let by_path = || SERVICE_MANAGERS.iter().find(|(path, _)| node.exists(path)).map(|(_, name)| *name);
+        let manager = match &*first {
+            "runit-init" => "runit",
+            "svscan" => "svc",
+            "openrc-init" => "openrc",
+            "init" => by_path().unwrap_or("init"),
+            "bash" | "sh" => by_path().unwrap_or("service"),
+            other => other,
+        };
         facts.set("ansible_service_mgr", manager);
         facts.set("ansible_systemd", systemd(node).filter(|_| manager == "systemd"));
     }
@@ -87,11 +87,11 @@ fn names(node: &NodeFiles, facts: &mut Facts) {
 
 /// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
-    let words = |line| str::split(line, '#').next().unwrap_or_default().split_whitespace();
-    let address = hosts.lines().find(|line| words(line).skip(1).any(|word| word == name));
-    let address = address.and_then(|line| words(line).next());
-    let same = hosts.lines().filter(|line| address.is_some() && words(line).next() == address);
-    let named: Vec<&str> = same.flat_map(|line| words(line).skip(1)).collect();
+    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace());
+    let address = lines.clone().find(|words| words.clone().skip(1).any(|word| word == name));
+    let address = address.and_then(|mut words| words.next());
+    let same = lines.filter(|words| address.is_some() && words.clone().next() == address);
+    let named: Vec<&str> = same.flat_map(|words| words.skip(1)).collect();
     let dotted = named.iter().find(|name| name.contains('.'));
     (*dotted.or(named.first()).unwrap_or(&name)).to_owned()
 }
@@ -100,14 +100,14 @@ fn machine(node: &NodeFiles, facts: &mut Facts) {
     let running = || node.live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
     let Some(machine) = node.text("/proc/sys/kernel/arch").or_else(running) else { return };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
-    let bits = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
-        b"\x7fELF\x01" => Some("32"),
-        b"\x7fELF\x02" => Some("64"),
+    let is_32_bit = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
+        b"\x7fELF\x01" => Some(true),
+        b"\x7fELF\x02" => Some(false),
         _ => None,
     });
-    let bits = bits.unwrap_or(if machine.contains("64") { "64" } else { "32" });
-    facts.set("ansible_userspace_bits", bits);
-    let is_mixed = machine == "x86_64" && bits == "32";
+    let is_32_bit = is_32_bit.unwrap_or(!machine.contains("64"));
+    facts.set("ansible_userspace_bits", if is_32_bit { "32" } else { "64" });
+    let is_mixed = machine == "x86_64" && is_32_bit;
     facts.set("ansible_userspace_architecture", if is_mixed { "i386" } else { &machine });
     let is_old = matches!(machine.as_str(), "i486" | "i586" | "i686");
     facts.set("ansible_architecture", if is_old { "i386" } else { &machine });
