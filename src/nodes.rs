@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::{Deserializer, Error, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use base::kube::Object as _;
@@ -17,7 +16,8 @@ const DEFAULT_COUNT: usize = 50;
 const DEFAULT_PERCENT: u64 = 10;
 
 /// How many nodes run a plugin at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
 pub(crate) enum Parallel {
     /// A number of nodes.
     Count(u64),
@@ -45,38 +45,20 @@ impl Parallel {
     }
 }
 
-impl Serialize for Parallel {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Count(count) => out.serialize_u64(*count),
-            Self::Percent(share) => out.serialize_str(&format!("{share}%")),
+impl From<Parallel> for Value {
+    fn from(parallel: Parallel) -> Self {
+        match parallel {
+            Parallel::Count(count) => count.into(),
+            Parallel::Percent(share) => format!("{share}%").into(),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Parallel {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        struct CountOrShare;
-        impl Visitor<'_> for CountOrShare {
-            type Value = Parallel;
+impl TryFrom<Value> for Parallel {
+    type Error = String;
 
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of nodes, or a share such as 10%")
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Parallel, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Parallel, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Parallel, E> {
-                Parallel::parse(text).map_err(E::custom)
-            }
-        }
-        value.deserialize_any(CountOrShare)
+    fn try_from(value: Value) -> Result<Self, String> {
+        Self::parse(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 }
 
@@ -155,17 +137,14 @@ impl Choice {
         let labels = &node["metadata"]["labels"];
         let parts = || only.split(',').map(str::trim).filter(|part| !part.is_empty());
         let takes = if only.contains(['=', '!']) {
+            // `key`, `!key`, `key=value`, `key==value` or `key!=value`.
             parts().all(|part| {
-                let (key, value, is_equal) = match (part.split_once("!="), part.split_once('=')) {
-                    (Some((key, value)), _) => (key, Some(value), false),
-                    (_, Some((key, value))) => (key, Some(value.trim_start_matches('=')), true),
-                    _ => match part.strip_prefix('!') {
-                        Some(key) => (key, None, false),
-                        None => (part, None, true),
-                    },
-                };
-                let label = labels[key.trim()].as_str();
-                is_equal == value.map_or(label.is_some(), |value| label == Some(value.trim()))
+                let (key, value) =
+                    part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)));
+                let is_not = key.starts_with('!') || key.ends_with('!');
+                let label = labels[key.trim_matches(['!', ' '])].as_str();
+                let value = value.map(|value| value.trim_start_matches('=').trim());
+                is_not != value.map_or(label.is_some(), |value| label == Some(value))
             })
         } else {
             parts().any(|part| part == node.name())
@@ -184,23 +163,16 @@ impl Choice {
         nodes: impl Iterator<Item = &'n Value>,
         seed: &str,
     ) -> (Vec<&'n Value>, BTreeMap<String, String>) {
+        let mut chosen: Vec<_> = nodes.collect();
+        chosen.sort_by_cached_key(|node| base::digest(&(seed, node.name())));
         let mut excluded = BTreeMap::new();
-        let mut chosen = Vec::new();
-        for node in nodes {
-            match self.excludes(node) {
-                Some(why) => drop(excluded.insert(node.name().to_owned(), why)),
-                None => chosen.push(node),
-            }
-        }
-        let lot = |node: &&Value| base::digest(&(seed, node.name()));
-        if self.sample > 0 || self.per_zone > 0 {
-            chosen.sort_by_cached_key(lot);
-        }
         let mut zones: BTreeMap<&str, u64> = BTreeMap::new();
         let mut taken = 0;
         chosen.retain(|node| {
             let of_zone = zones.entry(zone(node)).or_default();
-            let why = if self.per_zone > 0 && *of_zone >= self.per_zone {
+            let why = if let Some(why) = self.excludes(node) {
+                why
+            } else if self.per_zone > 0 && *of_zone >= self.per_zone {
                 format!("zone `{}` has {} others", zone(node), self.per_zone)
             } else if self.sample > 0 && taken >= self.sample {
                 format!("it is not in the sample of {}", self.sample)

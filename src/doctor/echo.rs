@@ -4,7 +4,7 @@
 //! termination message, which arrives even if the network drops everything. Only the server in the pod starts threads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
@@ -33,21 +33,16 @@ const CONTAINER: &str = "echo";
 const PLUGIN: &str = "doctor";
 /// Networks of workers: that of the pods, and that of the node, the default for a DaemonSet's pods.
 const NETWORKS: [&str; 2] = ["pods", "node"];
-/// Parts of the measurements.
-const PARTS: [&str; 4] = ["dns", "api", "aggregator", "clock"];
 
 /// Maximum size of a request.
 const MAX_ECHO_BYTES: u64 = 1 << 20;
-
-/// Node and network of each pod, by name.
-type Pods = BTreeMap<String, (String, &'static str)>;
 
 /// Measures from `nodes`. If no node accepts the aggregator, according to `placed`, it runs on the first one.
 pub(super) fn check(
     client: &Client,
     subject: &Subject<'_>,
     trial_namespace: &TrialNamespace,
-    nodes: &[String],
+    nodes: &[&str],
     placed: bool,
 ) -> Check {
     let mut check = Check::new("echo");
@@ -64,12 +59,12 @@ struct Echo<'a> {
 }
 
 impl Echo<'_> {
-    fn measure(&self, nodes: &[String], placed: bool, check: &mut Check) -> Result<()> {
+    fn measure(&self, nodes: &[&str], placed: bool, check: &mut Check) -> Result<()> {
         let authority = Authority::new(Duration::from_secs(POD_SECONDS))?;
         let name = self.trial_namespace.account_name();
         let mut server = self.server(&name, &authority.to_pem());
         if !placed {
-            pin(&mut server, &nodes[0]);
+            pin(&mut server, nodes[0]);
         }
         if let Err((why, remedy)) = self.create(&server) {
             check.fail(format!("the aggregator does not start: {why}"), remedy.as_deref());
@@ -80,31 +75,54 @@ impl Echo<'_> {
             why => bail!("the aggregator does not start: {}", why.and_then(Result::err).unwrap_or_default()),
         };
         let identity = authority.client(PLUGIN)?;
-        let host = if address.contains(':') { format!("[{address}]") } else { address };
         let env = json!([
-            {"name": client::env::AGGREGATOR_URL, "value": format!("https://{host}:{}", self.port())},
+            {"name": client::env::AGGREGATOR_URL, "value": format!("https://{}", SocketAddr::new(address, self.port()))},
             {"name": client::env::CA_CERT, "value": authority.certificate_pem()},
             {"name": client::env::CLIENT_CERT, "value": identity.cert_pem},
             {"name": client::env::CLIENT_KEY, "value": identity.key_pem},
         ]);
-        let (mut pods, mut refused) = (Pods::new(), Vec::new());
-        let used: BTreeSet<bool> =
+        // Node and network of each pod, by name.
+        let (mut pods, mut found) = (BTreeMap::new(), Vec::new());
+        let mut used: BTreeSet<bool> =
             self.subject.pods().map(|pod| pod["spec"]["hostNetwork"] == true).collect();
-        for network in if used.is_empty() { BTreeSet::from([false]) } else { used } {
-            let network = NETWORKS[usize::from(network)];
+        if used.is_empty() {
+            used.insert(false);
+        }
+        for network in used.into_iter().map(|of_node| NETWORKS[usize::from(of_node)]) {
             for (number, node) in nodes.iter().enumerate() {
                 let name = format!("{name}-{}{number}", &network[..1]);
                 let mut pod = self.worker(&name, network, &env);
                 pin(&mut pod, node);
                 match self.create(&pod) {
-                    Ok(()) => drop(pods.insert(name, (node.clone(), network))),
-                    Err((why, remedy)) => refused.push((node.clone(), why, remedy)),
+                    Ok(()) => drop(pods.insert(name, ((*node).to_owned(), network))),
+                    Err((why, remedy)) => found.push(((*node).to_owned(), why, remedy)),
                 }
             }
         }
-        let outcomes = self.follow(&pods.keys().cloned().collect(), findings_of)?;
-        check.add_all(("nodes", nodes.len()), refused);
-        report(check, &pods, outcomes, nodes.len());
+        let mut told = BTreeSet::new();
+        for (name, outcome) in self.follow(&pods.keys().cloned().collect(), findings_of)? {
+            let Some((node, network)) = pods.remove(&name) else { continue };
+            let legs = match outcome {
+                Ok(item) => item.items,
+                Err(why) => {
+                    found.push((node, why, None));
+                    continue;
+                }
+            };
+            let measured = check.measured.entry(node.clone()).or_insert_with(|| json!({}));
+            for leg in legs {
+                let text = |key: &str| leg.details.get(key).and_then(Value::as_str).map(str::to_owned);
+                // From both networks, a leg of a node mostly fails for one cause.
+                if leg.status == item::FAILED && told.insert((node.clone(), leg.name.clone())) {
+                    let why = text("error").unwrap_or_else(|| format!("{} failed", leg.name));
+                    found.push((node.clone(), why, text(item::REMEDY)));
+                }
+                measured[network][leg.name] = json!(leg.details);
+            }
+        }
+        check.add_all(("nodes", nodes.len()), found);
+        let measured = &check.measured;
+        check.seen = format!("{} of {} nodes measured{}", measured.len(), nodes.len(), slowest(measured));
         Ok(())
     }
 
@@ -134,22 +152,17 @@ impl Echo<'_> {
                 ],
             }),
         );
-        if let Some(given) = self.subject.aggregator() {
-            for key in ["nodeSelector", "tolerations", "affinity"] {
-                if let Some(value) = given["spec"].get(key) {
-                    pod["spec"][key] = value.clone();
-                }
-            }
-            if let Some(resources) = given["spec"]["containers"][0].get("resources") {
-                pod["spec"]["containers"][0]["resources"] = resources.clone();
-            }
+        let given = &self.subject.aggregator().unwrap_or(&Value::Null)["spec"];
+        for key in ["nodeSelector", "tolerations", "affinity"] {
+            pod["spec"][key] = given[key].clone();
         }
+        pod["spec"]["containers"][0]["resources"] = given["containers"][0]["resources"].clone();
         pod
     }
 
-    fn port(&self) -> i64 {
-        let port = self.subject.run.server.bind_port;
-        if port > 0 { port } else { names::AGGREGATOR_PORT.into() }
+    fn port(&self) -> u16 {
+        let port = u16::try_from(self.subject.run.server.bind_port).ok().filter(|port| *port > 0);
+        port.unwrap_or(names::AGGREGATOR_PORT)
     }
 
     fn worker(&self, name: &str, network: &str, env: &Value) -> Value {
@@ -165,10 +178,8 @@ impl Echo<'_> {
             "name": "kube-root-ca.crt", "optional": true, "items": [{"key": "ca.crt", "path": "ca.crt"}],
         });
         pod["spec"]["volumes"] = json!([{"name": "cluster", "configMap": map}]);
-        if network == NETWORKS[1] {
-            pod["spec"]["hostNetwork"] = json!(true);
-            pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
-        }
+        pod["spec"]["hostNetwork"] = json!(network == NETWORKS[1]);
+        pod["spec"]["dnsPolicy"] = json!("ClusterFirstWithHostNet");
         pod
     }
 
@@ -179,9 +190,7 @@ impl Echo<'_> {
         container["image"] = json!(run.worker_image);
         // A container that cannot start reports the cause nowhere else.
         container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
-        if !run.image_pull_policy.is_empty() {
-            container["imagePullPolicy"] = json!(run.image_pull_policy);
-        }
+        container["imagePullPolicy"] = json!(run.image_pull_policy);
         let mut pod = self.trial_namespace.pod(name, vec![container], run.security_context_mode != "none");
         pod["spec"]["activeDeadlineSeconds"] = json!(POD_SECONDS);
         if !run.image_pull_secrets.is_empty() {
@@ -196,26 +205,23 @@ impl Echo<'_> {
         names: &BTreeSet<String>,
         look: fn(&Value) -> Option<T>,
     ) -> Result<BTreeMap<String, Result<T, String>>> {
-        let (mut found, mut last) = (BTreeMap::new(), BTreeMap::new());
+        let mut found = BTreeMap::new();
         if names.is_empty() {
             return Ok(found);
         }
         self.trial_namespace.watch(self.client, POD_TIMEOUT, |pod| {
-            let name = pod.name().to_owned();
-            if names.contains(&name) && !found.contains_key(&name) {
-                let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"];
-                if let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err)) {
-                    found.insert(name, outcome);
-                } else if let Some(reason) = waiting.as_str() {
-                    last.insert(name, reason.to_owned());
-                }
+            let name = pod.name();
+            if names.contains(name)
+                && !found.contains_key(name)
+                && let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err))
+            {
+                found.insert(name.to_owned(), outcome);
             }
             found.len() < names.len()
         })?;
         for name in names {
             found.entry(name.clone()).or_insert_with(|| {
-                let said = self.warning(name).or_else(|| last.remove(name));
-                let why = said.map(|said| format!(": {said}")).unwrap_or_default();
+                let why = self.warning(name).map(|said| format!(": {said}")).unwrap_or_default();
                 Err(format!("its pod did not get ready within {} s{why}", POD_TIMEOUT.as_secs()))
             });
         }
@@ -232,9 +238,9 @@ impl Echo<'_> {
 }
 
 /// Address on which an aggregator listens.
-fn listens(pod: &Value) -> Option<String> {
+fn listens(pod: &Value) -> Option<IpAddr> {
     let running = pod["status"]["containerStatuses"][0]["state"]["running"].is_object();
-    pod["status"]["podIP"].as_str().filter(|address| running && !address.is_empty()).map(str::to_owned)
+    pod["status"]["podIP"].text().parse().ok().filter(|_| running)
 }
 
 /// Measurements from a worker's termination message.
@@ -245,70 +251,25 @@ fn findings_of(pod: &Value) -> Option<Item> {
         .and_then(|value| serde_json::from_value(value).ok())
 }
 
-/// Why a pod cannot succeed. Judges the first attempt, without waiting for another.
+/// Why a pod does not succeed. Judges the first attempt, without waiting for another.
 fn hopeless(pod: &Value) -> Option<String> {
-    let none = Duration::ZERO;
-    let grace =
-        Grace { unschedulable: none, image_pull: none, creation: none, terminated: none, ..Grace::default() };
-    match driver::judge(pod, CONTAINER, SystemTime::now(), &grace) {
-        PodVerdict::Failed(why) => Some(why),
-        _ => None,
+    match driver::judge(pod, CONTAINER, SystemTime::now(), &Grace::default()) {
+        PodVerdict::Fine => None,
+        PodVerdict::Quiet(why, _)
+        | PodVerdict::Trouble(why, _)
+        | PodVerdict::Failed(why)
+        | PodVerdict::Lost(why) => Some(why),
     }
-}
-
-/// Cause, remedy and networks of a problem with one part of a node's measurements.
-type Problem = (String, Option<String>, BTreeSet<&'static str>);
-
-/// Derives findings from the pods' outcomes.
-fn report(check: &mut Check, pods: &Pods, outcomes: BTreeMap<String, Result<Item, String>>, total: usize) {
-    let both = pods.values().map(|(_, network)| network).collect::<BTreeSet<_>>().len() > 1;
-    let mut wrong: BTreeMap<(&str, &str), Problem> = BTreeMap::new();
-    let mut measured = BTreeSet::new();
-    for (name, outcome) in outcomes {
-        let Some((node, network)) = pods.get(&name) else { continue };
-        let mut add = |part, why, remedy| {
-            wrong.entry((node, part)).or_insert((why, remedy, BTreeSet::new())).2.insert(network);
-        };
-        let legs = match outcome {
-            Ok(found) => found.items,
-            Err(why) => {
-                add("pod", why, None);
-                continue;
-            }
-        };
-        measured.insert(node);
-        for leg in legs {
-            let part = PARTS.into_iter().find(|part| *part == leg.name).unwrap_or("other");
-            let text = |key: &str| leg.details.get(key).and_then(Value::as_str).map(str::to_owned);
-            if leg.status == item::FAILED {
-                add(part, text("error").unwrap_or_else(|| format!("{part} failed")), text(item::REMEDY));
-            }
-            let of_node = check.measured.entry(node.clone()).or_insert_with(|| json!({}));
-            of_node[network][part] = json!(leg.details);
-        }
-    }
-    let found = wrong.into_iter().map(|((node, _), (why, remedy, networks))| {
-        let from = match networks.first() {
-            Some(&"pods") if both && networks.len() == 1 => " (from pods)",
-            Some(_) if both && networks.len() == 1 => " (from the node's own network)",
-            _ => "",
-        };
-        (node.to_owned(), why + from, remedy)
-    });
-    check.add_all(("nodes", total), found);
-    check.seen = format!("{} of {total} nodes measured{}", measured.len(), slowest(&check.measured));
 }
 
 /// The longest round trip and the smallest path MTU, for display.
 fn slowest(measured: &BTreeMap<String, Value>) -> String {
-    let of = |key: &str| {
-        let legs = measured.values().flat_map(|node| node.as_object().into_iter().flatten());
-        legs.filter_map(|(_, legs)| legs["aggregator"][key].as_f64()).collect::<Vec<f64>>()
-    };
-    let trip = of("round_trip_ms").into_iter().reduce(f64::max);
-    let mtu = of("path_mtu").into_iter().reduce(f64::min);
-    let trip = trip.map_or_else(String::new, |trip| format!(", round trip up to {trip:.1} ms"));
-    trip + &mtu.map_or_else(String::new, |mtu| format!(", path MTU {mtu}"))
+    let nodes = measured.values().flat_map(|node| node.as_object().into_iter().flatten());
+    let legs = nodes.map(|(_, legs)| &legs["aggregator"]);
+    let trip = legs.clone().filter_map(|leg| leg["round_trip_ms"].as_f64()).reduce(f64::max);
+    let mtu = legs.filter_map(|leg| leg["path_mtu"].as_f64()).reduce(f64::min);
+    let trip = trip.map(|trip| format!(", round trip up to {trip:.1} ms"));
+    trip.into_iter().chain(mtu.map(|mtu| format!(", path MTU {mtu}"))).collect()
 }
 
 /// The aggregator of an echo, in a pod: serves with the run's TLS until `stop`; a response is as long as its request.
@@ -320,11 +281,8 @@ pub(crate) fn serve(stop: &Stop) -> Result<()> {
     let server =
         Server::bind(&format!("0.0.0.0:{port}"))?.tls(server_config(&authority.certificate_pem(), &own)?);
     log::info!("answering at port {port}");
-    server.run(stop, |request| {
-        let mut bytes = Vec::new();
-        match request.body().take(MAX_ECHO_BYTES).read_to_end(&mut bytes) {
-            Ok(_) => Response::bytes(200, "application/octet-stream", bytes),
-            Err(error) => Response::text(400, error),
-        }
+    server.run(stop, |request| match request.read(MAX_ECHO_BYTES) {
+        Ok(bytes) => Response::bytes(200, "application/octet-stream", bytes),
+        Err(response) => response,
     })
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::remedies::{self, Causes, ReportedFailure};
 use base::json::json;
-use base::{visible, xml};
+use base::{Joined as _, visible, xml};
 
 /// Values of `--format`.
 pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];
@@ -34,8 +34,8 @@ pub(crate) struct Check {
     pub measured: BTreeMap<String, Value>,
 }
 
-/// Severity of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Severity of a finding, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Severity {
     /// A run, or one of its plugins, will fail.
@@ -238,22 +238,19 @@ fn junit(checks: &[Check]) -> String {
     let mut out =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n");
     let _ = writeln!(out, "<testsuite name=\"doctor\" {counts} skipped=\"{}\">", of("skipped"));
+    let (attribute, text) = (|text: &str| xml::escape(text, true), |text: &str| xml::escape(text, false));
     for check in checks {
-        let mut lines: Vec<String> = check.findings.iter().map(CheckFinding::sentence).collect();
-        let attribute = |text: &str| xml::escape(text, true);
-        let inside = match check.status() {
-            "failed" => {
+        let sentences = check.findings.iter().map(CheckFinding::sentence);
+        let inside = match (check.status(), &check.skipped) {
+            ("failed", _) => {
                 let first = check.findings.iter().find(|finding| finding.severity == Severity::Fails);
                 let message = attribute(&first.map(CheckFinding::line).unwrap_or_default());
-                let text = xml::escape(&lines.join("\n"), false);
-                format!("<failure message=\"{message}\">{text}</failure>")
+                format!("<failure message=\"{message}\">{}</failure>", text(&sentences.joined("\n")))
             }
-            "skipped" => {
-                format!("<skipped message=\"{}\"/>", attribute(check.skipped.as_deref().unwrap_or_default()))
-            }
+            ("skipped", Some(why)) => format!("<skipped message=\"{}\"/>", attribute(why)),
             _ => {
-                lines.insert(0, check.seen.clone());
-                format!("<system-out>{}</system-out>", xml::escape(&lines.join("\n"), false))
+                let lines = [check.seen.clone()].into_iter().chain(sentences);
+                format!("<system-out>{}</system-out>", text(&lines.joined("\n")))
             }
         };
         let _ = writeln!(out, "<testcase name=\"{}\" classname=\"doctor\">{inside}</testcase>", check.name);

@@ -1,32 +1,35 @@
-//! Checks that registries have the images of the run, for the architectures of the nodes.
+//! Checks that registries have the images of the run, for the architectures of the nodes, and pulls images on nodes.
 //!
-//! Queries from this machine: a registry that does not respond here may respond to the nodes, so that is not a
-//! finding.
+//! Queries registries from this machine: one that does not respond here may respond to the nodes, so that is not a
+//! finding. The containers that pull run nothing: their command exists in no image, so that they fail right after a
+//! successful pull. Starts a thread that ends the waiting for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
 use super::finding::Check;
+use super::trial_namespace::{TrialNamespace, pin};
 use super::{Nodes, Subject};
 use crate::config;
 use crate::image::{images_of, verify};
 use crate::names;
 use crate::remedies;
-use base::kube::{self, Resource};
+use base::json::json;
+use base::kube::{Client, Object as _, Resource};
 use base::oci;
-use base::stop::Stop;
 
 /// Short timeout, since a registry may be unreachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Queries each image.
-pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes, stop: &Stop) -> Check {
+pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Check {
     let mut check = Check::new("images");
-    let registries = match registries(client, subject, stop) {
+    let registries = match registries(client, subject) {
         Ok(registries) => registries,
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
@@ -34,38 +37,39 @@ pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes,
     let of_plugins = subject.plugins.iter().flat_map(images_of);
     let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own } else { image });
     let images: BTreeSet<&str> = of_plugins.chain([own]).filter(|image| !image.is_empty()).collect();
-    let of = ("images", images.len());
-    let (local, remote): (Vec<&str>, Vec<&str>) =
-        images.into_iter().partition(|image| remedies::is_local_image(image));
-    let absent = local.iter().filter(|image| nodes.lack(image));
-    let absent: Vec<_> = absent
-        .map(|image| ((*image).to_owned(), "no node has it".to_owned(), remedies::missing_image(image, "")))
-        .collect();
-    let loaded = local.len() - absent.len();
-    check.add_all(of, absent);
-    let (mut found, mut unknown, mut trouble) = (0, 0, Vec::new());
+    let (mut loaded, mut found, mut unknown, mut trouble) = (0, 0, 0, Vec::new());
     let mut silent = BTreeSet::new();
     let architectures = nodes.architectures();
-    for image in remote {
+    let total = images.len();
+    for image in images {
+        if remedies::is_local_image(image) {
+            if nodes.lack(image) {
+                let remedy = remedies::missing_image(image, "");
+                trouble.push((image.to_owned(), "no node has it".to_owned(), remedy));
+            } else {
+                loaded += 1;
+            }
+            continue;
+        }
         let registry = oci::Reference::parse(image).map(|name| name.registry).unwrap_or_default();
         // A registry that timed out once is not queried again.
-        if silent.contains(&registry) || stop.stopped() {
+        if silent.contains(&registry) || client.stop().stopped() {
             unknown += 1;
             continue;
         }
         let seen = verify::ask(&registries, image);
-        let why = seen.trouble(image, &architectures);
-        if let verify::Availability::Unknown(why) = seen {
+        if let Some(why) = seen.trouble(image, &architectures) {
+            trouble.push((image.to_owned(), why, None));
+        } else if let verify::Availability::Unknown(why) = seen {
             log::debug!("{why}");
             unknown += 1;
             silent.insert(registry);
         } else {
-            found += usize::from(why.is_none());
+            found += 1;
         }
-        trouble.extend(why.map(|why| (image.to_owned(), why, None)));
     }
-    check.add_all(of, trouble);
-    check.seen = format!("{found} of {} in their registries", of.1);
+    check.add_all(("images", total), trouble);
+    check.seen = format!("{found} of {total} in their registries");
     if loaded > 0 {
         check.seen += &format!(", {loaded} loaded into nodes");
     }
@@ -77,8 +81,8 @@ pub(super) fn check(client: &kube::Client, subject: &Subject<'_>, nodes: &Nodes,
 }
 
 /// Uses the pull secret that the run creates or finds.
-fn registries(client: &kube::Client, subject: &Subject<'_>, stop: &Stop) -> anyhow::Result<oci::Client> {
-    let registries = oci::Client::new(names::USER_AGENT, false, stop)?.quick(REGISTRY_TIMEOUT)?;
+fn registries(client: &Client, subject: &Subject<'_>) -> Result<oci::Client> {
+    let registries = oci::Client::new(names::USER_AGENT, false, client.stop())?.quick(REGISTRY_TIMEOUT)?;
     let made = subject.object("Secret", &subject.run.image_pull_secrets).and_then(within);
     Ok(match made.or_else(|| credentials(client, &subject.run)) {
         Some(config) => registries.credentials(config),
@@ -87,7 +91,7 @@ fn registries(client: &kube::Client, subject: &Subject<'_>, stop: &Stop) -> anyh
 }
 
 /// Content of the pull secret that a run finds, as docker's config.json.
-pub(crate) fn credentials(client: &kube::Client, run: &config::Run) -> Option<Value> {
+pub(crate) fn credentials(client: &Client, run: &config::Run) -> Option<Value> {
     let name = Some(&run.image_pull_secrets).filter(|name| !name.is_empty())?;
     let found = client.get(&Resource::SECRETS, &run.namespace, name);
     within(&found.inspect_err(|error| log::warn!("the pull secret `{name}` is not used: {error}")).ok()?)
@@ -97,4 +101,122 @@ pub(crate) fn credentials(client: &kube::Client, run: &config::Run) -> Option<Va
 fn within(secret: &Value) -> Option<Value> {
     let coded = secret["data"][".dockerconfigjson"].as_str()?;
     base::json::from_slice(&BASE64.decode(coded).ok()?).ok()
+}
+
+/// A command that exists in no image.
+const NO_COMMAND: &str = "/nothing-of-this-name";
+/// Waiting reasons of a failed pull.
+const FAILURES: [&str; 4] = ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"];
+/// Reasons of a container that failed to start after its image was pulled.
+const STARTED: [&str; 4] = ["CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError"];
+
+/// Outcome of an image on a node.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Pulled {
+    /// Pulled.
+    Here,
+    /// Failed, with the reason.
+    Failed(String),
+    /// Timed out.
+    Waiting,
+}
+
+/// Outcomes by architecture and node, and by image.
+type Pulls = BTreeMap<(String, String), BTreeMap<String, Pulled>>;
+
+/// Pulls `images` on a node of each architecture, with the run's pull policy and pull secret.
+pub(crate) fn pull(
+    client: &Client,
+    nodes: &Nodes,
+    images: &[String],
+    run: &config::Run,
+    credentials: Option<&Value>,
+    limit: Duration,
+) -> Result<Pulls> {
+    let targets = nodes.one_each();
+    ensure!(!targets.is_empty(), "no node is ready to pull anything");
+    let trial_namespace =
+        TrialNamespace::create(client, None, json!({})).context("cannot create a namespace to pull in")?;
+    if let Some(config) = credentials {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+            "metadata": trial_namespace.metadata(&trial_namespace.account_name()),
+            "stringData": {".dockerconfigjson": config.to_string()},
+        });
+        let created = client.create(&Resource::SECRETS, &trial_namespace.namespace, &secret);
+        created.context("cannot create the pull secret")?;
+    }
+    let container = |(number, image): (usize, &String)| {
+        let name = format!("image-{number}");
+        json!({"name": name, "image": image, "imagePullPolicy": run.image_pull_policy, "command": [NO_COMMAND]})
+    };
+    for (architecture, node) in &targets {
+        let name = format!("{}-{architecture}", trial_namespace.account_name());
+        let mut pod = trial_namespace.pod(&name, images.iter().enumerate().map(container).collect(), true);
+        if credentials.is_some() {
+            pod["spec"]["imagePullSecrets"] = json!([{"name": trial_namespace.account_name()}]);
+        }
+        pin(&mut pod, node);
+        client
+            .create(&Resource::PODS, &trial_namespace.namespace, &pod)
+            .context("cannot create a pod that pulls")?;
+    }
+    let waiting: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
+    let mut found: Pulls = targets.into_iter().map(|target| (target, waiting.clone())).collect();
+    let watched = trial_namespace.watch(client, limit, |pod| {
+        let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
+        of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
+        found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
+    });
+    watched.map(|()| found)
+}
+
+/// Records the state of each image in a pod. A failure may pass, as when a registry is busy.
+fn note_pulls(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled>) {
+    for status in pod["status"]["containerStatuses"].items() {
+        let number =
+            status["name"].text().strip_prefix("image-").and_then(|number| number.parse::<usize>().ok());
+        let Some(entry) = number.and_then(|number| seen.get_mut(images.get(number)?)) else { continue };
+        let waiting = &status["state"]["waiting"];
+        let reason = waiting["reason"].text();
+        let ended = status["state"]["terminated"].is_object() || status["state"]["running"].is_object();
+        if ended || STARTED.contains(&reason) {
+            *entry = Pulled::Here;
+        } else if FAILURES.contains(&reason) && *entry != Pulled::Here {
+            let why = waiting["message"].text();
+            // Errors after the first attempt are less specific.
+            if !matches!(entry, Pulled::Failed(_)) {
+                *entry = Pulled::Failed(format!("{reason}: {why}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_command_proves_that_the_image_exists() {
+        let images = ["a", "b", "c", "d"].map(str::to_owned);
+        let mut seen: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
+        let waiting = |number: u8, reason: &str| json!({"name": format!("image-{number}"), "state": {"waiting": {"reason": reason, "message": "m"}}});
+        let started =
+            json!({"name": "image-1", "state": {"terminated": {"reason": "StartError", "exitCode": 128}}});
+        let statuses = json!([
+            waiting(0, "ErrImagePull"),
+            started,
+            waiting(2, "ContainerCreating"),
+            waiting(3, "CreateContainerError")
+        ]);
+        note_pulls(&json!({"status": {"containerStatuses": statuses}}), &images, &mut seen);
+        let failed = Pulled::Failed("ErrImagePull: m".into());
+        assert_eq!(
+            seen.values().cloned().collect::<Vec<_>>(),
+            [failed.clone(), Pulled::Here, Pulled::Waiting, Pulled::Here]
+        );
+        let later = json!([waiting(0, "ImagePullBackOff")]);
+        note_pulls(&json!({"status": {"containerStatuses": later}}), &images, &mut seen);
+        assert_eq!(seen["a"], failed);
+    }
 }

@@ -2,18 +2,15 @@
 //! cleans up.
 //!
 //! Owns the order of the checks and their input ([`Subject`]): the run's objects, as they would be created. `remedies`
-//! suggests remedies. Threads: image queries and the echo run in parallel with the other checks.
+//! suggests remedies. A thread runs the echo in parallel with the other checks.
 
+mod access;
 mod echo;
 mod finding;
 mod images;
 mod nodes;
-mod pull;
-mod rights;
-mod server;
 mod trial_namespace;
 
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -28,12 +25,11 @@ use base::kube::{Client, Object as _, Resource};
 
 use trial_namespace::TrialNamespace;
 
+pub(crate) use access::reach;
 pub(crate) use echo::serve;
 pub(crate) use finding::{Check, FORMATS, is_ready, show, verdict};
-pub(crate) use images::credentials;
+pub(crate) use images::{Pulled, credentials, pull};
 pub(crate) use nodes::Nodes;
-pub(crate) use pull::{Pulled, pull};
-pub(crate) use server::reach;
 
 /// Rate limit, so that the checks do not load the cluster.
 pub(crate) const MAX_REQUESTS_PER_SECOND: f64 = 20.0;
@@ -89,32 +85,22 @@ impl<'a> Subject<'a> {
     fn pods(&self) -> impl Iterator<Item = Value> {
         self.plugins.iter().map(|plugin| driver::cluster::pod(plugin, &self.run))
     }
-
-    /// All objects, including the pods that controllers would create.
-    fn with_pods(&self) -> Vec<Value> {
-        self.objects.iter().cloned().chain(self.pods()).collect()
-    }
-
-    /// Pods of the run on each node.
-    fn pods_on_each_node(&self) -> u64 {
-        self.plugins.iter().filter(|plugin| plugin.config.driver.is_per_node()).count() as u64
-    }
 }
 
 /// Selects usable nodes for the echo: a number of them, `all`, or by name; also returns problems with names.
-fn sample(usable: &[&str], words: &[&str]) -> (Vec<String>, Option<String>) {
+fn sample<'n>(mut usable: Vec<&'n str>, words: &[&'n str]) -> (Vec<&'n str>, Option<String>) {
     let count = match words {
         ["all"] => Some(usable.len()),
         [word] => word.parse().ok(),
         _ => None,
     };
-    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     if let Some(count) = count {
-        return (owned(&usable[..count.min(usable.len())]), None);
+        usable.truncate(count);
+        return (usable, None);
     }
-    let (known, unknown): (Vec<&str>, Vec<&str>) = words.iter().partition(|name| usable.contains(name));
+    let (known, unknown): (Vec<_>, Vec<_>) = words.iter().partition(|name| usable.contains(name));
     let why = (!unknown.is_empty()).then(|| format!("not a ready node: {}", unknown.join(", ")));
-    (owned(&known), why)
+    (known, why)
 }
 
 /// Makes all checks that need the server. Reports each one when it ends.
@@ -143,14 +129,11 @@ pub(crate) fn examine(
         Err(error) => Check::failed("nodes", error.to_string()),
     })?;
     let nodes = nodes.unwrap_or_default();
-    take(rights::preflight(client, preflight))?;
+    take(access::preflight(client, preflight))?;
     let trial_namespace = trial_namespace(client, subject, preflight);
     let placed = nodes.take_aggregator(subject);
-    let (sampled, unknown) = sample(&nodes.usable(), words);
-    let stop = client.stop().child();
+    let (sampled, unknown) = sample(nodes.usable().into_iter().map(Value::name).collect(), words);
     std::thread::scope(|scope| {
-        let images = || images::check(client, subject, &nodes, &stop);
-        let images = base::thread("images").spawn_scoped(scope, images)?;
         let echo = || match &trial_namespace {
             Ok(trial_namespace) if !sampled.is_empty() => {
                 echo::check(client, subject, trial_namespace, &sampled, placed)
@@ -159,19 +142,15 @@ pub(crate) fn examine(
             Err(why) => Check::skipped("echo", why.clone()),
         };
         let echo = base::thread("echo").spawn_scoped(scope, echo)?;
-        rights::check(client, subject, trial_namespace.as_ref().ok()).into_iter().try_for_each(&mut take)?;
-        take(ended(images))?;
-        let mut echo = ended(echo);
+        access::rights(client, subject, trial_namespace.as_ref().ok()).into_iter().try_for_each(&mut take)?;
+        take(images::check(client, subject, &nodes))?;
+        let mut echo = echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if let Some(unknown) = unknown {
             echo.fail(unknown, Some("name nodes as `kubectl get nodes` does"));
         }
         take(echo)
     })?;
     Ok(checks)
-}
-
-fn ended(thread: ScopedJoinHandle<'_, Check>) -> Check {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A namespace for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
@@ -215,11 +194,8 @@ mod tests {
             (&["all"], &usable, None),
             (&["c", "x"], &["c"], Some("not a ready node: x")),
         ] {
-            let (nodes, unknown) = sample(&usable, words);
-            assert_eq!(
-                (nodes.iter().map(String::as_str).collect::<Vec<_>>(), unknown.as_deref()),
-                (expected.to_vec(), why)
-            );
+            let (nodes, unknown) = sample(usable.to_vec(), words);
+            assert_eq!((nodes, unknown.as_deref()), (expected.to_vec(), why));
         }
     }
 }

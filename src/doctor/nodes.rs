@@ -89,28 +89,23 @@ impl Nodes {
         !self.all.is_empty() && self.all.iter().all(lacks)
     }
 
-    /// Names of ready Linux nodes, ordered so that each architecture appears early.
-    pub(super) fn usable(&self) -> Vec<&str> {
-        self.ranked().into_iter().map(|(_, node)| node.name()).collect()
-    }
-
     /// A ready node of each architecture.
     pub(super) fn one_each(&self) -> BTreeMap<String, String> {
-        let first = self.ranked().into_iter().filter(|(rank, _)| *rank == 0);
-        first.map(|(_, node)| (architecture(node).to_owned(), node.name().to_owned())).collect()
+        let last_first = self.usable().into_iter().rev();
+        last_first.map(|node| (architecture(node).to_owned(), node.name().to_owned())).collect()
     }
 
-    /// Ready Linux nodes, by their position among those of their architecture.
-    fn ranked(&self) -> Vec<(usize, &Value)> {
+    /// Ready Linux nodes, ordered so that each architecture appears early.
+    pub(super) fn usable(&self) -> Vec<&Value> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let mut ranked = Vec::new();
         for node in self.all.iter().filter(|node| unready(node).is_none() && is_linux(node)) {
             let next = seen.entry(architecture(node)).or_default();
-            ranked.push((*next, node));
+            ranked.push((*next, node.name(), node));
             *next += 1;
         }
-        ranked.sort_by_key(|(rank, node)| (*rank, node.name()));
-        ranked
+        ranked.sort_by_key(|(rank, name, _)| (*rank, *name));
+        ranked.into_iter().map(|(.., node)| node).collect()
     }
 
     /// Checks the nodes.
@@ -124,7 +119,8 @@ impl Nodes {
         for (condition, text, remedy) in PRESSURES {
             find(remedy, &|node| is(node, condition).then(|| text.to_owned()));
         }
-        let needed = subject.pods_on_each_node();
+        let needed =
+            subject.plugins.iter().filter(|plugin| plugin.config.driver.is_per_node()).count() as u64;
         find("remove pods from the node, or raise `maxPods` of its kubelet", &|node| {
             let free = self.free(node).filter(|free| *free < needed)?;
             Some(format!("room for {free} more pods, but the run needs {needed}"))
@@ -196,7 +192,9 @@ mod tests {
         let all = [("a", "amd64", true), ("b", "amd64", true), ("c", "arm64", true), ("d", "amd64", false)];
         let all = all.iter().map(|(name, architecture, ready)| node(name, architecture, *ready)).collect();
         let nodes = Nodes { all, pods: BTreeMap::new() };
-        assert_eq!(nodes.usable(), ["a", "c", "b"]);
+        let usable: Vec<_> = nodes.usable().into_iter().map(Value::name).collect();
+        assert_eq!(usable, ["a", "c", "b"]);
+        assert_eq!(nodes.one_each()["amd64"], "a");
         assert_eq!(nodes.architectures().into_iter().collect::<Vec<_>>(), ["amd64", "arm64"]);
     }
 

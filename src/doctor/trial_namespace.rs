@@ -14,7 +14,7 @@ use base::stop::Stop;
 
 /// Time limit of a request during cleanup.
 const CLEARING_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for a namespace to disappear; Kubernetes empties it 5 seconds after the deletion.
+/// Time for pods to disappear; Kubernetes empties a namespace 5 seconds after its deletion.
 const GONE_TIMEOUT: Duration = Duration::from_secs(10);
 const GONE_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -123,12 +123,8 @@ impl TrialNamespace {
         Ok(())
     }
 
-    fn is_gone(&self) -> bool {
-        if self.own {
-            let found = self.client.get(&Resource::NAMESPACES, "", &self.namespace);
-            return found.is_err_and(|error| error.is_not_found());
-        }
-        // Without permission to list, there is nothing to wait for.
+    /// Whether no trial pod is left. Without permission to list, there is nothing to wait for.
+    fn is_empty(&self) -> bool {
         let pods = self.client.list(&Resource::PODS, &self.namespace, &self.selector());
         pods.map_or(true, |pods| pods.is_empty())
     }
@@ -140,7 +136,7 @@ impl TrialNamespace {
 }
 
 impl Drop for TrialNamespace {
-    /// Deletes everything, and waits a little until it is gone.
+    /// Deletes everything, and waits a little until the pods are gone.
     fn drop(&mut self) {
         if self.refused {
             return;
@@ -165,7 +161,7 @@ impl Drop for TrialNamespace {
             }
         }
         let end = Instant::now() + GONE_TIMEOUT;
-        while !failed && !self.is_gone() {
+        while !failed && !self.is_empty() {
             if Instant::now() > end {
                 log::warn!("namespace `{namespace}`: what was made there is still being removed");
                 break;

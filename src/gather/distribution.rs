@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, NodeFiles, between, pairs};
-use base::json::json;
 
 /// Ansible's families and its names of their distributions; any other distribution is its own family.
 const FAMILIES: &[(&str, &[&str])] = &[
@@ -49,8 +48,9 @@ const FAMILIES: &[(&str, &[&str])] = &[
     ("Gentoo", &["Gentoo", "Funtoo"]),
 ];
 
-/// Release files of the Red Hat family with the name of the variety, the most specific first.
+/// Release files of the Red Hat family with the name of the variety, the most specific first, and Alpine's.
 const RELEASE_FILES: &[(&str, &str)] = &[
+    ("/etc/alpine-release", "Alpine"),
     ("/etc/oracle-release", "OracleLinux"),
     ("/etc/centos-release", "CentOS"),
     ("/etc/redhat-release", "RedHat"),
@@ -87,31 +87,31 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
 
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let paths = ["/etc/os-release", "/usr/lib/os-release"];
-    let read = paths.into_iter().find_map(|path| Some((path, assignments(&node.some(path)?))));
-    let (path, release) = read.unwrap_or((paths[0], BTreeMap::new()));
+    let path = paths.into_iter().find(|path| node.text(path).is_some()).unwrap_or(paths[0]);
+    let release = assignments(node.text(path));
     let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
     let family = FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name));
     let family = family.map(|(family, _)| *family);
-    let version = if found.version.is_empty() { "NA" } else { &found.version };
+    let known = |text: String| Some(text).filter(|text| !text.is_empty()).unwrap_or_else(|| "NA".into());
+    let version = known(found.version);
     let mut numbers = version.split('.');
-    facts.set("distribution_major_version", numbers.next().unwrap_or("NA"));
-    match (found.variety, numbers.next()) {
-        ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => {
-            facts.set("distribution_minor_version", minor);
-        }
-        ("Amazon", None) => facts.set("distribution_minor_version", "NA"),
-        _ => {}
-    }
-    facts.set("os_family", family.unwrap_or(&found.name));
-    facts.set("distribution_version", version);
-    facts.set("distribution_release", if found.release.is_empty() { "NA" } else { &found.release });
-    facts.set("distribution_file_path", found.path);
-    facts.set("distribution_file_variety", found.variety);
-    facts.set("distribution_file_parsed", true);
-    facts.set("lsb", lsb(node, &release));
-    facts.set("pkg_mgr", package_manager(node, family));
-    facts.set("distribution", found.name);
-    facts.set_own("os_release", release);
+    facts.set("ansible_distribution_major_version", numbers.next());
+    let minor = match (found.variety, numbers.next()) {
+        ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => Some(minor),
+        ("Amazon", None) => Some("NA"),
+        _ => None,
+    };
+    facts.set("ansible_distribution_minor_version", minor);
+    facts.set("ansible_os_family", family.unwrap_or(&found.name));
+    facts.set("ansible_distribution_version", version);
+    facts.set("ansible_distribution_release", known(found.release));
+    facts.set("ansible_distribution_file_path", found.path);
+    facts.set("ansible_distribution_file_variety", found.variety);
+    facts.set("ansible_distribution_file_parsed", true);
+    facts.set("ansible_lsb", lsb(node, &release));
+    facts.set("ansible_pkg_mgr", package_manager(node, family));
+    facts.set("ansible_distribution", found.name);
+    facts.set("sonobuoy_os_release", release);
 }
 
 struct Release {
@@ -122,83 +122,86 @@ struct Release {
     variety: &'static str,
 }
 
-fn assignments(text: &str) -> BTreeMap<String, String> {
-    let pairs = pairs(text, '=').filter(|(key, _)| !key.starts_with('#'));
+/// Variables by name.
+type Assignments = BTreeMap<String, String>;
+
+/// Parses a file of assignments such as os-release.
+fn assignments(text: Option<String>) -> Assignments {
+    let text = text.unwrap_or_default();
+    let pairs = pairs(&text, '=').filter(|(key, _)| !key.starts_with('#'));
     pairs.map(|(key, value)| (key.to_owned(), value.trim_matches(['"', '\'']).to_owned())).collect()
 }
 
 /// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
 fn release_file(node: &NodeFiles) -> Option<Release> {
-    if let Some(version) = node.some("/etc/alpine-release") {
-        let (path, variety) = ("/etc/alpine-release", "Alpine");
-        return Some(Release { name: variety.into(), version, release: String::new(), path, variety });
-    }
     let (path, variety, text) =
-        RELEASE_FILES.iter().find_map(|(path, variety)| Some((*path, *variety, node.some(path)?)))?;
+        RELEASE_FILES.iter().find_map(|(path, variety)| Some((*path, *variety, node.text(path)?)))?;
     let name = match text.split_whitespace().next()? {
+        _ if variety == "Alpine" => variety,
         "Red" => "RedHat",
         "Oracle" => "OracleLinux",
         name => name,
     };
     let version = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     // 7.9.2009 is known as 7.9.
-    let version: Vec<&str> = version.unwrap_or_default().split('.').take(2).collect();
+    let parts = if variety == "Alpine" { usize::MAX } else { 2 };
+    let version: Vec<&str> = version.unwrap_or_default().split('.').take(parts).collect();
     let release = between(&text, '(', ')').unwrap_or_default().into();
     Some(Release { name: name.into(), version: version.join("."), release, path, variety })
 }
 
-fn by_os_release(node: &NodeFiles, path: &'static str, release: &BTreeMap<String, String>) -> Release {
+fn by_os_release(node: &NodeFiles, path: &'static str, release: &Assignments) -> Release {
     let field = |key: &str| release.get(key).cloned().unwrap_or_default();
-    let (id, version) = (field("ID"), field("VERSION_ID"));
+    let (id, name, mut version) = (field("ID"), field("NAME"), field("VERSION_ID"));
     if ["suse", "sles", "sled"].iter().any(|name| id.contains(name)) || field("ID_LIKE").contains("suse") {
-        let minor = version
-            .split_once('.')
-            .map_or(if id.contains("opensuse") { "" } else { "0" }, |(_, minor)| minor);
-        return Release { name: field("NAME"), release: minor.into(), version, path, variety: "SUSE" };
+        let whole = if id.contains("opensuse") { "" } else { "0" };
+        let release = version.split_once('.').map_or(whole, |(_, minor)| minor).to_owned();
+        return Release { name, release, version, path, variety: "SUSE" };
     }
-    let known = BY_ID.iter().find(|(known, ..)| *known == id);
-    let (name, variety) = match (known, field("NAME")) {
-        (Some((_, name, variety)), _) => ((*name).to_owned(), *variety),
-        (None, name) if name.is_empty() => ("Linux".into(), "NA"),
-        (None, name) => (name, "NA"),
+    let (name, variety) = match BY_ID.iter().find(|(known, ..)| *known == id) {
+        Some((_, name, variety)) => ((*name).to_owned(), *variety),
+        None if name.is_empty() => ("Linux".into(), "NA"),
+        None => (name, "NA"),
     };
     // Debian's os-release has only the major number.
-    let exact = node
-        .some("/etc/debian_version")
-        .filter(|text| name == "Debian" && text.starts_with(|c: char| c.is_ascii_digit()));
+    if let Some(exact) = node.text("/etc/debian_version")
+        && name == "Debian"
+        && exact.starts_with(|c: char| c.is_ascii_digit())
+    {
+        version = exact;
+    }
     let release = if id == "flatcar" {
         let text = node.first(["/etc/flatcar/update.conf", "/usr/share/flatcar/update.conf"]);
-        assignments(&text.unwrap_or_default()).remove("GROUP").unwrap_or_default()
+        assignments(text).remove("GROUP").unwrap_or_default()
     } else {
         field("VERSION_CODENAME")
     };
-    Release { name, version: exact.unwrap_or(version), release, path, variety }
+    Release { name, version, release, path, variety }
 }
 
-fn lsb(node: &NodeFiles, release: &BTreeMap<String, String>) -> serde_json::Value {
-    let own = assignments(&node.text("/etc/lsb-release").unwrap_or_default());
+fn lsb(node: &NodeFiles, release: &Assignments) -> Assignments {
+    let own = assignments(node.text("/etc/lsb-release"));
+    // Without its own file, what `lsb_release` would print if it is installed.
+    let is_program = own.is_empty() && node.exists("/usr/bin/lsb_release");
     let names = [
         ("id", "DISTRIB_ID", "NAME"),
         ("description", "DISTRIB_DESCRIPTION", "PRETTY_NAME"),
         ("release", "DISTRIB_RELEASE", "VERSION_ID"),
         ("codename", "DISTRIB_CODENAME", "VERSION_CODENAME"),
     ];
-    // Without its own file, what `lsb_release` would print if it is installed.
-    let program = node.exists("/usr/bin/lsb_release");
-    let mut facts: BTreeMap<&str, String> = BTreeMap::new();
-    for (name, key, fallback) in names {
-        if let Some(value) = own.get(key) {
-            facts.insert(name, value.clone());
-        } else if let Some(value) = release.get(fallback).filter(|_| program && own.is_empty()) {
-            let id = value.split_whitespace().next().filter(|_| name == "id");
-            facts.insert(name, id.unwrap_or(value).to_owned());
-        }
+    let named = names.into_iter().filter_map(|(name, key, of_program)| {
+        let value = if is_program { release.get(of_program) } else { own.get(key) };
+        Some((name.to_owned(), value?.clone()))
+    });
+    let mut found: Assignments = named.collect();
+    if let Some(id) = found.get_mut("id").filter(|_| is_program) {
+        id.truncate(id.find(' ').unwrap_or(id.len()));
     }
-    if let Some(release) = facts.get("release") {
-        let major = release.split('.').next().unwrap_or(release).to_owned();
-        facts.insert("major_release", major);
+    if let Some(release) = found.get("release") {
+        let major = release.split('.').next().unwrap_or_default().to_owned();
+        found.insert("major_release".into(), major);
     }
-    json!(facts)
+    found
 }
 
 fn package_manager(node: &NodeFiles, family: Option<&str>) -> &'static str {
@@ -230,7 +233,7 @@ mod tests {
             "os_family",
             "distribution_file_variety",
         ];
-        assert_eq!(keys.map(|key| facts.text(key)), expected, "{name}");
+        assert_eq!(keys.map(|key| facts.text(&format!("ansible_{key}"))), expected, "{name}");
     }
 
     #[test]

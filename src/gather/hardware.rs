@@ -1,9 +1,11 @@
-//! Processors, memory and firmware.
+//! Processors, memory and firmware, and whether the node is a virtual guest, or a host for guests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use regex::Regex;
 use serde_json::Value;
 
+use self::Role::{Guest, Host, Nested};
 use super::{Facts, NodeFiles, field, pairs};
 use base::json::json;
 
@@ -27,7 +29,6 @@ const FIRMWARE: &[&str] = &[
     "product_serial",
     "product_uuid",
     "product_version",
-    "sys_vendor",
 ];
 
 /// The chassis types of the SMBIOS specification, from number 0.
@@ -78,87 +79,59 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     if let Some(text) = node.text("/proc/meminfo") {
         memory(node, &text, facts);
     }
+    let firmware = |name: &str| node.text(&format!("{DMI}/{name}"));
     for name in FIRMWARE {
-        let text = node.some(&format!("{DMI}/{name}")).unwrap_or_else(|| "NA".into());
-        facts.set(if *name == "sys_vendor" { "system_vendor" } else { name }, text);
+        facts.set(&format!("ansible_{name}"), firmware(name).unwrap_or_else(|| "NA".into()));
     }
-    let chassis = node.text(&format!("{DMI}/chassis_type")).map(|number| {
+    facts.set("ansible_system_vendor", firmware("sys_vendor").unwrap_or_else(|| "NA".into()));
+    let chassis = firmware("chassis_type").map(|number| {
         let known = number.parse::<usize>().ok().and_then(|index| CHASSIS.get(index));
         known.map_or_else(|| format!("unknown ({number})"), ToString::to_string)
     });
-    facts.set("form_factor", chassis.unwrap_or_else(|| "NA".into()));
+    facts.set("ansible_form_factor", chassis.unwrap_or_else(|| "NA".into()));
 }
 
 fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
-    let found = Processors::read(text, facts.text("architecture"));
-    facts.set("processor", found.names);
+    let names = ["model name", "Processor", "vendor_id", "cpu", "Vendor", "processor"];
+    let names = pairs(text, ':').filter(|(key, _)| names.contains(key)).map(|(_, name)| name);
+    facts.set("ansible_processor", names.collect::<Vec<_>>());
     // The last processor's, as in Ansible; other architectures name the field differently.
     let flags = pairs(text, ':').filter(|(key, _)| *key == "flags").last();
-    facts.set_some("flags", flags.map(|(_, flags)| flags.split_whitespace().collect::<Vec<_>>()));
-    facts.set("processor_count", found.sockets);
-    facts.set("processor_cores", found.cores);
-    facts.set("processor_threads_per_core", found.threads);
-    facts.set("processor_vcpus", found.sockets * found.cores * found.threads);
+    facts.set("ansible_flags", flags.map(|(_, flags)| flags.split_whitespace().collect::<Vec<_>>()));
+    let (mut sockets, mut socket) = (BTreeSet::new(), "");
+    for (key, value) in pairs(text, ':') {
+        if key == "physical id" {
+            socket = value;
+        }
+        if ["physical id", "cpu cores", "siblings"].contains(&key) {
+            sockets.insert(socket);
+        }
+    }
+    let listed = |name| pairs(text, ':').filter(|(key, _)| *key == name).count() as u64;
+    let architecture = facts.text("ansible_architecture");
+    let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
+    let count = match (sockets.len(), listed("vendor_id")) {
+        // Without sockets, every listed processor counts as one.
+        (0, vendors @ 1..) if !arm && vendors == listed("model name") => vendors,
+        (0, _) => listed("processor"),
+        (known, _) => known as u64,
+    };
+    let number = |name| field(text, ':', name).and_then(|number| number.parse().ok()).unwrap_or(1);
+    let cores = number("cpu cores").max(1);
+    let threads = number("siblings") / cores;
+    facts.set("ansible_processor_count", count);
+    facts.set("ansible_processor_cores", cores);
+    facts.set("ansible_processor_threads_per_core", threads);
+    facts.set("ansible_processor_vcpus", count.saturating_mul(cores).saturating_mul(threads));
     let status = node.text("/proc/self/status").unwrap_or_default();
-    facts.set("processor_nproc", field(&status, ':', "Cpus_allowed_list").map_or(found.listed, count));
+    // A bit for each processor, in hexadecimal digits.
+    let digits = field(&status, ':', "Cpus_allowed").map(|mask| mask.chars().filter_map(|c| c.to_digit(16)));
+    let allowed = digits.map(|digits| digits.map(u32::count_ones).sum::<u32>().into());
+    facts.set("ansible_processor_nproc", allowed.unwrap_or_else(|| listed("processor")));
     let folder = "/sys/devices/system/cpu/vulnerabilities";
     let known = node.list(folder).into_iter();
     let known = known.filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
-    facts.set_own("cpu_vulnerabilities", known.collect::<BTreeMap<_, _>>());
-}
-
-/// Counts the numbers in a list such as `0-3,8`.
-fn count(list: &str) -> u64 {
-    let spans = list.split(',').filter_map(|span| {
-        let (first, last) = span.split_once('-').unwrap_or((span, span));
-        Some((last.parse::<u64>().ok()? + 1).saturating_sub(first.parse().ok()?))
-    });
-    spans.sum()
-}
-
-#[derive(Debug, PartialEq)]
-struct Processors {
-    /// In the order of /proc/cpuinfo.
-    names: Vec<String>,
-    listed: u64,
-    sockets: u64,
-    cores: u64,
-    threads: u64,
-}
-
-impl Processors {
-    fn read(text: &str, architecture: &str) -> Self {
-        let names = ["model name", "Processor", "vendor_id", "cpu", "Vendor", "processor"];
-        let names = pairs(text, ':').filter(|(key, _)| names.contains(key));
-        let names = names.map(|(_, value)| value.to_owned()).collect();
-        let listed = |name| pairs(text, ':').filter(|(key, _)| *key == name).count() as u64;
-        // Cores and threads, by socket.
-        let mut sockets: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        let mut socket = "";
-        for (key, value) in pairs(text, ':') {
-            if key == "physical id" {
-                socket = value;
-            }
-            if ["physical id", "cpu cores", "siblings"].contains(&key) {
-                let (cores, threads) = sockets.entry(socket).or_insert((1, 1));
-                match key {
-                    "cpu cores" => *cores = value.parse().unwrap_or(1),
-                    "siblings" => *threads = value.parse().unwrap_or(1),
-                    _ => {}
-                }
-            }
-        }
-        let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
-        let count = match (sockets.len(), listed("vendor_id")) {
-            // Without sockets, every listed processor counts as one.
-            (0, vendors @ 1..) if !arm && vendors == listed("model name") => vendors,
-            (0, _) => listed("processor"),
-            (known, _) => known as u64,
-        };
-        let (cores, threads) = sockets.into_values().next().unwrap_or((1, 1));
-        let cores = cores.max(1);
-        Self { names, listed: listed("processor"), sockets: count, cores, threads: threads / cores }
-    }
+    facts.set("sonobuoy_cpu_vulnerabilities", known.collect::<BTreeMap<_, _>>());
 }
 
 /// Memory and swap, in MiB as Ansible counts them.
@@ -171,21 +144,21 @@ fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let (total, free) = (mib("MemTotal"), mib("MemFree"));
     let reclaimable = ["MemFree", "Cached", "Buffers"].map(kib).iter().sum::<u64>() / 1024;
     let (swap, swap_free) = (mib("SwapTotal"), mib("SwapFree"));
-    facts.set("memtotal_mb", total);
-    facts.set("memfree_mb", free);
-    facts.set("swaptotal_mb", swap);
-    facts.set("swapfree_mb", swap_free);
+    facts.set("ansible_memtotal_mb", total);
+    facts.set("ansible_memfree_mb", free);
+    facts.set("ansible_swaptotal_mb", swap);
+    facts.set("ansible_swapfree_mb", swap_free);
     facts.set(
-        "memory_mb",
+        "ansible_memory_mb",
         json!({
             "real": { "total": total, "free": free, "used": total.saturating_sub(free) },
             "nocache": { "free": reclaimable, "used": total.saturating_sub(reclaimable) },
             "swap": { "total": swap, "free": swap_free, "used": swap.saturating_sub(swap_free), "cached": mib("SwapCached") },
         }),
     );
-    facts.set_own("memavailable_mb", mib("MemAvailable"));
+    facts.set("sonobuoy_memavailable_mb", mib("MemAvailable"));
     let (pages, free) = (kib("HugePages_Total"), kib("HugePages_Free"));
-    facts.set_own("hugepages", json!({ "total": pages, "free": free, "size_kb": kib("Hugepagesize") }));
+    facts.set("sonobuoy_hugepages", json!({ "total": pages, "free": free, "size_kb": kib("Hugepagesize") }));
     // By default, a kubelet refuses to start if there are any.
     let swaps = node.text("/proc/swaps").unwrap_or_default();
     let areas = swaps.lines().skip(1).filter_map(|line| {
@@ -195,7 +168,103 @@ fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
         Some(json!({ "device": device, "type": kind, "size_mb": mib(size), "used_mb": mib(used) }))
     });
     let areas: Vec<Value> = areas.collect();
-    facts.set_own("swap", json!({ "enabled": !areas.is_empty(), "areas": areas }));
+    facts.set("sonobuoy_swap", json!({ "enabled": !areas.is_empty(), "areas": areas }));
+}
+
+/// What a sign means for the node.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Guest,
+    Host,
+    /// A guest that can itself have guests.
+    Nested,
+}
+
+/// A file, a pattern in it, empty if its existence suffices, and the technology, empty if it is the text found. The first
+/// match is the node's type.
+const SIGNS: &[(&str, &str, &str, Role)] = &[
+    ("/proc/1/cgroup", "/docker[/-]", "docker", Guest),
+    ("/proc/1/cgroup", r"/lxc/|/machine\.slice/machine-lxc", "lxc", Guest),
+    ("/proc/1/cgroup", r"/system\.slice/containerd\.service", "containerd", Guest),
+    ("/proc/1/environ", r"(^|\x00)container=lxc($|\x00)", "lxc", Guest),
+    ("/proc/1/environ", r"(^|\x00)container=podman($|\x00)", "podman", Guest),
+    ("/proc/1/environ", r"(^|\x00)container=[^\x00]", "container", Guest),
+    ("/proc/bc", "", "openvz", Host),
+    ("/proc/vz", "", "openvz", Guest),
+    ("/run/systemd/container", "^.+", "", Guest),
+    ("/.dockerenv", "", "docker", Guest),
+    ("/.dockerinit", "", "docker", Guest),
+    ("/run/.containerenv", "", "podman", Guest),
+    ("/proc/xen/capabilities", "control_d", "xen", Host),
+    ("/proc/xen", "", "xen", Guest),
+    ("/sys/devices/virtual/dmi/id/product_name", "^(KVM|KVM Server|Bochs|AHV)$", "kvm", Guest),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^oVirt$", "oVirt", Guest),
+    (
+        "/sys/devices/virtual/dmi/id/product_name",
+        "^(VMware Virtual Platform|VMware7,1|VMware20,1)$",
+        "VMware",
+        Guest,
+    ),
+    ("/sys/devices/virtual/dmi/id/product_name", "^OpenStack (Compute|Nova)$", "openstack", Guest),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^Xen$", "xen", Guest),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^innotek GmbH$", "virtualbox", Guest),
+    ("/sys/devices/virtual/dmi/id/bios_vendor", "^(Amazon EC2|DigitalOcean|Hetzner)$", "kvm", Guest),
+    (
+        "/sys/devices/virtual/dmi/id/sys_vendor",
+        "^(QEMU|Amazon EC2|DigitalOcean|Google|Scaleway|Nutanix)$",
+        "kvm",
+        Guest,
+    ),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^KubeVirt$", "KubeVirt", Guest),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^Microsoft Corporation$", "VirtualPC", Guest),
+    (
+        "/sys/devices/virtual/dmi/id/sys_vendor",
+        r"^Parallels Software International Inc\.$",
+        "parallels",
+        Guest,
+    ),
+    ("/sys/devices/virtual/dmi/id/sys_vendor", "^OpenStack Foundation$", "openstack", Guest),
+    ("/proc/cpuinfo", "(?m)^model name.*QEMU Virtual CPU", "kvm", Guest),
+    ("/proc/modules", "(?m)^kvm ", "kvm", Host),
+    ("/proc/modules", "(?m)^vboxdrv ", "virtualbox", Host),
+    ("/proc/modules", "(?m)^virtio ", "kvm", Nested),
+    ("/dev/kvm", "", "kvm", Host),
+];
+
+/// Technologies that are also reported as containers.
+const CONTAINERS: &[&str] = &["docker", "lxc", "podman", "openvz", "containerd"];
+
+pub(super) fn virtualization(node: &NodeFiles, facts: &mut Facts) {
+    let mut first = None;
+    let (mut guests, mut hosts) = (BTreeSet::new(), BTreeSet::new());
+    for (file, pattern, technology, role) in SIGNS {
+        let found = if pattern.is_empty() {
+            node.exists(file).then(String::new)
+        } else {
+            let pattern = Regex::new(pattern).ok();
+            node.text(file).and_then(|text| Some(pattern?.find(&text)?.as_str().to_owned()))
+        };
+        let Some(found) = found else { continue };
+        let technology = if technology.is_empty() { found } else { (*technology).to_owned() };
+        // CloudLinux has the files of OpenVZ, and a host of a technology those of its guests.
+        if technology == "openvz" && node.exists("/proc/lve") || *role == Guest && hosts.contains(&technology)
+        {
+            continue;
+        }
+        first.get_or_insert((technology.clone(), if *role == Host { "host" } else { "guest" }));
+        if *role == Guest { &mut guests } else { &mut hosts }.insert(technology);
+    }
+    if CONTAINERS.iter().any(|kind| guests.contains(*kind)) {
+        guests.insert("container".into());
+    }
+    let (kind, role) = first.unwrap_or(("NA".into(), "NA"));
+    facts.set("ansible_virtualization_type", kind);
+    facts.set("ansible_virtualization_role", role);
+    facts.set("ansible_virtualization_tech_guest", guests);
+    facts.set("ansible_virtualization_tech_host", hosts);
+    let modules = node.text("/proc/modules").unwrap_or_default();
+    let modules: BTreeSet<&str> = modules.lines().filter_map(|line| line.split(' ').next()).collect();
+    facts.set("sonobuoy_kernel_modules", modules);
 }
 
 #[cfg(test)]
@@ -211,16 +280,21 @@ mod tests {
         let (_scratch, node) = Scratch::node(&[("proc/meminfo", meminfo), ("proc/swaps", swaps)]);
         let mut facts = Facts::default();
         gather(&node, &mut facts);
-        assert_eq!(facts.get("memtotal_mb"), Some(&json!(8192)));
-        let memory = facts.get("memory_mb").unwrap();
+        assert_eq!(facts.0["ansible_memtotal_mb"], 8192);
+        let memory = &facts.0["ansible_memory_mb"];
         assert_eq!(memory["nocache"], json!({"free": 2025, "used": 6167}));
         assert_eq!(memory["swap"], json!({"total": 2048, "free": 1953, "used": 95, "cached": 0}));
         assert_eq!(facts.0["sonobuoy_swap"]["areas"][0]["device"], "/dev/sda2");
     }
 
-    fn check(text: &str, architecture: &str, expected: (u64, u64, u64, u64)) {
-        let found = Processors::read(text, architecture);
-        assert_eq!((found.listed, found.sockets, found.cores, found.threads), expected, "{text}");
+    fn check(text: &str, architecture: &str, expected: [u64; 4]) {
+        let (_scratch, node) = Scratch::node(&[]);
+        let mut facts = Facts::default();
+        facts.set("ansible_architecture", architecture);
+        processors(&node, text, &mut facts);
+        let keys = ["nproc", "count", "cores", "threads_per_core"];
+        let found = keys.map(|key| facts.0[&format!("ansible_processor_{key}")].as_u64().unwrap());
+        assert_eq!(found, expected, "{text}");
     }
 
     #[test]
@@ -233,11 +307,59 @@ mod tests {
                  siblings\t: 4\ncpu cores\t: 2\n\n"
             );
         }
-        check(&two_sockets, "x86_64", (8, 2, 2, 2));
-        check("processor\t: 0\nBogoMIPS\t: 48\n\nprocessor\t: 1\n", "aarch64", (2, 2, 1, 1));
-        check("", "x86_64", (0, 0, 1, 1));
-        let names = Processors::read(&two_sockets, "x86_64").names;
-        assert_eq!(names[..3], ["0", "GenuineIntel", "Xeon"]);
-        assert_eq!((count("0-3,8"), count("5"), count("")), (5, 1, 0));
+        check(&two_sockets, "x86_64", [8, 2, 2, 2]);
+        check("processor\t: 0\nBogoMIPS\t: 48\n\nprocessor\t: 1\n", "aarch64", [2, 2, 1, 1]);
+        check("", "x86_64", [0, 0, 1, 1]);
+        let files = [("proc/cpuinfo", &*two_sockets), ("proc/self/status", "Cpus_allowed:\tf,0000000f\n")];
+        let (_scratch, node) = Scratch::node(&files);
+        let mut facts = Facts::default();
+        gather(&node, &mut facts);
+        assert_eq!(facts.0["ansible_processor"].as_array().unwrap()[..3], ["0", "GenuineIntel", "Xeon"]);
+        assert_eq!(facts.0["ansible_processor_nproc"], 8);
+    }
+
+    fn check_type(name: &str, files: &[(&str, &str)], product: &str, expected: (&str, &str)) {
+        let product = [("sys/devices/virtual/dmi/id/product_name", product)];
+        let (_scratch, node) = Scratch::node(&[files, &product].concat());
+        let mut facts = Facts::default();
+        virtualization(&node, &mut facts);
+        assert_eq!(
+            (facts.text("ansible_virtualization_type"), facts.text("ansible_virtualization_role")),
+            expected,
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn the_first_finding_counts() {
+        check_type("metal", &[], "PowerEdge R640", ("NA", "NA"));
+        check_type(
+            "host",
+            &[("proc/modules", "kvm 100 1 kvm_intel, Live 0x0\n")],
+            "PowerEdge R640",
+            ("kvm", "host"),
+        );
+        check_type("guest", &[("proc/modules", "kvm 100 1 - Live 0x0\n")], "KVM", ("kvm", "guest"));
+        check_type(
+            "docker",
+            &[(".dockerenv", ""), ("proc/modules", "kvm 1 1 - Live 0\n")],
+            "",
+            ("docker", "guest"),
+        );
+        check_type("podman", &[("proc/1/environ", "A=b\0container=podman\0")], "", ("podman", "guest"));
+        check_type("vmware", &[], "VMware7,1", ("VMware", "guest"));
+        check_type("xen host", &[("proc/xen/capabilities", "control_d\n")], "", ("xen", "host"));
+        check_type("xen guest", &[("proc/xen/capabilities", "\n")], "", ("xen", "guest"));
+        check_type(
+            "nspawn",
+            &[("run/systemd/container", "systemd-nspawn\n")],
+            "",
+            ("systemd-nspawn", "guest"),
+        );
+    }
+
+    #[test]
+    fn every_pattern_compiles() {
+        assert!(SIGNS.iter().all(|(_, pattern, ..)| Regex::new(pattern).is_ok()));
     }
 }

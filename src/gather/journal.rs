@@ -8,19 +8,16 @@ use std::io::{self, BufRead as _, BufReader, Read, Seek as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
+use serde_json::Value;
 
-use super::NodeFiles;
+use super::{NodeFiles, field};
 use base::clock;
 use base::json::json;
-
-/// A journal that is silent for so many seconds has hung.
-const SILENCE_SECONDS: i64 = 120;
 
 /// Maximum bytes kept of what `journalctl` writes to its stderr.
 const MAX_STDERR_BYTES: u64 = 4_096;
@@ -72,29 +69,25 @@ fn moment(since: &str) -> SystemTime {
     moment.unwrap_or(UNIX_EPOCH)
 }
 
-/// Sources of lines.
-const JOURNAL: &str = "journal";
+/// The source of lines without a journal.
 const FILES: &str = "/var/log and the kernel's messages, since there is no journal";
 
-/// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several pieces. Stops when `take`
-/// returns false. Returns the source of the lines.
+/// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several pieces. Returns the source of
+/// the lines.
 pub(crate) fn read(
     node: &NodeFiles,
     wanted: &LogQuery,
-    take: &mut dyn FnMut(&[u8]) -> Result<bool>,
+    take: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<&'static str> {
     let why = match journalctl(node, wanted) {
         Ok((mut child, mut messages)) => {
             let stdout = child.stdout.take().context("the journal has no output")?;
-            let drained = pieces(Awaited(stdout), MAX_ENTRY_BYTES, &mut *take);
-            if !matches!(drained, Ok((true, _))) {
+            let drained = pieces(stdout, MAX_ENTRY_BYTES, &mut *take);
+            if drained.is_err() {
                 let _ = child.kill();
             }
             let status = child.wait().context("cannot tell how `journalctl` ended")?;
-            let (is_whole, last) = drained?;
-            if !is_whole {
-                return Ok(JOURNAL);
-            }
+            let last = drained?;
             let mut stderr = Vec::new();
             messages.rewind().and_then(|()| messages.take(MAX_STDERR_BYTES).read_to_end(&mut stderr))?;
             let stderr = String::from_utf8_lossy(&stderr);
@@ -108,14 +101,14 @@ pub(crate) fn read(
             }
             // A journal without any matching entry still exists.
             if last.is_some() || status.success() && stderr.is_empty() && has_journal(node) {
-                return Ok(JOURNAL);
+                return Ok("journal");
             }
             format!("`journalctl` printed nothing ({end})")
         }
         Err(error) => format!("{error:#}"),
     };
     log::warn!("there is no journal ({why}); /var/log and the kernel's messages are used instead");
-    files(node, wanted, &why, take)?;
+    files(node, moment(&wanted.since), &why, take)?;
     Ok(FILES)
 }
 
@@ -168,87 +161,73 @@ fn has_journal(node: &NodeFiles) -> bool {
 }
 
 /// A journal entry of this program.
-pub(super) fn note_entry(priority: u8, message: &str) -> serde_json::Value {
+pub(super) fn note_entry(priority: u8, message: &str) -> Value {
     json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": priority.to_string(), "MESSAGE": message })
 }
 
-/// The output of `journalctl`; silence for too long is an error.
-struct Awaited(ChildStdout);
-
-impl Read for Awaited {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut pipe = [PollFd::new(&self.0, PollFlags::IN)];
-        let silence = Timespec { tv_sec: SILENCE_SECONDS, tv_nsec: 0 };
-        if rustix::io::retry_on_intr(|| poll(&mut pipe, Some(&silence)))? == 0 {
-            let why = format!("`journalctl` printed nothing for {SILENCE_SECONDS} s and was stopped");
-            return Err(io::Error::other(why));
-        }
-        self.0.read(buffer)
-    }
-}
-
-/// Passes each line with its newline to `take`, a longer one than `limit` in several pieces: whether `take` wanted all of
-/// them, and the last byte, if any.
+/// Passes each line with its newline to `take`, a longer one than `limit` in several pieces; returns the last byte, if any.
 pub(super) fn pieces(
     input: impl Read,
     limit: u64,
-    mut take: impl FnMut(&[u8]) -> Result<bool>,
-) -> Result<(bool, Option<u8>)> {
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<Option<u8>> {
     let mut input = BufReader::with_capacity(CHUNK, input);
     let (mut piece, mut last) = (Vec::new(), None);
     while input.by_ref().take(limit).read_until(b'\n', &mut piece).context("cannot read a log")? > 0 {
         last = piece.last().copied();
-        if !take(&piece)? {
-            return Ok((false, last));
-        }
+        take(&piece)?;
         piece.clear();
     }
-    Ok((true, last))
+    Ok(last)
 }
 
 /// Lines of plain logs and of the kernel, each as a journal entry.
 fn files(
     node: &NodeFiles,
-    wanted: &LogQuery,
+    since: SystemTime,
     why: &str,
-    take: &mut dyn FnMut(&[u8]) -> Result<bool>,
+    take: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
-    let mut entry = |fields: serde_json::Value| -> Result<bool> { take(format!("{fields}\n").as_bytes()) };
-    let since = moment(&wanted.since);
+    let mut entry = |fields: Value| take(format!("{fields}\n").as_bytes());
     let logs: Vec<String> =
         node.list("/var/log").into_iter().filter(|name| is_log(node, name, since)).collect();
-    let ring = if node.live { ring(node) } else { None };
+    let mut ring = if node.live { ring(node) } else { None };
     ensure!(
         !logs.is_empty() || ring.is_some(),
         "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
     );
-    let note = format!("{why}; lines of /var/log and the kernel's messages follow");
-    if !entry(note_entry(4, &note))? {
-        return Ok(());
-    }
+    entry(note_entry(4, &format!("{why}; lines of /var/log and the kernel's messages follow")))?;
     for name in logs {
         let path = format!("/var/log/{name}");
         let Ok(file) = node.resolve(&path, true).and_then(File::open) else { continue };
-        let (is_whole, _) = pieces(file, MAX_LINE_BYTES, |line| {
+        pieces(file, MAX_LINE_BYTES, |line| {
             let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
             entry(json!({ "SYSLOG_IDENTIFIER": name, "_SOURCE_FILE": path, "MESSAGE": line }))
         })?;
-        if !is_whole {
-            return Ok(());
-        }
     }
-    let Some(mut ring) = ring else { return Ok(()) };
-    let booted = booted(node);
-    while let Some((priority, micros, message)) = next_record(&mut ring) {
-        let micros = booted + micros;
-        let is_recent =
-            u128::from(micros) >= since.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-        let record = json!({
-            "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),
-            "__REALTIME_TIMESTAMP": micros.to_string(), "MESSAGE": message,
-        });
-        if is_recent && !entry(record)? {
+    let stat = node.text("/proc/stat").unwrap_or_default();
+    let booted = field(&stat, ' ', "btime").and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+    let booted = Duration::from_secs(booted);
+    let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
+    // One read returns one record, whatever the buffer size.
+    let mut bytes = [0; 8_192];
+    while let Some(ring) = &mut ring {
+        let length = match ring.read(&mut bytes) {
+            // Older records were overwritten in the meantime; the next one is still there.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => continue,
+            read => read.unwrap_or(0),
+        };
+        if length == 0 {
             break;
+        }
+        let found = record(&String::from_utf8_lossy(&bytes[..length]));
+        let Some((priority, micros, message)) = found else { continue };
+        let time = booted.saturating_add(Duration::from_micros(micros));
+        if time >= since {
+            entry(json!({
+                "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),
+                "__REALTIME_TIMESTAMP": time.as_micros().to_string(), "MESSAGE": message,
+            }))?;
         }
     }
     Ok(())
@@ -270,40 +249,13 @@ fn ring(node: &NodeFiles) -> Option<File> {
     options.read(true).custom_flags(i32::try_from(flags).ok()?).open(path).ok()
 }
 
-/// Priority, microseconds since the boot, and message of a record of the kernel.
-type Record = (u64, u64, String);
-
-fn next_record(ring: &mut File) -> Option<Record> {
-    // One read returns one record, whatever the buffer size.
-    let mut bytes = [0; 8_192];
-    loop {
-        let length = match ring.read(&mut bytes) {
-            // Older records were overwritten in the meantime; the next one is still there.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => continue,
-            read => read.ok().filter(|length| *length > 0)?,
-        };
-        if let Some(record) = record(&String::from_utf8_lossy(&bytes[..length])) {
-            return Some(record);
-        }
-    }
-}
-
-/// `6,339,5140900,-;message`
-fn record(text: &str) -> Option<Record> {
+/// Priority, microseconds since the boot, and message of a record of the kernel: `6,339,5140900,-;message`.
+fn record(text: &str) -> Option<(u64, u64, String)> {
     let (head, message) = text.split_once(';')?;
     let fields: Vec<&str> = head.split(',').collect();
     let [level, _, micros, ..] = fields[..] else { return None };
     let message = message.lines().next().unwrap_or_default().to_owned();
     Some((level.parse::<u64>().ok()? & 7, micros.parse().ok()?, message))
-}
-
-/// When the node booted, in microseconds since 1970.
-fn booted(node: &NodeFiles) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let uptime = node.text("/proc/uptime").unwrap_or_default();
-    let up: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
-    let started = now.saturating_sub(Duration::try_from_secs_f64(up).unwrap_or_default());
-    u64::try_from(started.as_micros()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -315,11 +267,11 @@ mod tests {
         LogQuery { since: since.to_owned(), units: Vec::new(), priority: None }
     }
 
-    fn lines(node: &NodeFiles, wanted: &LogQuery) -> Result<Vec<serde_json::Value>> {
+    fn lines(node: &NodeFiles, wanted: &LogQuery) -> Result<Vec<Value>> {
         let mut text = Vec::new();
         let origin = read(node, wanted, &mut |chunk| {
             text.extend_from_slice(chunk);
-            Ok(true)
+            Ok(())
         })?;
         assert_eq!(origin, FILES);
         Ok(text

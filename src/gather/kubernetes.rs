@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Facts, NodeFiles, field, mounts};
+use super::{Facts, NodeFiles, field, storage};
 use base::json::json;
 
 /// Kernel settings that matter to the kubelet, network plugins and busy nodes.
@@ -94,59 +94,60 @@ type Named<V> = BTreeMap<String, V>;
 
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let sysctl = |name: &&str| {
-        let value = node.some(&format!("/proc/sys/{}", name.replace('.', "/")))?;
+        let value = node.text(&format!("/proc/sys/{}", name.replace('.', "/")))?;
         Some(((*name).to_owned(), value.replace('\t', " ")))
     };
-    facts.set_own("sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Named<_>>());
-    facts.set_own("cgroup", cgroup(node));
-    facts.set_own("entropy_available", node.number::<u64>("/proc/sys/kernel/random/entropy_avail"));
+    facts.set("sonobuoy_sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Named<_>>());
+    facts.set("sonobuoy_cgroup", cgroup(node));
+    facts.set("sonobuoy_entropy_available", node.number::<u64>("/proc/sys/kernel/random/entropy_avail"));
     processes(node, facts);
-    facts.set_own("packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
-    facts.set_own("runtime_sockets", SOCKETS.iter().filter(|path| node.exists(path)).collect::<Vec<_>>());
+    facts.set("sonobuoy_packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
+    facts
+        .set("sonobuoy_runtime_sockets", SOCKETS.iter().filter(|path| node.exists(path)).collect::<Vec<_>>());
     let folder = |path: &&'static str| Some((*path, space(node, path)?));
-    facts.set_own("folders", FOLDERS.iter().filter_map(folder).collect::<BTreeMap<_, _>>());
-    facts.set_own("boot_id", node.some("/proc/sys/kernel/random/boot_id"));
+    facts.set("sonobuoy_folders", FOLDERS.iter().filter_map(folder).collect::<BTreeMap<_, _>>());
     let pressure = ["cpu", "io", "memory"]
         .into_iter()
-        .filter_map(|kind| Some((kind, pressure(&node.some(&format!("/proc/pressure/{kind}"))?))));
-    facts.set_own("pressure", pressure.collect::<BTreeMap<_, _>>());
+        .filter_map(|kind| Some((kind, pressure(&node.text(&format!("/proc/pressure/{kind}"))?))));
+    facts.set("sonobuoy_pressure", pressure.collect::<BTreeMap<_, _>>());
     let files = node.text("/proc/sys/fs/file-nr").unwrap_or_default();
-    facts.set_own("open_files", files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()));
+    facts.set(
+        "sonobuoy_open_files",
+        files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()),
+    );
 }
 
 fn cgroup(node: &NodeFiles) -> Value {
-    let unified = node.some("/sys/fs/cgroup/cgroup.controllers");
-    let version = if unified.is_some() { Some(2) } else { node.is_dir("/sys/fs/cgroup/memory").then_some(1) };
-    let named = node.text("/proc/cgroups").unwrap_or_default();
-    let controllers: Vec<&str> = match &unified {
-        Some(text) => text.split_whitespace().collect(),
-        None => {
-            let lines = named.lines().filter(|line| !line.starts_with('#'));
-            lines.filter_map(|line| line.split('\t').next()).collect()
-        }
-    };
-    json!({ "version": version, "controllers": controllers })
+    if let Some(text) = node.text("/sys/fs/cgroup/cgroup.controllers") {
+        return json!({ "version": 2, "controllers": text.split_whitespace().collect::<Vec<_>>() });
+    }
+    let version = node.exists("/sys/fs/cgroup/memory").then_some(1);
+    let text = node.text("/proc/cgroups").unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let controllers = lines.filter_map(|line| line.split('\t').next());
+    json!({ "version": version, "controllers": controllers.collect::<Vec<_>>() })
 }
 
 /// The cluster's processes on this node, and the limits of these and of the first process.
 fn processes(node: &NodeFiles, facts: &mut Facts) {
-    let (mut found, mut limits) = (Named::new(), Named::new());
-    let mut add_limits = |name: &str, pid: &str| {
-        let text = node.some(&format!("/proc/{pid}/limits"));
-        limits.extend(text.map(|text| (name.to_owned(), limit_lines(&text))));
-    };
-    add_limits("init", "1");
-    for pid in node.list("/proc").iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
-        let Some(name) = node.text(&format!("/proc/{pid}/comm")) else { continue };
-        if PROCESSES.contains(&name.as_str()) && !found.contains_key(&name) {
-            add_limits(&name, pid);
-            let program = node.link(&format!("/proc/{pid}/exe"));
-            let program = program.map(|path| path.to_string_lossy().into_owned());
-            found.insert(name, json!({ "pid": pid.parse::<u64>().unwrap_or(0), "program": program }));
+    let mut pids = Named::from([("init".to_owned(), "1".to_owned())]);
+    for pid in node.list("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+        let name = node.text(&format!("/proc/{pid}/comm")).unwrap_or_default();
+        if PROCESSES.contains(&&*name) {
+            pids.entry(name).or_insert(pid);
         }
     }
-    facts.set_own("processes", found);
-    facts.set_own("limits", limits);
+    let limits = pids
+        .iter()
+        .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))));
+    facts.set("sonobuoy_limits", limits.collect::<BTreeMap<_, _>>());
+    pids.remove("init");
+    let found = pids.into_iter().map(|(name, pid)| {
+        let program = node.link(&format!("/proc/{pid}/exe"));
+        let program = program.map(|path| path.to_string_lossy().into_owned());
+        (name, json!({ "pid": pid.parse::<u64>().ok(), "program": program }))
+    });
+    facts.set("sonobuoy_processes", found.collect::<Named<_>>());
 }
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.
@@ -172,7 +173,7 @@ fn packages(status: &str) -> Value {
 
 fn space(node: &NodeFiles, folder: &str) -> Option<Value> {
     let path = node.resolve(folder, true).ok().filter(|path| path.is_dir())?;
-    let sizes = mounts::sizes(&path)?;
+    let sizes = storage::sizes(&path)?;
     let mut facts = json!({});
     for kind in ["size", "inode"] {
         let [total, available] = ["total", "available"].map(|part| format!("{kind}_{part}"));

@@ -5,22 +5,22 @@
 //! run only if no user but root can write them. They get an empty environment, a separate process group and a short timeout.
 //! The plugin's own files take precedence.
 
-use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
 use super::{Facts, NodeFiles, journal};
 use crate::names::env;
-use base::{small, sys};
+use base::json::json;
+use base::kube::Object as _;
+use base::sys;
 
 /// Folder of facts on a node.
 const FOLDER: &str = "/etc/ansible/facts.d";
 /// File extension of facts.
 const ENDING: &str = ".fact";
-/// Maximum bytes of one fact file.
+/// Maximum bytes that a program may print.
 const MAX_FACT_BYTES: u64 = 1 << 20;
 const MAX_FILES: usize = 100;
 /// Timeout of one program.
@@ -29,55 +29,50 @@ const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let end = Instant::now() + PROGRAMS_TIMEOUT;
-    let names = node.list(FOLDER).into_iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES);
-    let of_node = names.map(|name| {
-        let path = format!("{FOLDER}/{name}");
-        let text = node.text(&path).unwrap_or_default();
-        (path, text, true)
-    });
-    let own = sys::variable(env::CONFIG_DIR);
-    let own = own.iter().flat_map(|folder| files(Path::new(folder)));
     let mut local = Map::new();
-    for (path, text, of_node) in of_node.chain(own.map(|(path, text)| (path, text, false))) {
-        match fact(node, end, &path, &text, of_node) {
-            Ok(value) => {
-                local.insert(path.rsplit('/').next().unwrap_or(&path).replace(ENDING, ""), value);
-            }
+    add(node, FOLDER, node, end, &mut local);
+    if let (Some(folder), Ok(mut own)) = (sys::variable(env::CONFIG_DIR), NodeFiles::open(Path::new("/"))) {
+        own.programs = node.programs;
+        add(&own, &folder, node, end, &mut local);
+    }
+    facts.set("ansible_local", local);
+}
+
+/// Adds the facts in a folder of the node or of this container, and notes the others of the node.
+fn add(files: &NodeFiles, folder: &str, node: &NodeFiles, end: Instant, local: &mut Map<String, Value>) {
+    for name in files.list(folder).into_iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES) {
+        let path = format!("{folder}/{name}");
+        match fact(files, &path, end) {
+            Ok(value) => drop(local.insert(name.replace(ENDING, ""), value)),
             Err(why) => node.note(&path, why),
         }
     }
-    facts.set("local", local);
 }
 
-/// The fact in a file of the node or of this container, or in the output of a program if these are enabled; else the reason
-/// for its absence.
-fn fact(node: &NodeFiles, end: Instant, path: &str, text: &str, of_node: bool) -> Result<Value, String> {
-    let file = if of_node { node.resolve(path, true).unwrap_or_default() } else { path.into() };
+/// The fact in a file, or in the output of a program if these are enabled; else the reason for its absence.
+fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
+    let text = files.text(path).unwrap_or_default();
     // Text may have the executable bit, too.
     let is_program = text.starts_with("#!") || text.starts_with("\u{7f}ELF");
-    if !(is_program || node.programs && sys::is_runnable(&file)) {
-        return Ok(read(path, text));
+    let is_runnable = || files.resolve(path, true).is_ok_and(|file| sys::is_runnable(&file));
+    if !(is_program || files.programs && is_runnable()) {
+        return Ok(read(path, &text));
     }
-    if !node.programs {
+    if !files.programs {
         return Err("it is a program, and is run only with `--run-facts`".into());
     }
-    let mut command = if of_node {
-        if let Some(why) = [FOLDER, path].iter().find_map(|path| open_to_others(node, path)) {
-            return Err(why);
-        }
-        journal::command(node, path)
-    } else {
-        let mut command = Command::new(path);
-        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
-        command
-    };
+    if path.starts_with(FOLDER)
+        && let Some(why) = [FOLDER, path].iter().find_map(|path| open_to_others(files, path))
+    {
+        return Err(why);
+    }
     let left = end.saturating_duration_since(Instant::now()).min(PROGRAM_TIMEOUT);
     if left.is_zero() {
         return Err(format!("the {} s for all programs were used up", PROGRAMS_TIMEOUT.as_secs()));
     }
     // Orphans of the program must not hold its output open.
     let _ = sys::adopt_strays();
-    let said = sys::ask(&mut command, None, MAX_FACT_BYTES, left, &sys::end_strays);
+    let said = sys::ask(&mut journal::command(files, path), None, MAX_FACT_BYTES, left, &sys::end_strays);
     sys::end_strays();
     match said {
         Ok((text, status)) if status.success() => Ok(read(path, &String::from_utf8_lossy(&text))),
@@ -94,18 +89,6 @@ fn open_to_others(node: &NodeFiles, path: &str) -> Option<String> {
     others.then(|| format!("it is not run, since others than root may write to `{path}`"))
 }
 
-/// The `*.fact` files of a folder of this container, sorted: path and text.
-fn files(folder: &Path) -> Vec<(String, String)> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    let paths = entries.filter_map(|entry| entry.ok()?.path().into_os_string().into_string().ok());
-    let paths: BTreeSet<String> = paths.filter(|path| path.ends_with(ENDING)).take(MAX_FILES).collect();
-    let text = |path: String| {
-        let bytes = small::read(Path::new(&path), MAX_FACT_BYTES).ok()?;
-        Some((path, String::from_utf8(bytes).ok()?))
-    };
-    paths.into_iter().filter_map(text).collect()
-}
-
 /// Parses a file as JSON, else INI; yields an error text if it is neither, as Ansible does.
 fn read(path: &str, text: &str) -> Value {
     base::json::from_slice(text.as_bytes()).ok().or_else(|| ini(text)).unwrap_or_else(|| {
@@ -115,41 +98,33 @@ fn read(path: &str, text: &str) -> Value {
 
 /// Parses sections with lower-case option names; an indented line continues the previous value.
 fn ini(text: &str) -> Option<Value> {
-    let mut sections: Map<String, Value> = Map::new();
-    let mut open: Option<(String, Option<String>)> = None;
+    let mut sections = json!({});
+    let (mut section, mut option) = (None, String::new());
     for line in text.lines() {
         let content = line.trim();
         if content.is_empty() || content.starts_with(['#', ';']) {
             continue;
         }
         if let Some(name) = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            sections.insert(name.to_owned(), Map::new().into());
-            open = Some((name.to_owned(), None));
-            continue;
+            sections[name] = json!({});
+            section = Some(name);
+            option.clear();
+        } else if line.starts_with([' ', '\t']) && !option.is_empty() {
+            let value = &mut sections[section?][&option];
+            *value = format!("{}\n{content}", value.text()).into();
+        } else {
+            let (name, value) = content.split_once(['=', ':'])?;
+            option = name.trim().to_lowercase();
+            sections[section?][&option] = value.trim().into();
         }
-        let (section, last) = open.as_mut()?;
-        let options = sections.get_mut(section.as_str())?.as_object_mut()?;
-        if line.starts_with([' ', '\t'])
-            && let Some(last) = last
-        {
-            let known = options.get(last).and_then(Value::as_str)?;
-            let longer = format!("{known}\n{content}");
-            options.insert(last.clone(), longer.into());
-            continue;
-        }
-        let at = content.find(['=', ':'])?;
-        let option = content[..at].trim().to_lowercase();
-        options.insert(option.clone(), content[at + 1..].trim().into());
-        *last = Some(option);
     }
-    Some(sections.into())
+    Some(sections)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::node::tests::Scratch;
     use super::*;
-    use base::json::json;
 
     #[test]
     fn fact_files_are_json_or_ini_and_programs_opt_in() {
@@ -162,7 +137,7 @@ mod tests {
         ]);
         let mut facts = Facts::default();
         gather(&node, &mut facts);
-        let local = facts.get("local").unwrap();
+        let local = &facts.0["ansible_local"];
         assert_eq!(local["a"], json!({"rack": [1, "b"]}));
         assert_eq!(local["b"], json!({"General": {"owner": "me", "long": "one\ntwo"}, "empty": {}}));
         assert!(local["c"].as_str().unwrap().starts_with("error loading facts as JSON or ini"), "{local}");
@@ -172,12 +147,18 @@ mod tests {
 
     #[test]
     fn config_map_adds_local_facts() {
-        let folder = base::temp::Folder::new().unwrap();
-        std::fs::write(folder.join("rack.fact"), "[place]\nrow=7\n").unwrap();
-        std::fs::write(folder.join("other.yaml"), "a: b").unwrap();
-        let found = files(&folder);
-        let [(path, text)] = &found[..] else { panic!("{found:?}") };
-        assert!(path.ends_with("/rack.fact"), "{path}");
-        assert_eq!(read("x", text), json!({"place": {"row": "7"}}));
+        let (_scratch, node) = Scratch::node(&[
+            ("etc/ansible/facts.d/rack.fact", "{}"),
+            ("own/rack.fact", "[place]\nrow=7\n"),
+            ("own/other.yaml", "a: b"),
+        ]);
+        let mut local = Map::new();
+        add(&node, FOLDER, &node, Instant::now(), &mut local);
+        add(&node, "/own", &node, Instant::now(), &mut local);
+        assert_eq!(
+            Value::Object(local),
+            json!({"rack": {"place": {"row": "7"}}}),
+            "the own one takes precedence"
+        );
     }
 }

@@ -1,48 +1,45 @@
-//! Gathers a node's facts, logs and connectivity.
+//! Gathers a node's facts, logs and connectivity, and leaves results for a worker.
 //!
-//! Owns the list of sources and the format of the facts. Each source is a function in a small file; adding one
+//! Owns the list of sources and the format of the facts. Each source is a function in a file about its subject; adding one
 //! takes a line in [`SOURCES`]. No source runs a program, except [`local`] on request, and none blocks: unreadable files are
 //! listed in `sonobuoy_unread`. Does not know how results are submitted.
 
-mod devices;
-mod dial;
 mod distribution;
-mod dns;
 mod hardware;
 pub(crate) mod journal;
 mod kubernetes;
 mod local;
 pub(crate) mod logs;
-mod mounts;
 mod network;
 pub(crate) mod node;
-pub(crate) mod outbox;
 mod platform;
 pub(crate) mod reach;
-mod summary;
-mod time;
-mod virtualization;
+mod storage;
 
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::item;
 use crate::names::VERSION;
 use crate::remedies;
+use base::at::At as _;
 use base::json::json;
+use base::temp;
 
 pub(crate) use node::NodeFiles;
-pub(crate) use outbox::Outbox;
 
 /// All sources of facts. Each adds those that exist and omits the rest; later ones may use facts of earlier ones.
 const SOURCES: &[fn(&NodeFiles, &mut Facts)] = &[
     platform::gather,
     distribution::gather,
-    time::gather,
+    platform::clock,
     hardware::gather,
-    virtualization::gather,
-    devices::gather,
-    mounts::gather,
+    hardware::virtualization,
+    storage::devices,
+    storage::mounts,
     network::gather,
     kubernetes::gather,
     local::gather,
@@ -53,32 +50,18 @@ const SOURCES: &[fn(&NodeFiles, &mut Facts)] = &[
 pub(crate) struct Facts(Map<String, Value>);
 
 impl Facts {
+    /// Adds a fact, unless it is null.
     fn set(&mut self, name: &str, value: impl Serialize) {
-        // Ansible replaces dashes, so that names work in templates.
-        self.0.insert(format!("ansible_{}", name.replace('-', "_")), json!(value));
-    }
-
-    fn set_some(&mut self, name: &str, value: Option<impl Serialize>) {
-        if let Some(value) = value {
-            self.set(name, value);
+        let value = json!(value);
+        if !value.is_null() {
+            self.0.insert(name.to_owned(), value);
         }
     }
 
-    fn set_own(&mut self, name: &str, value: impl Serialize) {
-        self.0.insert(format!("sonobuoy_{name}"), json!(value));
-    }
-
-    fn get(&self, name: &str) -> Option<&Value> {
-        self.0.get(&format!("ansible_{name}"))
-    }
-
     fn text(&self, name: &str) -> &str {
-        self.get(name).and_then(Value::as_str).unwrap_or_default()
+        self.0.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 }
-
-/// Timeout of one response of the worker or the API server. Not spent outside a cluster, where neither is known.
-const ANSWER: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The facts of a node in the format of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
 ///
@@ -89,30 +72,26 @@ pub(crate) fn host_facts(node: &NodeFiles) -> Value {
     for source in SOURCES {
         source(node, &mut facts);
     }
-    let mut unread = node.unread();
     for folder in ["/proc", "/sys"] {
         if node.list(folder).is_empty() {
-            unread.insert(folder.into(), "it is empty: mount the node's own".into());
+            node.note(folder, "it is empty: mount the node's own");
         }
     }
     if node.live {
         let around = reach::Destinations::read();
-        let skew = around.skew(ANSWER).map(|skew| {
-            let reach::Skew { offset, doubt, against } = skew?;
-            Ok(json!({ "seconds": offset, "uncertainty_seconds": doubt, "against": against }))
-        });
-        for (name, answer) in [("clock_offset", skew), ("node_info", around.node_info(ANSWER))] {
-            match answer {
-                Some(Ok(fact)) => facts.set_own(name, fact),
-                Some(Err(error)) => drop(unread.insert(name.replace('_', " "), format!("{error:#}"))),
-                None => {}
+        let skew = around.skew().map(|skew| json!(skew));
+        for (name, fact) in [("clock_offset", skew), ("node_info", around.node_info())] {
+            match fact {
+                Ok(fact) => facts.set(&format!("sonobuoy_{name}"), fact),
+                Err(error) => node.note(&name.replace('_', " "), format!("{error:#}")),
             }
         }
     }
-    facts.set_own("unread", &unread);
-    facts.set_own("version", VERSION);
-    facts.0.insert("gather_subset".into(), json!(["all"]));
-    facts.0.insert("module_setup".into(), true.into());
+    let unread = node.unread();
+    facts.set("sonobuoy_unread", &unread);
+    facts.set("sonobuoy_version", VERSION);
+    facts.set("gather_subset", ["all"]);
+    facts.set("module_setup", true);
     let details = if unread.is_empty() { json!({}) } else { json!({ "unread": unread }) };
     json!({
         "ansible_facts": facts.0, "changed": false,
@@ -150,4 +129,72 @@ fn field<'t>(text: &'t str, separator: char, name: &str) -> Option<&'t str> {
 
 fn between(text: &str, open: char, close: char) -> Option<&str> {
     Some(text.split_once(open)?.1.split_once(close)?.0)
+}
+
+/// A folder for results, which a worker watches, and the `done` file in it. A result is complete before `done` names it;
+/// `done` appears atomically and without a newline, so that workers of every version can read it.
+pub(crate) struct Outbox {
+    folder: PathBuf,
+}
+
+impl Outbox {
+    /// Opens an existing folder: in a pod it is a volume, and a missing one was not mounted.
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        // Resolves links once, so that the path in `done` stays valid.
+        let folder = folder.canonicalize().with_context(|| {
+            format!(
+                "cannot write results to `{}`: create it, or name another folder with --output",
+                folder.display()
+            )
+        })?;
+        // A previous container may have been killed.
+        temp::clean(&folder, "").at("cannot read", &folder)?;
+        Ok(Self { folder })
+    }
+
+    /// Path of an entry of the folder.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Writes a file completely or not at all.
+    pub(crate) fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
+        let path = self.path(name);
+        temp::write(&path, 0o666, content).at("cannot write", &path)?;
+        Ok(path)
+    }
+
+    /// Reports the resulting file or folder to the worker.
+    pub(crate) fn done(&self, result: &Path) -> Result<()> {
+        self.put("done", result.as_os_str().as_encoded_bytes()).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::node::tests::Scratch;
+    use super::*;
+
+    #[test]
+    fn done_names_the_result_without_a_newline() {
+        let scratch = Scratch::new();
+        let outbox = Outbox::open(&scratch.0).unwrap();
+        let path = outbox.put("facts.json", b"{}").unwrap();
+        outbox.done(&path).unwrap();
+        let done = fs::read_to_string(outbox.path("done")).unwrap();
+        assert_eq!(Path::new(&done), path);
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 2, "nothing partial stays");
+    }
+
+    #[test]
+    fn missing_folder_is_named() {
+        let scratch = Scratch::new();
+        let error = Outbox::open(&scratch.0.join("absent")).err().unwrap();
+        assert!(format!("{error:#}").contains("absent`"), "{error:#}");
+        fs::create_dir_all(scratch.0.join("facts.json")).unwrap();
+        let outbox = Outbox::open(&scratch.0).unwrap();
+        assert!(outbox.put("facts.json", b"{}").is_err(), "a folder in the way");
+    }
 }

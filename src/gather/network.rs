@@ -7,15 +7,15 @@ use std::path::Path;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sys::socket::SockaddrStorage;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Facts, NodeFiles};
-use base::json::json;
+use base::json::{json, list_in};
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
-const PROBE_ADDRESSES: [(&str, &str, IpAddr); 2] = [
-    ("default_ipv4", "0.0.0.0:0", IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8))),
-    ("default_ipv6", "[::]:0", IpAddr::V6(Ipv6Addr::new(0x2404, 0x6800, 0x400a, 0x800, 0, 0, 0, 0x1012))),
+const PROBE_ADDRESSES: [(&str, &str, &str); 2] = [
+    ("ansible_default_ipv4", "0.0.0.0:0", "8.8.8.8:53"),
+    ("ansible_default_ipv6", "[::]:0", "[2404:6800:400a:800::1012]:53"),
 ];
 
 /// Ansible's names for numbers in /sys/class/net/*/type.
@@ -32,13 +32,16 @@ const TEXTS: &[(&str, &str)] = &[
     ("perm_macaddress", "bonding_slave/perm_hwaddr"),
 ];
 
+/// Facts of interfaces, by name.
+type Interfaces = BTreeMap<String, Value>;
+
 /// One address of an interface.
 struct Address {
     /// The interface, or an alias such as `eth0:1`.
     name: String,
     address: IpAddr,
-    prefix: u32,
-    broadcast: Option<IpAddr>,
+    /// In Ansible's form.
+    facts: Value,
 }
 
 impl Address {
@@ -54,66 +57,80 @@ fn addresses() -> io::Result<Vec<Address>> {
         four.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
     };
     let read = |found: InterfaceAddress| {
-        let prefix = match ip(&found.netmask?)? {
-            IpAddr::V4(mask) => mask.to_bits().count_ones(),
-            IpAddr::V6(mask) => mask.to_bits().count_ones(),
-        };
-        let broadcast = found.broadcast.as_ref().and_then(ip);
-        Some(Address { name: found.interface_name, address: ip(&found.address?)?, prefix, broadcast })
+        let address = ip(&found.address?)?;
+        let facts = described(address, ip(&found.netmask?)?, found.broadcast.as_ref().and_then(ip))?;
+        Some(Address { name: found.interface_name, address, facts })
     };
     Ok(getifaddrs()?.filter_map(read).collect())
 }
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
-    // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
-    // node's may belong to another namespace, such as that of the host around the node.
-    let ours = if node.live { NodeFiles::open(Path::new("/")).ok() } else { None };
-    let seen = ours.as_ref().filter(|ours| !ours.list("/sys/class/net").is_empty()).unwrap_or(node);
-    let addresses = match &ours {
-        Some(_) => addresses().map_err(|error| error.to_string()),
-        None => Err("the node is not the running system, so its addresses are unknown".into()),
-    };
-    let addresses = addresses.map_err(|why| node.note("addresses", why)).unwrap_or_default();
-    let names = seen.list("/sys/class/net").into_iter();
-    let names = names.filter(|name| seen.is_dir(&format!("/sys/class/net/{name}")));
-    let read = |name: String| {
-        let interface = interface(seen, &name, &addresses);
-        (name, interface)
-    };
-    let interfaces: BTreeMap<_, _> = names.map(read).collect();
-    for (name, any, far) in PROBE_ADDRESSES {
-        // Connecting a datagram socket chooses a route and sends nothing.
-        let source = || {
-            let socket = UdpSocket::bind(any).ok()?;
-            socket.connect((far, 53)).ok()?;
-            Some(socket.local_addr().ok()?.ip())
-        };
-        let source = ours.as_ref().and_then(|ours| Some((ours, source()?)));
-        let default = source.and_then(|(ours, source)| default_route(ours, source, &interfaces, &addresses));
-        facts.set(name, default.unwrap_or_else(|| json!({})));
-    }
-    let (four, six): (Vec<_>, Vec<_>) =
-        addresses.iter().map(|found| found.address).partition(IpAddr::is_ipv4);
-    if let Some(ours) = &ours {
-        let networks = local_networks(&ours.text("/proc/net/fib_trie").unwrap_or_default());
-        let six = six.iter().collect::<BTreeSet<_>>();
-        facts.set("locally_reachable_ips", json!({ "ipv4": networks, "ipv6": six }));
-    }
-    for (name, addresses) in [("all_ipv4_addresses", four), ("all_ipv6_addresses", six)] {
-        let others = addresses.iter().filter(|address| !address.is_loopback());
-        facts.set(name, others.collect::<Vec<_>>());
-    }
-    facts.set("interfaces", interfaces.keys().map(|name| name.replace(':', "_")).collect::<Vec<_>>());
-    for (name, interface) in interfaces {
-        facts.set(&name.replace(':', "_"), interface);
+/// An address in Ansible's form.
+fn described(address: IpAddr, mask: IpAddr, broadcast: Option<IpAddr>) -> Option<Value> {
+    match (address, mask) {
+        (IpAddr::V4(four), IpAddr::V4(mask)) => Some(json!({
+            "address": four,
+            "broadcast": broadcast.map(|broadcast| broadcast.to_string()).unwrap_or_default(),
+            "netmask": mask,
+            "network": four & mask,
+            "prefix": mask.to_bits().count_ones().to_string(),
+        })),
+        (IpAddr::V6(six), IpAddr::V6(mask)) => {
+            let scope = match six.segments()[0] {
+                _ if six.is_loopback() => "host",
+                0xfe80..=0xfebf => "link",
+                0xfec0..=0xfeff => "site",
+                _ => "global",
+            };
+            let prefix = mask.to_bits().count_ones().to_string();
+            Some(json!({ "address": six, "prefix": prefix, "scope": scope }))
+        }
+        _ => None,
     }
 }
 
-fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Map<String, Value> {
+pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
+    facts.set("ansible_dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
+    // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
+    // node's may belong to another namespace, such as that of the host around the node.
+    let ours = NodeFiles::open(Path::new("/")).ok().filter(|_| node.live);
+    let seen = ours.as_ref().unwrap_or(node);
+    let addresses = if node.live {
+        addresses()
+    } else {
+        Err(io::Error::other("the node is not the running system, so its addresses are unknown"))
+    };
+    let addresses = addresses.map_err(|why| node.note("addresses", why.to_string())).unwrap_or_default();
+    // Files that are beside the interfaces' folders describe none.
+    let names = seen.list("/sys/class/net").into_iter();
+    let names = names.filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
+    let interfaces: Interfaces =
+        names.map(|name| (name.clone(), interface(seen, &name, &addresses))).collect();
+    for (name, any, far) in PROBE_ADDRESSES {
+        let route = default_route(seen, any, far, &interfaces, &addresses);
+        facts.set(name, route.unwrap_or_else(|| json!({})));
+    }
+    let (four, six): (Vec<_>, Vec<_>) =
+        addresses.iter().map(|found| found.address).partition(IpAddr::is_ipv4);
+    if node.live {
+        let networks = local_networks(&seen.text("/proc/net/fib_trie").unwrap_or_default());
+        let six: BTreeSet<_> = six.iter().collect();
+        facts.set("ansible_locally_reachable_ips", json!({ "ipv4": networks, "ipv6": six }));
+    }
+    for (name, addresses) in [("ansible_all_ipv4_addresses", four), ("ansible_all_ipv6_addresses", six)] {
+        let others = addresses.iter().filter(|address| !address.is_loopback());
+        facts.set(name, others.collect::<Vec<_>>());
+    }
+    facts.set("ansible_interfaces", interfaces.keys().collect::<Vec<_>>());
+    for (name, interface) in interfaces {
+        // Ansible replaces dashes, so that names work in templates.
+        facts.set(&format!("ansible_{}", name.replace('-', "_")), interface);
+    }
+}
+
+fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     let folder = format!("/sys/class/net/{name}");
-    let read = |file: &str| node.some(&format!("{folder}/{file}"));
-    let number = |file: &str| node.number::<i64>(&format!("{folder}/{file}"));
+    let read = |file: &str| node.text(&format!("{folder}/{file}"));
+    let number = |file: &str| read(file)?.parse::<i64>().ok();
     let flags = read("flags").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
     let mut found = json!({
         "device": name,
@@ -130,80 +147,56 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Map<String,
         // `active-backup 1`: the number repeats the word.
         found[key] = read(file).and_then(|text| text.split_whitespace().next().map(Value::from)).into();
     }
-    if node.is_dir(&format!("{folder}/bridge")) {
+    if node.exists(&format!("{folder}/bridge")) {
         found["type"] = "bridge".into();
         found["interfaces"] = node.list(&format!("{folder}/brif")).into();
         found["stp"] = read("bridge/stp_state").map(|state| state == "1").into();
     }
-    if node.is_dir(&format!("{folder}/bonding")) {
+    if node.exists(&format!("{folder}/bonding")) {
         found["type"] = "bonding".into();
-        let slaves = read("bonding/slaves").unwrap_or_default();
-        found["slaves"] = slaves.split_whitespace().collect::<Vec<_>>().into();
+        found["slaves"] = read("bonding/slaves").unwrap_or_default().split_whitespace().collect();
     }
     let own = addresses.iter().filter(|address| address.interface() == name);
     let (four, six): (Vec<_>, Vec<_>) = own.partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
     let first = four.iter().position(|address| address.name == name);
-    let [mut four, six] = [four, six].map(|list| list.into_iter().map(address).collect::<Vec<_>>());
-    if let Some(first) = first {
-        found["ipv4"] = four.remove(first);
-    }
+    let facts = |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };
+    let (mut four, six) = (facts(four), facts(six));
+    found["ipv4"] = first.map(|first| four.remove(first)).into();
     for (key, list) in [("ipv4_secondaries", four), ("ipv6", six)] {
-        if !list.is_empty() {
-            found[key] = list.into();
-        }
+        found[key] = Some(list).filter(|list| !list.is_empty()).into();
     }
-    let Value::Object(mut found) = found else { return Map::new() };
-    found.retain(|_, value| !value.is_null());
-    found
+    known(found)
 }
 
-fn address(found: &Address) -> Value {
-    let prefix = found.prefix;
-    match found.address {
-        IpAddr::V4(four) => {
-            let mask = u32::MAX.checked_shl(32 - prefix).unwrap_or(0);
-            json!({
-                "address": four.to_string(),
-                "broadcast": found.broadcast.map(|broadcast| broadcast.to_string()).unwrap_or_default(),
-                "netmask": Ipv4Addr::from(mask).to_string(),
-                "network": Ipv4Addr::from(four.to_bits() & mask).to_string(),
-                "prefix": prefix.to_string(),
-            })
-        }
-        IpAddr::V6(six) => {
-            let scope = match six.segments()[0] {
-                _ if six.is_loopback() => "host",
-                0xfe80..=0xfebf => "link",
-                0xfec0..=0xfeff => "site",
-                _ => "global",
-            };
-            json!({ "address": six.to_string(), "prefix": prefix.to_string(), "scope": scope })
-        }
-    }
+/// The entries of an object that are not null.
+fn known(mut object: Value) -> Value {
+    object.as_object_mut().into_iter().for_each(|entries| entries.retain(|_, value| !value.is_null()));
+    object
 }
 
 fn default_route(
     node: &NodeFiles,
-    source: IpAddr,
-    interfaces: &BTreeMap<String, Map<String, Value>>,
+    any: &str,
+    far: &str,
+    interfaces: &Interfaces,
     addresses: &[Address],
 ) -> Option<Value> {
+    // Connecting a datagram socket chooses a route and sends nothing.
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(far).ok()?;
+    let source = socket.local_addr().ok()?.ip();
     let found = addresses.iter().find(|address| address.address == source)?;
     let name = found.interface();
     let interface = interfaces.get(name)?;
-    let mut route = address(found);
+    let mut route = found.facts.clone();
     route["interface"] = name.into();
-    if let Some(gateway) = gateway(node, name, source.is_ipv4()) {
-        route["gateway"] = gateway.into();
-    }
-    for key in ["macaddress", "mtu", "type"].into_iter().filter(|key| interface.contains_key(*key)) {
+    route["gateway"] = gateway(node, name, source.is_ipv4()).into();
+    for key in ["macaddress", "mtu", "type"] {
         route[key] = interface[key].clone();
     }
-    if source.is_ipv4() {
-        route["alias"] = found.name.as_str().into();
-    }
-    Some(route)
+    route["alias"] = source.is_ipv4().then_some(&*found.name).into();
+    Some(known(route))
 }
 
 /// The gateway of the default route through an interface.
@@ -239,33 +232,24 @@ fn local_networks(trie: &str) -> Vec<String> {
 
 /// `/etc/resolv.conf` in Ansible's form.
 pub(super) fn resolver(text: &str) -> Value {
-    let mut found = Map::new();
-    let mut servers: Vec<&str> = Vec::new();
+    let mut found = json!({});
     for line in text.lines() {
-        let (key, words) = line.trim().split_once(char::is_whitespace).unwrap_or_default();
-        let words: Vec<&str> = words.split_whitespace().collect();
-        let value = match key {
-            "nameserver" => {
-                servers.extend(words);
-                continue;
+        let mut words = line.split_whitespace();
+        match words.next().unwrap_or_default() {
+            "nameserver" => list_in(&mut found, "nameservers").extend(words.map(Value::from)),
+            "domain" => found["domain"] = words.next().into(),
+            key @ ("search" | "sortlist") => found[key] = words.collect(),
+            "options" => {
+                let options = words.map(|option| match option.split_once(':') {
+                    Some((name, value)) => (name, Value::from(value)),
+                    None => (option, Value::Bool(true)),
+                });
+                found["options"] = options.collect();
             }
-            "domain" => words.first().copied().into(),
-            "search" | "sortlist" => words.into(),
-            "options" => words
-                .iter()
-                .map(|option| match option.split_once(':') {
-                    Some((name, value)) => (name.to_owned(), Value::from(value)),
-                    None => ((*option).to_owned(), Value::Bool(true)),
-                })
-                .collect(),
-            _ => continue,
-        };
-        found.insert(key.to_owned(), value);
+            _ => {}
+        }
     }
-    if !servers.is_empty() {
-        found.insert("nameservers".into(), servers.into());
-    }
-    Value::Object(found)
+    found
 }
 
 #[cfg(test)]
@@ -284,21 +268,22 @@ mod tests {
         assert_eq!(resolver(text), expected);
     }
 
-    fn four(last: u8, prefix: u32, name: &str) -> Address {
-        let broadcast = Some([10, 1, 15, 255].into());
-        Address { name: name.into(), address: [10, 1, 2, last].into(), prefix, broadcast }
+    fn four(last: u8, name: &str) -> Address {
+        let address = [10, 1, 2, last].into();
+        let facts = described(address, [255, 255, 240, 0].into(), Some([10, 1, 15, 255].into())).unwrap();
+        Address { name: name.into(), address, facts }
     }
 
     #[test]
     fn loopback_address_is_reported() {
         let all = addresses().unwrap();
         let loopback = all.iter().find(|address| address.address == IpAddr::from([127, 0, 0, 1])).unwrap();
-        assert_eq!((loopback.interface(), loopback.prefix), ("lo", 8));
+        assert_eq!((loopback.interface(), &loopback.facts["prefix"]), ("lo", &json!("8")));
     }
 
     #[test]
     fn aliases_and_further_addresses_are_secondaries() {
-        let own = [four(5, 20, "eth0:1"), four(3, 20, "eth0"), four(4, 20, "eth0")];
+        let own = [four(5, "eth0:1"), four(3, "eth0"), four(4, "eth0")];
         let (_scratch, node) = Scratch::node(&[("sys/class/net/eth0/mtu", "1500")]);
         let interface = interface(&node, "eth0", &own);
         assert_eq!((&interface["ipv4"]["network"], &interface["mtu"]), (&json!("10.1.0.0"), &json!(1500)));
@@ -309,8 +294,12 @@ mod tests {
 
     #[test]
     fn extreme_netmasks_are_formatted() {
-        assert_eq!(address(&four(1, 0, "eth0"))["netmask"], "0.0.0.0");
-        assert_eq!(address(&four(1, 32, "eth0"))["network"], "10.1.2.1");
+        let network = |mask: [u8; 4]| {
+            let facts = described([10, 1, 2, 1].into(), mask.into(), None).unwrap();
+            ["network", "prefix"].map(|key| facts[key].as_str().unwrap().to_owned())
+        };
+        assert_eq!(network([0; 4]), ["0.0.0.0", "0"]);
+        assert_eq!(network([255; 4]), ["10.1.2.1", "32"]);
     }
 
     #[test]

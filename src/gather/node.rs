@@ -4,18 +4,18 @@
 //! Starts no thread.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
+use std::{fs, io};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use rustix::io::Errno;
 
 use super::between;
+use base::small;
 
-/// Maximum bytes read of a file, which covers libraries with facts; the rest is ignored.
+/// Maximum bytes of a file, which covers libraries with facts.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Maximum links followed, as in the kernel.
@@ -36,38 +36,30 @@ impl NodeFiles {
     /// The node below `root`; an error if that is not the root of a system.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let shown = root.display();
-        let meta =
-            fs::metadata(root).with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
-        if !meta.is_dir() {
-            bail!("`{shown}` is not a directory, so it cannot be a node's root");
-        }
-        let root = root.canonicalize().with_context(|| format!("cannot resolve `{shown}`"))?;
-        let any = |names: &[&str]| names.iter().any(|name| root.join(name).symlink_metadata().is_ok());
-        if !any(&["etc", "proc", "usr"]) {
-            bail!(
-                "`{shown}` is not the root of a system: it has none of `etc`, `proc` and `usr`; \
-                 mount the node's `/` there or name the right folder with --chroot"
-            );
-        }
+        let root =
+            root.canonicalize().with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
+        let exists = |name: &&str| root.join(name).symlink_metadata().is_ok();
+        ensure!(
+            ["etc", "proc", "usr"].iter().any(exists),
+            "`{shown}` is not the root of a system: it has none of `etc`, `proc` and `usr`; \
+             mount the node's `/` there or name the right folder with --chroot"
+        );
         let boot = |root: &Path| fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok();
         let live = root == Path::new("/") || boot(&root).is_some_and(|id| boot(Path::new("/")) == Some(id));
         Ok(Self { root, live, programs: false, unread: RefCell::default() })
     }
 
-    /// The trimmed text of a file; `None` if it does not exist. Records a file that exists but cannot be read.
+    /// The trimmed text of a file; `None` if it is empty or does not exist. Records a file that exists but cannot be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
-        let text = String::from_utf8_lossy(&self.bytes(path)?).into_owned();
-        Some(text.trim_matches(['\0', ' ', '\n', '\t', '\r']).to_owned())
+        let bytes = self.bytes(path)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_matches(['\0', ' ', '\n', '\t', '\r']);
+        (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// The text of a file, if it is not empty.
-    pub(crate) fn some(&self, path: &str) -> Option<String> {
-        self.text(path).filter(|text| !text.is_empty())
-    }
-
-    /// The text of the first of several files that is not empty.
+    /// The first text of several files.
     pub(crate) fn first(&self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Option<String> {
-        paths.into_iter().find_map(|path| self.some(path.as_ref()))
+        paths.into_iter().find_map(|path| self.text(path.as_ref()))
     }
 
     /// The word in brackets, by which the kernel marks the chosen one of several.
@@ -80,9 +72,11 @@ impl NodeFiles {
         self.text(path)?.parse().ok()
     }
 
-    /// The content of a file, up to a limit.
+    /// The content of a file.
     pub(crate) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
-        self.read(path).map_err(|error| self.note_error(path, &error)).ok()
+        // Opening a pipe or device in place of a file would block forever.
+        let read = self.resolve(path, true).and_then(|path| small::read_regular(&path, MAX_FILE_BYTES));
+        read.map_err(|error| self.note_error(path, &error)).ok()
     }
 
     /// The names in a folder, sorted; empty if it does not exist.
@@ -110,11 +104,6 @@ impl NodeFiles {
         self.resolve(path, true).is_ok_and(|path| path.exists())
     }
 
-    /// Whether a folder exists.
-    pub(crate) fn is_dir(&self, path: &str) -> bool {
-        self.resolve(path, true).is_ok_and(|path| path.is_dir())
-    }
-
     /// Records a path that could not be read, and the reason.
     pub(crate) fn note(&self, path: &str, why: impl Into<String>) {
         self.unread.borrow_mut().insert(path.to_owned(), why.into());
@@ -127,19 +116,18 @@ impl NodeFiles {
 
     /// The path of a node's file for this process; follows links only inside the root.
     pub(crate) fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
-        let path = Path::new(path);
         if self.root == Path::new("/") && follow_last {
-            return Ok(Path::new("/").join(path));
+            return Ok(path.into());
         }
-        let mut left: VecDeque<OsString> = names(path);
+        let mut left = components(Path::new(path));
         let mut here = PathBuf::new();
         let mut links = 0;
-        while let Some(name) = left.pop_front() {
+        while let Some(name) = left.pop() {
             if name == ".." {
                 here.pop();
                 continue;
             }
-            let next = here.join(&name);
+            let next = here.join(name);
             let is_kept = left.is_empty() && !follow_last;
             let Some(target) = fs::read_link(self.root.join(&next)).ok().filter(|_| !is_kept) else {
                 here = next;
@@ -152,22 +140,9 @@ impl NodeFiles {
             if target.is_absolute() {
                 here = PathBuf::new();
             }
-            for name in names(&target).into_iter().rev() {
-                left.push_front(name);
-            }
+            left.extend(components(&target));
         }
         Ok(self.root.join(here))
-    }
-
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        let path = self.resolve(path, true)?;
-        // Opening a pipe or device in place of a file would block forever.
-        if !fs::metadata(&path)?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let mut bytes = Vec::new();
-        fs::File::open(&path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
-        Ok(bytes)
     }
 
     fn note_error(&self, path: &str, error: &io::Error) {
@@ -181,9 +156,11 @@ impl NodeFiles {
     }
 }
 
-fn names(path: &Path) -> VecDeque<OsString> {
-    let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
-    parts.map(|part| part.as_os_str().to_owned()).collect()
+/// Names and `..` in a path, the last one first.
+fn components(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev();
+    let names = names.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    names.map(|part| part.as_os_str().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -246,6 +223,6 @@ pub(crate) mod tests {
         assert!(says(&scratch.0).contains("is not the root of a system"));
         assert!(says(&scratch.0.join("absent")).contains("cannot look at"));
         fs::write(scratch.0.join("file"), "").unwrap();
-        assert!(says(&scratch.0.join("file")).contains("is not a directory"));
+        assert!(says(&scratch.0.join("file")).contains("is not the root of a system"));
     }
 }

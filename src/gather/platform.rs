@@ -1,99 +1,117 @@
-//! The running system: names, kernel, command line, uptime, load, init, and its security features.
+//! The running system: names, kernel, command line, uptime, load, init, its security features, the time in its zone, as in
+//! Ansible, and its time service.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use regex::Regex;
 use serde_json::{Map, Value};
+use time::{Date, Duration as Span, Month, OffsetDateTime, UtcOffset, format_description};
 
 use super::{Facts, NodeFiles, field};
 use base::json::json;
 
-/// Service managers by the name of process 1 and the first of these paths that exists; an empty path always matches.
-const SERVICE_MANAGERS: &[(&[&str], &str, &str)] = &[
-    (&["runit-init"], "", "runit"),
-    (&["svscan"], "", "svc"),
-    (&["openrc-init"], "", "openrc"),
-    (&["systemd"], "", "systemd"),
-    (&["init", "bash", "sh"], "/run/systemd/system", "systemd"),
-    (&["init", "bash", "sh"], "/dev/.run/systemd", "systemd"),
-    (&["init", "bash", "sh"], "/dev/.systemd", "systemd"),
-    (&["init", "bash", "sh"], "/sbin/openrc", "openrc"),
-    (&["init", "bash", "sh"], "/etc/init.d", "sysvinit"),
-    (&["bash", "sh"], "", "service"),
+/// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first that exists counts.
+const SERVICE_MANAGERS: &[(&str, &str)] = &[
+    ("/run/systemd/system", "systemd"),
+    ("/dev/.run/systemd", "systemd"),
+    ("/dev/.systemd", "systemd"),
+    ("/sbin/openrc", "openrc"),
+    ("/etc/init.d", "sysvinit"),
+];
+
+/// Facts that are the text of a file.
+const TEXTS: &[(&str, &str)] = &[
+    ("ansible_kernel", "/proc/sys/kernel/osrelease"),
+    ("ansible_kernel_version", "/proc/sys/kernel/version"),
+    ("sonobuoy_boot_id", "/proc/sys/kernel/random/boot_id"),
 ];
 
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("system", "Linux");
-    facts.set_some("kernel", node.text("/proc/sys/kernel/osrelease"));
-    facts.set_some("kernel_version", node.text("/proc/sys/kernel/version"));
-    facts.set_some("machine_id", node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]));
+    facts.set("ansible_system", "Linux");
+    for (name, path) in TEXTS {
+        facts.set(name, node.text(path));
+    }
+    facts.set("ansible_machine_id", node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]));
     names(node, facts);
     machine(node, facts);
     if let Some(line) = node.text("/proc/cmdline") {
-        facts.set("cmdline", command_line(&line, false));
-        facts.set("proc_cmdline", command_line(&line, true));
+        facts.set("ansible_cmdline", command_line(&line, false));
+        facts.set("ansible_proc_cmdline", command_line(&line, true));
     }
     let uptime = node.text("/proc/uptime").unwrap_or_default();
-    facts.set_some("uptime_seconds", uptime.split('.').next().and_then(|text| text.parse::<u64>().ok()));
-    loadavg(node, facts);
+    let seconds = uptime.split('.').next().and_then(|text| text.parse::<u64>().ok());
+    facts.set("ansible_uptime_seconds", seconds);
+    let loads = node.text("/proc/loadavg").unwrap_or_default();
+    let loads: Vec<f64> = loads.split(' ').take(3).filter_map(|load| load.parse().ok()).collect();
+    if let [one, five, fifteen] = loads[..] {
+        facts.set("ansible_loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
+    }
     // A node below a folder is not a chroot.
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let first = place("/proc/1/root/.");
-    facts.set("is_chroot", node.root.parent().is_none() && first.is_some() && place("/") != first);
+    let is_chroot = node.root.parent().is_none() && first.is_some() && place("/") != first;
+    facts.set("ansible_is_chroot", is_chroot);
     if let Some(first) = node.text("/proc/1/comm") {
-        let manager = SERVICE_MANAGERS.iter().find(|(names, path, _)| {
-            names.contains(&first.as_str()) && (path.is_empty() || node.exists(path))
-        });
-        let manager = manager.map_or(first.as_str(), |(.., manager)| manager);
-        facts.set("service_mgr", manager);
-        facts.set_some("systemd", systemd(node).filter(|_| manager == "systemd"));
+        let by_path = || SERVICE_MANAGERS.iter().find(|(path, _)| node.exists(path)).map(|(_, name)| *name);
+        let manager = match &*first {
+            "runit-init" => "runit",
+            "svscan" => "svc",
+            "openrc-init" => "openrc",
+            "init" => by_path().unwrap_or("init"),
+            "bash" | "sh" => by_path().unwrap_or("service"),
+            other => other,
+        };
+        facts.set("ansible_service_mgr", manager);
+        facts.set("ansible_systemd", systemd(node).filter(|_| manager == "systemd"));
     }
     let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
-    facts.set("iscsi_iqn", field(&initiator, '=', "InitiatorName").unwrap_or_default());
-    facts.set("hostnqn", node.text("/etc/nvme/hostnqn").unwrap_or_default());
+    facts.set("ansible_iscsi_iqn", field(&initiator, '=', "InitiatorName").unwrap_or_default());
+    facts.set("ansible_hostnqn", node.text("/etc/nvme/hostnqn").unwrap_or_default());
     let ports = node.list("/sys/class/fc_host").into_iter();
-    let ports = ports.filter_map(|host| node.some(&format!("/sys/class/fc_host/{host}/port_name")));
+    let ports = ports.filter_map(|host| node.text(&format!("/sys/class/fc_host/{host}/port_name")));
     let ports = ports.map(|name| name.trim_start_matches("0x").to_owned());
-    facts.set("fibre_channel_wwn", ports.collect::<Vec<_>>());
+    facts.set("ansible_fibre_channel_wwn", ports.collect::<Vec<_>>());
     security(node, facts);
 }
 
 fn names(node: &NodeFiles, facts: &mut Facts) {
     let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return };
     let full = full_name(&name, &node.text("/etc/hosts").unwrap_or_default());
-    facts.set("hostname", name.split('.').next());
-    facts.set("domain", full.split_once('.').map_or("", |(_, domain)| domain));
-    facts.set("fqdn", full);
-    facts.set("nodename", name);
+    facts.set("ansible_hostname", name.split('.').next());
+    facts.set("ansible_domain", full.split_once('.').map_or("", |(_, domain)| domain));
+    facts.set("ansible_fqdn", full);
+    facts.set("ansible_nodename", name);
 }
 
 /// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
-    let words = |line| str::split(line, '#').next().unwrap_or_default().split_whitespace();
-    let address = hosts.lines().find(|line| words(line).skip(1).any(|word| word == name));
-    let address = address.and_then(|line| words(line).next());
-    let same = hosts.lines().filter(|line| address.is_some() && words(line).next() == address);
-    let named: Vec<&str> = same.flat_map(|line| words(line).skip(1)).collect();
+    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace());
+    let address = lines.clone().find(|words| words.clone().skip(1).any(|word| word == name));
+    let address = address.and_then(|mut words| words.next());
+    let same = lines.filter(|words| address.is_some() && words.clone().next() == address);
+    let named: Vec<&str> = same.flat_map(|words| words.skip(1)).collect();
     let dotted = named.iter().find(|name| name.contains('.'));
     (*dotted.or(named.first()).unwrap_or(&name)).to_owned()
 }
 
 fn machine(node: &NodeFiles, facts: &mut Facts) {
     let running = || node.live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
-    let Some(machine) = node.some("/proc/sys/kernel/arch").or_else(running) else { return };
+    let Some(machine) = node.text("/proc/sys/kernel/arch").or_else(running) else { return };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
-    let bits = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
-        b"\x7fELF\x01" => Some("32"),
-        b"\x7fELF\x02" => Some("64"),
+    let is_32_bit = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
+        b"\x7fELF\x01" => Some(true),
+        b"\x7fELF\x02" => Some(false),
         _ => None,
     });
-    let bits = bits.unwrap_or(if machine.contains("64") { "64" } else { "32" });
-    facts.set("userspace_bits", bits);
-    let is_mixed = machine == "x86_64" && bits == "32";
-    facts.set("userspace_architecture", if is_mixed { "i386" } else { &machine });
+    let is_32_bit = is_32_bit.unwrap_or(!machine.contains("64"));
+    facts.set("ansible_userspace_bits", if is_32_bit { "32" } else { "64" });
+    let is_mixed = machine == "x86_64" && is_32_bit;
+    facts.set("ansible_userspace_architecture", if is_mixed { "i386" } else { &machine });
     let is_old = matches!(machine.as_str(), "i486" | "i586" | "i686");
-    facts.set("architecture", if is_old { "i386" } else { &machine });
-    facts.set("machine", machine);
+    facts.set("ansible_architecture", if is_old { "i386" } else { &machine });
+    facts.set("ansible_machine", machine);
 }
 
 /// Words of the kernel's command line; a word without `=` is `true`. Repeated words yield the last value or, with `all`, a
@@ -120,20 +138,6 @@ fn command_line(line: &str, all: bool) -> Value {
     Value::Object(words)
 }
 
-fn loadavg(node: &NodeFiles, facts: &mut Facts) {
-    // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
-    let loads = if node.live {
-        let loads = rustix::system::sysinfo().loads;
-        loads.map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0).to_vec()
-    } else {
-        let text = node.text("/proc/loadavg").unwrap_or_default();
-        text.split_whitespace().take(3).filter_map(|word| word.parse().ok()).collect()
-    };
-    if let [one, five, fifteen] = loads[..] {
-        facts.set("loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
-    }
-}
-
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
 fn systemd(node: &NodeFiles) -> Option<Value> {
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
@@ -154,10 +158,10 @@ fn systemd(node: &NodeFiles) -> Option<Value> {
 }
 
 fn security(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("fips", node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"));
-    let apparmor = if node.is_dir("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
-    facts.set("apparmor", json!({ "status": apparmor }));
-    facts.set("selinux", selinux(node));
+    facts.set("ansible_fips", node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"));
+    let apparmor = if node.exists("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
+    facts.set("ansible_apparmor", json!({ "status": apparmor }));
+    facts.set("ansible_selinux", selinux(node));
     for kind in ["dsa", "rsa", "ecdsa", "ed25519"] {
         let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
         let text = node.first(files).unwrap_or_default();
@@ -168,7 +172,7 @@ fn security(node: &NodeFiles, facts: &mut Facts) {
     }
     let lockdown = node.chosen("/sys/kernel/security/lockdown");
     let modules = node.text("/sys/kernel/security/lsm");
-    facts.set_own("security", json!({ "lockdown": lockdown, "modules": modules }));
+    facts.set("sonobuoy_security", json!({ "lockdown": lockdown, "modules": modules }));
 }
 
 fn selinux(node: &NodeFiles) -> Value {
@@ -185,6 +189,116 @@ fn selinux(node: &NodeFiles) -> Value {
         "type": field("SELINUXTYPE"),
         "policyvers": version.map_or_else(|| "unknown".into(), Value::from),
     })
+}
+
+const NAME: &str = "(<[^>]+>|[A-Za-z]+)";
+const TIME: &str = r"([-+]?\d{1,3}(?::\d\d){0,2})";
+/// Month, week and weekday.
+const DAY: &str = r"M(\d{1,2})\.([1-5])\.([0-6])";
+
+/// Facts about a time, in the notation of the crate `time`; those that end in `Z` are in UTC.
+const TIMES: &[(&str, &str)] = &[
+    ("date", "[year]-[month]-[day]"),
+    ("time", "[hour]:[minute]:[second]"),
+    ("year", "[year]"),
+    ("month", "[month]"),
+    ("day", "[day]"),
+    ("hour", "[hour]"),
+    ("minute", "[minute]"),
+    ("second", "[second]"),
+    ("weekday", "[weekday]"),
+    ("weekday_number", "[weekday repr:sunday one_indexed:false]"),
+    ("weeknumber", "[week_number repr:monday]"),
+    ("epoch", "[unix_timestamp]"),
+    ("epoch_int", "[unix_timestamp]"),
+    ("iso8601", "[year]-[month]-[day]T[hour]:[minute]:[second]Z"),
+    ("iso8601_micro", "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z"),
+    ("iso8601_basic", "[year][month][day]T[hour][minute][second][subsecond digits:6]"),
+    ("iso8601_basic_short", "[year][month][day]T[hour][minute][second]"),
+    ("tz_offset", "[offset_hour sign:mandatory][offset_minute]"),
+];
+
+/// Files that exist while a time service keeps the clock.
+const TIME_SERVICES: &[(&str, &str)] = &[
+    ("/run/systemd/timesync/synchronized", "systemd-timesyncd"),
+    ("/run/chrony/chronyd.pid", "chrony"),
+    ("/run/chronyd.pid", "chrony"),
+    ("/run/chrony/chronyd.sock", "chrony"),
+    ("/run/ntpd.pid", "ntpd"),
+    ("/run/ptp4l", "ptp4l"),
+];
+
+pub(super) fn clock(node: &NodeFiles, facts: &mut Facts) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let file = node.bytes("/etc/localtime").unwrap_or_default();
+    let rule = file.rsplit(|byte| *byte == b'\n').nth(1).and_then(|rule| std::str::from_utf8(rule).ok());
+    facts.set("ansible_date_time", date_time(since, rule.unwrap_or("UTC0")));
+    let zone = || Some(node.link("/etc/localtime")?.to_str()?.split_once("zoneinfo/")?.1.to_owned());
+    let service = TIME_SERVICES.iter().find(|(path, _)| node.exists(path));
+    facts.set(
+        "sonobuoy_clock",
+        json!({
+            "source": node.text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            "zone": node.text("/etc/timezone").or_else(zone),
+            "synchronised_by": service.map(|(_, name)| *name),
+        }),
+    );
+}
+
+/// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last line of a zone file
+/// (RFC 9636), the rule for the present: `CET-1CEST,M3.5.0,M10.5.0/3`.
+fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
+    let turn = format!("{DAY}(?:/{TIME})?");
+    let form = Regex::new(&format!("^{NAME}{TIME}(?:{NAME}{TIME}?,{turn},{turn})?$")).ok()?;
+    let found = form.captures(rule)?;
+    let text = |index| found.get(index).map(|part| part.as_str());
+    let name = |index| Some(text(index)?.trim_matches(['<', '>']).to_owned());
+    let (winter, winter_name) = (-seconds(text(2)?), name(1)?);
+    let Some(summer_name) = name(3) else { return Some((winter, winter_name.clone(), winter_name)) };
+    let summer = text(4).map_or(winter + 3_600, |west| -seconds(west));
+    let year = OffsetDateTime::from_unix_timestamp(epoch + i64::from(winter)).ok()?.year();
+    // The clock changes at a local time of the n-th such weekday of a month; the fifth is the last.
+    let turn = |at: usize, offset: i32| {
+        let number = |index| text(index)?.parse::<u8>().ok();
+        let (month, week, weekday) = (number(at)?, number(at + 1)?, number(at + 2)?);
+        let start = Date::from_calendar_date(year, Month::try_from(month).ok()?, 1).ok()?;
+        let ahead = (7 + weekday - start.weekday().number_days_from_sunday()) % 7;
+        let mut day = start + Span::days(ahead.into()) + Span::weeks(i64::from(week) - 1);
+        if day.month() != start.month() {
+            day -= Span::WEEK;
+        }
+        let local = seconds(text(at + 3).unwrap_or("2"));
+        Some(day.midnight().assume_utc().unix_timestamp() + i64::from(local - offset))
+    };
+    let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
+    // South of the equator, summer spans the new year.
+    let is_summer = if begin < end { (begin..end).contains(&epoch) } else { !(end..begin).contains(&epoch) };
+    Some(match is_summer {
+        true => (summer, summer_name.clone(), summer_name),
+        false => (winter, winter_name, summer_name),
+    })
+}
+
+/// Parses `-1`, `5:45`, `2:00:30`.
+fn seconds(text: &str) -> i32 {
+    let parts = text.trim_start_matches(['-', '+']).split(':').zip([3_600, 60, 1]);
+    let seconds: i32 = parts.map(|(part, unit)| part.parse::<i32>().unwrap_or(0) * unit).sum();
+    if text.starts_with('-') { -seconds } else { seconds }
+}
+
+fn date_time(since: Duration, rule: &str) -> Value {
+    let utc = OffsetDateTime::from(UNIX_EPOCH + since);
+    let (offset, name, summer_name) =
+        offset(rule, utc.unix_timestamp()).unwrap_or_else(|| (0, "UTC".into(), "UTC".into()));
+    let offset = UtcOffset::from_whole_seconds(offset).unwrap_or(UtcOffset::UTC);
+    let local = utc.to_offset(offset);
+    let mut found = json!({ "tz": name, "tz_dst": summer_name });
+    for (key, form) in TIMES {
+        let time = if form.ends_with('Z') { utc } else { local };
+        let form = format_description::parse_borrowed::<2>(form).ok();
+        found[key] = form.and_then(|form| time.format(&form).ok()).into();
+    }
+    found
 }
 
 #[cfg(test)]
@@ -239,5 +353,41 @@ mod tests {
         let (_scratch, node) = Scratch::node(&files);
         let expected = json!({"status": "enabled", "mode": "permissive", "config_mode": "enforcing", "type": "targeted", "policyvers": 33});
         assert_eq!(selinux(&node), expected);
+    }
+
+    fn check_date(epoch: u64, expected: [&str; 4]) {
+        let found = date_time(Duration::new(epoch, 42_000), "UTC0");
+        let keys = ["date", "weekday", "weeknumber", "iso8601_micro"];
+        assert_eq!(keys.map(|key| found[key].as_str().unwrap().to_owned()), expected, "{epoch}");
+    }
+
+    #[test]
+    fn weeks_begin_on_monday() {
+        check_date(1_795_228_849, ["2026-11-21", "Saturday", "46", "2026-11-21T02:40:49.000042Z"]);
+        check_date(1_704_067_200, ["2024-01-01", "Monday", "01", "2024-01-01T00:00:00.000042Z"]);
+        check_date(1_672_531_200, ["2023-01-01", "Sunday", "00", "2023-01-01T00:00:00.000042Z"]);
+        check_date(1_735_603_200, ["2024-12-31", "Tuesday", "53", "2024-12-31T00:00:00.000042Z"]);
+    }
+
+    #[test]
+    fn daylight_saving_rules_work_on_both_hemispheres() {
+        let check = |rule: &str, epoch: i64, expected: (i32, &str, &str)| {
+            let expected = (expected.0, expected.1.to_owned(), expected.2.to_owned());
+            assert_eq!(offset(rule, epoch), Some(expected), "{rule} at {epoch}");
+        };
+        let paris = "CET-1CEST,M3.5.0,M10.5.0/3";
+        check(paris, 1_711_846_799, (3_600, "CET", "CEST"));
+        check(paris, 1_711_846_800, (7_200, "CEST", "CEST"));
+        check(paris, 1_729_990_799, (7_200, "CEST", "CEST"));
+        check(paris, 1_729_990_800, (3_600, "CET", "CEST"));
+        let sydney = "AEST-10AEDT,M10.1.0,M4.1.0/3";
+        check(sydney, 1_704_067_200, (39_600, "AEDT", "AEDT"));
+        check(sydney, 1_719_792_000, (36_000, "AEST", "AEDT"));
+        check("<+0545>-5:45", 1_719_792_000, (20_700, "+0545", "+0545"));
+        check("EST5EDT,M3.2.0,M11.1.0", 1_719_792_000, (-14_400, "EDT", "EDT"));
+        check("UTC0", 0, (0, "UTC", "UTC"));
+        for broken in ["", "TZif2\0", "CET", "CET-1CEST,J60,M10.5.0", "CET-9999999999"] {
+            assert_eq!(offset(broken, 0), None, "{broken}");
+        }
     }
 }

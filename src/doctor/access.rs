@@ -1,10 +1,68 @@
-//! Checks the account's permissions, and each object of the run in a dry run.
+//! Checks access to the cluster: whether the API server responds, expiry of certificates, clock skew, the account's
+//! permissions, and each object of the run in a dry run.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Subject;
 use super::finding::{Check, CheckFinding, Severity};
 use super::trial_namespace::TrialNamespace;
+use crate::backplane::not_after;
 use crate::deploy::{Preflight, Refused, Trial};
-use base::kube::{Client, Resource};
+use base::clock;
+use base::kube::{Client, Error, Resource, Stage};
+
+/// Remaining validity below which a certificate is reported.
+const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Skew at which tokens and leases start to fail.
+const MAX_SKEW_SECONDS: f64 = 5.0;
+
+/// Checks the server; returns whether it responds, without which other checks make no sense.
+pub(crate) fn reach(client: &Client) -> (Check, bool) {
+    let mut check = Check::new("server");
+    let config = client.config();
+    let version = match client.version() {
+        Ok(version) => version,
+        Err(error) => {
+            let is_silent = matches!(&error, Error::Transport { stage, .. } if *stage != Stage::Distrusted);
+            let remedy = is_silent.then_some("check the address in the kubeconfig, VPN, proxy and firewall");
+            check.fail(format!("{error} ({})", config.source), remedy);
+            return (check, false);
+        }
+    };
+    let mut seen = vec![format!(
+        "{} at {}",
+        version["gitVersion"].as_str().unwrap_or("an unnamed version"),
+        config.server
+    )];
+    let of = [
+        ("the server's certificate", "renew the certificates of the control plane"),
+        ("your certificate", "renew the kubeconfig"),
+    ];
+    for (certificate, (whose, remedy)) in client.certificates().unwrap_or_default().iter().zip(of) {
+        let Some(end) = certificate.as_ref().and_then(not_after).map(|since| UNIX_EPOCH + since) else {
+            continue;
+        };
+        let day = clock::rfc3339(end)[..10].to_owned();
+        match end.duration_since(SystemTime::now()) {
+            Ok(left) if left > ENDS_SOON => seen.push(format!("{whose} until {day}")),
+            Ok(_) => check.add(Severity::Warns, format!("{whose} ends on {day}"), Some(remedy)),
+            Err(_) => check.fail(format!("{whose} ended on {day}"), Some(remedy)),
+        }
+    }
+    if let Ok(Some((offset, doubt))) = client.clock() {
+        if offset.abs() - doubt > MAX_SKEW_SECONDS {
+            let way = if offset > 0.0 { "ahead of" } else { "behind" };
+            let cause =
+                format!("the clock is wrong: this machine's is {:.0} s {way} the API server's", offset.abs());
+            let remedy = "let NTP or chrony keep both clocks";
+            check.add(Severity::Warns, cause, Some(remedy));
+        } else {
+            seen.push("clocks agree".into());
+        }
+    }
+    check.seen = seen.join(", ");
+    (check, true)
+}
 
 /// Permissions that commands need in the run's namespace, beyond creating the run: verb, resource, purpose, and severity.
 const LATER: [(&str, &str, &str, Severity); 5] = [
@@ -16,14 +74,15 @@ const LATER: [(&str, &str, &str, Severity); 5] = [
 ];
 
 /// Checks permissions, and tries objects in `trial_namespace`.
-pub(super) fn check(
+pub(super) fn rights(
     client: &Client,
     subject: &Subject<'_>,
     trial_namespace: Option<&TrialNamespace>,
 ) -> [Check; 2] {
     let (mut rights, mut objects) = (Check::new("rights"), Check::new("objects"));
     let account = trial_namespace.map(TrialNamespace::account_name).unwrap_or_default();
-    let all = subject.with_pods();
+    // The pods of controllers count, too.
+    let all: Vec<_> = subject.objects.iter().cloned().chain(subject.pods()).collect();
     let tried = client.discover().map_err(Into::into).and_then(|known| {
         let stand_in = trial_namespace.and_then(|trial_namespace| trial_namespace.stand_in(&account));
         Trial::new(client, &known, &all, subject.namespace, stand_in)
@@ -41,10 +100,10 @@ pub(super) fn check(
         let resource = Resource { plural: plural.into(), ..Resource::PODS };
         (verb, resource, subject.namespace.to_owned(), what, severity)
     });
-    let mut asked = 0;
+    let wanted: Vec<_> = create.chain(later).collect();
+    let asked = wanted.len();
     let mut missing: Vec<(Severity, String, String)> = Vec::new();
-    for (verb, resource, namespace, what, severity) in create.chain(later) {
-        asked += 1;
+    for (verb, resource, namespace, what, severity) in wanted {
         match client.allowed(verb, &resource, &namespace) {
             Ok(true) => {}
             Ok(false) => {
@@ -57,17 +116,15 @@ pub(super) fn check(
             Err(error) => rights.skipped = Some(format!("the server does not tell rights: {error}")),
         }
     }
-    let cause = match &missing[..] {
-        [(.., cause)] => cause.clone(),
-        several => {
-            let names: Vec<&str> = several.iter().map(|(_, right, _)| right.as_str()).collect();
-            format!("your account lacks {} of {asked} rights: {}", names.len(), names.join(", "))
-        }
-    };
-    let fails = missing.iter().any(|(severity, ..)| *severity == Severity::Fails);
-    if !missing.is_empty() {
-        let remedy = Some("ask for that right, or see `--aggregator-permissions`");
-        rights.add(if fails { Severity::Fails } else { Severity::Warns }, cause, remedy);
+    if let Some(severity) = missing.iter().map(|(severity, ..)| *severity).min() {
+        let cause = match &missing[..] {
+            [(.., cause)] => cause.clone(),
+            several => {
+                let names: Vec<&str> = several.iter().map(|(_, right, _)| right.as_str()).collect();
+                format!("your account lacks {} of {asked} rights: {}", names.len(), names.join(", "))
+            }
+        };
+        rights.add(severity, cause, Some("ask for that right, or see `--aggregator-permissions`"));
     }
     rights.seen = format!("{} of {asked}", asked - missing.len());
     let (total, rejected) = (all.len(), trial.refused.len());
