@@ -16,7 +16,8 @@ pub(crate) use super::pod::object_name;
 use super::pod::{ClusterLaunch, attempt};
 use super::roster::{Roster, is_own};
 use super::waves::WaveQueue;
-use super::{Driver, PluginLaunch, Proof};
+use super::{Driver, PluginLaunch, session};
+use crate::backplane::Authority;
 use crate::config;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::{Choice, Order, zone};
@@ -48,8 +49,10 @@ pub(crate) struct ClusterDriver<'r> {
     pub client: kube::Client,
     /// Settings of the run.
     pub config: &'r config::Run,
-    /// Certificate of the run's authority, PEM.
-    pub ca_cert: String,
+    /// Authority of the run.
+    pub authority: &'r Authority,
+    /// Audience of the tokens that Kubernetes issues to the pods, unless the workers of a plugin share a certificate.
+    pub audience: Option<String>,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (String, String),
     /// The plugins' pods, for checking which pod a token belongs to.
@@ -74,7 +77,8 @@ impl Driver for ClusterDriver<'_> {
         let launch = self.launch(plugin);
         let launched = SystemTime::now();
         let driver = plugin.definition.config.driver;
-        if let Proof::Certificate(identity) = &plugin.proof {
+        if self.audience.is_none() {
+            let identity = self.authority.client(plugin.definition.name())?;
             self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
         }
         if driver != plugin::DriverKind::Nodes && !self.was_replaced(&launch)? {
@@ -97,7 +101,7 @@ impl Driver for ClusterDriver<'_> {
         let mut request = Request::delete_collection(resource(&launch), &self.config.namespace, &selector);
         request.body = Some(options.to_string().into_bytes());
         self.client.send(&request)?;
-        if !matches!(plugin.proof, Proof::Certificate(_)) {
+        if self.audience.is_some() {
             return Ok(());
         }
         Ok(self.client.delete(&Resource::SECRETS, &self.config.namespace, &launch.secret_name())?)
@@ -135,8 +139,9 @@ pub(crate) fn expected(
 
 /// The pod that a plugin would get, for a dry run.
 pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
-    let session = "0000000000000000";
-    let launch = ClusterLaunch { definition, session, config, ca_cert: "", owner: ("", ""), audience: None };
+    let session = "0000000000000000".to_owned();
+    let ca_cert = String::new();
+    let launch = ClusterLaunch { definition, session, config, ca_cert, owner: ("", ""), audience: None };
     let metadata = json!({
         "name": launch.object_name(),
         "namespace": config.namespace,
@@ -159,14 +164,11 @@ impl ClusterDriver<'_> {
     fn launch<'a>(&'a self, plugin: &'a PluginLaunch<'a>) -> ClusterLaunch<'a> {
         ClusterLaunch {
             definition: plugin.definition,
-            session: &plugin.session,
+            session: session(self.config, plugin.definition.name()),
             config: self.config,
-            ca_cert: &self.ca_cert,
+            ca_cert: self.authority.certificate_pem(),
             owner: (&self.owner.0, &self.owner.1),
-            audience: match &plugin.proof {
-                Proof::PodToken(audience) => Some(audience),
-                _ => None,
-            },
+            audience: self.audience.as_deref(),
         }
     }
 

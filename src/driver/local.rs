@@ -6,6 +6,7 @@
 
 use base::at::At as _;
 use base::sys::Open as _;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -21,8 +22,8 @@ use super::container::{self, PodFields, ProcessSpec};
 use super::lifeline;
 use super::pod::object_name;
 use super::process::{self, Talk};
-use super::{Driver, PluginLaunch, Proof};
-use crate::layout;
+use super::{Driver, PluginLaunch, session};
+use crate::{config, layout};
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::Definition;
 use base::stop::{Stop, caught};
@@ -34,7 +35,7 @@ use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs plugins on this machine.
-pub(crate) struct LocalDriver {
+pub(crate) struct LocalDriver<'r> {
     /// This program, which also contains the worker.
     pub program: PathBuf,
     /// Parent of the pods' directories.
@@ -45,8 +46,10 @@ pub(crate) struct LocalDriver {
     pub aggregator: String,
     /// Certificate of the run's authority, PEM.
     pub ca_cert: String,
-    /// Namespace given to pods.
-    pub namespace: String,
+    /// Settings of the run.
+    pub config: &'r config::Run,
+    /// Token of the worker of each result.
+    pub tokens: BTreeMap<ResultId, String>,
     /// Node of plugins that run once.
     pub node: String,
     /// Environment of workers, unless the plugin overrides it.
@@ -79,7 +82,7 @@ pub(crate) fn end_strays() {
     sys::end_strays();
 }
 
-impl Driver for LocalDriver {
+impl Driver for LocalDriver<'_> {
     fn run(
         &self,
         plugin: &PluginLaunch<'_>,
@@ -109,7 +112,7 @@ impl Driver for LocalDriver {
     }
 }
 
-impl LocalDriver {
+impl LocalDriver<'_> {
     fn run_pod(
         &self,
         plugin: &PluginLaunch<'_>,
@@ -207,7 +210,7 @@ impl Processes<'_, '_> {
 
 /// One plugin on one node.
 struct LocalPod<'a> {
-    local: &'a LocalDriver,
+    local: &'a LocalDriver<'a>,
     plugin: &'a PluginLaunch<'a>,
     id: &'a ResultId,
     node: &'a str,
@@ -219,13 +222,13 @@ struct LocalPod<'a> {
 
 impl<'a> LocalPod<'a> {
     fn prepare(
-        local: &'a LocalDriver,
+        local: &'a LocalDriver<'a>,
         plugin: &'a PluginLaunch<'a>,
         id: &'a ResultId,
         stop: &'a Stop,
     ) -> anyhow::Result<Self> {
         let definition = plugin.definition;
-        let mut name = object_name(definition, &plugin.session);
+        let mut name = object_name(definition, &session(local.config, definition.name()));
         let node = match definition.config.driver.is_per_node() {
             true => {
                 name += &format!("-{}", id.node);
@@ -234,14 +237,12 @@ impl<'a> LocalPod<'a> {
             false => local.node.as_str(),
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
-        let logs = local.run_dir.join(layout::pod_logs(&local.namespace, &name));
+        let logs = local.run_dir.join(layout::pod_logs(&local.config.namespace, &name));
         let pod = Self { local, plugin, id, node, name, dir, logs, stop };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
-        if let Proof::Tokens(tokens) = &plugin.proof
-            && let Some(token) = tokens.get(id)
-        {
+        if let Some(token) = local.tokens.get(id) {
             let path = pod.token();
             let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
             file.and_then(|mut file| file.write_all(token.as_bytes())).at("cannot write", &path)?;
@@ -266,7 +267,7 @@ impl<'a> LocalPod<'a> {
         let facts = PodFields {
             node: self.node,
             pod: &self.name,
-            namespace: &self.local.namespace,
+            namespace: &self.local.config.namespace,
             volumes: &volumes,
         };
         let resolve =
@@ -383,7 +384,7 @@ impl<'a> LocalPod<'a> {
             .env(var::AGGREGATOR_URL, &self.local.aggregator)
             .env(var::CA_CERT, &self.local.ca_cert)
             .env(var::TOKEN_FILE, self.token())
-            .env(env::NAMESPACE, &self.local.namespace)
+            .env(env::NAMESPACE, &self.local.config.namespace)
             .env(env::PLUGIN_POD, &self.name)
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
             .env(env::OTHERS_ENDED_FILE, self.marker())

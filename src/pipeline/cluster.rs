@@ -22,7 +22,7 @@ use super::{launch, pack, review, upload};
 use crate::aggregator::{Aggregator, AggregatorSettings, connections};
 use crate::backplane::{open_server_config, plugin_of, server_config};
 use crate::driver::roster::Roster;
-use crate::driver::{self, Driver as _, PluginLaunch, Proof};
+use crate::driver::{self, Driver as _};
 use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
@@ -35,7 +35,6 @@ use base::kube::{self, Object as _, Resource, Selector};
 use base::logger;
 use base::stop::Stop;
 use base::temp;
-use base::{hex, sha256};
 use client::protocol::{Failure, ResultId};
 
 /// Validity of certificates beyond the time limit, for the steps before and after the plugins.
@@ -155,18 +154,15 @@ impl ClusterRun<'_> {
             );
         };
         let again = retry::attempts(&self.config, &self.definitions);
-        let (roster, audience) = (Roster::default(), review::audience(&self.config.uuid));
+        let roster = Roster::default();
         let by_node = self.certifies_nodes(&owner.0, rights)?;
         if by_node {
-            let all = self.definitions.iter().chain(&again);
-            let launched = all.map(|definition| self.launched(definition)).collect();
             aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
                 client: self.client.once(review::REVIEW_TIMEOUT),
-                namespace: self.config.namespace.clone(),
-                audience: audience.clone(),
+                config: self.config.clone(),
+                definitions: self.definitions.iter().chain(&again).cloned().collect(),
                 owner: owner.1.clone(),
                 roster: roster.clone(),
-                launched,
             }));
         }
         let aggregator = Arc::new(aggregator);
@@ -185,7 +181,8 @@ impl ClusterRun<'_> {
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
-            ca_cert: authority.certificate_pem(),
+            authority,
+            audience: by_node.then(|| review::audience(&self.config)),
             owner,
             roster,
             heard: &heard,
@@ -193,25 +190,12 @@ impl ClusterRun<'_> {
             settled: &settled,
             keep_logs: &keep_logs,
         };
-        let plugin = |(definition, ids): (_, Vec<ResultId>)| {
-            let definition: &Definition = definition;
-            let proof = match by_node {
-                true => Proof::PodToken(audience.clone()),
-                false => Proof::Certificate(authority.client(definition.name())?),
-            };
-            let session = session(&self.config.uuid, definition.name());
-            let limit = launch::limit(&self.config, definition);
-            anyhow::Ok(PluginLaunch { definition, session, ids, limit, proof })
-        };
-        let plugins = self.definitions.iter().zip(expected).map(plugin).collect::<Result<Vec<_>, _>>()?;
-        let attempts = again.iter().map(|attempt| plugin((attempt, vec![ResultId::global(attempt.name())])));
-        let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
         let context = RunContext {
             aggregator: &aggregator,
             run_dir,
             config: &self.config,
-            plugins: &plugins,
-            attempts: &attempts,
+            plugins: retry::launches(&self.definitions, expected),
+            attempts: retry::launches(&again, retry::results(&again)),
         };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
@@ -410,16 +394,6 @@ impl ClusterRun<'_> {
         containers.any(|container| container["image"] == *self.config.worker_image)
     }
 
-    fn launched(&self, definition: &Definition) -> review::Launched {
-        let session = session(&self.config.uuid, definition.name());
-        review::Launched {
-            object: driver::cluster::object_name(definition, &session),
-            session,
-            plugin: definition.name().to_owned(),
-            once: !definition.config.driver.is_per_node(),
-        }
-    }
-
     /// Takes the snapshot; returns the number of errors.
     fn query(&self, run_dir: &Path, redactor: Option<&Redactor>, stop: &Stop) -> usize {
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
@@ -533,11 +507,6 @@ impl FreshPermissions<'_> {
             }
         }
     }
-}
-
-/// Distinguishes the objects of this launch from those of others; the same after a restart.
-fn session(uuid: &str, plugin: &str) -> String {
-    hex(&sha256(format!("{uuid}/{plugin}")).as_ref()[..8])
 }
 
 /// An IPv6 address needs brackets before a port.

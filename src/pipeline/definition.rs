@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::config;
-use crate::driver::PluginLaunch;
+use crate::driver::{PluginLaunch, session};
 use crate::layout;
 use base::at::At as _;
 use base::json::json;
@@ -26,7 +26,7 @@ pub(super) fn describe(
 fn description(plugin: &PluginLaunch<'_>, config: &config::Run) -> Value {
     json!({
         "Definition": plugin.definition.to_value(),
-        "SessionID": plugin.session,
+        "SessionID": session(config, plugin.definition.name()),
         "Namespace": config.namespace,
         "SonobuoyImage": config.worker_image,
         "CleanedUp": !plugin.definition.config.skip_cleanup,

@@ -21,7 +21,7 @@ use base::stop::{Stop, StopOnDrop, caught};
 use client::protocol::{Failure, Finding, ResultId};
 
 /// How long a plugin may take: according to the run's settings, else its definition, else the general limit.
-pub(super) fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
+fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
     let own = config
         .plugin_timeouts
         .get(definition.name())
@@ -54,7 +54,7 @@ pub(super) fn launch(
 ) {
     let mut groups: BTreeMap<i64, Vec<&PluginLaunch<'_>>> = BTreeMap::new();
     let aggregator = context.aggregator;
-    for plugin in context.plugins {
+    for plugin in &context.plugins {
         // Explains the plugin's results, also before the end.
         if let Err(error) = definition::describe(plugin, context.config, context.run_dir) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
@@ -68,9 +68,9 @@ pub(super) fn launch(
         group.sort_by_key(|plugin| plugin.definition.name());
         let names: Vec<&str> = group.iter().map(|plugin| plugin.definition.name()).collect();
         log::info!("starting plugins of order {order}: {}", names.join(", "));
-        let launch = |plugin: &PluginLaunch<'_>| launch_one(aggregator, driver, plugin, findings, stop);
+        let launch = |plugin: &PluginLaunch<'_>| launch_one(context, driver, plugin, findings, stop);
         each(aggregator, group.into_iter(), &launch);
-        let ended = context.plugins.iter().filter(|plugin| last_order(context.plugins, plugin) == order);
+        let ended = context.plugins.iter().filter(|plugin| last_order(&context.plugins, plugin) == order);
         each(aggregator, ended, &|plugin| context.retry_failed(plugin, launch, stop));
     }
 }
@@ -130,13 +130,13 @@ fn running(aggregator: &Aggregator, plugin: &str) -> Option<String> {
 }
 
 fn launch_one(
-    aggregator: &Aggregator,
+    context: &RunContext<'_>,
     driver: &dyn Driver,
     plugin: &PluginLaunch<'_>,
     findings: &SyncSender<Finding>,
     stop: &Stop,
 ) {
-    let name = plugin.definition.name();
+    let (aggregator, name) = (context.aggregator, plugin.definition.name());
     let settled = || aggregator.wait(name, Some(Instant::now()), stop) == Waited::Complete;
     if !plugin.ids.is_empty() && settled() {
         // From before a restart: its pods may be gone by now, and would be recreated.
@@ -154,8 +154,9 @@ fn launch_one(
         if let Err(error) = base::thread("driver").spawn_scoped(scope, drive) {
             fail(aggregator, plugin, &error.into());
         }
-        let deadline = plugin.limit.and_then(|limit| Instant::now().checked_add(limit));
-        if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), plugin.limit) {
+        let limit = limit(context.config, plugin.definition);
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
             let why = format!("no result within the time limit of {}", clock::duration(limit));
             let why =
                 running(aggregator, name).map_or(why.clone(), |test| format!("{why}, while it ran {test}"));

@@ -11,7 +11,7 @@ use super::retry::{self, RunContext};
 use super::{launch, pack, review};
 use crate::aggregator::{Aggregator, AggregatorSettings, connections};
 use crate::backplane::{open_server_config, plugin_of};
-use crate::driver::{self, Driver as _, PluginLaunch, Proof};
+use crate::driver::{self, Driver as _};
 use crate::names::VERSION;
 use crate::plugin::Definition;
 use crate::query::Redactor;
@@ -117,12 +117,10 @@ impl LocalRun<'_> {
         let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
         let expected: Vec<Vec<ResultId>> = expected.collect();
         let again = retry::attempts(&self.config, self.definitions);
-        let again_expected = again.iter().map(|definition| vec![ResultId::global(definition.name())]);
-        let again_expected: Vec<Vec<ResultId>> = again_expected.collect();
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
         // Processes on one machine only have the tokens created here.
-        let (known, tokens) =
-            review::KnownTokens::new(expected.iter().chain(&again_expected).flatten().cloned())?;
+        let all = expected.iter().flatten().cloned().chain(retry::results(&again).flatten());
+        let (known, tokens) = review::KnownTokens::new(all)?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
@@ -136,25 +134,17 @@ impl LocalRun<'_> {
             run_dir: run_dir.clone(),
             aggregator: format!("https://{}", server.local_addr()),
             ca_cert: authority.certificate_pem(),
-            namespace: self.config.namespace.clone(),
+            config: &self.config,
+            tokens,
             node: nodes[0].clone(),
             worker_env: self.worker_env.clone(),
         };
-        let plugin = |(definition, ids): (_, Vec<ResultId>)| {
-            let session = config::new_uuid().replace('-', "")[..16].to_owned();
-            let limit = launch::limit(&self.config, definition);
-            let own = ids.iter().filter_map(|id| Some((id.clone(), tokens.get(id)?.clone())));
-            let proof = Proof::Tokens(own.collect());
-            PluginLaunch { definition, session, ids, limit, proof }
-        };
-        let plugins: Vec<PluginLaunch<'_>> = self.definitions.iter().zip(expected).map(plugin).collect();
-        let attempts: Vec<PluginLaunch<'_>> = again.iter().zip(again_expected).map(plugin).collect();
         let context = RunContext {
             aggregator: &aggregator,
             run_dir: &run_dir,
             config: &self.config,
-            plugins: &plugins,
-            attempts: &attempts,
+            plugins: retry::launches(self.definitions, expected),
+            attempts: retry::launches(&again, retry::results(&again)),
         };
 
         driver::local::adopt_strays();

@@ -12,7 +12,7 @@ use base::stop::caught;
 /// plugins that could not be processed, which does not affect the others.
 pub(super) fn process(context: &RunContext<'_>) -> usize {
     let mut errors = context.aggregator.verify();
-    for plugin in context.plugins {
+    for plugin in &context.plugins {
         if let Err(error) = process_one(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
             errors += 1;

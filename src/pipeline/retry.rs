@@ -17,6 +17,7 @@ use crate::process::{Expected, ReadingRules};
 use crate::{config, layout, process, report};
 use base::at::At as _;
 use base::stop::Stop;
+use client::protocol::ResultId;
 
 /// All attempts that a run may need, in their order.
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
@@ -35,13 +36,26 @@ fn attempt(definition: &Definition, number: u32) -> Definition {
 
 /// What the steps of a run share.
 pub(super) struct RunContext<'a> {
-    pub(super) aggregator: &'a Aggregator,
-    pub(super) run_dir: &'a Path,
-    pub(super) config: &'a config::Run,
+    pub aggregator: &'a Aggregator,
+    pub run_dir: &'a Path,
+    pub config: &'a config::Run,
     /// The run's plugins.
-    pub(super) plugins: &'a [PluginLaunch<'a>],
+    pub plugins: Vec<PluginLaunch<'a>>,
     /// The prepared attempts; unused ones are allowed.
-    pub(super) attempts: &'a [PluginLaunch<'a>],
+    pub attempts: Vec<PluginLaunch<'a>>,
+}
+
+/// A launch of each definition, with its expected results.
+pub(super) fn launches(
+    definitions: &[Definition],
+    expected: impl IntoIterator<Item = Vec<ResultId>>,
+) -> Vec<PluginLaunch<'_>> {
+    definitions.iter().zip(expected).map(|(definition, ids)| PluginLaunch { definition, ids }).collect()
+}
+
+/// The result of each attempt, which runs once for the cluster.
+pub(super) fn results(attempts: &[Definition]) -> impl Iterator<Item = Vec<ResultId>> {
+    attempts.iter().map(|attempt| vec![ResultId::global(attempt.name())])
 }
 
 impl RunContext<'_> {
@@ -89,7 +103,7 @@ impl RunContext<'_> {
 
     /// Launches to remove after the run.
     pub(super) fn to_remove(&self) -> impl Iterator<Item = &PluginLaunch<'_>> {
-        let all = self.plugins.iter().chain(self.attempts);
+        let all = self.plugins.iter().chain(&self.attempts);
         all.filter(|plugin| {
             !plugin.definition.config.skip_cleanup
                 && (!layout::is_attempt(plugin.definition.name(), plugin.definition.whole())
@@ -111,8 +125,8 @@ impl RunContext<'_> {
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
         let mut rules = ReadingRules {
-            parts: own(self.plugins),
-            attempts: own(self.attempts),
+            parts: own(&self.plugins),
+            attempts: own(&self.attempts),
             expected: expected.collect(),
             limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
             ..(&plugin.definition.config).into()
