@@ -140,7 +140,7 @@ impl ClusterRun<'_> {
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         aggregator.identify(identity)?;
         // If launched, they would send results that are no longer awaited.
-        failures.iter().for_each(|failure| aggregator.record(failure));
+        failures.iter().for_each(|failure| aggregator.store.record(failure));
         self.tell_authority(&aggregator.authority().certificate_pem(), pod.as_ref());
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);

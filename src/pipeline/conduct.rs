@@ -65,7 +65,7 @@ pub(super) fn run<T>(
             finish()
         });
         serving.stop();
-        aggregator.close();
+        aggregator.store.close();
         let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
         let ended = outcome.and_then(|ended| served.map(|()| ended));
         let told = match ended {

@@ -101,7 +101,7 @@ fn each<'p>(
 fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Error) {
     let name = plugin.definition.name();
     let why = format!("plugin `{name}` could not be started: {error:#}");
-    aggregator.record(&Failure::new(ResultId::global(name), why));
+    aggregator.store.record(&Failure::new(ResultId::global(name), why));
 }
 
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
@@ -117,7 +117,7 @@ pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
         let reason = stop.reason().unwrap_or_else(|| "it was stopped".into());
         for id in aggregator.outstanding() {
             let why = format!("the run ended before the result arrived: {reason}");
-            aggregator.record_end(&Failure::new(id, why));
+            aggregator.store.record_end(&Failure::new(id, why));
         }
     }
 }
@@ -144,7 +144,7 @@ fn launch_one(
         return;
     }
     let over = stop.child();
-    aggregator.launched(name);
+    aggregator.store.launched(name);
     thread::scope(|scope| {
         let _over = StopOnDrop(&over);
         let drive = || {
@@ -160,7 +160,7 @@ fn launch_one(
             let why = format!("no result within the time limit of {}", clock::duration(limit));
             let why =
                 running(aggregator, name).map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
-            aggregator.record_end(&Failure::timed_out(ResultId::global(name), &why));
+            aggregator.store.record_end(&Failure::timed_out(ResultId::global(name), &why));
         }
     });
 }

@@ -11,7 +11,7 @@ use base::stop::caught;
 /// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
 /// plugins that could not be processed, which does not affect the others.
 pub(super) fn process(context: &RunContext<'_>) -> usize {
-    let mut errors = context.aggregator.verify();
+    let mut errors = context.aggregator.store.verify();
     for plugin in &context.plugins {
         if let Err(error) = process_one(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());

@@ -87,7 +87,7 @@ impl RunContext<'_> {
                 );
                 let attempt = PluginLaunch { definition: &definition, ..attempt.clone() };
                 definition::describe(&attempt, self.config, self.run_dir)?;
-                self.aggregator.expect(&attempt.ids)?;
+                attempt.ids.iter().try_for_each(|id| self.aggregator.store.expect(id))?;
                 launch(&attempt);
                 Ok(true)
             });

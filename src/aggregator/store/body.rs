@@ -88,7 +88,7 @@ impl Passed {
     fn add(&mut self, piece: &[u8]) -> io::Result<()> {
         self.bytes += piece.len() as u64;
         self.digest.update(piece);
-        if self.bytes > self.max { Err(self.fail(Refusal::Sent(self.max))) } else { Ok(()) }
+        if self.bytes > self.max { Err(self.fail(Refusal::sent(self.max))) } else { Ok(()) }
     }
 
     fn fail(&mut self, refusal: Refusal) -> io::Error {
@@ -181,7 +181,7 @@ mod tests {
         assert!(matches!(reader.refusal(), Some(Refusal::Cut(_))));
         let mut reader = BodyReader::new(Cut(LARGE * 9), LARGE * 2);
         copy(&mut reader, b"", &mut file).unwrap_err();
-        assert_eq!(reader.refusal(), Some(Refusal::Sent(LARGE * 2)));
+        assert_eq!(reader.refusal(), Some(Refusal::sent(LARGE * 2)));
     }
 
     #[test]

@@ -317,7 +317,7 @@ impl Store {
         let Upload { body, length, is_archive, is_error, name, digest: announced, sender, meter } = upload;
         let max = if is_error { limits::MAX_REPORT_BYTES } else { self.limits.results.bytes };
         if length.is_some_and(|length| length > max) {
-            return Err(Refusal::Sent(max));
+            return Err(Refusal::sent(max));
         }
         // An upload that certainly does not fit is not begun.
         claim.check(Space::bytes(length.unwrap_or(0)))?;
