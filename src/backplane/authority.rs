@@ -16,10 +16,8 @@ use ring::rand::SecureRandom as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-use super::SigningRequest;
-use super::der;
-use super::identity::{self, Identity};
 use super::seal::{Seal, Statement, public_key};
+use super::{Identity, PLUGIN_URI, SigningRequest, der, result_uri};
 use base::tls::pem;
 use base::{hex, sha256};
 use client::protocol::ResultId;
@@ -103,7 +101,7 @@ impl Authority {
         if plugin.is_empty() {
             bail!("a plugin without a name cannot have a certificate");
         }
-        let uri = format!("{}{}", identity::PLUGIN_URI, base::percent_encoded(plugin));
+        let uri = format!("{}{}", PLUGIN_URI, base::percent_encoded(plugin));
         let mut names = vec![SanType::URI(uri.try_into().context("cannot write the plugin's URI")?)];
         if is_dns_name(plugin) {
             let name = plugin.try_into().context("cannot write the plugin's DNS name")?;
@@ -121,7 +119,7 @@ impl Authority {
         request: &SigningRequest,
         valid: Duration,
     ) -> anyhow::Result<String> {
-        let names = vec![SanType::URI(identity::result_uri(id).try_into().context("cannot write the URI")?)];
+        let names = vec![SanType::URI(result_uri(id).try_into().context("cannot write the URI")?)];
         let usage = ExtendedKeyUsagePurpose::ClientAuth;
         let mut params = self.params(&format!("plugin {} on {}", id.plugin, id.node), usage, names)?;
         set_validity(&mut params, self.not_after.min(since_1970() + valid));

@@ -3,11 +3,11 @@
 //! Combines the steps and makes them resumable: a container that restarts in the same pod finds the folder of its
 //! run,
 //! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried
-//! long enough for the run to survive an outage of the API server. Starts no thread.
+//! long enough for the run to survive an outage of the API server. Starts the thread `status_service`, and joins it.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,9 +18,8 @@ use super::conduct;
 use super::events::Events;
 use super::retry::{self, RunContext};
 use super::status_service::{StatusPublisher, StatusService, announced};
-use super::{launch, pack, review, upload};
-use crate::aggregator::{Aggregator, AggregatorSettings, connections};
-use crate::backplane::{open_server_config, plugin_of, server_config};
+use super::{pack, review, upload};
+use crate::aggregator::Aggregator;
 use crate::driver::roster::Roster;
 use crate::driver::{self, Driver as _};
 use crate::names::{self, AGGREGATOR_SELECTORS};
@@ -32,18 +31,17 @@ use base::at::At as _;
 use base::http::Server;
 use base::json::json;
 use base::kube::{self, Object as _, Resource, Selector};
-use base::logger;
 use base::stop::Stop;
-use base::temp;
+use base::{archive, logger, small, sys, temp};
 use client::protocol::{Failure, ResultId};
 
-/// Validity of certificates beyond the time limit, for the steps before and after the plugins.
-const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
 /// Time during which refusals are retried: a run's permissions are created just before its pod, and a busy server
 /// applies them late.
 const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
+/// Maximum size of an identity file.
+const MAX_IDENTITY_BYTES: u64 = 4 << 10;
 /// Maximum errors of a snapshot that are logged individually.
 const TOLD_TROUBLES: usize = 20;
 
@@ -127,15 +125,7 @@ impl ClusterRun<'_> {
         let started = SystemTime::now();
         let mut errors = 0;
         let (expected, failures) = self.expected(run_dir, rights)?;
-        let limit = launch::total(&self.config, &self.definitions);
-        let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
-        let limits = self.config.limits.clone();
-        let settings = AggregatorSettings {
-            limits,
-            valid,
-            silent: self.config.graces.silent,
-            ..AggregatorSettings::default()
-        };
+        let settings = conduct::settings(&self.config, &self.definitions);
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         aggregator.identify(identity)?;
@@ -144,8 +134,7 @@ impl ClusterRun<'_> {
         self.tell_authority(&aggregator.authority().certificate_pem(), pod.as_ref());
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let connections = connections(&self.config.limits.connections);
-        let server = Server::bind(&address)?.principal(plugin_of).limits(connections);
+        let server = Server::bind(&address)?;
 
         let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
             bail!(
@@ -170,10 +159,8 @@ impl ClusterRun<'_> {
             let (aggregator, uploads) = (Arc::clone(&aggregator), self.upload.is_some());
             status_service.show(move || announced(aggregator.status(), uploads));
         }
-        let authority = aggregator.authority();
-        let identity = authority.server(&self.config.server.advertise_address)?;
-        let tls = if by_node { open_server_config } else { server_config };
-        let server = server.tls(tls(&authority.certificate_pem(), &identity)?);
+        let host = &self.config.server.advertise_address;
+        let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
         let heard = |id: &ResultId| aggregator.heard(id);
         let receiving = |id: &ResultId| aggregator.receiving(id);
         let settled = |id: &ResultId| aggregator.settled(id);
@@ -181,7 +168,7 @@ impl ClusterRun<'_> {
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
-            authority,
+            authority: aggregator.authority(),
             audience: by_node.then(|| review::audience(&self.config)),
             owner,
             roster,
@@ -490,8 +477,63 @@ impl ClusterRun<'_> {
     }
 }
 
+impl ClusterRun<'_> {
+    /// Identity that the cluster gives this run, one value per line: uid and version of its two config maps, which a
+    /// recreated pod finds unchanged, and the uid of this pod.
+    fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
+        let of_map = |name: &str| {
+            let mut get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
+            let map = rights.ask(&mut get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));
+            let map = map.map_err(|error| log::debug!("only this pod resumes the run: {error}")).ok()?;
+            let metadata = &map["metadata"];
+            Some(format!("{}@{}", metadata["uid"].as_str()?, metadata["resourceVersion"].as_str()?))
+        };
+        let maps = of_map(names::CONFIG_MAP).zip(of_map(names::PLUGINS_MAP));
+        let maps = maps.map(|(settings, plugins)| format!("{settings} {plugins}"));
+        maps.into_iter().chain(pod.map(str::to_owned)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Interrupted run with this `identity`. A folder that outlives pods may contain others.
+    fn interrupted(&self, identity: &str) -> anyhow::Result<Option<String>> {
+        for entry in fs::read_dir(self.folder).at("cannot read", self.folder)?.flatten() {
+            let name = entry.file_name();
+            let uuid = name.to_str().and_then(layout::run_of_state);
+            let Some(uuid) = uuid.filter(|uuid| config::is_run(uuid)) else { continue };
+            let known = small::read(&entry.path().join(layout::IDENTITY), MAX_IDENTITY_BYTES);
+            let why = match known.and_then(small::text) {
+                Ok(known) if known.lines().any(|line| identity.lines().any(|own| own == line)) => {
+                    return Ok(Some(uuid.to_owned()));
+                }
+                Ok(_) => "this is another run".to_owned(),
+                Err(error) => format!("its state cannot be read: {error}"),
+            };
+            log::warn!("run {uuid} was interrupted and is not resumed: {why}");
+        }
+        Ok(None)
+    }
+
+    /// Moves archives of earlier runs aside, so that they are not mistaken for this run's.
+    fn put_aside(&self) {
+        let earlier = self.folder.join(layout::EARLIER);
+        for path in archive::finished(self.folder).unwrap_or_default() {
+            let aside = earlier.join(path.file_name().unwrap_or_default());
+            let moved = fs::create_dir_all(&earlier).and_then(|()| {
+                for (from, to) in layout::seal(&path).iter().zip(layout::seal(&aside)) {
+                    // Archives from older versions have no seal.
+                    let _ = fs::rename(from, to);
+                }
+                fs::rename(&path, &aside)
+            });
+            match moved {
+                Ok(()) => log::info!("the archive of an earlier run is kept as `{}`", aside.display()),
+                Err(error) => log::warn!("cannot move `{}` aside: {error}", path.display()),
+            }
+        }
+    }
+}
+
 /// Permissions of a run that has just begun.
-pub(super) struct FreshPermissions<'a> {
+struct FreshPermissions<'a> {
     stop: &'a Stop,
     /// Time from which refusals are final.
     settled: Instant,
@@ -499,7 +541,7 @@ pub(super) struct FreshPermissions<'a> {
 
 impl FreshPermissions<'_> {
     /// Calls `ask`, again while a refusal may pass.
-    pub(super) fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
+    fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {
             let answer = ask();
             if !is_refused(&answer) || Instant::now() >= self.settled || self.stop.wait(REFUSED_PAUSE) {
@@ -516,4 +558,82 @@ fn bracketed(address: &str) -> String {
     } else {
         address.to_owned()
     }
+}
+
+/// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
+pub(crate) fn aggregate(
+    connect: impl FnOnce() -> anyhow::Result<kube::Client>,
+    no_exit: bool,
+    stop: &Stop,
+) -> anyhow::Result<bool> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let host_name = Some(sys::host_name());
+    let config = config::load(&config::Environment { variable: &variable, host_name: host_name.clone() })?;
+    let folders = config.plugin_search_path.clone().unwrap_or_default();
+    let selected: Option<Vec<String>> =
+        config.plugins.as_ref().map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
+    let mut definitions = plugin::search(&folders, selected.as_deref())?;
+    if variable("SONOBUOY_DISABLE_RECONCILIATION").as_deref() != Some("true") {
+        for definition in &mut definitions {
+            definition.reconcile(&config.results_dir);
+        }
+    }
+    let client = connect()?;
+    let folder =
+        std::env::var_os("SONOBUOY_AGGREGATOR_DIR").map_or_else(|| names::RUNS_DIR.into(), PathBuf::from);
+    let status_service = status_service(&config, Path::new(&folder), &variable);
+    let run = ClusterRun {
+        config,
+        definitions,
+        client,
+        folder: Path::new(&folder),
+        own_name: host_name,
+        status_service: status_service.as_ref(),
+        upload: variable(names::env::UPLOAD_URL).filter(|url| !url.is_empty()),
+    };
+    let Some(status_service) = &status_service else { return Ok(see_through(run, no_exit, stop)) };
+    let over = stop.child();
+    std::thread::scope(|scope| {
+        let serve = || {
+            if let Err(error) = status_service.serve(&over) {
+                log::error!("the status service ended: {error:#}");
+            }
+        };
+        base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        let clean = see_through(run, no_exit, stop);
+        over.stop();
+        Ok(clean)
+    })
+}
+
+/// Runs everything, and stays afterwards if requested; returns whether all went well.
+fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> bool {
+    let clean = run.run(stop).unwrap_or_else(|error| {
+        log::error!("{error:#}");
+        false
+    });
+    if stop.stopped() {
+        return false;
+    }
+    if no_exit {
+        log::info!("no-exit was specified, sonobuoy is now blocking");
+        stop.wait_forever();
+        return true;
+    }
+    clean
+}
+
+/// The second server, if the run has one. If it fails, the run continues: its status is available in other ways, too.
+fn status_service(
+    config: &config::Run,
+    folder: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Option<StatusService> {
+    let port = config.server.status_port;
+    if port == 0 {
+        return None;
+    }
+    let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| names::STATUS_DIR.into());
+    let opened = StatusService::open(Path::new(&certificates), port, folder);
+    opened.map_err(|error| log::error!("there will be no status service: {error:#}")).ok()
 }

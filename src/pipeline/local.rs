@@ -8,9 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use super::conduct;
 use super::retry::{self, RunContext};
-use super::{launch, pack, review};
-use crate::aggregator::{Aggregator, AggregatorSettings, connections};
-use crate::backplane::{open_server_config, plugin_of};
+use super::{pack, review};
+use crate::aggregator::Aggregator;
 use crate::driver::{self, Driver as _};
 use crate::names::VERSION;
 use crate::plugin::Definition;
@@ -105,14 +104,8 @@ impl LocalRun<'_> {
         let run_dir = work.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let settings = AggregatorSettings {
-            limits: self.config.limits.clone(),
-            silent: self.config.graces.silent,
-            publish_every: PUBLISH_EVERY,
-            valid: launch::total(&self.config, self.definitions)
-                .unwrap_or(AggregatorSettings::default().valid),
-            ..AggregatorSettings::default()
-        };
+        let mut settings = conduct::settings(&self.config, self.definitions);
+        settings.publish_every = PUBLISH_EVERY;
         let nodes = nodes(self.nodes);
         let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
         let expected: Vec<Vec<ResultId>> = expected.collect();
@@ -124,15 +117,13 @@ impl LocalRun<'_> {
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
-        let identity = authority.server(&server.local_addr().to_string())?;
-        let connections = connections(&self.config.limits.connections);
-        let tls = open_server_config(&authority.certificate_pem(), &identity)?;
-        let server = server.tls(tls).principal(plugin_of).limits(connections);
+        let host = server.local_addr().to_string();
+        let server = conduct::server(server, &host, true, &aggregator, &self.config)?;
         let driver = driver::local::LocalDriver {
             program: self.program.clone(),
             pods: work.join("pods"),
             run_dir: run_dir.clone(),
-            aggregator: format!("https://{}", server.local_addr()),
+            aggregator: format!("https://{host}"),
             ca_cert: authority.certificate_pem(),
             config: &self.config,
             tokens,
@@ -156,7 +147,7 @@ impl LocalRun<'_> {
         let redactor = redactor.as_ref();
         let finish = || {
             driver::local::end_strays();
-            launch::give_up(&aggregator, stop);
+            conduct::give_up(&aggregator, stop);
             let (path, archive, errors) = pack::pack(&context, redactor, &self.out, started)?;
             for plugin in context.to_remove() {
                 driver.remove(plugin)?;

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
 
-use super::definition;
+use super::conduct::describe;
 use crate::aggregator::{Aggregator, Received, Waited};
 use crate::driver::PluginLaunch;
 use crate::plugin::{Definition, builtin, focus};
@@ -86,7 +86,7 @@ impl RunContext<'_> {
                     definition.name()
                 );
                 let attempt = PluginLaunch { definition: &definition, ..attempt.clone() };
-                definition::describe(&attempt, self.config, self.run_dir)?;
+                describe(&attempt, self.config, self.run_dir)?;
                 attempt.ids.iter().try_for_each(|id| self.aggregator.store.expect(id))?;
                 launch(&attempt);
                 Ok(true)
