@@ -15,7 +15,6 @@ use super::run_args::RunArgs;
 use super::shown::{self, INTERRUPTED, Plain};
 use super::wait;
 use crate::board::{self, About, ProgressOutput};
-use crate::driver;
 use crate::names::env;
 use crate::pipeline::{self, LocalRun};
 use crate::remote::authority::Authorities;
@@ -64,7 +63,7 @@ pub(crate) fn run(args: Args, request: RunArgs) -> anyhow::Result<u8> {
     sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
         if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
             log::warn!("ended without an archive; the unfinished run remains in `{}`", work.display());
-            driver::local::end_strays();
+            sys::end_strays();
             temp::exit(i32::from(INTERRUPTED));
         }
         log::warn!(

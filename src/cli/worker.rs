@@ -10,7 +10,7 @@ use anyhow::ensure;
 use serde_json::Value;
 
 use super::flag::Args;
-use crate::driver::lifeline;
+use crate::driver::process::hold_lifeline;
 use crate::names::{self, env};
 use crate::worker::{self, End, Others, Scope, WorkerSettings};
 use base::kube::{Client, Config, Event, Object as _, Options, Resource, Selector};
@@ -30,7 +30,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         _ => (Scope::Global, 0),
     };
     if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {
-        lifeline::hold(&how, results)?;
+        hold_lifeline(&how, results)?;
     }
     let term = Stop::new();
     let asked = term.clone();

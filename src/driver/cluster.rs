@@ -57,7 +57,7 @@ pub(crate) struct ClusterDriver<'r> {
     pub owner: (String, String),
     /// The plugins' pods, for checking which pod a token belongs to.
     pub roster: Roster,
-    /// Whether the worker of a result has ever contacted the aggregator.
+    /// Whether the worker of a result has ever contacted the aggregator, or is not awaited.
     pub heard: &'r (dyn Fn(&ResultId) -> bool + Sync),
     /// Whether a result is being received.
     pub receiving: &'r (dyn Fn(&ResultId) -> bool + Sync),
@@ -369,8 +369,7 @@ impl ClusterDriver<'_> {
         launch: &ClusterLaunch<'_>,
         monitor: &mut Monitor,
     ) -> Vec<Finding> {
-        let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
-        if let Some((uid, pod)) = monitor.silent.look_at(&heard, SystemTime::now()) {
+        if let Some((uid, pod)) = monitor.silent.look_at(self.heard, SystemTime::now()) {
             match worker_log(client, launch, &pod) {
                 Ok(log) => monitor.silent.explain(&uid, &log),
                 Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),

@@ -17,25 +17,25 @@ use crate::plugin::{self, Definition, builtin};
 /// Values of the pod's fields.
 pub(super) struct PodFields<'a> {
     /// `spec.nodeName`
-    pub(super) node: &'a str,
+    pub node: &'a str,
     /// `metadata.name`
-    pub(super) pod: &'a str,
+    pub pod: &'a str,
     /// `metadata.namespace`
-    pub(super) namespace: &'a str,
+    pub namespace: &'a str,
     /// Volumes that are directories of the node, from [`host_volumes`].
-    pub(super) volumes: &'a [(String, String)],
+    pub volumes: &'a [(String, String)],
 }
 
 /// A process to start.
 #[derive(Debug, PartialEq)]
 pub(super) struct ProcessSpec {
-    pub(super) name: String,
+    pub name: String,
     /// Program and arguments.
-    pub(super) command: Vec<String>,
+    pub command: Vec<String>,
     /// Complete environment.
-    pub(super) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// Working directory, if the definition sets one.
-    pub(super) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
 }
 
 /// The containers of a definition: init containers, which run in order, and containers that run together, the

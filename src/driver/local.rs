@@ -19,9 +19,8 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::container::{self, PodFields, ProcessSpec};
-use super::lifeline;
 use super::pod::object_name;
-use super::process::{self, Talk};
+use super::process::{self, ALONE, BESIDE, Talk};
 use super::{Driver, PluginLaunch, session};
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::Definition;
@@ -70,16 +69,11 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adopts processes that plugins leave behind; [`end_strays`] kills them.
+/// Adopts processes that plugins leave behind; [`sys::end_strays`] kills them.
 pub(crate) fn adopt_strays() {
     if let Err(error) = sys::adopt_strays() {
         log::debug!("processes that plugins leave behind may not be found: {error}");
     }
-}
-
-/// Kills processes that plugins left behind, and all other children of this process. For the end of a run.
-pub(crate) fn end_strays() {
-    sys::end_strays();
 }
 
 impl Driver for LocalDriver<'_> {
@@ -93,7 +87,6 @@ impl Driver for LocalDriver<'_> {
             for id in &plugin.ids {
                 let fail = move |error: anyhow::Error| {
                     let failure = Failure::new(id.clone(), format!("{error:#}"));
-                    // The receiver lives as long as the run; once it has ended, failures no longer matter.
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
@@ -120,7 +113,7 @@ impl LocalDriver<'_> {
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) -> anyhow::Result<()> {
-        let pod = LocalPod::prepare(self, plugin, id, stop)?;
+        let pod = LocalPod::prepare(self, plugin, id, findings, stop)?;
         let (first, together) = container::containers(plugin.definition);
         // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
@@ -130,8 +123,8 @@ impl LocalDriver<'_> {
             let _asked = stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
             let mut processes =
                 Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
-            if let Err(error) = pod.live(&first, &together, &mut processes, findings) {
-                let _ = findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
+            if let Err(error) = pod.live(&first, &together, &mut processes) {
+                pod.fail(Failure::new(id.clone(), format!("{error:#}")));
             }
             processes.end();
             Ok(())
@@ -217,6 +210,7 @@ struct LocalPod<'a> {
     name: String,
     dir: PathBuf,
     logs: PathBuf,
+    findings: &'a SyncSender<Finding>,
     stop: &'a Stop,
 }
 
@@ -225,6 +219,7 @@ impl<'a> LocalPod<'a> {
         local: &'a LocalDriver<'a>,
         plugin: &'a PluginLaunch<'a>,
         id: &'a ResultId,
+        findings: &'a SyncSender<Finding>,
         stop: &'a Stop,
     ) -> anyhow::Result<Self> {
         let definition = plugin.definition;
@@ -238,7 +233,7 @@ impl<'a> LocalPod<'a> {
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
         let logs = local.run_dir.join(layout::pod_logs(&local.config.namespace, &name));
-        let pod = Self { local, plugin, id, node, name, dir, logs, stop };
+        let pod = Self { local, plugin, id, node, name, dir, logs, findings, stop };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
@@ -260,7 +255,6 @@ impl<'a> LocalPod<'a> {
         first: &[&Value],
         together: &[&Value],
         processes: &mut Processes<'_, '_>,
-        findings: &SyncSender<Finding>,
     ) -> anyhow::Result<()> {
         let definition = self.plugin.definition;
         let volumes = container::host_volumes(definition);
@@ -281,7 +275,7 @@ impl<'a> LocalPod<'a> {
             self.shared_variables(None)
         };
         for value in first {
-            if !self.run_first(&resolve(value, &given)?, processes, findings)? {
+            if !self.run_first(&resolve(value, &given)?, processes)? {
                 return Ok(());
             }
         }
@@ -291,16 +285,11 @@ impl<'a> LocalPod<'a> {
             processes.add(PodProcess::Together(index), self.start(&container)?)?;
             containers.push(container);
         }
-        self.watch(&containers, processes, findings)
+        self.watch(&containers, processes)
     }
 
     /// Runs an init container to its end; returns whether it succeeded.
-    fn run_first(
-        &self,
-        container: &ProcessSpec,
-        processes: &mut Processes<'_, '_>,
-        findings: &SyncSender<Finding>,
-    ) -> anyhow::Result<bool> {
+    fn run_first(&self, container: &ProcessSpec, processes: &mut Processes<'_, '_>) -> anyhow::Result<bool> {
         let mut failures = 0;
         loop {
             processes.add(PodProcess::First, self.start(container)?)?;
@@ -315,19 +304,14 @@ impl<'a> LocalPod<'a> {
                 return Ok(true);
             }
             if failures == self.plugin.definition.max_failures() {
-                let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
+                self.container_failed(&container.name, status);
                 return Ok(false);
             }
             failures += 1;
         }
     }
 
-    fn watch(
-        &self,
-        containers: &[ProcessSpec],
-        processes: &mut Processes<'_, '_>,
-        findings: &SyncSender<Finding>,
-    ) -> anyhow::Result<()> {
+    fn watch(&self, containers: &[ProcessSpec], processes: &mut Processes<'_, '_>) -> anyhow::Result<()> {
         let mut failures = vec![0; containers.len()];
         let (mut open, mut all_well) = (containers.len(), true);
         loop {
@@ -338,7 +322,7 @@ impl<'a> LocalPod<'a> {
                     let status = status?;
                     if !status.success() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
-                        let _ = findings.send(Finding::Failure(Failure::new(self.id.clone(), ended)));
+                        self.fail(Failure::new(self.id.clone(), ended));
                     }
                     continue;
                 }
@@ -362,7 +346,7 @@ impl<'a> LocalPod<'a> {
             // The plugin's own container is the last; a result that was sent before the failure wins over it.
             let counts = open == 0 || index + 1 == containers.len();
             if is_over || !all_well && counts && !self.results().join(DONE_FILE).exists() {
-                let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
+                self.container_failed(&container.name, status);
             }
         }
     }
@@ -389,7 +373,7 @@ impl<'a> LocalPod<'a> {
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
             .env(env::OTHERS_ENDED_FILE, self.marker())
             // The worker kills the plugin's processes if this process is killed.
-            .env(env::LIFELINE, lifeline::BESIDE)
+            .env(env::LIFELINE, BESIDE)
             // Many pods share this machine's ports, so each takes a free one and announces it.
             .env(env::PROGRESS_PORT, "0")
             // At the end of the pod its result has arrived, or is not wanted.
@@ -419,7 +403,7 @@ impl<'a> LocalPod<'a> {
             .args(["worker", "global"])
             .env_clear()
             .env(env::RESULTS_DIR, self.results())
-            .env(env::LIFELINE, lifeline::ALONE);
+            .env(env::LIFELINE, ALONE);
         process::start(&mut command, &self.dir.join("keeper.txt"), Talk::WithUs)
             .at("cannot start", &self.local.program)
     }
@@ -464,11 +448,16 @@ impl<'a> LocalPod<'a> {
         common.into_iter().chain(channel).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    fn failure(&self, container: &str, status: ExitStatus) -> Failure {
+    fn fail(&self, failure: Failure) {
+        // The receiver lives as long as the run; once it has ended, failures no longer matter.
+        drop(self.findings.send(Finding::Failure(failure)));
+    }
+
+    fn container_failed(&self, container: &str, status: ExitStatus) {
         let what = format!("container `{container}`");
         let mut failure = Failure::new(self.id.clone(), self.ended(&what, container, status));
         failure.report.extend(status.code().map(|code| ("exit-code".into(), code.into())));
-        failure
+        self.fail(failure);
     }
 
     fn ended(&self, what: &str, container: &str, status: ExitStatus) -> String {

@@ -5,7 +5,6 @@
 
 pub(crate) mod cluster;
 mod container;
-pub(crate) mod lifeline;
 pub(crate) mod local;
 mod monitor;
 mod node;

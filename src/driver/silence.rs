@@ -24,7 +24,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Workers of one launch without contact.
 pub(super) struct SilentWorkers {
     /// Time limit for the first contact; `None` if a worker may stay silent until its result.
-    pub(super) limit: Option<Duration>,
+    pub limit: Option<Duration>,
     /// Start of the aggregator; earlier contacts were impossible.
     began: SystemTime,
     /// When a worker last made first contact: others may be queued behind it.

@@ -146,7 +146,7 @@ impl LocalRun<'_> {
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let finish = || {
-            driver::local::end_strays();
+            sys::end_strays();
             conduct::give_up(&aggregator, stop);
             let (path, archive, errors) = pack::pack(&context, redactor, &self.out, started)?;
             for plugin in context.to_remove() {

@@ -126,14 +126,14 @@ impl StatusService {
 
 /// Where the status is published.
 pub(super) struct StatusPublisher<'a> {
-    pub(super) client: &'a kube::Client,
-    pub(super) namespace: &'a str,
-    pub(super) pod: Option<String>,
-    pub(super) events: Option<Arc<Events<'a>>>,
-    pub(super) folder: &'a Path,
-    pub(super) status_service: Option<&'a StatusService>,
+    pub client: &'a kube::Client,
+    pub namespace: &'a str,
+    pub pod: Option<String>,
+    pub events: Option<Arc<Events<'a>>>,
+    pub folder: &'a Path,
+    pub status_service: Option<&'a StatusService>,
     /// Whether the archive of a complete run is uploaded.
-    pub(super) uploads: bool,
+    pub uploads: bool,
 }
 
 impl StatusPublisher<'_> {

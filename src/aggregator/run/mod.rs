@@ -30,9 +30,9 @@ const MAX_WORKER_BYTES: usize = 64;
 #[serde(default)]
 pub(crate) struct Sender {
     /// The precision of its identification, as of [`Caller::kind`](crate::backplane::Caller::kind); empty if unknown.
-    pub(crate) identity: String,
+    pub identity: String,
     /// Its name for itself: program and version.
-    pub(crate) worker: String,
+    pub worker: String,
 }
 
 impl Sender {
@@ -47,40 +47,40 @@ impl Sender {
 #[serde(default)]
 pub(crate) struct Receipt {
     /// When its plugin was started.
-    pub(crate) started: Option<String>,
+    pub started: Option<String>,
     /// When its worker was first heard of.
-    pub(crate) first_heartbeat: Option<String>,
+    pub first_heartbeat: Option<String>,
     /// When the result was in place.
-    pub(crate) arrived: Option<String>,
+    pub arrived: Option<String>,
     /// When it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) failed: Option<String>,
+    pub failed: Option<String>,
     /// Bytes of the body.
-    pub(crate) size: u64,
+    pub size: u64,
     /// SHA-256 of the body as it was sent.
     pub(crate) sha256: String,
     /// Whether the body was an archive, of which the files are kept.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) unpacked: bool,
+    pub unpacked: bool,
     #[serde(flatten)]
-    pub(crate) sender: Sender,
+    pub sender: Sender,
     /// Bodies sent for it, this one included.
-    pub(crate) attempts: u64,
+    pub attempts: u64,
     /// The nodes and pods that were lost before it arrived.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) lost: Vec<Lost>,
+    pub lost: Vec<Lost>,
 }
 
 /// One entry of `meta/results.json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Received {
-    pub(crate) plugin: String,
-    pub(crate) node: String,
+    pub plugin: String,
+    pub node: String,
     #[serde(flatten)]
     receipt: Receipt,
     /// The reason why the result is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// A change that outlasts a crash; times are RFC 3339.
@@ -166,7 +166,7 @@ pub(crate) struct State {
     /// Why no worker gets a certificate.
     held_up: Option<String>,
     /// Refused requests.
-    pub(crate) refusals: u64,
+    pub refusals: u64,
     /// The archive of the run, or the error that prevented it.
     end: Option<Result<Archive, String>>,
     /// Ended at each change of the status document.

@@ -22,20 +22,20 @@ pub(crate) type Sha256 = [u8; 32];
 
 /// A body with its headers.
 pub(crate) struct Upload<R> {
-    pub(crate) body: R,
+    pub body: R,
     /// The declared length.
-    pub(crate) length: Option<u64>,
+    pub length: Option<u64>,
     /// Whether it is a gzip tar to unpack.
-    pub(crate) is_archive: bool,
+    pub is_archive: bool,
     /// Whether it is an error report in place of a result.
-    pub(crate) is_error: bool,
+    pub is_error: bool,
     /// The file name; `None` without a disposition.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// The announced SHA-256.
-    pub(crate) digest: Option<Sha256>,
-    pub(crate) sender: Sender,
+    pub digest: Option<Sha256>,
+    pub sender: Sender,
     /// Measures its connection.
-    pub(crate) meter: Arc<Meter>,
+    pub meter: Arc<Meter>,
 }
 
 /// Reads a body.
