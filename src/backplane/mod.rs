@@ -27,7 +27,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use client::protocol::ResultId;
 
 pub use authority::Authority;
-pub(crate) use authority::not_after;
+pub(crate) use authority::{not_after, random};
 pub use request::SigningRequest;
 pub(crate) use seal::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement};
 

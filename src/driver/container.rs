@@ -5,8 +5,10 @@
 //! an error that names the plugin.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::bail;
+use regex::{Captures, Regex};
 use serde_json::Value;
 
 use base::kube::Object as _;
@@ -15,6 +17,7 @@ use base::{sys, temp};
 use crate::plugin::{self, Definition, builtin};
 
 /// Values of the pod's fields.
+#[derive(Default)]
 pub(super) struct PodFields<'a> {
     /// `spec.nodeName`
     pub node: &'a str,
@@ -79,8 +82,7 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
     let plugin = definition.name();
     let (first, together) = containers(definition);
     for value in first.into_iter().chain(together) {
-        let facts = PodFields { node: "", pod: "", namespace: "", volumes: &[] };
-        let container = resolve(plugin, value, &facts, &[])?;
+        let container = resolve(plugin, value, &PodFields::default(), &[])?;
         let Some(program) = container.command.first() else {
             bail!(
                 "plugin `{plugin}`: container `{}` has no `command`; `--local` starts commands of this machine, not images, so name one, or run the plugin in a cluster",
@@ -190,29 +192,14 @@ fn optional(from: &Value) -> bool {
 
 /// Replaces `$(NAME)` by its value; `$$` is a literal dollar, an unknown name is left unchanged.
 fn expand(text: &str, env: &[(String, String)]) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
-            match env.iter().find(|(known, _)| known == name) {
-                Some((_, value)) => out.push_str(value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
-            }
-            rest = after;
-        } else {
-            out.push('$');
-        }
-    }
-    out + rest
+    static REFERENCE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\$\$|\$\(([^)]*)\)").expect("a valid pattern"));
+    let value = |found: &Captures<'_>| {
+        let Some(name) = found.get(1) else { return "$".to_owned() };
+        let known = env.iter().find(|(known, _)| known == name.as_str());
+        known.map_or(&found[0], |(_, value)| value).to_owned()
+    };
+    REFERENCE.replace_all(text, value).into_owned()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::node::refusal;
 use super::pod::attempt;
-use super::silence::{SilenceFinding, SilentWorkers};
+use super::silence::SilentWorkers;
 use super::verdict::{FAILED_GRACE, PodVerdict, disruption, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
@@ -263,10 +263,11 @@ impl Monitor {
             }
         }
         lost.extend(self.down_nodes(now, &mut troubles));
-        for (id, finding) in self.silent.findings(now) {
+        for finding in self.silent.findings(now) {
             match finding {
-                SilenceFinding::Failure(reason) => failures.push((Failure::new(id, reason), None)),
-                SilenceFinding::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
+                Finding::Failure(failure) => failures.push((failure, None)),
+                Finding::Trouble(id, Some(reason)) => drop(troubles.entry(id).or_insert(reason)),
+                _ => {}
             }
         }
         failures.extend(self.missing_pods(&present, now, &mut troubles));

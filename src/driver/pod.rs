@@ -4,7 +4,6 @@
 //! creating
 //! them. Overrides nothing in the pod spec of a definition.
 
-use ring::digest;
 use serde_json::Value;
 
 use super::node::{ADDED, DOWN};
@@ -16,9 +15,9 @@ use crate::names::{
 };
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, DriverKind, Permissions};
-use base::hex;
 use base::json::{self, json};
 use base::kube::Object as _;
+use base::{hex, sha256};
 use client::env as var;
 use client::protocol::ResultId;
 
@@ -90,8 +89,7 @@ impl ClusterLaunch<'_> {
     pub(crate) fn pod_name(&self, place: &str, attempt: u64) -> String {
         let mut name = self.object_name();
         if self.definition.config.driver.is_per_node() {
-            let hash = digest::digest(&digest::SHA256, place.as_bytes());
-            name += &format!("-{}", hex(&hash.as_ref()[..5]));
+            name += &format!("-{}", hex(&sha256(place).as_ref()[..5]));
         }
         if attempt > 1 { format!("{name}-{attempt}") } else { name }
     }

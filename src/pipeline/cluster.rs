@@ -15,9 +15,8 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::conduct;
-use super::events::Events;
 use super::retry::{self, RunContext};
-use super::status_service::{StatusPublisher, StatusService, announced};
+use super::status_service::{Events, StatusPublisher, StatusService, announced};
 use super::{pack, review, upload};
 use crate::aggregator::Aggregator;
 use crate::driver::roster::Roster;
@@ -69,7 +68,7 @@ impl ClusterRun<'_> {
         let pod = self.own_pod();
         let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
-        let uid = pod.as_ref().map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
+        let uid = pod.as_ref().map(uid).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             log::info!("the run is complete; its archive is in `{}`", self.folder.display());
             self.recall(&self.publisher(pod.as_ref()), stop);
@@ -117,7 +116,7 @@ impl ClusterRun<'_> {
     fn run_in(
         &self,
         run_dir: &Path,
-        pod: Option<(String, String)>,
+        pod: Option<Value>,
         (identity, rights): (&str, &FreshPermissions<'_>),
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
@@ -136,7 +135,7 @@ impl ClusterRun<'_> {
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
         let server = Server::bind(&address)?;
 
-        let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
+        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
             bail!(
                 "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
@@ -144,13 +143,13 @@ impl ClusterRun<'_> {
         };
         let again = retry::attempts(&self.config, &self.definitions);
         let roster = Roster::default();
-        let by_node = self.certifies_nodes(&owner.0, rights)?;
+        let by_node = self.certifies_nodes(&pod, rights)?;
         if by_node {
             aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
                 client: self.client.once(review::REVIEW_TIMEOUT),
                 config: self.config.clone(),
                 definitions: self.definitions.iter().chain(&again).cloned().collect(),
-                owner: owner.1.clone(),
+                owner: uid(&pod).to_owned(),
                 roster: roster.clone(),
             }));
         }
@@ -170,7 +169,7 @@ impl ClusterRun<'_> {
             config: &self.config,
             authority: aggregator.authority(),
             audience: by_node.then(|| review::audience(&self.config)),
-            owner,
+            owner: (pod.name().to_owned(), uid(&pod).to_owned()),
             roster,
             heard: &heard,
             receiving: &receiving,
@@ -200,7 +199,7 @@ impl ClusterRun<'_> {
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
             errors += failed;
-            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, &driver.owner.1) {
+            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(&pod)) {
                 log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
@@ -248,12 +247,11 @@ impl ClusterRun<'_> {
 
     /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without
     /// permission, the run continues, since it does not need it itself.
-    fn tell_authority(&self, certificate: &str, pod: Option<&(String, String)>) {
+    fn tell_authority(&self, certificate: &str, pod: Option<&Value>) {
         let mut data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
-        let pod = pod.map(|(name, _)| self.client.get(&Resource::PODS, &self.config.namespace, name));
-        if let Some(pod) = pod.and_then(Result::ok).filter(|pod| names::claim(pod).is_some()) {
+        if let Some(pod) = pod.filter(|pod| names::claim(pod).is_some()) {
             // Another pod can continue the run if this one is lost.
-            data[names::POD_KEY] = json!(names::bare(&pod).to_string());
+            data[names::POD_KEY] = json!(names::bare(pod).to_string());
         }
         let map = json!({
             "apiVersion": "v1",
@@ -342,14 +340,15 @@ impl ClusterRun<'_> {
     }
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
-    fn certifies_nodes(&self, own_pod: &str, rights: &FreshPermissions<'_>) -> anyhow::Result<bool> {
+    fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> anyhow::Result<bool> {
         let config = &self.config;
         if config.identity == config::IdentityMode::Plugin || self.definitions.is_empty() {
             return Ok(false);
         }
         let asked_for = config.identity == config::IdentityMode::Node;
         // The image of this build contains this program; the capabilities of workers in other images are unknown.
-        if !asked_for && !self.is_own_image(own_pod) {
+        let mut containers = pod["spec"]["containers"].items();
+        if !asked_for && !containers.any(|container| container["image"] == *config.worker_image) {
             log::info!(
                 "workers share the certificate of their plugin: `{}` is not the image of this aggregator",
                 config.worker_image
@@ -375,12 +374,6 @@ impl ClusterRun<'_> {
         }
     }
 
-    fn is_own_image(&self, own_pod: &str) -> bool {
-        let pod = self.client.get(&Resource::PODS, &self.config.namespace, own_pod).unwrap_or_default();
-        let mut containers = pod["spec"]["containers"].items();
-        containers.any(|container| container["image"] == *self.config.worker_image)
-    }
-
     /// Takes the snapshot; returns the number of errors.
     fn query(&self, run_dir: &Path, redactor: Option<&Redactor>, stop: &Stop) -> usize {
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
@@ -394,15 +387,11 @@ impl ClusterRun<'_> {
         };
         match query.run(stop) {
             Ok(summary) => {
-                let (told, more) = summary.errors.split_at(summary.errors.len().min(TOLD_TROUBLES));
-                if !more.is_empty() {
-                    log::warn!(
-                        "{} more errors of the snapshot are listed in `{}`",
-                        more.len(),
-                        layout::QUERY_ERRORS
-                    );
+                let more = summary.errors.len().saturating_sub(TOLD_TROUBLES);
+                if more > 0 {
+                    log::warn!("{more} more errors of the snapshot are listed in `{}`", layout::QUERY_ERRORS);
                 }
-                for trouble in told {
+                for trouble in summary.errors.iter().take(TOLD_TROUBLES) {
                     log::warn!(
                         "query of {} {}{}: {}",
                         trouble.queryobj,
@@ -432,22 +421,18 @@ impl ClusterRun<'_> {
         }
     }
 
-    fn publisher(&self, pod: Option<&(String, String)>) -> StatusPublisher<'_> {
-        StatusPublisher {
-            client: &self.client,
-            namespace: &self.config.namespace,
-            pod: pod.map(|pod| pod.0.clone()),
-            events: pod.map(|pod| Events::new(&self.client, &self.config.namespace, pod.clone()).into()),
-            folder: self.folder,
-            status_service: self.status_service,
-            uploads: self.upload.is_some(),
-        }
+    fn publisher(&self, pod: Option<&Value>) -> StatusPublisher<'_> {
+        let events = |pod: &Value| {
+            let pod = (pod.name().to_owned(), uid(pod).to_owned());
+            Events::new(&self.client, &self.config.namespace, pod)
+        };
+        StatusPublisher { run: self, events: pod.map(events) }
     }
 
     /// Serves the last status of a run that an earlier container completed, and uploads the archive if that container did
     /// not.
     fn recall(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
-        if self.status_service.is_none() && !publisher.uploads {
+        if self.status_service.is_none() && self.upload.is_none() {
             return;
         }
         let path = self.folder.join(layout::LAST_STATUS);
@@ -463,17 +448,13 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Name and uid of this pod; by its labels where the host's name is not that of the pod.
-    fn own_pod(&self) -> Option<(String, String)> {
+    /// This pod; by its labels where the host's name is not that of the pod.
+    fn own_pod(&self) -> Option<Value> {
         let namespace = &self.config.namespace;
         let named = self.own_name.as_ref();
         let named = named.and_then(|name| self.client.get(&Resource::PODS, namespace, name).ok());
         let pod = named.map_or_else(|| state::find(&self.client, namespace), |pod| Ok(Some(pod)));
-        let pod = pod
-            .inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}"))
-            .ok()
-            .flatten()?;
-        Some((pod.name().to_owned(), pod["metadata"]["uid"].text().to_owned()))
+        pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}")).ok().flatten()
     }
 }
 
@@ -549,6 +530,10 @@ impl FreshPermissions<'_> {
             }
         }
     }
+}
+
+fn uid(pod: &Value) -> &str {
+    pod["metadata"]["uid"].text()
 }
 
 /// An IPv6 address needs brackets before a port.

@@ -6,7 +6,6 @@
 mod annotation;
 mod cluster;
 mod conduct;
-mod events;
 mod local;
 mod pack;
 mod retry;

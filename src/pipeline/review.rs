@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::SecureRandom as _;
 use serde_json::Value;
 
 use crate::aggregator::{Holder, ReviewError, Reviewer};
+use crate::backplane::random;
 use crate::config;
 use crate::driver::cluster::object_name;
 use crate::driver::roster::{Roster, Seat, is_own};
 use crate::driver::session;
 use crate::plugin::Definition;
+use base::hex;
 use base::json::json;
 use base::kube::{self, Resource};
 use client::protocol::ResultId;
@@ -179,12 +179,7 @@ impl KnownTokens {
     pub(super) fn new(
         ids: impl Iterator<Item = ResultId>,
     ) -> anyhow::Result<(Self, BTreeMap<ResultId, String>)> {
-        let random = ring::rand::SystemRandom::new();
-        let token = |id| {
-            let mut bytes = [0_u8; 32];
-            random.fill(&mut bytes).ok().context("the system provides no random bytes")?;
-            anyhow::Ok((id, bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
-        };
+        let token = |id| anyhow::Ok((id, hex(random::<[u8; 32]>()?)));
         let tokens = ids.map(token).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         Ok((Self(tokens.iter().map(|(id, token)| (token.clone(), id.clone())).collect()), tokens))
     }

@@ -1,4 +1,4 @@
-//! Publication of the status: in the annotation of the aggregator's pod, and by a second server, which gives status and
+//! Publication of the status: in the annotation of the aggregator's pod, in events on it, and by a second server, which gives status and
 //! archive to any client with the run's status credentials.
 //!
 //! The server computes the status document for each request, so that it depends neither on the annotation nor on the API
@@ -7,31 +7,41 @@
 //! with the other. The metrics have one series for each plugin, never for each node, so that a run of any size costs a monitoring
 //! system the same. Runs on its caller's thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Seek as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::Value;
 
 use super::annotation::shorten;
-use super::events::Events;
+use super::cluster::ClusterRun;
 use super::pack::pack_partial;
 use crate::backplane::{Identity, server_config};
+use crate::board::{sentence, troubles};
 use crate::layout;
-use crate::names::{ANNOTATION_STATUS, PARTIAL_RESULTS, VERSION};
+use crate::names::{self, ANNOTATION_STATUS, PARTIAL_RESULTS, SONOBUOY, VERSION};
 use crate::status::{self, Run};
 use base::at::At as _;
 use base::http::{Request, Response, Server};
 use base::json::json;
 use base::kube::{self, Resource};
-use base::lock;
 use base::openmetrics::{self, Metrics, Sample};
 use base::stop::Stop;
-use base::temp;
+use base::{clock, hex, lock, sha256, temp};
 use client::protocol::GZIP;
+
+/// Maximum events of a container.
+const MAX_EVENTS: usize = 20;
+/// Maximum characters of a message, and nodes to name; the API refuses more than 1,024 bytes.
+const MAX_CHARS: usize = 250;
+const MAX_PLACES: usize = 3;
+
+/// Time limit of the creation of an event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 type CurrentStatus = Arc<dyn Fn() -> Run + Send + Sync>;
 
@@ -126,35 +136,31 @@ impl StatusService {
 
 /// Where the status is published.
 pub(super) struct StatusPublisher<'a> {
-    pub client: &'a kube::Client,
-    pub namespace: &'a str,
-    pub pod: Option<String>,
-    pub events: Option<Arc<Events<'a>>>,
-    pub folder: &'a Path,
-    pub status_service: Option<&'a StatusService>,
-    /// Whether the archive of a complete run is uploaded.
-    pub uploads: bool,
+    pub run: &'a ClusterRun<'a>,
+    /// Those of the pod, if it is known.
+    pub events: Option<Events<'a>>,
 }
 
 impl StatusPublisher<'_> {
     /// Writes the status into the annotation of the pod.
     pub(super) fn publish(&self, status: &Run) -> anyhow::Result<()> {
-        let Some(pod) = &self.pod else { return Ok(()) };
-        let short = shorten(announced(status.clone(), self.uploads));
+        let Some(events) = &self.events else { return Ok(()) };
+        let short = shorten(announced(status.clone(), self.run.upload.is_some()));
         if short.truncated {
             // `status --json --all` reads it.
             self.keep(status);
         }
         let patch =
             json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
-        self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
-        self.events.iter().for_each(|events| events.tell(status));
+        let (namespace, pod) = (&self.run.config.namespace, &events.pod.0);
+        self.run.client.merge_patch(&Resource::PODS, namespace, pod, &patch)?;
+        events.tell(status);
         Ok(())
     }
 
     /// Serves a status that no longer changes.
     pub(super) fn serve(&self, last: &Run) {
-        if let Some(status_service) = self.status_service {
+        if let Some(status_service) = self.run.status_service {
             let last = last.clone();
             status_service.show(move || last.clone());
         }
@@ -170,9 +176,86 @@ impl StatusPublisher<'_> {
 
     /// Keeps the last status for the next container.
     pub(super) fn keep(&self, last: &Run) {
-        let text = serde_json::to_string(&announced(last.clone(), self.uploads)).unwrap_or_default();
-        if let Err(error) = std::fs::write(self.folder.join(layout::LAST_STATUS), text) {
+        let text =
+            serde_json::to_string(&announced(last.clone(), self.run.upload.is_some())).unwrap_or_default();
+        if let Err(error) = std::fs::write(self.run.folder.join(layout::LAST_STATUS), text) {
             log::warn!("cannot keep the last status: {error}");
+        }
+    }
+}
+
+/// Kubernetes Events on the aggregator's pod: the run has started, a plugin has failed, with the first cause, a node was lost,
+/// the run is over. Each is created once, also by the next container of the pod: its name is a digest of its content. At most
+/// [`MAX_EVENTS`], so that no failure floods the cluster. A failed creation is only logged at debug level, since the status
+/// has the same information.
+pub(super) struct Events<'a> {
+    client: kube::Client,
+    namespace: &'a str,
+    /// The pod's name and UID.
+    pod: (String, String),
+    created: Mutex<HashSet<String>>,
+}
+
+impl<'a> Events<'a> {
+    pub(super) fn new(client: &kube::Client, namespace: &'a str, pod: (String, String)) -> Self {
+        // An API server that does not answer must not delay the run.
+        let client = client.once(EVENT_TIMEOUT);
+        Self { client, namespace, pod, created: Mutex::default() }
+    }
+
+    /// Creates the events of this status that do not exist yet.
+    pub(super) fn tell(&self, run: &Run) {
+        let entries = run.plugins.as_deref().unwrap_or_default();
+        if !entries.is_empty() {
+            let plugins: HashSet<_> = entries.iter().map(|entry| &entry.plugin).collect();
+            let text = format!("{} results of {} plugins are expected", entries.len(), plugins.len());
+            self.create("Normal", "Started", "", &text);
+        }
+        for (reason, lost) in [("NodeLost", true), ("PluginFailed", false)] {
+            let is_lost = |entry: &status::Entry| entry.lost.as_ref().is_some_and(|lost| !lost.pod);
+            let failed =
+                entries.iter().filter(|entry| entry.status == status::FAILED && is_lost(entry) == lost);
+            let failed = failed.cloned().collect();
+            for trouble in troubles(&Run { plugins: Some(failed), ..Run::default() }) {
+                // Causes may name pods, so that no two are the same.
+                let key = if lost { &trouble.cause } else { &trouble.task };
+                self.create("Warning", reason, key, &sentence(&trouble, MAX_PLACES));
+            }
+        }
+        match run.status.as_str() {
+            status::COMPLETE => {
+                self.create("Normal", "Complete", "", &format!("the archive is `{}`", run.archive.name));
+            }
+            status::FAILED => self.create("Warning", "Failed", "", run.error.as_deref().unwrap_or_default()),
+            _ => {}
+        }
+    }
+
+    /// Creates an event, unless there is one of this reason and `key`.
+    fn create(&self, kind: &str, reason: &str, key: &str, message: &str) {
+        let (pod, uid) = &self.pod;
+        let name = format!("{pod}.{}", hex(&sha256(format!("{uid} {reason} {key}")).as_ref()[..8]));
+        {
+            let mut created = lock(&self.created);
+            if created.len() >= MAX_EVENTS || !created.insert(name.clone()) {
+                return;
+            }
+        }
+        let message: String = message.chars().take(MAX_CHARS).collect();
+        let now = clock::now();
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"labels": names::own_labels(), "name": name, "namespace": self.namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": self.namespace, "uid": uid},
+            "type": kind, "reason": reason, "message": message,
+            "source": {"component": SONOBUOY},
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+        });
+        if let Err(error) = self.client.create(&Resource::EVENTS, self.namespace, &event)
+            && !error.already_exists()
+        {
+            log::debug!("the event `{reason}` was not created: {error}");
         }
     }
 }
