@@ -22,7 +22,7 @@ use crate::config;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::{Choice, Order, zone};
 use crate::plugin::pod::default_spec;
-use crate::plugin::{self, Definition};
+use crate::plugin::{Definition, DriverKind};
 use base::clock::{self, passed};
 use base::json::json;
 use base::kube::{self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers};
@@ -81,7 +81,7 @@ impl Driver for ClusterDriver<'_> {
             let identity = self.authority.client(plugin.definition.name())?;
             self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
         }
-        if driver != plugin::DriverKind::Nodes && !self.was_replaced(&launch)? {
+        if driver != DriverKind::Nodes && !self.was_replaced(&launch)? {
             self.create(resource(&launch), &launch.object(), stop)?;
         }
         self.follow(&launch, &plugin.ids, launched, findings, stop);
@@ -91,8 +91,8 @@ impl Driver for ClusterDriver<'_> {
     fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
         let grace = match plugin.definition.config.driver {
-            plugin::DriverKind::Job => JOB_GRACE,
-            plugin::DriverKind::DaemonSet | plugin::DriverKind::Nodes => DAEMON_SET_GRACE,
+            DriverKind::Job => JOB_GRACE,
+            DriverKind::DaemonSet | DriverKind::Nodes => DAEMON_SET_GRACE,
         };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
@@ -118,7 +118,7 @@ pub(crate) fn expected(
 ) -> (Vec<ResultId>, BTreeMap<String, String>) {
     let plugin = definition.name();
     let driver = definition.config.driver;
-    if driver == plugin::DriverKind::Job {
+    if driver == DriverKind::Job {
         return (vec![ResultId::global(plugin)], BTreeMap::new());
     }
     let default = default_spec(driver, &config.service_account_name);
@@ -128,7 +128,7 @@ pub(crate) fn expected(
         let refusal = refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why));
         refusal.is_none()
     });
-    let choice = if driver == plugin::DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
+    let choice = if driver == DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
     let (mut chosen, others) = choice.choose(fit, seed);
     if definition.config.waves.order == Order::Zone {
         chosen.sort_by_key(|node| zone(node));
@@ -174,7 +174,7 @@ impl ClusterDriver<'_> {
 
     /// Whether another pod has replaced a Job's first one, before a restart of the aggregator.
     fn was_replaced(&self, launch: &ClusterLaunch<'_>) -> anyhow::Result<bool> {
-        if launch.definition.config.driver != plugin::DriverKind::Job || self.config.retries.node_lost == 0 {
+        if launch.definition.config.driver != DriverKind::Job || self.config.retries.node_lost == 0 {
             return Ok(false);
         }
         let pods = Selector::labels(launch.selector());
@@ -288,16 +288,16 @@ impl ClusterDriver<'_> {
         let driver = launch.definition.config.driver;
         let places = || expected.iter().map(|id| id.node.clone());
         let (spec, nodes) = match driver {
-            plugin::DriverKind::Job => (None, BTreeSet::new()),
+            DriverKind::Job => (None, BTreeSet::new()),
             _ => (Some(launch.pod_spec()), places().collect()),
         };
         let mut monitor = Monitor::new(plugin, spec, nodes, self.config.graces.clone(), launched);
         monitor.retries = self.config.retries.node_lost;
         let mut waves = match driver {
-            plugin::DriverKind::DaemonSet => None,
+            DriverKind::DaemonSet => None,
             // The first pod exists.
-            plugin::DriverKind::Job => Some(WaveQueue::new([], 1)),
-            plugin::DriverKind::Nodes => {
+            DriverKind::Job => Some(WaveQueue::new([], 1)),
+            DriverKind::Nodes => {
                 monitor.waves = Some(self.config.nodes.clone());
                 let waves = launch.definition.config.waves;
                 Some(WaveQueue::new(places(), waves.size(self.config.nodes.max_parallel, expected.len())))
@@ -390,8 +390,8 @@ impl ClusterDriver<'_> {
 
 fn resource(launch: &ClusterLaunch<'_>) -> &'static Resource {
     match launch.definition.config.driver {
-        plugin::DriverKind::Job | plugin::DriverKind::Nodes => &Resource::PODS,
-        plugin::DriverKind::DaemonSet => &Resource::DAEMON_SETS,
+        DriverKind::Job | DriverKind::Nodes => &Resource::PODS,
+        DriverKind::DaemonSet => &Resource::DAEMON_SETS,
     }
 }
 

@@ -138,8 +138,7 @@ enum PodProcess {
     Worker,
     /// In place of a worker: only kills the plugin if this process is killed.
     Keeper,
-    First,
-    Together(usize),
+    Container(usize),
 }
 
 enum ProcessEvent {
@@ -275,49 +274,32 @@ impl<'a> LocalPod<'a> {
             self.shared_variables(None)
         };
         for value in first {
-            if !self.run_first(&resolve(value, &given)?, processes)? {
+            if !self.watch(&[resolve(value, &given)?], true, processes)? {
                 return Ok(());
             }
         }
-        let mut containers = Vec::new();
-        for (index, value) in together.iter().enumerate() {
-            let container = resolve(value, &given)?;
-            processes.add(PodProcess::Together(index), self.start(&container)?)?;
-            containers.push(container);
-        }
-        self.watch(&containers, processes)
+        let containers =
+            together.iter().map(|value| resolve(value, &given)).collect::<Result<Vec<_>, _>>()?;
+        self.watch(&containers, false, processes).map(drop)
     }
 
-    /// Runs an init container to its end; returns whether it succeeded.
-    fn run_first(&self, container: &ProcessSpec, processes: &mut Processes<'_, '_>) -> anyhow::Result<bool> {
-        let mut failures = 0;
-        loop {
-            processes.add(PodProcess::First, self.start(container)?)?;
-            let status = match processes.next()? {
-                ProcessEvent::Stop => return Ok(false),
-                ProcessEvent::Ended(PodProcess::First, status) => status?,
-                ProcessEvent::Ended(_, status) => {
-                    bail!("{}", self.ended("the worker", WORKER_CONTAINER, status?))
-                }
-            };
-            if status.success() {
-                return Ok(true);
-            }
-            if failures == self.plugin.definition.max_failures() {
-                self.container_failed(&container.name, status);
-                return Ok(false);
-            }
-            failures += 1;
+    /// Runs containers: one that must succeed before others, until its end; or all that run together, until the end of the pod is
+    /// requested. Returns whether the pod continues.
+    fn watch(
+        &self,
+        containers: &[ProcessSpec],
+        is_first: bool,
+        processes: &mut Processes<'_, '_>,
+    ) -> anyhow::Result<bool> {
+        for (index, container) in containers.iter().enumerate() {
+            processes.add(PodProcess::Container(index), self.start(container)?)?;
         }
-    }
-
-    fn watch(&self, containers: &[ProcessSpec], processes: &mut Processes<'_, '_>) -> anyhow::Result<()> {
         let mut failures = vec![0; containers.len()];
         let (mut open, mut all_well) = (containers.len(), true);
         loop {
             let (index, status) = match processes.next()? {
-                ProcessEvent::Stop => return Ok(()),
-                ProcessEvent::Ended(PodProcess::Together(index), status) => (index, status?),
+                ProcessEvent::Stop => return Ok(false),
+                ProcessEvent::Ended(PodProcess::Container(index), status) => (index, status?),
                 ProcessEvent::Ended(_, status) => {
                     let status = status?;
                     if !status.success() {
@@ -332,11 +314,14 @@ impl<'a> LocalPod<'a> {
                 failures[index] += 1;
                 let ending = process::ending(status);
                 log::info!("container `{}` of `{}` {ending} and is started again", container.name, self.id);
-                processes.add(PodProcess::Together(index), self.start(container)?)?;
+                processes.add(PodProcess::Container(index), self.start(container)?)?;
                 continue;
             }
             open -= 1;
             all_well &= status.success();
+            if is_first && all_well {
+                return Ok(true);
+            }
             let is_over = open == 0 && all_well;
             if is_over && self.plugin.definition.config.has_worker() {
                 let marker = self.marker();
@@ -355,19 +340,12 @@ impl<'a> LocalPod<'a> {
     fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes<'_, '_>) -> anyhow::Result<u16> {
         let mut command = Command::new(&self.local.program);
         let role = self.plugin.definition.config.driver.worker_role();
-        let results = self.results();
         command
             .args(["worker", role, "--level=info"])
             .env_clear()
             .envs(self.local.worker_env.clone())
             .envs(plugin.env.clone())
-            .env(var::NODE_NAME, self.node)
-            .env(env::OLD_RESULTS_DIR, &results)
-            .env(env::RESULTS_DIR, &results)
-            .env(var::RESULT_TYPE, self.plugin.definition.name())
-            .env(var::AGGREGATOR_URL, &self.local.aggregator)
-            .env(var::CA_CERT, &self.local.ca_cert)
-            .env(var::TOKEN_FILE, self.token())
+            .envs(self.shared_variables(None))
             .env(env::NAMESPACE, &self.local.config.namespace)
             .env(env::PLUGIN_POD, &self.name)
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
@@ -422,7 +400,7 @@ impl<'a> LocalPod<'a> {
         })
     }
 
-    /// Variables of every container of the pod: the worker's port, or all that a plugin without worker needs to
+    /// Variables of every container of the pod: the worker's port, or all that the worker, or a plugin without one, needs to
     /// upload.
     fn shared_variables(&self, port: Option<u16>) -> Vec<(String, String)> {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();

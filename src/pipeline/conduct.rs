@@ -102,20 +102,14 @@ pub(super) fn run<T>(
         aggregator.store.close();
         let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
         let ended = outcome.and_then(|ended| served.map(|()| ended));
-        let told = match ended {
-            Ok((archive, told)) => {
-                aggregator.finished(archive);
-                Ok(told)
-            }
+        match &ended {
+            Ok((archive, _)) => aggregator.finished(archive.clone()),
             // A run that was stopped may be resumed.
-            Err(error) if stop.stopped() => Err(error),
-            Err(error) => {
-                aggregator.failed(format!("{error:#}"));
-                Err(error)
-            }
-        };
+            Err(_) if stop.stopped() => {}
+            Err(error) => aggregator.failed(format!("{error:#}")),
+        }
         published.stop();
-        told
+        ended.map(|(_, told)| told)
     })
 }
 

@@ -22,8 +22,7 @@ use crate::{layout, process, status};
 use base::at::At as _;
 use base::json::json;
 use base::stop::caught;
-use base::temp::NewFile;
-use base::{archive, clock, logger, small};
+use base::{archive, clock, logger, small, temp};
 
 /// Maximum size of the run's own files that are redacted.
 const MAX_JSON_BYTES: u64 = 16 << 20;
@@ -65,24 +64,15 @@ pub(super) fn pack(
     let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
     let seal = context.aggregator.authority().seal(&statement)?;
     let parts = layout::seal(&path);
-    let mut files = Vec::new();
-    for (path, content) in parts.iter().zip([&seal.statement, &seal.signature]) {
-        let write = || {
-            let mut part = NewFile::create(path, 0o600)?;
-            part.write_all(content)?;
-            part.sync().map(|()| part)
-        };
-        files.push(write().at("cannot write", path)?);
-    }
-    // A client that finds the archive must also find its seal.
-    for file in files.into_iter().chain([file]) {
-        let path = file.path().to_owned();
-        if let Err(error) = file.commit(true) {
-            // A seal without its archive means nothing.
-            parts.iter().for_each(|part| drop(std::fs::remove_file(part)));
-            return Err(error).at("cannot write", path);
+    let write = || {
+        // A client that finds the archive must also find its seal.
+        for (part, content) in parts.iter().zip([&seal.statement, &seal.signature]) {
+            temp::write(part, 0o600, content).at("cannot write", part)?;
         }
-    }
+        file.commit(true).at("cannot write", &path)
+    };
+    // A seal without its archive means nothing.
+    write().inspect_err(|_| parts.iter().for_each(|part| drop(fs::remove_file(part))))?;
     let created = clock::rfc3339(SystemTime::now());
     Ok((path, status::Archive { name, created, sha256, size }, errors))
 }

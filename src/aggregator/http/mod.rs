@@ -80,15 +80,16 @@ impl Aggregator {
 /// The route of `method` and `path`, if `caller`, as its certificate names it, may use it.
 fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route, Response> {
     let route = Route::parse(path).ok_or_else(|| Response::text(404, "no such path"))?;
-    let id = match (method, &route) {
-        ("PUT", Route::Result(id)) | ("POST", Route::Progress(id)) | ("GET", Route::Health(id)) => id,
-        ("POST", Route::Certificate) => return Ok(route),
-        (_, Route::Result(_)) => return Err(Response::empty(405).header("allow", "PUT")),
-        (_, Route::Health(_)) => return Err(Response::empty(405).header("allow", "GET")),
-        (_, Route::Progress(_) | Route::Certificate) => {
-            return Err(Response::empty(405).header("allow", "POST"));
-        }
+    let (allowed, id) = match &route {
+        Route::Result(id) => ("PUT", Some(id)),
+        Route::Progress(id) => ("POST", Some(id)),
+        Route::Health(id) => ("GET", Some(id)),
+        Route::Certificate => ("POST", None),
     };
+    if method != allowed {
+        return Err(Response::empty(405).header("allow", allowed));
+    }
+    let Some(id) = id else { return Ok(route) };
     if caller.is_some_and(|caller| caller.may(id)) {
         return Ok(route);
     }

@@ -470,16 +470,13 @@ impl State {
     pub(crate) fn document(&self, silence: Duration, now: Instant) -> Run {
         let settled = self.slots.iter().filter(|slot| slot.state.settled()).count();
         let mut run = Run {
-            plugins: Some(self.slots.iter().map(|slot| slot.entry(silence, now)).collect()),
+            plugins: Some(
+                self.slots.iter().map(|slot| slot.entry(self.held_up.as_deref(), silence, now)).collect(),
+            ),
             received_bytes: self.slots.iter().map(|slot| slot.receipt.size).sum(),
             refusals: self.refusals,
             ..Run::default()
         };
-        let entries = self.slots.iter().zip(run.plugins.iter_mut().flatten());
-        for (_, entry) in entries.filter(|(slot, entry)| slot.waits() && entry.message.is_none()) {
-            let held_up = |why| format!("waiting for its worker's certificate: {why}");
-            entry.message = self.held_up.as_ref().map(held_up);
-        }
         if !self.slots.is_empty() {
             let share = settled as f64 / self.slots.len() as f64;
             run.percent_complete = Some((share * 10_000.0).floor() / 10_000.0);
@@ -553,7 +550,7 @@ impl State {
 }
 
 impl Slot {
-    fn entry(&self, silence: Duration, now: Instant) -> Entry {
+    fn entry(&self, held_up: Option<&str>, silence: Duration, now: Instant) -> Entry {
         let since = |then: Instant| now.saturating_duration_since(then);
         let mut entry = Entry {
             plugin: self.id.plugin.clone(),
@@ -567,8 +564,10 @@ impl Slot {
         };
         match &self.state {
             ResultState::Awaited => {
-                let limited = || self.limited.clone();
-                entry.message = self.trouble.clone().or_else(|| self.silent(silence, now)).or_else(limited);
+                let known = self.trouble.clone().or_else(|| self.silent(silence, now));
+                let held_up = held_up.filter(|_| self.waits());
+                let held_up = held_up.map(|why| format!("waiting for its worker's certificate: {why}"));
+                entry.message = known.or_else(|| self.limited.clone()).or(held_up);
             }
             ResultState::Refused { reason, .. } => {
                 let refused = format!("the last upload was refused and may be sent again: {reason}");

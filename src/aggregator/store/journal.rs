@@ -65,7 +65,7 @@ fn lock(file: &File) -> anyhow::Result<()> {
     }
 }
 
-pub(in crate::aggregator) fn line(record: &Record) -> serde_json::Result<String> {
+pub(crate) fn line(record: &Record) -> serde_json::Result<String> {
     let json = serde_json::to_string(record)?;
     Ok(format!("\n{} {json}", checksum(json.as_bytes())))
 }
@@ -85,7 +85,7 @@ fn parse(line: &[u8]) -> Option<Record> {
 }
 
 /// All intact records. Torn ones are skipped: their results were never acknowledged.
-pub(in crate::aggregator) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
+pub(crate) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
     let mut records = Vec::new();
     let mut line = Vec::new();
     loop {

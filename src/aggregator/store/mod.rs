@@ -8,7 +8,7 @@
 
 mod body;
 mod disk;
-pub(in crate::aggregator) mod journal;
+pub(crate) mod journal;
 
 use std::cell::OnceCell;
 use std::fs::{self, File};
