@@ -4,7 +4,7 @@
 //! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Threads while
 //! following: one watch of the plugin's pods, one of the nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +15,6 @@ use super::node::refusal;
 pub(crate) use super::pod::object_name;
 use super::pod::{ClusterLaunch, attempt};
 use super::roster::{Roster, is_own};
-use super::waves::WaveQueue;
 use super::{Driver, PluginLaunch, session};
 use crate::backplane::Authority;
 use crate::config;
@@ -38,6 +37,8 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 const REMOVAL_GRACE: Duration = Duration::from_secs(15);
 /// Capacity of the queue between the watches and their reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
+/// Changes of pods per check, so that a large cluster is not flooded with requests.
+const MAX_CHANGES: usize = 4;
 /// Grace period of a Job plugin's pods: the time that a worker takes to end after a signal.
 const JOB_GRACE: u64 = 60;
 /// Grace period of a DaemonSet's pods, which have sent their results and only sleep.
@@ -518,5 +519,86 @@ fn complete_report(client: &kube::Client, launch: &ClusterLaunch<'_>, finding: &
     {
         forget_managers(&mut whole);
         *pod = whole;
+    }
+}
+
+/// The places of one launch, in the order in which the run starts their pods itself: so many at once, each until its result is
+/// settled. A place is a node, or the only one of a Job. What is settled and ready are arguments.
+struct WaveQueue {
+    waiting: VecDeque<String>,
+    /// Places with a pod.
+    active: BTreeSet<String>,
+    size: usize,
+    adopted: bool,
+}
+
+impl WaveQueue {
+    /// Places in their order, `size` at once.
+    fn new(places: impl IntoIterator<Item = String>, size: usize) -> Self {
+        Self { waiting: places.into_iter().collect(), active: BTreeSet::new(), size, adopted: false }
+    }
+
+    /// Takes over, once, the places with pods from before a restart.
+    fn adopt(&mut self, occupied: impl FnOnce() -> BTreeSet<String>) {
+        if !std::mem::replace(&mut self.adopted, true) {
+            self.active = occupied();
+            self.waiting.retain(|place| !self.active.contains(place));
+        }
+    }
+
+    /// Appends a node that joined.
+    fn join(&mut self, place: String) {
+        self.waiting.push_back(place);
+    }
+
+    /// Gives a place that lost its pod the next one first.
+    fn again(&mut self, place: String) {
+        self.active.remove(&place);
+        self.waiting.push_front(place);
+    }
+
+    /// Takes places whose pods can be deleted.
+    fn finished(&mut self, is_settled: impl Fn(&str) -> bool) -> Vec<String> {
+        let settled = self.active.iter().filter(|place| is_settled(place)).take(MAX_CHANGES);
+        let settled: Vec<_> = settled.cloned().collect();
+        self.active.retain(|place| !settled.contains(place));
+        settled
+    }
+
+    /// Takes places whose pods can be created. One that is not ready keeps its turn.
+    fn due(&mut self, is_ready: impl Fn(&str) -> bool) -> Vec<String> {
+        let room = self.size.saturating_sub(self.active.len()).min(MAX_CHANGES);
+        let due: Vec<_> = self.waiting.iter().filter(|place| is_ready(place)).take(room).cloned().collect();
+        self.waiting.retain(|place| !due.contains(place));
+        self.active.extend(due.iter().cloned());
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wave_is_refilled_as_results_settle() {
+        let mut waves = WaveQueue::new(["a", "b", "c", "d"].map(str::to_owned), 2);
+        assert_eq!(waves.due(|node| node != "b"), ["a", "c"]);
+        assert_eq!(waves.due(|_| true), [""; 0]);
+        assert_eq!(waves.finished(|node| node == "a"), ["a"]);
+        assert_eq!(waves.due(|_| true), ["b"], "it kept its place");
+        waves.again("c".into());
+        assert_eq!(waves.due(|_| true), ["c"]);
+        waves.join("e".into());
+        assert_eq!(waves.finished(|_| true), ["b", "c"]);
+        assert_eq!(waves.due(|_| true), ["d", "e"]);
+    }
+
+    #[test]
+    fn pods_from_before_a_restart_count() {
+        let mut waves = WaveQueue::new(["a", "b"].map(str::to_owned), 1);
+        waves.adopt(|| ["b".to_owned()].into());
+        waves.adopt(|| unreachable!());
+        assert_eq!(waves.due(|_| true), [""; 0]);
+        assert_eq!(waves.finished(|_| true), ["b"]);
     }
 }

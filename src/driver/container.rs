@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use regex::{Captures, Regex};
 use serde_json::Value;
 
@@ -77,8 +77,9 @@ fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
     text.to_owned()
 }
 
-/// Checks that every command of a definition exists on this machine, before anything is started.
-pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
+/// Checks that a definition can run on this machine, before anything is started: that its commands exist, and that the files of
+/// its config-map can.
+pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
     let plugin = definition.name();
     let (first, together) = containers(definition);
     for value in first.into_iter().chain(together) {
@@ -105,6 +106,13 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
         {
             bail!("plugin `{plugin}`: its `workingDir` `{}` is not a folder on this machine", dir.display());
         }
+    }
+    for file in definition.config_map.keys() {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        ensure!(
+            !matches!(file.as_str(), "" | "." | "..") && file.chars().all(plain),
+            "plugin `{plugin}`: `{file}` in its config-map is not a file name"
+        );
     }
     Ok(())
 }

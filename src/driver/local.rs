@@ -15,15 +15,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
+pub(crate) use super::container::check;
 use super::container::{self, PodFields, ProcessSpec};
 use super::pod::object_name;
 use super::process::{self, ALONE, BESIDE, Talk};
 use super::{Driver, PluginLaunch, session};
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
-use crate::plugin::Definition;
 use crate::{config, layout};
 use base::stop::{Stop, caught};
 use base::sys::{self, Group};
@@ -53,27 +53,6 @@ pub(crate) struct LocalDriver<'r> {
     pub node: String,
     /// Environment of workers, unless the plugin overrides it.
     pub worker_env: Vec<(String, String)>,
-}
-
-/// Checks that a definition can run here, before anything is started.
-pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
-    container::check(definition)?;
-    for file in definition.config_map.keys() {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        ensure!(
-            !matches!(file.as_str(), "" | "." | "..") && file.chars().all(plain),
-            "plugin `{}`: `{file}` in its config-map is not a file name",
-            definition.name()
-        );
-    }
-    Ok(())
-}
-
-/// Adopts processes that plugins leave behind; [`sys::end_strays`] kills them.
-pub(crate) fn adopt_strays() {
-    if let Err(error) = sys::adopt_strays() {
-        log::debug!("processes that plugins leave behind may not be found: {error}");
-    }
 }
 
 impl Driver for LocalDriver<'_> {

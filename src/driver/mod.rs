@@ -13,7 +13,6 @@ pub(crate) mod process;
 pub(crate) mod roster;
 mod silence;
 mod verdict;
-mod waves;
 
 pub(crate) use node::refusal;
 pub(crate) use verdict::{PodVerdict, judge};

@@ -138,7 +138,9 @@ impl LocalRun<'_> {
             attempts: retry::launches(&again, retry::results(&again)),
         };
 
-        driver::local::adopt_strays();
+        if let Err(error) = sys::adopt_strays() {
+            log::debug!("processes that plugins leave behind may not be found: {error}");
+        }
         let publish = |status: &status::Run| {
             watch(status);
             Ok(())

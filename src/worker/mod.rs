@@ -10,15 +10,13 @@ mod relay;
 mod senders;
 mod suite;
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use crate::board::{self, ProgressOutput, Scene, Task, Unit};
 use crate::names::{self, env};
 use base::clock;
 use base::stop::Stop;
@@ -192,15 +190,15 @@ fn wait_and_submit(
         mount: settings.results_mount.as_deref(),
         anywhere: settings.results_anywhere,
     };
-    let submitted = match done::wait(&place, settings.done_delay, others, over) {
+    let (path, opened) = match done::wait(&place, settings.done_delay, others, over) {
         DoneOutcome::Result(named) => {
             log::info!("the plugin is done, its result is `{}`", named.path.display());
-            submit(client, &named.path, named.open())?
+            (named.path.clone(), named.open())
         }
         DoneOutcome::OthersEnded => {
             log::info!("all other containers have ended: submitting `{}`", settings.results_dir.display());
             let opened = Folder::open(&settings.results_dir).map(Opened::Folder);
-            submit(client, &settings.results_dir, opened)?
+            (settings.results_dir.clone(), opened)
         }
         DoneOutcome::Unusable(why) => return report(client, &why),
         DoneOutcome::Stopped => {
@@ -208,7 +206,8 @@ fn wait_and_submit(
             return Ok(false);
         }
     };
-    match submitted {
+    let opened = opened.map_err(|source| client::Error::File { path: path.clone(), source });
+    match opened.and_then(|opened| client.submit_opened(&path, opened)) {
         Ok(client::Submitted::Accepted) => log::info!("the aggregator has accepted the result"),
         Ok(client::Submitted::AlreadyThere) => log::info!("the aggregator already has this result"),
         Err(error @ client::Error::File { .. }) => return report(client, &error.to_string()),
@@ -219,31 +218,6 @@ fn wait_and_submit(
         Err(error) => return Err(error).context(format!("cannot submit the result of {}", client.id())),
     }
     Ok(true)
-}
-
-/// Sends a file or directory; an upload of more than a minute reports its progress.
-fn submit(
-    client: &Client,
-    path: &Path,
-    opened: io::Result<Opened>,
-) -> anyhow::Result<Result<client::Submitted, client::Error>> {
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(source) => return Ok(Err(client::Error::File { path: path.into(), source })),
-    };
-    let say = |line: &str| {
-        log::info!("{line}");
-        Ok(())
-    };
-    board::with(ProgressOutput::Quiet, &say, |board| {
-        let watch = |done, total| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let task = Task { name, unit: Unit::Bytes, done, total, over: done == total, ..Task::default() };
-            // Progress matters less than the result.
-            drop(board.show(Scene { state: "sending".into(), tasks: vec![task], ..Scene::default() }));
-        };
-        Ok(client.submit_opened(path, opened, &watch))
-    })
 }
 
 /// Reports the error to the aggregator, which then stops waiting for the result; returns the same error.
