@@ -75,7 +75,7 @@ impl Driver for ClusterDriver<'_> {
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) -> anyhow::Result<()> {
-        let launch = self.launch(plugin);
+        let launch = self.launch(plugin.definition);
         let launched = SystemTime::now();
         let driver = plugin.definition.config.driver;
         if self.audience.is_none() {
@@ -89,9 +89,9 @@ impl Driver for ClusterDriver<'_> {
         Ok(())
     }
 
-    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
+    fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
-        let grace = match plugin.definition.config.driver {
+        let grace = match plugin.config.driver {
             DriverKind::Job => JOB_GRACE,
             DriverKind::DaemonSet | DriverKind::Nodes => DAEMON_SET_GRACE,
         };
@@ -162,10 +162,10 @@ pub(crate) fn shrink_node(node: &mut Value) {
 }
 
 impl ClusterDriver<'_> {
-    fn launch<'a>(&'a self, plugin: &'a PluginLaunch<'a>) -> ClusterLaunch<'a> {
+    fn launch<'a>(&'a self, definition: &'a Definition) -> ClusterLaunch<'a> {
         ClusterLaunch {
-            definition: plugin.definition,
-            session: session(self.config, plugin.definition.name()),
+            definition,
+            session: session(self.config, definition.name()),
             config: self.config,
             ca_cert: self.authority.certificate_pem(),
             owner: (&self.owner.0, &self.owner.1),

@@ -24,6 +24,7 @@ use super::pod::object_name;
 use super::process::{self, ALONE, BESIDE, Talk};
 use super::{Driver, PluginLaunch, session};
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
+use crate::plugin::Definition;
 use crate::{config, layout};
 use base::stop::{Stop, caught};
 use base::sys::{self, Group};
@@ -78,8 +79,8 @@ impl Driver for LocalDriver<'_> {
         })
     }
 
-    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
-        let dir = self.pods.join(plugin.definition.name());
+    fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
+        let dir = self.pods.join(plugin.name());
         base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
     }
 }

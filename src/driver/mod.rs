@@ -26,7 +26,6 @@ use base::{hex, sha256};
 use client::protocol::{Finding, ResultId};
 
 /// A plugin of a run, ready to start.
-#[derive(Clone)]
 pub(crate) struct PluginLaunch<'a> {
     /// The definition.
     pub definition: &'a Definition,
@@ -50,6 +49,6 @@ pub(crate) trait Driver: Sync {
         stop: &Stop,
     ) -> anyhow::Result<()>;
 
-    /// Removes the objects of the plugin after the run.
-    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()>;
+    /// Removes the objects of a plugin after the run.
+    fn remove(&self, plugin: &Definition) -> anyhow::Result<()>;
 }

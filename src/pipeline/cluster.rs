@@ -181,7 +181,7 @@ impl ClusterRun<'_> {
             run_dir,
             config: &self.config,
             plugins: retry::launches(&self.definitions, expected),
-            attempts: retry::launches(&again, retry::results(&again)),
+            attempts: &again,
         };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
@@ -194,7 +194,7 @@ impl ClusterRun<'_> {
             errors += self.query(run_dir, redactor, stop);
             for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
-                    log::warn!("plugin `{}` could not be removed: {error:#}", plugin.definition.name());
+                    log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
                 }
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;

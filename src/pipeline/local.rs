@@ -112,7 +112,8 @@ impl LocalRun<'_> {
         let again = retry::attempts(&self.config, self.definitions);
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
         // Processes on one machine only have the tokens created here.
-        let all = expected.iter().flatten().cloned().chain(retry::results(&again).flatten());
+        let attempts = again.iter().map(|attempt| ResultId::global(attempt.name()));
+        let all = expected.iter().flatten().cloned().chain(attempts);
         let (known, tokens) = review::KnownTokens::new(all)?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
@@ -135,7 +136,7 @@ impl LocalRun<'_> {
             run_dir: &run_dir,
             config: &self.config,
             plugins: retry::launches(self.definitions, expected),
-            attempts: retry::launches(&again, retry::results(&again)),
+            attempts: &again,
         };
 
         if let Err(error) = sys::adopt_strays() {

@@ -41,8 +41,8 @@ pub(super) struct RunContext<'a> {
     pub config: &'a config::Run,
     /// The run's plugins.
     pub plugins: Vec<PluginLaunch<'a>>,
-    /// The prepared attempts; unused ones are allowed.
-    pub attempts: Vec<PluginLaunch<'a>>,
+    /// All attempts that the run may need.
+    pub attempts: &'a [Definition],
 }
 
 /// A launch of each definition, with its expected results.
@@ -51,11 +51,6 @@ pub(super) fn launches(
     expected: impl IntoIterator<Item = Vec<ResultId>>,
 ) -> Vec<PluginLaunch<'_>> {
     definitions.iter().zip(expected).map(|(definition, ids)| PluginLaunch { definition, ids }).collect()
-}
-
-/// The result of each attempt, which runs once for the cluster.
-pub(super) fn results(attempts: &[Definition]) -> impl Iterator<Item = Vec<ResultId>> {
-    attempts.iter().map(|attempt| vec![ResultId::global(attempt.name())])
 }
 
 impl RunContext<'_> {
@@ -67,11 +62,11 @@ impl RunContext<'_> {
         stop: &Stop,
     ) {
         let name = plugin.definition.name();
-        for attempt in self.attempts.iter().filter(|attempt| attempt.definition.whole() == name) {
+        for attempt in self.attempts.iter().filter(|attempt| attempt.whole() == name) {
             if stop.stopped() {
                 return;
             }
-            let own = attempt.definition.name();
+            let own = attempt.name();
             if self.aggregator.expects(own)
                 && self.aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
             {
@@ -79,15 +74,15 @@ impl RunContext<'_> {
                 continue;
             }
             let again = self.failed(plugin).and_then(|failed| {
-                let Some(definition) = focused(attempt.definition, &failed) else { return Ok(false) };
+                let Some(definition) = focused(attempt, &failed) else { return Ok(false) };
                 log::info!(
-                    "plugin `{name}`: {} of its tests failed, and are started again as `{}`",
-                    failed.len(),
-                    definition.name()
+                    "plugin `{name}`: {} of its tests failed, and are started again as `{own}`",
+                    failed.len()
                 );
-                let attempt = PluginLaunch { definition: &definition, ..attempt.clone() };
+                let id = ResultId::global(own);
+                self.aggregator.store.expect(&id)?;
+                let attempt = PluginLaunch { definition: &definition, ids: vec![id] };
                 describe(&attempt, self.config, self.run_dir)?;
-                attempt.ids.iter().try_for_each(|id| self.aggregator.store.expect(id))?;
                 launch(&attempt);
                 Ok(true)
             });
@@ -101,32 +96,26 @@ impl RunContext<'_> {
         }
     }
 
-    /// Launches to remove after the run.
-    pub(super) fn to_remove(&self) -> impl Iterator<Item = &PluginLaunch<'_>> {
-        let all = self.plugins.iter().chain(&self.attempts);
-        all.filter(|plugin| {
-            !plugin.definition.config.skip_cleanup
-                && (!layout::is_attempt(plugin.definition.name(), plugin.definition.whole())
-                    || self.aggregator.expects(plugin.definition.name()))
-        })
+    /// Plugins to remove after the run.
+    pub(super) fn to_remove(&self) -> impl Iterator<Item = &Definition> {
+        let attempts = self.attempts.iter().filter(|attempt| self.aggregator.expects(attempt.name()));
+        let all = self.plugins.iter().map(|plugin| plugin.definition).chain(attempts);
+        all.filter(|plugin| !plugin.config.skip_cleanup)
     }
 
     /// Rules for reading the results of a plugin, with those of its parts and attempts.
     pub(super) fn rules(&self, plugin: &PluginLaunch<'_>) -> ReadingRules {
         let name = plugin.definition.name();
-        let own = |plugins: &[PluginLaunch<'_>]| {
-            let definitions = plugins.iter().map(|plugin| plugin.definition);
-            let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
-            own.map(|one| one.name().to_owned())
-                .filter(|one| self.aggregator.expects(one))
-                .collect::<Vec<_>>()
+        let own = |definitions: Vec<&Definition>| {
+            let own = definitions.into_iter().filter(|one| one.config.part_of.as_deref() == Some(name));
+            own.map(|one| one.name().to_owned()).filter(|one| self.aggregator.expects(one)).collect()
         };
         let expected = self.aggregator.received().into_iter();
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
         let mut rules = ReadingRules {
-            parts: own(&self.plugins),
-            attempts: own(&self.attempts),
+            parts: own(self.plugins.iter().map(|plugin| plugin.definition).collect()),
+            attempts: own(self.attempts.iter().collect()),
             expected: expected.collect(),
             limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
             ..(&plugin.definition.config).into()
