@@ -640,7 +640,7 @@ fn raw(dir: &Path) {
     let authority = Authority::new(Duration::from_secs(3600)).unwrap();
     let client = authority.client(PLUGIN).unwrap();
     let config =
-        server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap()).unwrap();
+        server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap(), false).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     tell(Access {
         aggregator_url: format!("https://{}", listener.local_addr().unwrap()),

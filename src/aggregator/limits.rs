@@ -8,14 +8,14 @@
 //! | uploads that wait so | 2,048 | three quarters for a plugin | 503 |
 //! | uploads of one result | | one | a slow one is ended for the next; else [`Refusal::Uploading`] |
 //! | bytes of bodies over 64 KiB in memory | `Progress.ReadingBytes` | a quarter for a plugin | [`Refusal::Memory`] |
-//! | bytes of a progress update | | `Progress.Bytes` | [`Refusal::Update`] |
+//! | bytes of a progress update | | `Progress.Bytes` | [`Refusal::TooLarge`] |
 //! | bytes of progress kept | `Progress.KeptBytes` | an equal part for a result | the list ends with a mark |
 //! | bytes of an error report | | [`MAX_REPORT_BYTES`] | cut |
 //! | token reviews: at a time, in a second | see `http::certificate` | an address | 429 |
 //! | certificates in five minutes | | a pod, see `http::certificate` | 429 |
-//! | bytes and entries of a result, sent and unpacked | | `Results` | [`Refusal::Sent`], [`Refusal::Unpacked`]: the result fails |
-//! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `store::disk` | [`Refusal::Run`], [`Refusal::Plugin`], [`Refusal::Share`] |
-//! | bytes and inodes kept free | `Results.FreeBytes`, `Results.FreeInodes` | | [`Refusal::Reserve`] |
+//! | bytes and entries of a result, sent and unpacked | | `Results` | [`Refusal::TooLarge`]: the result fails |
+//! | bytes and inodes of results on disk | half of `Run.Bytes` | `Plugin`, see `store::disk` | [`Refusal::Full`]; of a plugin [`Refusal::TooLarge`] |
+//! | bytes and inodes kept free | `Results.FreeBytes`, `Results.FreeInodes` | | [`Refusal::Full`] |
 //!
 //! Names in code without a path are those of `Limits` in the configuration.
 
@@ -55,31 +55,19 @@ pub(crate) fn connections(limits: &config::Connections) -> http::Limits {
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// No such result is expected.
     Unexpected,
     /// The result is there already.
     Duplicate,
     /// Another upload of the same result is under way.
     Uploading,
-    /// The maximum bytes of a progress update.
-    Update(u64),
     /// Too many bytes are in memory.
     Memory,
-    /// The maximum bytes of a result.
-    Sent(u64),
-    /// The archive is too large, in words.
-    Unpacked(String),
-    /// The configured limit of the plugin, and its unit.
-    Plugin(u64, &'static str),
-    /// The result's equal part of the disk, and its unit; other results may need the rest.
-    Share(u64, &'static str),
-    /// The maximum bytes of all results.
-    Run(u64),
-    /// What is free on the disk, the reserve, and their unit.
-    Reserve(u64, u64, &'static str),
-    /// The disk is full.
-    DiskFull(String),
+    /// The request, or what it contains, exceeds the configured limit.
+    TooLarge(String),
+    /// The disk is full, or the part of it that this result may use.
+    Full(String),
     /// The body does not match its digest.
     Digest,
     /// The connection ended inside the body, or the framing was broken.
@@ -98,30 +86,11 @@ impl fmt::Display for Refusal {
             Self::Unexpected => f.write_str("no such result is expected"),
             Self::Duplicate => f.write_str("the result is already there"),
             Self::Uploading => f.write_str("another upload of this result is under way; try again"),
-            Self::Update(max) => write!(f, "progress is larger than {max} bytes (`Limits.Progress.Bytes`)"),
             Self::Memory => {
                 f.write_str("too many large reports at once (`Limits.Progress.ReadingBytes`); try again")
             }
-            Self::Sent(max) => {
-                write!(f, "the result is too large: more than {max} bytes (`Limits.Results.Bytes`)")
-            }
-            Self::Unpacked(what) => write!(f, "the result is too large: {what} (`Limits.Results`)"),
-            Self::Plugin(max, unit) => {
-                write!(f, "the results of its plugin are too large: more than {max} {unit} (`Limits.Plugin`)")
-            }
-            Self::Share(share, unit) => write!(
-                f,
-                "the results disk is full: its share is {share} {unit}, and other results may need the rest (`Limits.Run.Bytes`)"
-            ),
-            Self::Run(max) => write!(
-                f,
-                "the results disk is full: the results of the run may take {max} bytes (half of `Limits.Run.Bytes`)"
-            ),
-            Self::Reserve(left, reserve, unit) => write!(
-                f,
-                "the results disk is full: {left} {unit} are left, of which {reserve} stay in reserve"
-            ),
-            Self::DiskFull(reason) => write!(f, "the results disk is full: {reason}"),
+            Self::TooLarge(what) => f.write_str(what),
+            Self::Full(reason) => write!(f, "the results disk is full: {reason}"),
             Self::Digest => f.write_str("the body does not match its digest"),
             Self::Cut(error) => write!(f, "the body was truncated: {error}"),
             Self::Stalled => f.write_str("the body stopped arriving"),
@@ -132,6 +101,16 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
+    /// The refusal of a result that exceeds `limit`, in words.
+    pub(super) fn too_large(limit: &str) -> Self {
+        Self::TooLarge(format!("the result is too large: {limit}"))
+    }
+
+    /// The refusal of a body of more than `max` bytes.
+    pub(super) fn sent(max: u64) -> Self {
+        Self::too_large(&format!("more than {max} bytes (`Limits.Results.Bytes`)"))
+    }
+
     /// The refusal of a body that could not be read.
     pub(super) fn of_body(error: &io::Error) -> Self {
         match error.kind() {
@@ -149,10 +128,10 @@ impl Refusal {
             Self::Unexpected => 403,
             Self::Cut(_) | Self::Stalled => 408,
             Self::Duplicate => 409,
-            Self::Update(_) | Self::Sent(_) | Self::Unpacked(_) | Self::Plugin(..) => 413,
+            Self::TooLarge(_) => 413,
             Self::Malformed(_) | Self::Broken(_) => 500,
             Self::Uploading | Self::Memory => 503,
-            Self::Share(..) | Self::Run(_) | Self::Reserve(..) | Self::DiskFull(_) => 507,
+            Self::Full(_) => 507,
         }
     }
 
@@ -176,7 +155,7 @@ impl From<anyhow::Error> for Refusal {
             })
         };
         let reason = format!("{error:#}");
-        if error.chain().any(full) { Self::DiskFull(reason) } else { Self::Broken(reason) }
+        if error.chain().any(full) { Self::Full(reason) } else { Self::Broken(reason) }
     }
 }
 
@@ -184,7 +163,7 @@ impl From<archive::Error> for Refusal {
     fn from(error: archive::Error) -> Self {
         match error {
             archive::Error::Malformed(reason) => Self::Malformed(reason),
-            archive::Error::TooLarge(reason) => Self::Unpacked(reason),
+            archive::Error::TooLarge(reason) => Self::too_large(&format!("{reason} (`Limits.Results`)")),
             archive::Error::Input(error) | archive::Error::Output(error) => anyhow::Error::from(error).into(),
         }
     }

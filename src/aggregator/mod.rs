@@ -18,13 +18,14 @@ mod store;
 pub(crate) mod tests;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use self::http::{Certifier, Responder, Tries};
+use self::http::{Certifier, Tries};
 pub(crate) use self::http::{Holder, ReviewError, Reviewer};
 pub(crate) use self::limits::connections;
 pub(crate) use self::run::Received;
@@ -36,7 +37,7 @@ use base::at::At as _;
 use base::http::Server;
 use base::stop::{Stop, StopOnDrop};
 use base::temp;
-use client::protocol::{Failure, Finding, ResultId};
+use client::protocol::{Finding, ResultId};
 
 /// Interval of checks for the end, for retry windows and for silent workers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -86,10 +87,14 @@ pub(crate) enum Waited {
 
 /// The receiving end of a run.
 pub(crate) struct Aggregator {
-    store: Store,
+    /// The results, whose failures drivers and the steps of a run record, too.
+    pub store: Store,
     authority: Authority,
     settings: AggregatorSettings,
+    /// Issues certificates, if this run does.
     certifier: Option<Certifier>,
+    /// Refusals that were logged, by address.
+    logged: Tries<IpAddr>,
 }
 
 impl Aggregator {
@@ -103,7 +108,7 @@ impl Aggregator {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
             let authority =
                 kept_authority(&layout::state_dir(run_dir).join(layout::AUTHORITY), settings.valid)?;
-            anyhow::Ok(Self { store, authority, settings, certifier: None })
+            anyhow::Ok(Self { store, authority, settings, certifier: None, logged: Tries::default() })
         };
         open().at("cannot open the run directory", run_dir)
     }
@@ -148,9 +153,7 @@ impl Aggregator {
                 self.take_findings(&findings, stop);
             };
             base::thread("findings").spawn_scoped(scope, take).context("starting a thread")?;
-            let (store, authority, certifier) = (&self.store, &self.authority, self.certifier.as_ref());
-            let endpoints = Responder { store, authority, certifier, logged: Tries::default() };
-            server.run(stop, |request| endpoints.answer(request))
+            server.run(stop, |request| self.answer(request))
         })
     }
 
@@ -180,29 +183,9 @@ impl Aggregator {
         }
     }
 
-    /// Expects further results.
-    pub(crate) fn expect(&self, ids: &[ResultId]) -> anyhow::Result<()> {
-        ids.iter().try_for_each(|id| self.store.expect(id))
-    }
-
     /// Whether any result of `plugin` is expected.
     pub(crate) fn expects(&self, plugin: &str) -> bool {
         self.store.lock().ids().any(|id| id.plugin == plugin)
-    }
-
-    /// Records a failure, as from the channel.
-    pub(crate) fn record(&self, failure: &Failure) {
-        self.store.record(failure);
-    }
-
-    /// Records an end from outside, after the last known problem of each result that it ends.
-    pub(crate) fn record_end(&self, failure: &Failure) {
-        self.store.record_end(failure);
-    }
-
-    /// Notes that the workers of `plugin` are started: from now on their silence counts.
-    pub(crate) fn launched(&self, plugin: &str) {
-        self.store.launched(plugin);
     }
 
     /// Whether the worker of `id` was ever heard of, or is not awaited.
@@ -225,11 +208,6 @@ impl Aggregator {
         self.store.lock().received()
     }
 
-    /// Compares the files of all results with what arrived, once no more arrive; returns the number of failures.
-    pub(crate) fn verify(&self) -> usize {
-        self.store.verify()
-    }
-
     /// Notes the processed results of `plugin`: the status of each, and its items by status.
     pub(crate) fn processed(
         &self,
@@ -237,11 +215,6 @@ impl Aggregator {
         of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>,
     ) {
         self.store.lock().processed(plugin, of);
-    }
-
-    /// Ends all uploads under way.
-    pub(crate) fn close(&self) {
-        self.store.close();
     }
 
     /// Notes that the archive is complete: the run will not be resumed.

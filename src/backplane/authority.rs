@@ -12,14 +12,12 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber, SigningKey as _,
 };
-use ring::rand::SecureRandom as _;
+use ring::rand::{RandomlyConstructable, SystemRandom};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-use super::SigningRequest;
-use super::der;
-use super::identity::{self, Identity};
 use super::seal::{Seal, Statement, public_key};
+use super::{Identity, PLUGIN_URI, SigningRequest, der, result_uri};
 use base::tls::pem;
 use base::{hex, sha256};
 use client::protocol::ResultId;
@@ -30,8 +28,6 @@ const BACK_DATED: Duration = Duration::from_secs(24 * 3600);
 const VALIDITY_MARGIN: Duration = Duration::from_secs(48 * 3600);
 /// Maximum validity, above that of any run; keeps dates within the range of certificates.
 const MAX_VALIDITY: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
-/// Maximum length of a common name in X.509.
-const COMMON_NAME: usize = 64;
 
 /// The certificate authority of one run. Only [`Authority::to_pem`] exports its key.
 pub struct Authority {
@@ -94,7 +90,7 @@ impl Authority {
     pub fn server(&self, host: &str) -> anyhow::Result<Identity> {
         let name = host_of(host)?;
         let usage = ExtendedKeyUsagePurpose::ServerAuth;
-        let params = self.params(&format!("aggregator at {host}"), usage, vec![name])?;
+        let params = self.params("aggregator", usage, vec![name])?;
         self.sign(&params).with_context(|| format!("cannot create the server's certificate for `{host}`"))
     }
 
@@ -103,13 +99,13 @@ impl Authority {
         if plugin.is_empty() {
             bail!("a plugin without a name cannot have a certificate");
         }
-        let uri = format!("{}{}", identity::PLUGIN_URI, base::percent_encoded(plugin));
+        let uri = format!("{}{}", PLUGIN_URI, base::percent_encoded(plugin));
         let mut names = vec![SanType::URI(uri.try_into().context("cannot write the plugin's URI")?)];
         if is_dns_name(plugin) {
             let name = plugin.try_into().context("cannot write the plugin's DNS name")?;
             names.insert(0, SanType::DnsName(name));
         }
-        let params = self.params(&format!("plugin {plugin}"), ExtendedKeyUsagePurpose::ClientAuth, names)?;
+        let params = self.params("plugin", ExtendedKeyUsagePurpose::ClientAuth, names)?;
         self.sign(&params).with_context(|| format!("cannot create the certificate of plugin `{plugin}`"))
     }
 
@@ -121,23 +117,25 @@ impl Authority {
         request: &SigningRequest,
         valid: Duration,
     ) -> anyhow::Result<String> {
-        let names = vec![SanType::URI(identity::result_uri(id).try_into().context("cannot write the URI")?)];
+        let names = vec![SanType::URI(result_uri(id).try_into().context("cannot write the URI")?)];
         let usage = ExtendedKeyUsagePurpose::ClientAuth;
-        let mut params = self.params(&format!("plugin {} on {}", id.plugin, id.node), usage, names)?;
+        let mut params = self.params("worker", usage, names)?;
         set_validity(&mut params, self.not_after.min(since_1970() + valid));
         let certificate = params.signed_by(request, &self.issuer).context("cannot sign the certificate")?;
         Ok(pem("CERTIFICATE", certificate.der()))
     }
 
+    /// A certificate of the holder with the alternative `names`, which identify it; its subject only has to be unique.
     fn params(
         &self,
-        name: &str,
+        role: &str,
         usage: ExtendedKeyUsagePurpose,
         names: Vec<SanType>,
     ) -> anyhow::Result<CertificateParams> {
         let mut params = CertificateParams::default();
-        params.serial_number = Some(serial()?);
-        params.distinguished_name = subject(&common_name(name));
+        let serial = serial()?;
+        params.distinguished_name = subject(&format!("{role} {}", hex(serial.to_bytes())));
+        params.serial_number = Some(serial);
         params.extended_key_usages = vec![usage];
         params.subject_alt_names = names;
         params.is_ca = IsCa::ExplicitNoCa;
@@ -173,15 +171,6 @@ fn subject(common_name: &str) -> DistinguishedName {
     name.push(DnType::OrganizationName, "Sonobuoy");
     name.push(DnType::CommonName, common_name);
     name
-}
-
-/// A text as a common name; a long one is cut, and kept distinct by its digest.
-fn common_name(text: &str) -> String {
-    if text.chars().count() <= COMMON_NAME {
-        return text.into();
-    }
-    let digest = hex(&sha256(text).as_ref()[..8]);
-    text.chars().take(COMMON_NAME - digest.len() - 1).chain([' ']).chain(digest.chars()).collect()
 }
 
 /// The host of an advertised address, without its port. Old releases wrote `[1.2.3.4]:8080`.
@@ -221,12 +210,15 @@ fn is_dns_name(name: &str) -> bool {
 
 /// 16 random bytes, positive and without leading zeros.
 fn serial() -> anyhow::Result<SerialNumber> {
-    let mut bytes = [0; 16];
-    ring::rand::SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| anyhow::anyhow!("the system provides no random bytes"))?;
+    let mut bytes: [u8; 16] = random()?;
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
+}
+
+/// Random bytes.
+pub(crate) fn random<T: RandomlyConstructable>() -> anyhow::Result<T> {
+    let bytes = ring::rand::generate(&SystemRandom::new()).ok();
+    Ok(bytes.context("the system provides no random bytes")?.expose())
 }
 
 /// The key as RFC 5915 defines it, including the curve's name, which SEC1 parsers need.

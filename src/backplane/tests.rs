@@ -70,7 +70,7 @@ struct Handshake {
 
 impl Handshake {
     fn new(trusted: &Authority, server: &Identity, client: &Identity) -> Self {
-        let server = server_config(&trusted.certificate_pem(), server).unwrap();
+        let server = server_config(&trusted.certificate_pem(), server, false).unwrap();
         let credentials =
             Credentials::read(&trusted.certificate_pem(), &client.cert_pem, &client.key_pem).unwrap();
         Self { server: (*server).clone(), client: credentials.client_config().unwrap() }
@@ -391,7 +391,7 @@ fn open_server_accepts_guests_and_refuses_foreign_certificates() {
     let (authority, other) = (Authority::new(HOUR).unwrap(), Authority::new(HOUR).unwrap());
     let (server, stranger) = (authority.server("h").unwrap(), other.client("p").unwrap());
     let open = || {
-        let config = open_server_config(&authority.certificate_pem(), &server).unwrap();
+        let config = server_config(&authority.certificate_pem(), &server, true).unwrap();
         Handshake { server: (*config).clone(), ..Handshake::new(&authority, &server, &stranger) }
     };
     let refused = open().shake("h").unwrap_err();

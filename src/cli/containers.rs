@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::flag::Args;
 use super::{cluster, output};
-use crate::driver::lifeline;
+use crate::driver::process::hold_lifeline;
 use crate::names::{self, env};
 use crate::plugin::DriverKind;
 use crate::process::{self, Expected, ReadingRules};
@@ -59,7 +59,7 @@ pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
         _ => (Scope::Global, 0),
     };
     if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {
-        lifeline::hold(&how, results)?;
+        hold_lifeline(&how, results)?;
     }
     let term = Stop::new();
     let asked = term.clone();

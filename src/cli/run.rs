@@ -23,7 +23,6 @@ use super::status::{DAY, Wait, conclude, verdict};
 use crate::board::{self, About, ProgressOutput};
 use crate::deploy::{self, CHECKS, Plan, Preflight, load};
 use crate::doctor::{self, Check, Subject};
-use crate::driver;
 use crate::names::{self, env};
 use crate::pipeline::{self, LocalRun};
 use crate::plugin::mode::CERTIFIED;
@@ -439,7 +438,7 @@ fn run_locally(args: Args, request: RunArgs) -> Result<u8> {
     sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
         if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
             log::warn!("ended without an archive; the unfinished run remains in `{}`", work.display());
-            driver::local::end_strays();
+            sys::end_strays();
             temp::exit(i32::from(INTERRUPTED));
         }
         log::warn!(

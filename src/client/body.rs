@@ -27,11 +27,6 @@ const SHA256_KIND: &str = "sha-256=";
 /// The name of a packed folder.
 const PACKED_NAME: &str = "results.tar.gz";
 
-/// Receives the number of bytes sent, and the total.
-pub(super) type Watch<'a> = &'a dyn Fn(u64, u64);
-/// Ignores progress.
-pub(super) const UNWATCHED: Watch<'static> = &|_, _| ();
-
 /// A body that can be read again for each attempt.
 pub(super) struct Source<'a> {
     name: String,
@@ -136,9 +131,9 @@ impl<'a> Source<'a> {
     }
 
     /// Its bytes, from the beginning.
-    pub(super) fn body<'s>(&'s self, watch: Watch<'s>) -> Result<Body<'s>, Error> {
+    pub(super) fn body(&self) -> Result<Body<'_>, Error> {
         let version = self.version()?;
-        let inner: Box<dyn Read + 's> = match &self.kind {
+        let inner: Box<dyn Read + '_> = match &self.kind {
             Kind::Bytes(bytes) => Box::new(*bytes),
             Kind::File(path, file) => {
                 let mut file = file;
@@ -147,7 +142,7 @@ impl<'a> Source<'a> {
             }
         };
         let (left, digest) = (version.length, Context::new(&SHA256));
-        Ok(Body { source: self, inner, version, left, digest, trouble: None, watch })
+        Ok(Body { source: self, inner, version, left, digest, trouble: None })
     }
 
     /// `Content-Disposition` as the original writes it, unquoted, if the name is a token; otherwise quoted or
@@ -207,7 +202,6 @@ pub(super) struct Body<'s> {
     left: u64,
     digest: Context,
     trouble: Option<&'static str>,
-    watch: Watch<'s>,
 }
 
 /// A version of a complete body, and its digest.
@@ -254,7 +248,6 @@ impl Read for Body<'_> {
         }
         self.digest.update(&buffer[..count]);
         self.left -= count as u64;
-        (self.watch)(self.version.length - self.left, self.version.length);
         Ok(count)
     }
 }
@@ -262,18 +255,6 @@ impl Read for Body<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn watcher_sees_each_piece_and_the_total() {
-        let told = std::cell::RefCell::new(Vec::new());
-        let watch = |done, total| told.borrow_mut().push((done, total));
-        let source = Source::bytes("x", b"12345678");
-        let mut body = source.body(&watch).unwrap();
-        let mut piece = [0; 3];
-        while body.read(&mut piece).unwrap() > 0 {}
-        drop(body);
-        assert_eq!(told.into_inner(), [(3, 8), (6, 8), (8, 8)]);
-    }
 
     #[test]
     fn names_are_encoded_for_the_original() {
@@ -309,7 +290,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("sonobuoy-digest-{}", std::process::id()));
         std::fs::write(&path, "{\"hello\": \"world\"}").unwrap();
         for source in [source, Source::file(&path).unwrap()] {
-            let mut body = source.body(UNWATCHED).unwrap();
+            let mut body = source.body().unwrap();
             io::copy(&mut body, &mut io::sink()).unwrap();
             let sent = body.sent().unwrap();
             for (stored, differs) in [
@@ -334,7 +315,7 @@ mod tests {
             std::fs::write(&path, "abcdef").unwrap();
             let mut source = Source::file(&path).unwrap();
             assert_eq!((source.digest(), source.changed()), (None, false));
-            let mut body = source.body(UNWATCHED).unwrap();
+            let mut body = source.body().unwrap();
             let mut buffer = [0; 3];
             body.read_exact(&mut buffer).unwrap();
             change();
@@ -367,7 +348,7 @@ mod tests {
         let source = Source::file(&path).unwrap();
         replace();
         let mut text = String::new();
-        source.body(UNWATCHED).unwrap().read_to_string(&mut text).unwrap();
+        source.body().unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text.len(), 18);
         std::fs::remove_file(&path).unwrap();
     }
@@ -389,7 +370,7 @@ mod tests {
             ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut noise).unwrap();
             std::fs::write(disk.join("noise"), noise).unwrap();
             let packed = Source::directory(&disk, &Folder::open(&disk).unwrap());
-            let length = packed.and_then(|source| Ok(source.body(UNWATCHED)?.length()));
+            let length = packed.and_then(|source| Ok(source.body()?.length()));
             assert!(run("umount", &[]));
             assert!(length.unwrap() > 768 << 10);
         } else {

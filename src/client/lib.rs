@@ -51,7 +51,7 @@ pub use access::{Access, Credentials};
 pub use error::Error;
 pub use retry::Retry;
 
-use body::{Source, UNWATCHED, Watch};
+use body::Source;
 use channel::Channel;
 use retry::Failed;
 
@@ -141,39 +141,33 @@ impl Client {
     /// Submits a file under its own name. A file whose name ends in `.gz` must be a gzip-compressed tar: the aggregator
     /// unpacks it.
     pub fn submit_file(&self, path: &Path) -> Result<Submitted, Error> {
-        self.submit(&mut Source::file(path)?, false, UNWATCHED)
+        self.submit(&mut Source::file(path)?, false)
     }
 
     /// Submits a folder: packs and streams it; the aggregator unpacks it.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
         let folder = Folder::open(path).map_err(|source| Error::file(path, source))?;
-        self.submit(&mut Source::directory(path, &folder)?, false, UNWATCHED)
+        self.submit(&mut Source::directory(path, &folder)?, false)
     }
 
     /// Submits an open file or folder under the last component of `path`, even if the path refers to another file by now.
-    /// `watch` receives the number of bytes sent, and the total.
     #[doc(hidden)]
-    pub fn submit_opened(
-        &self,
-        path: &Path,
-        opened: Opened,
-        watch: &dyn Fn(u64, u64),
-    ) -> Result<Submitted, Error> {
+    pub fn submit_opened(&self, path: &Path, opened: Opened) -> Result<Submitted, Error> {
         match opened {
-            Opened::File(file) => self.submit(&mut Source::opened(path, file)?, false, watch),
-            Opened::Folder(folder) => self.submit(&mut Source::directory(path, &folder)?, false, watch),
+            Opened::File(file) => self.submit(&mut Source::opened(path, file)?, false),
+            Opened::Folder(folder) => self.submit(&mut Source::directory(path, &folder)?, false),
         }
     }
 
     /// Submits bytes as a file called `name`.
     pub fn submit_bytes(&self, name: &str, bytes: &[u8]) -> Result<Submitted, Error> {
-        self.submit(&mut Source::bytes(name, bytes), false, UNWATCHED)
+        self.submit(&mut Source::bytes(name, bytes), false)
     }
 
     /// Reports that the result will not arrive, and the reason.
     pub fn submit_error(&self, message: &str) -> Result<Submitted, Error> {
         let report = base::json::json!({ "error": message }).to_string();
-        self.submit(&mut Source::bytes("error.json", report.as_bytes()), true, UNWATCHED)
+        self.submit(&mut Source::bytes("error.json", report.as_bytes()), true)
     }
 
     /// Posts progress, without retrying: the next update supersedes it anyway.
@@ -245,13 +239,13 @@ impl Client {
         sent.map_err(|source| Error::transport(url, source))
     }
 
-    fn submit(&self, source: &mut Source<'_>, is_error: bool, watch: Watch<'_>) -> Result<Submitted, Error> {
+    fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
         let url = self.url(&self.id.result_path());
         let started = Instant::now();
         let (mut attempt, mut changes) = (0_u32, 0);
         loop {
             attempt += 1;
-            let (why, after, is_changed) = match self.attempt(&url, source, is_error, watch) {
+            let (why, after, is_changed) = match self.attempt(&url, source, is_error) {
                 Ok(submitted) => return Ok(submitted),
                 Err(Failed::Final(error)) => return Err(error),
                 Err(Failed::Again { why, after, is_changed }) => (why, after, is_changed),
@@ -278,14 +272,8 @@ impl Client {
         }
     }
 
-    fn attempt(
-        &self,
-        url: &str,
-        source: &mut Source<'_>,
-        is_error: bool,
-        watch: Watch<'_>,
-    ) -> Result<Submitted, Failed> {
-        let mut body = source.body(watch)?;
+    fn attempt(&self, url: &str, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Failed> {
+        let mut body = source.body()?;
         let agent = self.channel.agent()?;
         let mut request = agent
             .put(url)

@@ -45,7 +45,7 @@ fn quick() -> Retry {
 fn with_server(answer: impl Fn(&mut Request<'_>) -> Response + Sync, work: impl FnOnce(&Client)) {
     let authority = Authority::new(Duration::from_secs(60)).unwrap();
     let identity = authority.server("127.0.0.1").unwrap();
-    let config = server_config(&authority.certificate_pem(), &identity).unwrap();
+    let config = server_config(&authority.certificate_pem(), &identity, false).unwrap();
     let server = Server::bind("127.0.0.1:0").unwrap().tls(config);
     let access = access(&authority, &server.local_addr().to_string());
     let stop = Stop::new();

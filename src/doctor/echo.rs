@@ -278,8 +278,11 @@ pub(crate) fn serve(stop: &Stop) -> Result<()> {
     let authority = Authority::from_pem(&variable(env::ECHO_AUTHORITY)?)?;
     let own = authority.server(&variable(env::ADVERTISE_IP)?)?;
     let port = variable(env::ECHO_PORT)?;
-    let server =
-        Server::bind(&format!("0.0.0.0:{port}"))?.tls(server_config(&authority.certificate_pem(), &own)?);
+    let server = Server::bind(&format!("0.0.0.0:{port}"))?.tls(server_config(
+        &authority.certificate_pem(),
+        &own,
+        false,
+    )?);
     log::info!("answering at port {port}");
     server.run(stop, |request| match request.read(MAX_ECHO_BYTES) {
         Ok(bytes) => Response::bytes(200, "application/octet-stream", bytes),

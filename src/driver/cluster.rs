@@ -4,7 +4,7 @@
 //! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Threads while
 //! following: one watch of the plugin's pods, one of the nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,13 +15,13 @@ use super::node::refusal;
 pub(crate) use super::pod::object_name;
 use super::pod::{ClusterLaunch, attempt};
 use super::roster::{Roster, is_own};
-use super::waves::WaveQueue;
-use super::{Driver, PluginLaunch, Proof};
+use super::{Driver, PluginLaunch, session};
+use crate::backplane::Authority;
 use crate::config;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::{Choice, Order, zone};
 use crate::plugin::pod::default_spec;
-use crate::plugin::{self, Definition};
+use crate::plugin::{Definition, DriverKind};
 use base::clock::{self, passed};
 use base::json::json;
 use base::kube::{self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers};
@@ -37,6 +37,8 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 const REMOVAL_GRACE: Duration = Duration::from_secs(15);
 /// Capacity of the queue between the watches and their reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
+/// Changes of pods per check, so that a large cluster is not flooded with requests.
+const MAX_CHANGES: usize = 4;
 /// Grace period of a Job plugin's pods: the time that a worker takes to end after a signal.
 const JOB_GRACE: u64 = 60;
 /// Grace period of a DaemonSet's pods, which have sent their results and only sleep.
@@ -48,13 +50,15 @@ pub(crate) struct ClusterDriver<'r> {
     pub client: kube::Client,
     /// Settings of the run.
     pub config: &'r config::Run,
-    /// Certificate of the run's authority, PEM.
-    pub ca_cert: String,
+    /// Authority of the run.
+    pub authority: &'r Authority,
+    /// Audience of the tokens that Kubernetes issues to the pods, unless the workers of a plugin share a certificate.
+    pub audience: Option<String>,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (String, String),
     /// The plugins' pods, for checking which pod a token belongs to.
     pub roster: Roster,
-    /// Whether the worker of a result has ever contacted the aggregator.
+    /// Whether the worker of a result has ever contacted the aggregator, or is not awaited.
     pub heard: &'r (dyn Fn(&ResultId) -> bool + Sync),
     /// Whether a result is being received.
     pub receiving: &'r (dyn Fn(&ResultId) -> bool + Sync),
@@ -71,24 +75,25 @@ impl Driver for ClusterDriver<'_> {
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) -> anyhow::Result<()> {
-        let launch = self.launch(plugin);
+        let launch = self.launch(plugin.definition);
         let launched = SystemTime::now();
         let driver = plugin.definition.config.driver;
-        if let Proof::Certificate(identity) = &plugin.proof {
+        if self.audience.is_none() {
+            let identity = self.authority.client(plugin.definition.name())?;
             self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
         }
-        if driver != plugin::DriverKind::Nodes && !self.was_replaced(&launch)? {
+        if driver != DriverKind::Nodes && !self.was_replaced(&launch)? {
             self.create(resource(&launch), &launch.object(), stop)?;
         }
         self.follow(&launch, &plugin.ids, launched, findings, stop);
         Ok(())
     }
 
-    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
+    fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
-        let grace = match plugin.definition.config.driver {
-            plugin::DriverKind::Job => JOB_GRACE,
-            plugin::DriverKind::DaemonSet | plugin::DriverKind::Nodes => DAEMON_SET_GRACE,
+        let grace = match plugin.config.driver {
+            DriverKind::Job => JOB_GRACE,
+            DriverKind::DaemonSet | DriverKind::Nodes => DAEMON_SET_GRACE,
         };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
@@ -97,7 +102,7 @@ impl Driver for ClusterDriver<'_> {
         let mut request = Request::delete_collection(resource(&launch), &self.config.namespace, &selector);
         request.body = Some(options.to_string().into_bytes());
         self.client.send(&request)?;
-        if !matches!(plugin.proof, Proof::Certificate(_)) {
+        if self.audience.is_some() {
             return Ok(());
         }
         Ok(self.client.delete(&Resource::SECRETS, &self.config.namespace, &launch.secret_name())?)
@@ -114,7 +119,7 @@ pub(crate) fn expected(
 ) -> (Vec<ResultId>, BTreeMap<String, String>) {
     let plugin = definition.name();
     let driver = definition.config.driver;
-    if driver == plugin::DriverKind::Job {
+    if driver == DriverKind::Job {
         return (vec![ResultId::global(plugin)], BTreeMap::new());
     }
     let default = default_spec(driver, &config.service_account_name);
@@ -124,7 +129,7 @@ pub(crate) fn expected(
         let refusal = refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why));
         refusal.is_none()
     });
-    let choice = if driver == plugin::DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
+    let choice = if driver == DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
     let (mut chosen, others) = choice.choose(fit, seed);
     if definition.config.waves.order == Order::Zone {
         chosen.sort_by_key(|node| zone(node));
@@ -135,8 +140,9 @@ pub(crate) fn expected(
 
 /// The pod that a plugin would get, for a dry run.
 pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
-    let session = "0000000000000000";
-    let launch = ClusterLaunch { definition, session, config, ca_cert: "", owner: ("", ""), audience: None };
+    let session = "0000000000000000".to_owned();
+    let ca_cert = String::new();
+    let launch = ClusterLaunch { definition, session, config, ca_cert, owner: ("", ""), audience: None };
     let metadata = json!({
         "name": launch.object_name(),
         "namespace": config.namespace,
@@ -156,23 +162,20 @@ pub(crate) fn shrink_node(node: &mut Value) {
 }
 
 impl ClusterDriver<'_> {
-    fn launch<'a>(&'a self, plugin: &'a PluginLaunch<'a>) -> ClusterLaunch<'a> {
+    fn launch<'a>(&'a self, definition: &'a Definition) -> ClusterLaunch<'a> {
         ClusterLaunch {
-            definition: plugin.definition,
-            session: &plugin.session,
+            definition,
+            session: session(self.config, definition.name()),
             config: self.config,
-            ca_cert: &self.ca_cert,
+            ca_cert: self.authority.certificate_pem(),
             owner: (&self.owner.0, &self.owner.1),
-            audience: match &plugin.proof {
-                Proof::PodToken(audience) => Some(audience),
-                _ => None,
-            },
+            audience: self.audience.as_deref(),
         }
     }
 
     /// Whether another pod has replaced a Job's first one, before a restart of the aggregator.
     fn was_replaced(&self, launch: &ClusterLaunch<'_>) -> anyhow::Result<bool> {
-        if launch.definition.config.driver != plugin::DriverKind::Job || self.config.retries.node_lost == 0 {
+        if launch.definition.config.driver != DriverKind::Job || self.config.retries.node_lost == 0 {
             return Ok(false);
         }
         let pods = Selector::labels(launch.selector());
@@ -286,16 +289,16 @@ impl ClusterDriver<'_> {
         let driver = launch.definition.config.driver;
         let places = || expected.iter().map(|id| id.node.clone());
         let (spec, nodes) = match driver {
-            plugin::DriverKind::Job => (None, BTreeSet::new()),
+            DriverKind::Job => (None, BTreeSet::new()),
             _ => (Some(launch.pod_spec()), places().collect()),
         };
         let mut monitor = Monitor::new(plugin, spec, nodes, self.config.graces.clone(), launched);
         monitor.retries = self.config.retries.node_lost;
         let mut waves = match driver {
-            plugin::DriverKind::DaemonSet => None,
+            DriverKind::DaemonSet => None,
             // The first pod exists.
-            plugin::DriverKind::Job => Some(WaveQueue::new([], 1)),
-            plugin::DriverKind::Nodes => {
+            DriverKind::Job => Some(WaveQueue::new([], 1)),
+            DriverKind::Nodes => {
                 monitor.waves = Some(self.config.nodes.clone());
                 let waves = launch.definition.config.waves;
                 Some(WaveQueue::new(places(), waves.size(self.config.nodes.max_parallel, expected.len())))
@@ -367,8 +370,7 @@ impl ClusterDriver<'_> {
         launch: &ClusterLaunch<'_>,
         monitor: &mut Monitor,
     ) -> Vec<Finding> {
-        let heard = |id: &ResultId| (self.heard)(id) || (self.settled)(id);
-        if let Some((uid, pod)) = monitor.silent.look_at(&heard, SystemTime::now()) {
+        if let Some((uid, pod)) = monitor.silent.look_at(self.heard, SystemTime::now()) {
             match worker_log(client, launch, &pod) {
                 Ok(log) => monitor.silent.explain(&uid, &log),
                 Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
@@ -389,8 +391,8 @@ impl ClusterDriver<'_> {
 
 fn resource(launch: &ClusterLaunch<'_>) -> &'static Resource {
     match launch.definition.config.driver {
-        plugin::DriverKind::Job | plugin::DriverKind::Nodes => &Resource::PODS,
-        plugin::DriverKind::DaemonSet => &Resource::DAEMON_SETS,
+        DriverKind::Job | DriverKind::Nodes => &Resource::PODS,
+        DriverKind::DaemonSet => &Resource::DAEMON_SETS,
     }
 }
 
@@ -517,5 +519,86 @@ fn complete_report(client: &kube::Client, launch: &ClusterLaunch<'_>, finding: &
     {
         forget_managers(&mut whole);
         *pod = whole;
+    }
+}
+
+/// The places of one launch, in the order in which the run starts their pods itself: so many at once, each until its result is
+/// settled. A place is a node, or the only one of a Job. What is settled and ready are arguments.
+struct WaveQueue {
+    waiting: VecDeque<String>,
+    /// Places with a pod.
+    active: BTreeSet<String>,
+    size: usize,
+    adopted: bool,
+}
+
+impl WaveQueue {
+    /// Places in their order, `size` at once.
+    fn new(places: impl IntoIterator<Item = String>, size: usize) -> Self {
+        Self { waiting: places.into_iter().collect(), active: BTreeSet::new(), size, adopted: false }
+    }
+
+    /// Takes over, once, the places with pods from before a restart.
+    fn adopt(&mut self, occupied: impl FnOnce() -> BTreeSet<String>) {
+        if !std::mem::replace(&mut self.adopted, true) {
+            self.active = occupied();
+            self.waiting.retain(|place| !self.active.contains(place));
+        }
+    }
+
+    /// Appends a node that joined.
+    fn join(&mut self, place: String) {
+        self.waiting.push_back(place);
+    }
+
+    /// Gives a place that lost its pod the next one first.
+    fn again(&mut self, place: String) {
+        self.active.remove(&place);
+        self.waiting.push_front(place);
+    }
+
+    /// Takes places whose pods can be deleted.
+    fn finished(&mut self, is_settled: impl Fn(&str) -> bool) -> Vec<String> {
+        let settled = self.active.iter().filter(|place| is_settled(place)).take(MAX_CHANGES);
+        let settled: Vec<_> = settled.cloned().collect();
+        self.active.retain(|place| !settled.contains(place));
+        settled
+    }
+
+    /// Takes places whose pods can be created. One that is not ready keeps its turn.
+    fn due(&mut self, is_ready: impl Fn(&str) -> bool) -> Vec<String> {
+        let room = self.size.saturating_sub(self.active.len()).min(MAX_CHANGES);
+        let due: Vec<_> = self.waiting.iter().filter(|place| is_ready(place)).take(room).cloned().collect();
+        self.waiting.retain(|place| !due.contains(place));
+        self.active.extend(due.iter().cloned());
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wave_is_refilled_as_results_settle() {
+        let mut waves = WaveQueue::new(["a", "b", "c", "d"].map(str::to_owned), 2);
+        assert_eq!(waves.due(|node| node != "b"), ["a", "c"]);
+        assert_eq!(waves.due(|_| true), [""; 0]);
+        assert_eq!(waves.finished(|node| node == "a"), ["a"]);
+        assert_eq!(waves.due(|_| true), ["b"], "it kept its place");
+        waves.again("c".into());
+        assert_eq!(waves.due(|_| true), ["c"]);
+        waves.join("e".into());
+        assert_eq!(waves.finished(|_| true), ["b", "c"]);
+        assert_eq!(waves.due(|_| true), ["d", "e"]);
+    }
+
+    #[test]
+    fn pods_from_before_a_restart_count() {
+        let mut waves = WaveQueue::new(["a", "b"].map(str::to_owned), 1);
+        waves.adopt(|| ["b".to_owned()].into());
+        waves.adopt(|| unreachable!());
+        assert_eq!(waves.due(|_| true), [""; 0]);
+        assert_eq!(waves.finished(|_| true), ["b"]);
     }
 }

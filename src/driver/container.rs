@@ -5,8 +5,10 @@
 //! an error that names the plugin.
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
+use regex::{Captures, Regex};
 use serde_json::Value;
 
 use base::kube::Object as _;
@@ -15,27 +17,28 @@ use base::{sys, temp};
 use crate::plugin::{self, Definition, builtin};
 
 /// Values of the pod's fields.
+#[derive(Default)]
 pub(super) struct PodFields<'a> {
     /// `spec.nodeName`
-    pub(super) node: &'a str,
+    pub node: &'a str,
     /// `metadata.name`
-    pub(super) pod: &'a str,
+    pub pod: &'a str,
     /// `metadata.namespace`
-    pub(super) namespace: &'a str,
+    pub namespace: &'a str,
     /// Volumes that are directories of the node, from [`host_volumes`].
-    pub(super) volumes: &'a [(String, String)],
+    pub volumes: &'a [(String, String)],
 }
 
 /// A process to start.
 #[derive(Debug, PartialEq)]
 pub(super) struct ProcessSpec {
-    pub(super) name: String,
+    pub name: String,
     /// Program and arguments.
-    pub(super) command: Vec<String>,
+    pub command: Vec<String>,
     /// Complete environment.
-    pub(super) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// Working directory, if the definition sets one.
-    pub(super) dir: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
 }
 
 /// The containers of a definition: init containers, which run in order, and containers that run together, the
@@ -74,13 +77,13 @@ fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
     text.to_owned()
 }
 
-/// Checks that every command of a definition exists on this machine, before anything is started.
-pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
+/// Checks that a definition can run on this machine, before anything is started: that its commands exist, and that the files of
+/// its config-map can.
+pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
     let plugin = definition.name();
     let (first, together) = containers(definition);
     for value in first.into_iter().chain(together) {
-        let facts = PodFields { node: "", pod: "", namespace: "", volumes: &[] };
-        let container = resolve(plugin, value, &facts, &[])?;
+        let container = resolve(plugin, value, &PodFields::default(), &[])?;
         let Some(program) = container.command.first() else {
             bail!(
                 "plugin `{plugin}`: container `{}` has no `command`; `--local` starts commands of this machine, not images, so name one, or run the plugin in a cluster",
@@ -103,6 +106,13 @@ pub(super) fn check(definition: &Definition) -> anyhow::Result<()> {
         {
             bail!("plugin `{plugin}`: its `workingDir` `{}` is not a folder on this machine", dir.display());
         }
+    }
+    for file in definition.config_map.keys() {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        ensure!(
+            !matches!(file.as_str(), "" | "." | "..") && file.chars().all(plain),
+            "plugin `{plugin}`: `{file}` in its config-map is not a file name"
+        );
     }
     Ok(())
 }
@@ -190,29 +200,14 @@ fn optional(from: &Value) -> bool {
 
 /// Replaces `$(NAME)` by its value; `$$` is a literal dollar, an unknown name is left unchanged.
 fn expand(text: &str, env: &[(String, String)]) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            out.push('$');
-            rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
-            match env.iter().find(|(known, _)| known == name) {
-                Some((_, value)) => out.push_str(value),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
-            }
-            rest = after;
-        } else {
-            out.push('$');
-        }
-    }
-    out + rest
+    static REFERENCE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\$\$|\$\(([^)]*)\)").expect("a valid pattern"));
+    let value = |found: &Captures<'_>| {
+        let Some(name) = found.get(1) else { return "$".to_owned() };
+        let known = env.iter().find(|(known, _)| known == name.as_str());
+        known.map_or(&found[0], |(_, value)| value).to_owned()
+    };
+    REFERENCE.replace_all(text, value).into_owned()
 }
 
 #[cfg(test)]

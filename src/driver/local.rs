@@ -6,6 +6,7 @@
 
 use base::at::At as _;
 use base::sys::Open as _;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -14,17 +15,17 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
+pub(crate) use super::container::check;
 use super::container::{self, PodFields, ProcessSpec};
-use super::lifeline;
 use super::pod::object_name;
-use super::process::{self, Talk};
-use super::{Driver, PluginLaunch, Proof};
-use crate::layout;
+use super::process::{self, ALONE, BESIDE, Talk};
+use super::{Driver, PluginLaunch, session};
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use crate::plugin::Definition;
+use crate::{config, layout};
 use base::stop::{Stop, caught};
 use base::sys::{self, Group};
 use client::env as var;
@@ -34,7 +35,7 @@ use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Runs plugins on this machine.
-pub(crate) struct LocalDriver {
+pub(crate) struct LocalDriver<'r> {
     /// This program, which also contains the worker.
     pub program: PathBuf,
     /// Parent of the pods' directories.
@@ -45,41 +46,17 @@ pub(crate) struct LocalDriver {
     pub aggregator: String,
     /// Certificate of the run's authority, PEM.
     pub ca_cert: String,
-    /// Namespace given to pods.
-    pub namespace: String,
+    /// Settings of the run.
+    pub config: &'r config::Run,
+    /// Token of the worker of each result.
+    pub tokens: BTreeMap<ResultId, String>,
     /// Node of plugins that run once.
     pub node: String,
     /// Environment of workers, unless the plugin overrides it.
     pub worker_env: Vec<(String, String)>,
 }
 
-/// Checks that a definition can run here, before anything is started.
-pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
-    container::check(definition)?;
-    for file in definition.config_map.keys() {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        ensure!(
-            !matches!(file.as_str(), "" | "." | "..") && file.chars().all(plain),
-            "plugin `{}`: `{file}` in its config-map is not a file name",
-            definition.name()
-        );
-    }
-    Ok(())
-}
-
-/// Adopts processes that plugins leave behind; [`end_strays`] kills them.
-pub(crate) fn adopt_strays() {
-    if let Err(error) = sys::adopt_strays() {
-        log::debug!("processes that plugins leave behind may not be found: {error}");
-    }
-}
-
-/// Kills processes that plugins left behind, and all other children of this process. For the end of a run.
-pub(crate) fn end_strays() {
-    sys::end_strays();
-}
-
-impl Driver for LocalDriver {
+impl Driver for LocalDriver<'_> {
     fn run(
         &self,
         plugin: &PluginLaunch<'_>,
@@ -90,7 +67,6 @@ impl Driver for LocalDriver {
             for id in &plugin.ids {
                 let fail = move |error: anyhow::Error| {
                     let failure = Failure::new(id.clone(), format!("{error:#}"));
-                    // The receiver lives as long as the run; once it has ended, failures no longer matter.
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
@@ -103,13 +79,13 @@ impl Driver for LocalDriver {
         })
     }
 
-    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()> {
-        let dir = self.pods.join(plugin.definition.name());
+    fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
+        let dir = self.pods.join(plugin.name());
         base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
     }
 }
 
-impl LocalDriver {
+impl LocalDriver<'_> {
     fn run_pod(
         &self,
         plugin: &PluginLaunch<'_>,
@@ -117,7 +93,7 @@ impl LocalDriver {
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) -> anyhow::Result<()> {
-        let pod = LocalPod::prepare(self, plugin, id, stop)?;
+        let pod = LocalPod::prepare(self, plugin, id, findings, stop)?;
         let (first, together) = container::containers(plugin.definition);
         // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
@@ -127,8 +103,8 @@ impl LocalDriver {
             let _asked = stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
             let mut processes =
                 Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
-            if let Err(error) = pod.live(&first, &together, &mut processes, findings) {
-                let _ = findings.send(Finding::Failure(Failure::new(id.clone(), format!("{error:#}"))));
+            if let Err(error) = pod.live(&first, &together, &mut processes) {
+                pod.fail(Failure::new(id.clone(), format!("{error:#}")));
             }
             processes.end();
             Ok(())
@@ -142,8 +118,7 @@ enum PodProcess {
     Worker,
     /// In place of a worker: only kills the plugin if this process is killed.
     Keeper,
-    First,
-    Together(usize),
+    Container(usize),
 }
 
 enum ProcessEvent {
@@ -207,25 +182,27 @@ impl Processes<'_, '_> {
 
 /// One plugin on one node.
 struct LocalPod<'a> {
-    local: &'a LocalDriver,
+    local: &'a LocalDriver<'a>,
     plugin: &'a PluginLaunch<'a>,
     id: &'a ResultId,
     node: &'a str,
     name: String,
     dir: PathBuf,
     logs: PathBuf,
+    findings: &'a SyncSender<Finding>,
     stop: &'a Stop,
 }
 
 impl<'a> LocalPod<'a> {
     fn prepare(
-        local: &'a LocalDriver,
+        local: &'a LocalDriver<'a>,
         plugin: &'a PluginLaunch<'a>,
         id: &'a ResultId,
+        findings: &'a SyncSender<Finding>,
         stop: &'a Stop,
     ) -> anyhow::Result<Self> {
         let definition = plugin.definition;
-        let mut name = object_name(definition, &plugin.session);
+        let mut name = object_name(definition, &session(local.config, definition.name()));
         let node = match definition.config.driver.is_per_node() {
             true => {
                 name += &format!("-{}", id.node);
@@ -234,14 +211,12 @@ impl<'a> LocalPod<'a> {
             false => local.node.as_str(),
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
-        let logs = local.run_dir.join(layout::pod_logs(&local.namespace, &name));
-        let pod = Self { local, plugin, id, node, name, dir, logs, stop };
+        let logs = local.run_dir.join(layout::pod_logs(&local.config.namespace, &name));
+        let pod = Self { local, plugin, id, node, name, dir, logs, findings, stop };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
-        if let Proof::Tokens(tokens) = &plugin.proof
-            && let Some(token) = tokens.get(id)
-        {
+        if let Some(token) = local.tokens.get(id) {
             let path = pod.token();
             let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
             file.and_then(|mut file| file.write_all(token.as_bytes())).at("cannot write", &path)?;
@@ -259,14 +234,13 @@ impl<'a> LocalPod<'a> {
         first: &[&Value],
         together: &[&Value],
         processes: &mut Processes<'_, '_>,
-        findings: &SyncSender<Finding>,
     ) -> anyhow::Result<()> {
         let definition = self.plugin.definition;
         let volumes = container::host_volumes(definition);
         let facts = PodFields {
             node: self.node,
             pod: &self.name,
-            namespace: &self.local.namespace,
+            namespace: &self.local.config.namespace,
             volumes: &volumes,
         };
         let resolve =
@@ -280,64 +254,37 @@ impl<'a> LocalPod<'a> {
             self.shared_variables(None)
         };
         for value in first {
-            if !self.run_first(&resolve(value, &given)?, processes, findings)? {
+            if !self.watch(&[resolve(value, &given)?], true, processes)? {
                 return Ok(());
             }
         }
-        let mut containers = Vec::new();
-        for (index, value) in together.iter().enumerate() {
-            let container = resolve(value, &given)?;
-            processes.add(PodProcess::Together(index), self.start(&container)?)?;
-            containers.push(container);
-        }
-        self.watch(&containers, processes, findings)
+        let containers =
+            together.iter().map(|value| resolve(value, &given)).collect::<Result<Vec<_>, _>>()?;
+        self.watch(&containers, false, processes).map(drop)
     }
 
-    /// Runs an init container to its end; returns whether it succeeded.
-    fn run_first(
-        &self,
-        container: &ProcessSpec,
-        processes: &mut Processes<'_, '_>,
-        findings: &SyncSender<Finding>,
-    ) -> anyhow::Result<bool> {
-        let mut failures = 0;
-        loop {
-            processes.add(PodProcess::First, self.start(container)?)?;
-            let status = match processes.next()? {
-                ProcessEvent::Stop => return Ok(false),
-                ProcessEvent::Ended(PodProcess::First, status) => status?,
-                ProcessEvent::Ended(_, status) => {
-                    bail!("{}", self.ended("the worker", WORKER_CONTAINER, status?))
-                }
-            };
-            if status.success() {
-                return Ok(true);
-            }
-            if failures == self.plugin.definition.max_failures() {
-                let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
-                return Ok(false);
-            }
-            failures += 1;
-        }
-    }
-
+    /// Runs containers: one that must succeed before others, until its end; or all that run together, until the end of the pod is
+    /// requested. Returns whether the pod continues.
     fn watch(
         &self,
         containers: &[ProcessSpec],
+        is_first: bool,
         processes: &mut Processes<'_, '_>,
-        findings: &SyncSender<Finding>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<bool> {
+        for (index, container) in containers.iter().enumerate() {
+            processes.add(PodProcess::Container(index), self.start(container)?)?;
+        }
         let mut failures = vec![0; containers.len()];
         let (mut open, mut all_well) = (containers.len(), true);
         loop {
             let (index, status) = match processes.next()? {
-                ProcessEvent::Stop => return Ok(()),
-                ProcessEvent::Ended(PodProcess::Together(index), status) => (index, status?),
+                ProcessEvent::Stop => return Ok(false),
+                ProcessEvent::Ended(PodProcess::Container(index), status) => (index, status?),
                 ProcessEvent::Ended(_, status) => {
                     let status = status?;
                     if !status.success() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
-                        let _ = findings.send(Finding::Failure(Failure::new(self.id.clone(), ended)));
+                        self.fail(Failure::new(self.id.clone(), ended));
                     }
                     continue;
                 }
@@ -347,11 +294,14 @@ impl<'a> LocalPod<'a> {
                 failures[index] += 1;
                 let ending = process::ending(status);
                 log::info!("container `{}` of `{}` {ending} and is started again", container.name, self.id);
-                processes.add(PodProcess::Together(index), self.start(container)?)?;
+                processes.add(PodProcess::Container(index), self.start(container)?)?;
                 continue;
             }
             open -= 1;
             all_well &= status.success();
+            if is_first && all_well {
+                return Ok(true);
+            }
             let is_over = open == 0 && all_well;
             if is_over && self.plugin.definition.config.has_worker() {
                 let marker = self.marker();
@@ -361,7 +311,7 @@ impl<'a> LocalPod<'a> {
             // The plugin's own container is the last; a result that was sent before the failure wins over it.
             let counts = open == 0 || index + 1 == containers.len();
             if is_over || !all_well && counts && !self.results().join(DONE_FILE).exists() {
-                let _ = findings.send(Finding::Failure(self.failure(&container.name, status)));
+                self.container_failed(&container.name, status);
             }
         }
     }
@@ -370,25 +320,18 @@ impl<'a> LocalPod<'a> {
     fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes<'_, '_>) -> anyhow::Result<u16> {
         let mut command = Command::new(&self.local.program);
         let role = self.plugin.definition.config.driver.worker_role();
-        let results = self.results();
         command
             .args(["worker", role, "--level=info"])
             .env_clear()
             .envs(self.local.worker_env.clone())
             .envs(plugin.env.clone())
-            .env(var::NODE_NAME, self.node)
-            .env(env::OLD_RESULTS_DIR, &results)
-            .env(env::RESULTS_DIR, &results)
-            .env(var::RESULT_TYPE, self.plugin.definition.name())
-            .env(var::AGGREGATOR_URL, &self.local.aggregator)
-            .env(var::CA_CERT, &self.local.ca_cert)
-            .env(var::TOKEN_FILE, self.token())
-            .env(env::NAMESPACE, &self.local.namespace)
+            .envs(self.shared_variables(None))
+            .env(env::NAMESPACE, &self.local.config.namespace)
             .env(env::PLUGIN_POD, &self.name)
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
             .env(env::OTHERS_ENDED_FILE, self.marker())
             // The worker kills the plugin's processes if this process is killed.
-            .env(env::LIFELINE, lifeline::BESIDE)
+            .env(env::LIFELINE, BESIDE)
             // Many pods share this machine's ports, so each takes a free one and announces it.
             .env(env::PROGRESS_PORT, "0")
             // At the end of the pod its result has arrived, or is not wanted.
@@ -418,7 +361,7 @@ impl<'a> LocalPod<'a> {
             .args(["worker", "global"])
             .env_clear()
             .env(env::RESULTS_DIR, self.results())
-            .env(env::LIFELINE, lifeline::ALONE);
+            .env(env::LIFELINE, ALONE);
         process::start(&mut command, &self.dir.join("keeper.txt"), Talk::WithUs)
             .at("cannot start", &self.local.program)
     }
@@ -437,7 +380,7 @@ impl<'a> LocalPod<'a> {
         })
     }
 
-    /// Variables of every container of the pod: the worker's port, or all that a plugin without worker needs to
+    /// Variables of every container of the pod: the worker's port, or all that the worker, or a plugin without one, needs to
     /// upload.
     fn shared_variables(&self, port: Option<u16>) -> Vec<(String, String)> {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
@@ -463,11 +406,16 @@ impl<'a> LocalPod<'a> {
         common.into_iter().chain(channel).map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    fn failure(&self, container: &str, status: ExitStatus) -> Failure {
+    fn fail(&self, failure: Failure) {
+        // The receiver lives as long as the run; once it has ended, failures no longer matter.
+        drop(self.findings.send(Finding::Failure(failure)));
+    }
+
+    fn container_failed(&self, container: &str, status: ExitStatus) {
         let what = format!("container `{container}`");
         let mut failure = Failure::new(self.id.clone(), self.ended(&what, container, status));
         failure.report.extend(status.code().map(|code| ("exit-code".into(), code.into())));
-        failure
+        self.fail(failure);
     }
 
     fn ended(&self, what: &str, container: &str, status: ExitStatus) -> String {

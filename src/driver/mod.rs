@@ -5,7 +5,6 @@
 
 pub(crate) mod cluster;
 mod container;
-pub(crate) mod lifeline;
 pub(crate) mod local;
 mod monitor;
 mod node;
@@ -14,44 +13,29 @@ pub(crate) mod process;
 pub(crate) mod roster;
 mod silence;
 mod verdict;
-mod waves;
 
 pub(crate) use node::refusal;
 pub(crate) use verdict::{PodVerdict, judge};
 
-use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
-use std::time::Duration;
 
-use crate::backplane::Identity;
+use crate::config;
 use crate::plugin::Definition;
 use base::stop::Stop;
+use base::{hex, sha256};
 use client::protocol::{Finding, ResultId};
 
 /// A plugin of a run, ready to start.
-#[derive(Clone)]
 pub(crate) struct PluginLaunch<'a> {
     /// The definition.
     pub definition: &'a Definition,
-    /// 16 hexadecimal characters that distinguish its objects from those of other runs.
-    pub session: String,
     /// Expected results: one for the cluster, or one per node.
     pub ids: Vec<ResultId>,
-    /// Time limit.
-    pub limit: Option<Duration>,
-    /// Credentials of its workers.
-    pub proof: Proof,
 }
 
-/// How the workers of a plugin authenticate.
-#[derive(Clone)]
-pub(crate) enum Proof {
-    /// A client certificate that all workers share.
-    Certificate(Identity),
-    /// A token that Kubernetes issues to each pod, with this audience.
-    PodToken(String),
-    /// One token per result.
-    Tokens(BTreeMap<ResultId, String>),
+/// 16 hexadecimal characters that distinguish the objects of a plugin from those of other runs; the same after a restart.
+pub(crate) fn session(config: &config::Run, plugin: &str) -> String {
+    hex(&sha256(format!("{}/{plugin}", config.uuid)).as_ref()[..8])
 }
 
 /// Runs plugins.
@@ -65,6 +49,6 @@ pub(crate) trait Driver: Sync {
         stop: &Stop,
     ) -> anyhow::Result<()>;
 
-    /// Removes the objects of the plugin after the run.
-    fn remove(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<()>;
+    /// Removes the objects of a plugin after the run.
+    fn remove(&self, plugin: &Definition) -> anyhow::Result<()>;
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::node::refusal;
 use super::pod::attempt;
-use super::silence::{SilenceFinding, SilentWorkers};
+use super::silence::SilentWorkers;
 use super::verdict::{FAILED_GRACE, PodVerdict, disruption, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
@@ -60,9 +60,9 @@ pub(crate) struct Monitor {
     troubles: BTreeMap<ResultId, String>,
     expected: BTreeSet<String>,
     /// Workers that are expected to contact the aggregator soon after their start.
-    pub(super) silent: SilentWorkers,
+    pub silent: SilentWorkers,
     /// Further pods for one that was lost, if this run creates the pods itself.
-    pub(super) retries: u64,
+    pub retries: u64,
     /// What was lost so far, of a single pod.
     lost: Vec<Lost>,
     /// The number of each result's current pod, if that is not the first. Earlier pods no longer matter.
@@ -71,7 +71,7 @@ pub(crate) struct Monitor {
     due: Vec<String>,
     /// Which nodes are taken when they join, if this run creates the pods itself, in waves: each pod is expected only
     /// after its wave has created it.
-    pub(super) waves: Option<Choice>,
+    pub waves: Option<Choice>,
 }
 
 struct PodState {
@@ -195,28 +195,26 @@ impl Monitor {
 
     /// Records an event in constant time; [`Monitor::check`] draws the conclusions.
     pub(crate) fn see(&mut self, seen: WatchEvent, now: SystemTime) {
-        let mut out = std::mem::take(&mut self.pending);
         match seen {
             WatchEvent::Pod(pod) => self.see_pod(pod, now),
-            WatchEvent::PodGone(pod) => self.lose_pod(&uid(&pod), Some(&pod), now, &mut out),
+            WatchEvent::PodGone(pod) => self.lose_pod(&uid(&pod), Some(&pod), now),
             WatchEvent::PodsListing => self.relisted.clear(),
             WatchEvent::PodsListed => {
                 self.listed = true;
                 let present = std::mem::take(&mut self.relisted);
                 let gone: Vec<_> = self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
-                    self.lose_pod(&uid, None, now, &mut out);
+                    self.lose_pod(&uid, None, now);
                 }
                 // The list may be older than a replacement.
                 if self.spec.is_none() && self.pods.is_empty() && self.attempts.is_empty() {
                     let id = ResultId::global(&self.plugin);
-                    self.lose(id.clone(), pod_lost(&id, DELETED.into(), now), None, &mut out);
+                    self.lose(id.clone(), pod_lost(&id, DELETED.into(), now), None);
                 }
             }
-            WatchEvent::Node(node) => self.see_node(&node, now, &mut out),
-            WatchEvent::NodeGone(name) => self.lose_node(&name, now, &mut out),
+            WatchEvent::Node(node) => self.see_node(&node, now),
+            WatchEvent::NodeGone(name) => self.lose_node(&name, now),
         }
-        self.pending = out;
     }
 
     /// Suspends failures of pods whose results are being received.
@@ -235,10 +233,9 @@ impl Monitor {
     /// Returns findings from all events and the time; to be called after each batch of events, and about every
     /// second.
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
-        let mut out = std::mem::take(&mut self.pending);
         // The rest of the list may have the pod that replaced a Job's first one, before a restart of the aggregator.
         if self.spec.is_none() && !self.listed {
-            return out;
+            return std::mem::take(&mut self.pending);
         }
         let mut troubles = BTreeMap::new();
         let (mut failures, mut lost) = (Vec::new(), Vec::new());
@@ -266,18 +263,19 @@ impl Monitor {
             }
         }
         lost.extend(self.down_nodes(now, &mut troubles));
-        for (id, finding) in self.silent.findings(now) {
+        for finding in self.silent.findings(now) {
             match finding {
-                SilenceFinding::Failure(reason) => failures.push((Failure::new(id, reason), None)),
-                SilenceFinding::Trouble(reason) => drop(troubles.entry(id).or_insert(reason)),
+                Finding::Failure(failure) => failures.push((failure, None)),
+                Finding::Trouble(id, Some(reason)) => drop(troubles.entry(id).or_insert(reason)),
+                _ => {}
             }
         }
         failures.extend(self.missing_pods(&present, now, &mut troubles));
         for (id, lost, object) in lost {
-            self.lose(id, lost, object, &mut out);
+            self.lose(id, lost, object);
         }
         for (failure, object) in failures {
-            self.fail(failure, object, &mut out);
+            self.fail(failure, object);
         }
         if let Some(lost) = self.lost.last() {
             let id = ResultId::global(&self.plugin);
@@ -286,15 +284,15 @@ impl Monitor {
         troubles.retain(|id, _| !self.settled.contains(id));
         for (id, reason) in &troubles {
             if self.troubles.get(id) != Some(reason) {
-                out.push(Finding::Trouble(id.clone(), Some(reason.clone())));
+                self.pending.push(Finding::Trouble(id.clone(), Some(reason.clone())));
             }
         }
         for id in self.troubles.keys().filter(|id| !troubles.contains_key(*id) && !self.settled.contains(*id))
         {
-            out.push(Finding::Trouble(id.clone(), None));
+            self.pending.push(Finding::Trouble(id.clone(), None));
         }
         self.troubles = troubles;
-        out
+        std::mem::take(&mut self.pending)
     }
 
     /// Nodes that are not ready: lost after the grace period, trouble before.
@@ -418,7 +416,7 @@ impl Monitor {
         self.pods.insert(uid, PodState { id, verdict, held, object });
     }
 
-    fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime, out: &mut Vec<Finding>) {
+    fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime) {
         let Some(pod) = self.pods.remove(uid) else { return };
         self.silent.lose(uid);
         if self.is_controlled() {
@@ -432,10 +430,10 @@ impl Monitor {
         });
         let reason = said.map_or_else(|| DELETED.to_owned(), |said| format!("{DELETED}: {said}"));
         let lost = pod_lost(&pod.id, reason, now);
-        self.lose(pod.id, lost, object.cloned(), out);
+        self.lose(pod.id, lost, object.cloned());
     }
 
-    fn see_node(&mut self, node: &Value, now: SystemTime, out: &mut Vec<Finding>) {
+    fn see_node(&mut self, node: &Value, now: SystemTime) {
         let name = node.name().to_owned();
         let refusal = self.spec.as_ref().and_then(|spec| refusal(spec, node));
         let ready = node.condition("Ready");
@@ -461,12 +459,12 @@ impl Monitor {
             && self.expected.insert(name.clone())
         {
             self.progress = self.progress.max(now);
-            out.push(Finding::Expect(id));
+            self.pending.push(Finding::Expect(id));
         }
         self.nodes.insert(name, NodeState { refusal, down });
     }
 
-    fn lose_node(&mut self, name: &str, now: SystemTime, out: &mut Vec<Finding>) {
+    fn lose_node(&mut self, name: &str, now: SystemTime) {
         let down = self.nodes.remove(name).and_then(|node| node.down);
         let (since, reason) =
             down.unwrap_or_else(|| (now, "it was deleted with the plugin's pod on it".into()));
@@ -478,8 +476,8 @@ impl Monitor {
             self.pods.retain(|_, pod| pod.id != id);
         }
         match self.spec.is_none() || self.pods.len() < before {
-            true => self.lose(id, lost, None, out),
-            false => self.fail(Failure::skipped(id, "node deleted"), None, out),
+            true => self.lose(id, lost, None),
+            false => self.fail(Failure::skipped(id, "node deleted"), None),
         }
     }
 
@@ -492,7 +490,7 @@ impl Monitor {
     }
 
     /// Records a loss: another pod replaces one of this run, while retries are left; otherwise the result has failed.
-    fn lose(&mut self, id: ResultId, mut lost: Lost, pod: Option<Value>, out: &mut Vec<Finding>) {
+    fn lose(&mut self, id: ResultId, mut lost: Lost, pod: Option<Value>) {
         if self.settled.contains(&id) || self.due.contains(&id.node) {
             return;
         }
@@ -500,11 +498,11 @@ impl Monitor {
             lost.node = self.node.take().unwrap_or(lost.node);
             self.lost.push(lost.clone());
         }
-        out.push(Finding::Lost(id.clone(), lost.clone()));
+        self.pending.push(Finding::Lost(id.clone(), lost.clone()));
         // On a lost node, only a Job's pod can be replaced, by one on another node.
         if !(lost.pod && self.waves.is_some() || id.is_global()) || !self.start_next(&id) {
             // Earlier losses are in the list of results.
-            self.settle(Failure::lost(id, &lost), pod, out);
+            self.settle(Failure::lost(id, &lost), pod);
         }
     }
 
@@ -519,7 +517,7 @@ impl Monitor {
     }
 
     /// Records a failure, after the cause of an earlier loss.
-    fn fail(&mut self, failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
+    fn fail(&mut self, failure: Failure, pod: Option<Value>) {
         if self.due.contains(&failure.id.node) {
             return;
         }
@@ -527,16 +525,16 @@ impl Monitor {
             Some(lost) => failure.because(&format!("{lost}; it was started again")),
             None => failure,
         };
-        self.settle(failure, pod, out);
+        self.settle(failure, pod);
     }
 
-    fn settle(&mut self, mut failure: Failure, pod: Option<Value>, out: &mut Vec<Finding>) {
+    fn settle(&mut self, mut failure: Failure, pod: Option<Value>) {
         if self.settled.insert(failure.id.clone()) {
             self.failed.insert(failure.id.clone());
             if let Some(pod) = pod {
                 failure.report.insert("pod".into(), pod);
             }
-            out.push(Finding::Failure(failure));
+            self.pending.push(Finding::Failure(failure));
         }
     }
 }

@@ -4,7 +4,6 @@
 //! creating
 //! them. Overrides nothing in the pod spec of a definition.
 
-use ring::digest;
 use serde_json::Value;
 
 use super::node::{ADDED, DOWN};
@@ -16,9 +15,9 @@ use crate::names::{
 };
 use crate::plugin::pod::default_spec;
 use crate::plugin::{Definition, DriverKind, Permissions};
-use base::hex;
 use base::json::{self, json};
 use base::kube::Object as _;
+use base::{hex, sha256};
 use client::env as var;
 use client::protocol::ResultId;
 
@@ -38,12 +37,12 @@ const TOKEN_SECONDS: u32 = 3600;
 pub(crate) struct ClusterLaunch<'a> {
     /// The definition.
     pub definition: &'a Definition,
-    /// 16 hexadecimal characters, new for each launch.
-    pub session: &'a str,
+    /// [`super::session`]
+    pub session: String,
     /// Settings of the run.
     pub config: &'a config::Run,
     /// Certificate of the run's authority, PEM.
-    pub ca_cert: &'a str,
+    pub ca_cert: String,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (&'a str, &'a str),
     /// Audience of the pod's token, if workers authenticate with one.
@@ -53,12 +52,12 @@ pub(crate) struct ClusterLaunch<'a> {
 impl ClusterLaunch<'_> {
     /// Name of the secret with the worker's certificate.
     pub(crate) fn secret_name(&self) -> String {
-        worker_secret(self.definition.name(), self.session)
+        worker_secret(self.definition.name(), &self.session)
     }
 
     /// Name of the pod or DaemonSet.
     pub(crate) fn object_name(&self) -> String {
-        object_name(self.definition, self.session)
+        object_name(self.definition, &self.session)
     }
 
     /// The pod of a Job, not on the nodes to `avoid` if there is room elsewhere, or of a plugin in waves at its `place`: the
@@ -90,8 +89,7 @@ impl ClusterLaunch<'_> {
     pub(crate) fn pod_name(&self, place: &str, attempt: u64) -> String {
         let mut name = self.object_name();
         if self.definition.config.driver.is_per_node() {
-            let hash = digest::digest(&digest::SHA256, place.as_bytes());
-            name += &format!("-{}", hex(&hash.as_ref()[..5]));
+            name += &format!("-{}", hex(&sha256(place).as_ref()[..5]));
         }
         if attempt > 1 { format!("{name}-{attempt}") } else { name }
     }
@@ -247,7 +245,7 @@ impl ClusterLaunch<'_> {
         let mut env = vec![
             variable(var::RESULT_TYPE, name),
             variable(var::AGGREGATOR_URL, &url),
-            variable(var::CA_CERT, self.ca_cert),
+            variable(var::CA_CERT, &self.ca_cert),
             variable(var::RESULT_URL, &format!("{url}{}", path(id.result_path()))),
             variable(var::PROGRESS_URL, &format!("{url}{}", path(id.progress_path()))),
         ];

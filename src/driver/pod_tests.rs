@@ -17,9 +17,9 @@ fn with_launch(definition: &Definition, check: impl Fn(ClusterLaunch<'_>)) {
     };
     check(ClusterLaunch {
         definition,
-        session: "0123456789abcdef",
+        session: "0123456789abcdef".into(),
         config: &config,
-        ca_cert: "PEM",
+        ca_cert: "PEM".into(),
         owner: ("sonobuoy", "uid"),
         audience: None,
     });
@@ -169,7 +169,7 @@ fn worker_listens_at_the_plugins_progress_port() {
         let mut definition = Definition::new("p", DriverKind::DaemonSet, spec);
         for (session, expected) in [("0123456789abcdef", "20291"), ("ffff456789abcdef", "25535")] {
             with_launch(&definition, |launch| {
-                assert_eq!(ports(&ClusterLaunch { session, ..launch }), [expected, expected]);
+                assert_eq!(ports(&ClusterLaunch { session: session.into(), ..launch }), [expected, expected]);
             });
         }
         definition.pod_spec = Some(json!({"containers": [{"name": "beside"}], "hostNetwork": true}));

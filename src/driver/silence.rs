@@ -13,7 +13,7 @@ use crate::names::WORKER_CONTAINER;
 use crate::remedies;
 use base::clock::{self, passed};
 use base::kube::Object as _;
-use client::protocol::ResultId;
+use client::protocol::{Failure, Finding, ResultId};
 
 /// Time within which a healthy worker contacts the aggregator.
 const USUAL_CONTACT_TIME: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Workers of one launch without contact.
 pub(super) struct SilentWorkers {
     /// Time limit for the first contact; `None` if a worker may stay silent until its result.
-    pub(super) limit: Option<Duration>,
+    pub limit: Option<Duration>,
     /// Start of the aggregator; earlier contacts were impossible.
     began: SystemTime,
     /// When a worker last made first contact: others may be queued behind it.
@@ -41,15 +41,6 @@ struct SilentWorker {
     since: SystemTime,
     looked: Option<SystemTime>,
     cause: Option<String>,
-}
-
-/// State of a silent worker.
-#[derive(Debug, PartialEq)]
-pub(super) enum SilenceFinding {
-    /// A probable cause was found.
-    Trouble(String),
-    /// The time limit has passed.
-    Failure(String),
 }
 
 impl SilentWorkers {
@@ -107,8 +98,8 @@ impl SilentWorkers {
         }
     }
 
-    /// Returns the workers with a problem.
-    pub(super) fn findings(&self, now: SystemTime) -> Vec<(ResultId, SilenceFinding)> {
+    /// Returns the workers with a problem: a probable cause, or a failure once the time limit has passed.
+    pub(super) fn findings(&self, now: SystemTime) -> Vec<Finding> {
         let Some(limit) = self.limit else { return Vec::new() };
         let finding = |worker: &SilentWorker| {
             let cause = worker
@@ -119,11 +110,11 @@ impl SilentWorkers {
                 let unexplained = || worker.looked.map(|_| "its worker does not say why in its log".into());
                 let cause = cause.or_else(unexplained).map(|cause| format!(": {cause}")).unwrap_or_default();
                 let said = format!("nothing was heard from it in {}{cause}", clock::duration(limit));
-                return Some(SilenceFinding::Failure(said));
+                return Some(Finding::Failure(Failure::new(worker.id.clone(), said)));
             }
-            cause.map(SilenceFinding::Trouble)
+            cause.map(|cause| Finding::Trouble(worker.id.clone(), Some(cause)))
         };
-        self.workers.values().filter_map(|worker| Some((worker.id.clone(), finding(worker)?))).collect()
+        self.workers.values().filter_map(finding).collect()
     }
 }
 
@@ -172,13 +163,14 @@ mod tests {
         assert_eq!(silent.findings(at(24)), []);
         silent.explain("a", REFUSED);
         let told = silent.findings(at(24));
-        let [(_, SilenceFinding::Trouble(said))] = &told[..] else { panic!("{told:?}") };
+        let [Finding::Trouble(_, Some(said))] = &told[..] else { panic!("{told:?}") };
         assert!(said.contains("`x`: connection refused; ") && said.contains("network policy"), "{said}");
         assert!(silent.look_at(&nobody, at(25)).is_some(), "the log may have another line by now");
         silent.explain("a", "nothing of interest");
         let told = silent.findings(at(185));
-        let [(failed, SilenceFinding::Failure(said))] = &told[..] else { panic!("{told:?}") };
-        assert_eq!(*failed, id("a"));
+        let [Finding::Failure(failure)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(failure.id, id("a"));
+        let said = failure.error();
         assert!(said.starts_with("nothing was heard from it in 3m0s: its worker cannot reach"), "{said}");
     }
 

@@ -6,8 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use crate::item;
 use crate::status::{self, Entry, Run};
 use base::visible::cut;
@@ -55,20 +53,8 @@ pub(crate) fn shorten(mut run: Run) -> Run {
 }
 
 /// The length of the JSON of `document`.
-fn size(document: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, document).map_or(usize::MAX, |()| count.0)
+fn size(document: &Run) -> usize {
+    serde_json::to_string(document).map_or(usize::MAX, |text| text.len())
 }
 
 /// Shortens every text and every list.

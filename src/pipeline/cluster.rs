@@ -3,11 +3,11 @@
 //! Combines the steps and makes them resumable: a container that restarts in the same pod finds the folder of its
 //! run,
 //! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried
-//! long enough for the run to survive an outage of the API server. Starts no thread.
+//! long enough for the run to survive an outage of the API server. Starts the thread `status_service`, and joins it.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,14 +15,12 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::conduct;
-use super::events::Events;
 use super::retry::{self, RunContext};
-use super::status_service::{StatusPublisher, StatusService, announced};
-use super::{launch, pack, review, upload};
-use crate::aggregator::{Aggregator, AggregatorSettings, connections};
-use crate::backplane::{open_server_config, plugin_of, server_config};
+use super::status_service::{Events, StatusPublisher, StatusService, announced};
+use super::{pack, review, upload};
+use crate::aggregator::Aggregator;
 use crate::driver::roster::Roster;
-use crate::driver::{self, Driver as _, PluginLaunch, Proof};
+use crate::driver::{self, Driver as _};
 use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
@@ -32,19 +30,17 @@ use base::at::At as _;
 use base::http::Server;
 use base::json::json;
 use base::kube::{self, Object as _, Resource, Selector};
-use base::logger;
 use base::stop::Stop;
-use base::temp;
-use base::{hex, sha256};
+use base::{archive, logger, small, sys, temp};
 use client::protocol::{Failure, ResultId};
 
-/// Validity of certificates beyond the time limit, for the steps before and after the plugins.
-const VALIDITY_MARGIN: Duration = Duration::from_secs(86_400);
 /// Time during which refusals are retried: a run's permissions are created just before its pod, and a busy server
 /// applies them late.
 const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
+/// Maximum size of an identity file.
+const MAX_IDENTITY_BYTES: u64 = 4 << 10;
 /// Maximum errors of a snapshot that are logged individually.
 const TOLD_TROUBLES: usize = 20;
 
@@ -72,7 +68,7 @@ impl ClusterRun<'_> {
         let pod = self.own_pod();
         let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
-        let uid = pod.as_ref().map(|(_, uid)| uid.as_str()).filter(|uid| !uid.is_empty());
+        let uid = pod.as_ref().map(uid).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             log::info!("the run is complete; its archive is in `{}`", self.folder.display());
             self.recall(&self.publisher(pod.as_ref()), stop);
@@ -120,7 +116,7 @@ impl ClusterRun<'_> {
     fn run_in(
         &self,
         run_dir: &Path,
-        pod: Option<(String, String)>,
+        pod: Option<Value>,
         (identity, rights): (&str, &FreshPermissions<'_>),
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
@@ -128,45 +124,33 @@ impl ClusterRun<'_> {
         let started = SystemTime::now();
         let mut errors = 0;
         let (expected, failures) = self.expected(run_dir, rights)?;
-        let limit = launch::total(&self.config, &self.definitions);
-        let valid = limit.unwrap_or(Duration::from_secs(365 * 86_400)).saturating_add(VALIDITY_MARGIN);
-        let limits = self.config.limits.clone();
-        let settings = AggregatorSettings {
-            limits,
-            valid,
-            silent: self.config.graces.silent,
-            ..AggregatorSettings::default()
-        };
+        let settings = conduct::settings(&self.config, &self.definitions);
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         aggregator.identify(identity)?;
         // If launched, they would send results that are no longer awaited.
-        failures.iter().for_each(|failure| aggregator.record(failure));
+        failures.iter().for_each(|failure| aggregator.store.record(failure));
         self.tell_authority(&aggregator.authority().certificate_pem(), pod.as_ref());
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let connections = connections(&self.config.limits.connections);
-        let server = Server::bind(&address)?.principal(plugin_of).limits(connections);
+        let server = Server::bind(&address)?;
 
-        let Some(owner) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
+        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
             bail!(
                 "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
             );
         };
         let again = retry::attempts(&self.config, &self.definitions);
-        let (roster, audience) = (Roster::default(), review::audience(&self.config.uuid));
-        let by_node = self.certifies_nodes(&owner.0, rights)?;
+        let roster = Roster::default();
+        let by_node = self.certifies_nodes(&pod, rights)?;
         if by_node {
-            let all = self.definitions.iter().chain(&again);
-            let launched = all.map(|definition| self.launched(definition)).collect();
             aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
                 client: self.client.once(review::REVIEW_TIMEOUT),
-                namespace: self.config.namespace.clone(),
-                audience: audience.clone(),
-                owner: owner.1.clone(),
+                config: self.config.clone(),
+                definitions: self.definitions.iter().chain(&again).cloned().collect(),
+                owner: uid(&pod).to_owned(),
                 roster: roster.clone(),
-                launched,
             }));
         }
         let aggregator = Arc::new(aggregator);
@@ -174,10 +158,8 @@ impl ClusterRun<'_> {
             let (aggregator, uploads) = (Arc::clone(&aggregator), self.upload.is_some());
             status_service.show(move || announced(aggregator.status(), uploads));
         }
-        let authority = aggregator.authority();
-        let identity = authority.server(&self.config.server.advertise_address)?;
-        let tls = if by_node { open_server_config } else { server_config };
-        let server = server.tls(tls(&authority.certificate_pem(), &identity)?);
+        let host = &self.config.server.advertise_address;
+        let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
         let heard = |id: &ResultId| aggregator.heard(id);
         let receiving = |id: &ResultId| aggregator.receiving(id);
         let settled = |id: &ResultId| aggregator.settled(id);
@@ -185,33 +167,21 @@ impl ClusterRun<'_> {
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
-            ca_cert: authority.certificate_pem(),
-            owner,
+            authority: aggregator.authority(),
+            audience: by_node.then(|| review::audience(&self.config)),
+            owner: (pod.name().to_owned(), uid(&pod).to_owned()),
             roster,
             heard: &heard,
             receiving: &receiving,
             settled: &settled,
             keep_logs: &keep_logs,
         };
-        let plugin = |(definition, ids): (_, Vec<ResultId>)| {
-            let definition: &Definition = definition;
-            let proof = match by_node {
-                true => Proof::PodToken(audience.clone()),
-                false => Proof::Certificate(authority.client(definition.name())?),
-            };
-            let session = session(&self.config.uuid, definition.name());
-            let limit = launch::limit(&self.config, definition);
-            anyhow::Ok(PluginLaunch { definition, session, ids, limit, proof })
-        };
-        let plugins = self.definitions.iter().zip(expected).map(plugin).collect::<Result<Vec<_>, _>>()?;
-        let attempts = again.iter().map(|attempt| plugin((attempt, vec![ResultId::global(attempt.name())])));
-        let attempts = attempts.collect::<Result<Vec<_>, _>>()?;
         let context = RunContext {
             aggregator: &aggregator,
             run_dir,
             config: &self.config,
-            plugins: &plugins,
-            attempts: &attempts,
+            plugins: retry::launches(&self.definitions, expected),
+            attempts: &again,
         };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
@@ -224,12 +194,12 @@ impl ClusterRun<'_> {
             errors += self.query(run_dir, redactor, stop);
             for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
-                    log::warn!("plugin `{}` could not be removed: {error:#}", plugin.definition.name());
+                    log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
                 }
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
             errors += failed;
-            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, &driver.owner.1) {
+            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(&pod)) {
                 log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
@@ -277,12 +247,11 @@ impl ClusterRun<'_> {
 
     /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without
     /// permission, the run continues, since it does not need it itself.
-    fn tell_authority(&self, certificate: &str, pod: Option<&(String, String)>) {
+    fn tell_authority(&self, certificate: &str, pod: Option<&Value>) {
         let mut data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
-        let pod = pod.map(|(name, _)| self.client.get(&Resource::PODS, &self.config.namespace, name));
-        if let Some(pod) = pod.and_then(Result::ok).filter(|pod| names::claim(pod).is_some()) {
+        if let Some(pod) = pod.filter(|pod| names::claim(pod).is_some()) {
             // Another pod can continue the run if this one is lost.
-            data[names::POD_KEY] = json!(names::bare(&pod).to_string());
+            data[names::POD_KEY] = json!(names::bare(pod).to_string());
         }
         let map = json!({
             "apiVersion": "v1",
@@ -371,14 +340,15 @@ impl ClusterRun<'_> {
     }
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
-    fn certifies_nodes(&self, own_pod: &str, rights: &FreshPermissions<'_>) -> anyhow::Result<bool> {
+    fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> anyhow::Result<bool> {
         let config = &self.config;
         if config.identity == config::IdentityMode::Plugin || self.definitions.is_empty() {
             return Ok(false);
         }
         let asked_for = config.identity == config::IdentityMode::Node;
         // The image of this build contains this program; the capabilities of workers in other images are unknown.
-        if !asked_for && !self.is_own_image(own_pod) {
+        let mut containers = pod["spec"]["containers"].items();
+        if !asked_for && !containers.any(|container| container["image"] == *config.worker_image) {
             log::info!(
                 "workers share the certificate of their plugin: `{}` is not the image of this aggregator",
                 config.worker_image
@@ -404,22 +374,6 @@ impl ClusterRun<'_> {
         }
     }
 
-    fn is_own_image(&self, own_pod: &str) -> bool {
-        let pod = self.client.get(&Resource::PODS, &self.config.namespace, own_pod).unwrap_or_default();
-        let mut containers = pod["spec"]["containers"].items();
-        containers.any(|container| container["image"] == *self.config.worker_image)
-    }
-
-    fn launched(&self, definition: &Definition) -> review::Launched {
-        let session = session(&self.config.uuid, definition.name());
-        review::Launched {
-            object: driver::cluster::object_name(definition, &session),
-            session,
-            plugin: definition.name().to_owned(),
-            once: !definition.config.driver.is_per_node(),
-        }
-    }
-
     /// Takes the snapshot; returns the number of errors.
     fn query(&self, run_dir: &Path, redactor: Option<&Redactor>, stop: &Stop) -> usize {
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
@@ -433,15 +387,11 @@ impl ClusterRun<'_> {
         };
         match query.run(stop) {
             Ok(summary) => {
-                let (told, more) = summary.errors.split_at(summary.errors.len().min(TOLD_TROUBLES));
-                if !more.is_empty() {
-                    log::warn!(
-                        "{} more errors of the snapshot are listed in `{}`",
-                        more.len(),
-                        layout::QUERY_ERRORS
-                    );
+                let more = summary.errors.len().saturating_sub(TOLD_TROUBLES);
+                if more > 0 {
+                    log::warn!("{more} more errors of the snapshot are listed in `{}`", layout::QUERY_ERRORS);
                 }
-                for trouble in told {
+                for trouble in summary.errors.iter().take(TOLD_TROUBLES) {
                     log::warn!(
                         "query of {} {}{}: {}",
                         trouble.queryobj,
@@ -471,22 +421,18 @@ impl ClusterRun<'_> {
         }
     }
 
-    fn publisher(&self, pod: Option<&(String, String)>) -> StatusPublisher<'_> {
-        StatusPublisher {
-            client: &self.client,
-            namespace: &self.config.namespace,
-            pod: pod.map(|pod| pod.0.clone()),
-            events: pod.map(|pod| Events::new(&self.client, &self.config.namespace, pod.clone()).into()),
-            folder: self.folder,
-            status_service: self.status_service,
-            uploads: self.upload.is_some(),
-        }
+    fn publisher(&self, pod: Option<&Value>) -> StatusPublisher<'_> {
+        let events = |pod: &Value| {
+            let pod = (pod.name().to_owned(), uid(pod).to_owned());
+            Events::new(&self.client, &self.config.namespace, pod)
+        };
+        StatusPublisher { run: self, events: pod.map(events) }
     }
 
     /// Serves the last status of a run that an earlier container completed, and uploads the archive if that container did
     /// not.
     fn recall(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
-        if self.status_service.is_none() && !publisher.uploads {
+        if self.status_service.is_none() && self.upload.is_none() {
             return;
         }
         let path = self.folder.join(layout::LAST_STATUS);
@@ -502,22 +448,73 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Name and uid of this pod; by its labels where the host's name is not that of the pod.
-    fn own_pod(&self) -> Option<(String, String)> {
+    /// This pod; by its labels where the host's name is not that of the pod.
+    fn own_pod(&self) -> Option<Value> {
         let namespace = &self.config.namespace;
         let named = self.own_name.as_ref();
         let named = named.and_then(|name| self.client.get(&Resource::PODS, namespace, name).ok());
         let pod = named.map_or_else(|| state::find(&self.client, namespace), |pod| Ok(Some(pod)));
-        let pod = pod
-            .inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}"))
-            .ok()
-            .flatten()?;
-        Some((pod.name().to_owned(), pod["metadata"]["uid"].text().to_owned()))
+        pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}")).ok().flatten()
+    }
+}
+
+impl ClusterRun<'_> {
+    /// Identity that the cluster gives this run, one value per line: uid and version of its two config maps, which a
+    /// recreated pod finds unchanged, and the uid of this pod.
+    fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
+        let of_map = |name: &str| {
+            let mut get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
+            let map = rights.ask(&mut get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));
+            let map = map.map_err(|error| log::debug!("only this pod resumes the run: {error}")).ok()?;
+            let metadata = &map["metadata"];
+            Some(format!("{}@{}", metadata["uid"].as_str()?, metadata["resourceVersion"].as_str()?))
+        };
+        let maps = of_map(names::CONFIG_MAP).zip(of_map(names::PLUGINS_MAP));
+        let maps = maps.map(|(settings, plugins)| format!("{settings} {plugins}"));
+        maps.into_iter().chain(pod.map(str::to_owned)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Interrupted run with this `identity`. A folder that outlives pods may contain others.
+    fn interrupted(&self, identity: &str) -> anyhow::Result<Option<String>> {
+        for entry in fs::read_dir(self.folder).at("cannot read", self.folder)?.flatten() {
+            let name = entry.file_name();
+            let uuid = name.to_str().and_then(layout::run_of_state);
+            let Some(uuid) = uuid.filter(|uuid| config::is_run(uuid)) else { continue };
+            let known = small::read(&entry.path().join(layout::IDENTITY), MAX_IDENTITY_BYTES);
+            let why = match known.and_then(small::text) {
+                Ok(known) if known.lines().any(|line| identity.lines().any(|own| own == line)) => {
+                    return Ok(Some(uuid.to_owned()));
+                }
+                Ok(_) => "this is another run".to_owned(),
+                Err(error) => format!("its state cannot be read: {error}"),
+            };
+            log::warn!("run {uuid} was interrupted and is not resumed: {why}");
+        }
+        Ok(None)
+    }
+
+    /// Moves archives of earlier runs aside, so that they are not mistaken for this run's.
+    fn put_aside(&self) {
+        let earlier = self.folder.join(layout::EARLIER);
+        for path in archive::finished(self.folder).unwrap_or_default() {
+            let aside = earlier.join(path.file_name().unwrap_or_default());
+            let moved = fs::create_dir_all(&earlier).and_then(|()| {
+                for (from, to) in layout::seal(&path).iter().zip(layout::seal(&aside)) {
+                    // Archives from older versions have no seal.
+                    let _ = fs::rename(from, to);
+                }
+                fs::rename(&path, &aside)
+            });
+            match moved {
+                Ok(()) => log::info!("the archive of an earlier run is kept as `{}`", aside.display()),
+                Err(error) => log::warn!("cannot move `{}` aside: {error}", path.display()),
+            }
+        }
     }
 }
 
 /// Permissions of a run that has just begun.
-pub(super) struct FreshPermissions<'a> {
+struct FreshPermissions<'a> {
     stop: &'a Stop,
     /// Time from which refusals are final.
     settled: Instant,
@@ -525,7 +522,7 @@ pub(super) struct FreshPermissions<'a> {
 
 impl FreshPermissions<'_> {
     /// Calls `ask`, again while a refusal may pass.
-    pub(super) fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
+    fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {
             let answer = ask();
             if !is_refused(&answer) || Instant::now() >= self.settled || self.stop.wait(REFUSED_PAUSE) {
@@ -535,9 +532,8 @@ impl FreshPermissions<'_> {
     }
 }
 
-/// Distinguishes the objects of this launch from those of others; the same after a restart.
-fn session(uuid: &str, plugin: &str) -> String {
-    hex(&sha256(format!("{uuid}/{plugin}")).as_ref()[..8])
+fn uid(pod: &Value) -> &str {
+    pod["metadata"]["uid"].text()
 }
 
 /// An IPv6 address needs brackets before a port.
@@ -547,4 +543,82 @@ fn bracketed(address: &str) -> String {
     } else {
         address.to_owned()
     }
+}
+
+/// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
+pub(crate) fn aggregate(
+    connect: impl FnOnce() -> anyhow::Result<kube::Client>,
+    no_exit: bool,
+    stop: &Stop,
+) -> anyhow::Result<bool> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let host_name = Some(sys::host_name());
+    let config = config::load(&config::Environment { variable: &variable, host_name: host_name.clone() })?;
+    let folders = config.plugin_search_path.clone().unwrap_or_default();
+    let selected: Option<Vec<String>> =
+        config.plugins.as_ref().map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
+    let mut definitions = plugin::search(&folders, selected.as_deref())?;
+    if variable("SONOBUOY_DISABLE_RECONCILIATION").as_deref() != Some("true") {
+        for definition in &mut definitions {
+            definition.reconcile(&config.results_dir);
+        }
+    }
+    let client = connect()?;
+    let folder =
+        std::env::var_os("SONOBUOY_AGGREGATOR_DIR").map_or_else(|| names::RUNS_DIR.into(), PathBuf::from);
+    let status_service = status_service(&config, Path::new(&folder), &variable);
+    let run = ClusterRun {
+        config,
+        definitions,
+        client,
+        folder: Path::new(&folder),
+        own_name: host_name,
+        status_service: status_service.as_ref(),
+        upload: variable(names::env::UPLOAD_URL).filter(|url| !url.is_empty()),
+    };
+    let Some(status_service) = &status_service else { return Ok(see_through(run, no_exit, stop)) };
+    let over = stop.child();
+    std::thread::scope(|scope| {
+        let serve = || {
+            if let Err(error) = status_service.serve(&over) {
+                log::error!("the status service ended: {error:#}");
+            }
+        };
+        base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        let clean = see_through(run, no_exit, stop);
+        over.stop();
+        Ok(clean)
+    })
+}
+
+/// Runs everything, and stays afterwards if requested; returns whether all went well.
+fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> bool {
+    let clean = run.run(stop).unwrap_or_else(|error| {
+        log::error!("{error:#}");
+        false
+    });
+    if stop.stopped() {
+        return false;
+    }
+    if no_exit {
+        log::info!("no-exit was specified, sonobuoy is now blocking");
+        stop.wait_forever();
+        return true;
+    }
+    clean
+}
+
+/// The second server, if the run has one. If it fails, the run continues: its status is available in other ways, too.
+fn status_service(
+    config: &config::Run,
+    folder: &Path,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Option<StatusService> {
+    let port = config.server.status_port;
+    if port == 0 {
+        return None;
+    }
+    let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| names::STATUS_DIR.into());
+    let opened = StatusService::open(Path::new(&certificates), port, folder);
+    opened.map_err(|error| log::error!("there will be no status service: {error:#}")).ok()
 }

@@ -1,24 +1,35 @@
-//! Common part of all runs: the aggregator serves, the status is published, the plugins run; then the caller's last
-//! steps create the archive.
+//! The course of all runs: the aggregator serves, the status is published, the plugins run; then the caller's last steps create
+//! the archive.
 //!
-//! Starts the threads `aggregator` and `status`, and joins them.
+//! Groups of plugins with the same `order` run together; the next one starts when all results of the previous one are in,
+//! including errors. Each plugin has the whole time limit, from its own start. Starts the threads `aggregator` and `status`, one
+//! for each plugin of a group and one for its driver, and joins them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-use super::launch;
+use super::pack::write_json;
 use super::retry::RunContext;
-use crate::driver::Driver;
-use crate::{config, layout, status};
+use crate::aggregator::{Aggregator, AggregatorSettings, Waited, connections};
+use crate::backplane::{plugin_of, server_config};
+use crate::driver::{Driver, PluginLaunch, session};
+use crate::plugin::Definition;
+use crate::{board, config, layout, status};
 use base::at::At as _;
 use base::http::Server;
-use base::logger;
-use base::stop::{Stop, caught};
+use base::json::json;
+use base::stop::{Stop, StopOnDrop, caught};
+use base::{clock, logger};
+use client::protocol::{Failure, Finding, ResultId};
 
+/// Validity of the certificates of a run without a time limit.
+const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 /// Maximum queued findings.
 const FINDINGS: usize = 64;
 
@@ -30,6 +41,29 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> 
     logger::tee(&log).at("cannot write", &log)?;
     let path = run_dir.join(layout::CONFIG);
     fs::write(&path, config.to_json()).at("cannot write", &path)
+}
+
+/// The settings of the aggregator of a run.
+pub(super) fn settings(config: &config::Run, definitions: &[Definition]) -> AggregatorSettings {
+    AggregatorSettings {
+        limits: config.limits.clone(),
+        silent: config.graces.silent,
+        valid: total(config, definitions).unwrap_or(UNLIMITED),
+        ..AggregatorSettings::default()
+    }
+}
+
+/// The server of a run, which workers know as `host`. It is open to `guests`, who may request certificates.
+pub(super) fn server(
+    bound: Server,
+    host: &str,
+    guests: bool,
+    aggregator: &Aggregator,
+    config: &config::Run,
+) -> anyhow::Result<Server> {
+    let authority = aggregator.authority();
+    let tls = server_config(&authority.certificate_pem(), &authority.server(host)?, guests)?;
+    Ok(bound.tls(tls).principal(plugin_of).limits(connections(&config.limits.connections)))
 }
 
 /// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
@@ -60,27 +94,182 @@ pub(super) fn run<T>(
         let publish = base::thread("status")
             .spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)));
         let outcome = publish.context("cannot start a thread").and_then(|_| {
-            launch::launch(driver, context, &findings, stop);
+            launch(driver, context, &findings, stop);
             serving.stop();
             finish()
         });
         serving.stop();
-        aggregator.close();
+        aggregator.store.close();
         let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
         let ended = outcome.and_then(|ended| served.map(|()| ended));
-        let told = match ended {
-            Ok((archive, told)) => {
-                aggregator.finished(archive);
-                Ok(told)
-            }
+        match &ended {
+            Ok((archive, _)) => aggregator.finished(archive.clone()),
             // A run that was stopped may be resumed.
-            Err(error) if stop.stopped() => Err(error),
-            Err(error) => {
-                aggregator.failed(format!("{error:#}"));
-                Err(error)
-            }
-        };
+            Err(_) if stop.stopped() => {}
+            Err(error) => aggregator.failed(format!("{error:#}")),
+        }
         published.stop();
-        told
+        ended.map(|(_, told)| told)
     })
+}
+
+/// How long a plugin may take: according to the run's settings, else its definition, else the general limit.
+fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
+    let own = config
+        .plugin_timeouts
+        .get(definition.name())
+        .copied()
+        .or(definition.config.timeout)
+        .map(|span| span.0);
+    own.or_else(|| u64::try_from(config.server.timeout_seconds).ok().map(Duration::from_secs))
+        .filter(|limit| !limit.is_zero())
+}
+
+/// How long all groups together may take; `None` if one of them has no limit.
+fn total(config: &config::Run, definitions: &[Definition]) -> Option<Duration> {
+    let mut groups: BTreeMap<i64, Duration> = BTreeMap::new();
+    for definition in definitions {
+        let group = groups.entry(definition.config.order).or_default();
+        let attempts = if definition.can_retry() { config.retry_failed } else { 0 };
+        let times = u32::try_from(attempts).unwrap_or_default().saturating_add(1);
+        *group = limit(config, definition)?.saturating_mul(times).max(*group);
+    }
+    Some(groups.values().fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)))
+}
+
+/// Runs all plugins, and retries their failed tests. Returns when every result is in or replaced by an error, or at
+/// once on a stop.
+fn launch(driver: &dyn Driver, context: &RunContext<'_>, findings: &SyncSender<Finding>, stop: &Stop) {
+    let mut groups: BTreeMap<i64, Vec<&PluginLaunch<'_>>> = BTreeMap::new();
+    let aggregator = context.aggregator;
+    for plugin in &context.plugins {
+        // Explains the plugin's results, also before the end.
+        if let Err(error) = describe(plugin, context.config, context.run_dir) {
+            log::error!("plugin `{}`: {error:#}", plugin.definition.name());
+        }
+        groups.entry(plugin.definition.config.order).or_default().push(plugin);
+    }
+    for (order, mut group) in groups {
+        if stop.stopped() {
+            break;
+        }
+        group.sort_by_key(|plugin| plugin.definition.name());
+        let names: Vec<&str> = group.iter().map(|plugin| plugin.definition.name()).collect();
+        log::info!("starting plugins of order {order}: {}", names.join(", "));
+        let launch = |plugin: &PluginLaunch<'_>| launch_one(context, driver, plugin, findings, stop);
+        each(aggregator, group.into_iter(), &launch);
+        let ended = context.plugins.iter().filter(|plugin| last_order(&context.plugins, plugin) == order);
+        each(aggregator, ended, &|plugin| context.retry_failed(plugin, launch, stop));
+    }
+}
+
+/// Does `work` for each plugin in a separate thread. A plugin whose thread cannot start, or panics, has failed.
+fn each<'p>(
+    aggregator: &Aggregator,
+    plugins: impl Iterator<Item = &'p PluginLaunch<'p>>,
+    work: &(dyn Fn(&PluginLaunch<'_>) + Sync),
+) {
+    thread::scope(|scope| {
+        for plugin in plugins {
+            let work = || {
+                let worked = caught(|| {
+                    work(plugin);
+                    Ok(())
+                });
+                worked.unwrap_or_else(|error| fail(aggregator, plugin, &error));
+            };
+            if let Err(error) = base::thread("plugin").spawn_scoped(scope, work) {
+                fail(aggregator, plugin, &error.into());
+            }
+        }
+    });
+}
+
+/// Records an error for every result of a plugin that did not arrive.
+fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Error) {
+    let name = plugin.definition.name();
+    let why = format!("plugin `{name}` could not be started: {error:#}");
+    aggregator.store.record(&Failure::new(ResultId::global(name), why));
+}
+
+/// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
+fn last_order(plugins: &[PluginLaunch<'_>], plugin: &PluginLaunch<'_>) -> i64 {
+    let definitions = plugins.iter().map(|plugin| plugin.definition);
+    let own = definitions.filter(|one| one.whole() == plugin.definition.name());
+    own.map(|one| one.config.order).max().unwrap_or(plugin.definition.config.order)
+}
+
+/// Records an error for every result that did not arrive before the stop.
+pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
+    if stop.stopped() {
+        let reason = stop.reason().unwrap_or_else(|| "it was stopped".into());
+        for id in aggregator.outstanding() {
+            let why = format!("the run ended before the result arrived: {reason}");
+            aggregator.store.record_end(&Failure::new(id, why));
+        }
+    }
+}
+
+/// Test that a plugin currently runs, if reported.
+fn running(aggregator: &Aggregator, plugin: &str) -> Option<String> {
+    let status = aggregator.status();
+    let mut entries = status.plugins.iter().flatten().filter(|entry| entry.plugin == plugin);
+    board::running(entries.next()?.progress.as_deref()?)
+}
+
+fn launch_one(
+    context: &RunContext<'_>,
+    driver: &dyn Driver,
+    plugin: &PluginLaunch<'_>,
+    findings: &SyncSender<Finding>,
+    stop: &Stop,
+) {
+    let (aggregator, name) = (context.aggregator, plugin.definition.name());
+    let settled = || aggregator.wait(name, Some(Instant::now()), stop) == Waited::Complete;
+    if !plugin.ids.is_empty() && settled() {
+        // From before a restart: its pods may be gone by now, and would be recreated.
+        log::info!("plugin `{name}` had already ended");
+        return;
+    }
+    let over = stop.child();
+    aggregator.store.launched(name);
+    thread::scope(|scope| {
+        let _over = StopOnDrop(&over);
+        let drive = || {
+            let ran = caught(|| driver.run(plugin, findings, &over));
+            ran.unwrap_or_else(|error| fail(aggregator, plugin, &error));
+        };
+        if let Err(error) = base::thread("driver").spawn_scoped(scope, drive) {
+            fail(aggregator, plugin, &error.into());
+        }
+        let limit = limit(context.config, plugin.definition);
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
+            let why = format!("no result within the time limit of {}", clock::duration(limit));
+            let why =
+                running(aggregator, name).map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
+            aggregator.store.record_end(&Failure::timed_out(ResultId::global(name), &why));
+        }
+    });
+}
+
+/// Writes the definition of a plugin, with the settings of its launch, into its folder.
+pub(super) fn describe(
+    plugin: &PluginLaunch<'_>,
+    config: &config::Run,
+    run_dir: &Path,
+) -> anyhow::Result<()> {
+    let dir = run_dir.join(layout::plugin(plugin.definition.name()));
+    fs::create_dir_all(&dir).at("cannot create", &dir)?;
+    let description = json!({
+        "Definition": plugin.definition.to_value(),
+        "SessionID": session(config, plugin.definition.name()),
+        "Namespace": config.namespace,
+        "SonobuoyImage": config.worker_image,
+        "CleanedUp": !plugin.definition.config.skip_cleanup,
+        "ImagePullPolicy": config.image_pull_policy,
+        "ImagePullSecrets": config.image_pull_secrets,
+        "CustomAnnotations": config.custom_annotations,
+    });
+    write_json(&dir.join(layout::DEFINITIONS[0]), &description)
 }

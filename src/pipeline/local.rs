@@ -8,10 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use super::conduct;
 use super::retry::{self, RunContext};
-use super::{launch, pack, review};
-use crate::aggregator::{Aggregator, AggregatorSettings, connections};
-use crate::backplane::{open_server_config, plugin_of};
-use crate::driver::{self, Driver as _, PluginLaunch, Proof};
+use super::{pack, review};
+use crate::aggregator::Aggregator;
+use crate::driver::{self, Driver as _};
 use crate::names::VERSION;
 use crate::plugin::Definition;
 use crate::query::Redactor;
@@ -105,59 +104,44 @@ impl LocalRun<'_> {
         let run_dir = work.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let settings = AggregatorSettings {
-            limits: self.config.limits.clone(),
-            silent: self.config.graces.silent,
-            publish_every: PUBLISH_EVERY,
-            valid: launch::total(&self.config, self.definitions)
-                .unwrap_or(AggregatorSettings::default().valid),
-            ..AggregatorSettings::default()
-        };
+        let mut settings = conduct::settings(&self.config, self.definitions);
+        settings.publish_every = PUBLISH_EVERY;
         let nodes = nodes(self.nodes);
         let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
         let expected: Vec<Vec<ResultId>> = expected.collect();
         let again = retry::attempts(&self.config, self.definitions);
-        let again_expected = again.iter().map(|definition| vec![ResultId::global(definition.name())]);
-        let again_expected: Vec<Vec<ResultId>> = again_expected.collect();
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
         // Processes on one machine only have the tokens created here.
-        let (known, tokens) =
-            review::KnownTokens::new(expected.iter().chain(&again_expected).flatten().cloned())?;
+        let attempts = again.iter().map(|attempt| ResultId::global(attempt.name()));
+        let all = expected.iter().flatten().cloned().chain(attempts);
+        let (known, tokens) = review::KnownTokens::new(all)?;
         let aggregator = aggregator.certifies(Box::new(known));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
-        let identity = authority.server(&server.local_addr().to_string())?;
-        let connections = connections(&self.config.limits.connections);
-        let tls = open_server_config(&authority.certificate_pem(), &identity)?;
-        let server = server.tls(tls).principal(plugin_of).limits(connections);
+        let host = server.local_addr().to_string();
+        let server = conduct::server(server, &host, true, &aggregator, &self.config)?;
         let driver = driver::local::LocalDriver {
             program: self.program.clone(),
             pods: work.join("pods"),
             run_dir: run_dir.clone(),
-            aggregator: format!("https://{}", server.local_addr()),
+            aggregator: format!("https://{host}"),
             ca_cert: authority.certificate_pem(),
-            namespace: self.config.namespace.clone(),
+            config: &self.config,
+            tokens,
             node: nodes[0].clone(),
             worker_env: self.worker_env.clone(),
         };
-        let plugin = |(definition, ids): (_, Vec<ResultId>)| {
-            let session = config::new_uuid().replace('-', "")[..16].to_owned();
-            let limit = launch::limit(&self.config, definition);
-            let own = ids.iter().filter_map(|id| Some((id.clone(), tokens.get(id)?.clone())));
-            let proof = Proof::Tokens(own.collect());
-            PluginLaunch { definition, session, ids, limit, proof }
-        };
-        let plugins: Vec<PluginLaunch<'_>> = self.definitions.iter().zip(expected).map(plugin).collect();
-        let attempts: Vec<PluginLaunch<'_>> = again.iter().zip(again_expected).map(plugin).collect();
         let context = RunContext {
             aggregator: &aggregator,
             run_dir: &run_dir,
             config: &self.config,
-            plugins: &plugins,
-            attempts: &attempts,
+            plugins: retry::launches(self.definitions, expected),
+            attempts: &again,
         };
 
-        driver::local::adopt_strays();
+        if let Err(error) = sys::adopt_strays() {
+            log::debug!("processes that plugins leave behind may not be found: {error}");
+        }
         let publish = |status: &status::Run| {
             watch(status);
             Ok(())
@@ -165,8 +149,8 @@ impl LocalRun<'_> {
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let finish = || {
-            driver::local::end_strays();
-            launch::give_up(&aggregator, stop);
+            sys::end_strays();
+            conduct::give_up(&aggregator, stop);
             let (path, archive, errors) = pack::pack(&context, redactor, &self.out, started)?;
             for plugin in context.to_remove() {
                 driver.remove(plugin)?;

@@ -1,21 +1,35 @@
-//! The last steps: results are processed, and the run's folder becomes one archive, which gets its name only once it is complete and sealed.
+//! The last steps: secrets are hidden, results are processed, and the run's folder becomes one archive, which gets its name only
+//! once it is complete and sealed. Also packs an unfinished run as it is.
+//!
+//! Redaction concerns the files that the run itself adds: settings, definitions, error reports, its log; it uses and counts
+//! the rules of the snapshot. Starts no thread.
 
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
-use super::definition::write_json;
 use super::retry::RunContext;
-use super::{process, redact, why};
 use crate::backplane::Statement;
+use crate::driver::PluginLaunch;
+use crate::item::FAILED;
 use crate::query::Redactor;
-use crate::{layout, status};
+use crate::remedies::{Event, Why};
+use crate::{layout, process, status};
 use base::at::At as _;
 use base::json::json;
-use base::temp::NewFile;
-use base::{archive, clock};
+use base::stop::caught;
+use base::{archive, clock, logger, small, sys, temp};
+
+/// Maximum size of the run's own files that are redacted.
+const MAX_JSON_BYTES: u64 = 16 << 20;
+/// Maximum length of a line of a log that is redacted; the remainder is cut.
+const MAX_LINE_BYTES: u64 = 1 << 20;
+/// Maximum bytes read of an error's file.
+const MAX_ERROR_BYTES: u64 = 256 << 10;
 
 /// Processes the results of a run, and packs its folder into a file in `out`, with its seal next to it. Returns its path, its
 /// entry for the status, and the number of errors while processing.
@@ -26,10 +40,10 @@ pub(super) fn pack(
     started: SystemTime,
 ) -> anyhow::Result<(PathBuf, status::Archive, usize)> {
     let (run_dir, uuid) = (context.run_dir, &context.config.uuid);
-    redact::redact(run_dir, redactor)?;
-    let errors = process::process(context);
+    redact(run_dir, redactor)?;
+    let errors = process_all(context);
     // Processing adds to the log.
-    redact::redact(run_dir, redactor)?;
+    redact(run_dir, redactor)?;
     // A part of another plugin's results has no tree.
     let wholes = context.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
     let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
@@ -37,7 +51,7 @@ pub(super) fn pack(
     write_json(&run_dir.join(layout::INFO), &info)?;
     let received = json!(context.aggregator.received());
     write_json(&run_dir.join(layout::RECEIVED), &received)?;
-    why::write(&received, run_dir)?;
+    explain(&received, run_dir)?;
     let health = run_dir.join(layout::HEALTH);
     if !health.exists() {
         // The original's `results --mode detailed` fails without it.
@@ -50,24 +64,170 @@ pub(super) fn pack(
     let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
     let seal = context.aggregator.authority().seal(&statement)?;
     let parts = layout::seal(&path);
-    let mut files = Vec::new();
-    for (path, content) in parts.iter().zip([&seal.statement, &seal.signature]) {
-        let write = || {
-            let mut part = NewFile::create(path, 0o600)?;
-            part.write_all(content)?;
-            part.sync().map(|()| part)
-        };
-        files.push(write().at("cannot write", path)?);
-    }
-    // A client that finds the archive must also find its seal.
-    for file in files.into_iter().chain([file]) {
-        let path = file.path().to_owned();
-        if let Err(error) = file.commit(true) {
-            // A seal without its archive means nothing.
-            parts.iter().for_each(|part| drop(std::fs::remove_file(part)));
-            return Err(error).at("cannot write", path);
+    let write = || {
+        // A client that finds the archive must also find its seal.
+        for (part, content) in parts.iter().zip([&seal.statement, &seal.signature]) {
+            temp::write(part, 0o600, content).at("cannot write", part)?;
         }
-    }
+        file.commit(true).at("cannot write", &path)
+    };
+    // A seal without its archive means nothing.
+    write().inspect_err(|_| parts.iter().for_each(|part| drop(fs::remove_file(part))))?;
     let created = clock::rfc3339(SystemTime::now());
     Ok((path, status::Archive { name, created, sha256, size }, errors))
+}
+
+/// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
+/// plugins that could not be processed, which does not affect the others.
+fn process_all(context: &RunContext<'_>) -> usize {
+    let mut errors = context.aggregator.store.verify();
+    for plugin in &context.plugins {
+        if let Err(error) = process_one(plugin, context) {
+            log::error!("plugin `{}`: {error:#}", plugin.definition.name());
+            errors += 1;
+        }
+    }
+    errors
+}
+
+fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::Result<()> {
+    if plugin.definition.config.part_of.is_some() {
+        return Ok(());
+    }
+    let name = plugin.definition.name();
+    let dir = context.run_dir.join(layout::plugin(name));
+    let rules = context.rules(plugin);
+    let outcome = match caught(|| process::process(&dir, &rules)) {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // A failure of this plugin only: status and archive say so.
+            context.aggregator.processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
+            process::unprocessed(&dir, &rules, &format!("its results could not be processed: {error:#}"))?;
+            return Err(error);
+        }
+    };
+    let of = |name: &str| {
+        let mut own = outcome.nodes.iter().filter(|(other, _)| other == name).map(|(_, own)| own);
+        // A node whose results are there and have failed all the same is listed twice.
+        let (first, last) = (own.next()?, own.next_back());
+        let own = last.filter(|last| last.status == FAILED).unwrap_or(first);
+        Some((own.status.clone(), own.counts.clone()))
+    };
+    context.aggregator.processed(name, |id| match id.is_global() {
+        true => Some((outcome.status.clone(), outcome.counts.clone())),
+        false => of(&id.node),
+    });
+    for part in rules.parts.iter().chain(&rules.attempts) {
+        context.aggregator.processed(part, |_| of(part));
+    }
+    ensure!(outcome.missing == 0, "files of {} expected results are missing", outcome.missing);
+    Ok(())
+}
+
+/// Hides secrets in the current files of a run's folder, and records the counts.
+fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
+    let Some(redactor) = redactor else { return Ok(()) };
+    redact_json(&run_dir.join(layout::CONFIG), redactor)?;
+    for plugin in fs::read_dir(run_dir.join(layout::PLUGINS)).into_iter().flatten().flatten() {
+        redact_json(&plugin.path().join(layout::DEFINITIONS[0]), redactor)?;
+        for node in fs::read_dir(plugin.path().join(layout::ERRORS)).into_iter().flatten().flatten() {
+            redact_json(&node.path().join(layout::ERROR_FILE), redactor)?;
+        }
+    }
+    redact_log(&run_dir.join(layout::RUN_LOG), redactor)?;
+    let path = run_dir.join(layout::REDACTIONS);
+    fs::write(&path, serde_json::to_vec(&redactor.counts())?).at("cannot write", &path)
+}
+
+fn redact_json(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+    let read = small::read(path, MAX_JSON_BYTES).ok().and_then(|text| base::json::from_slice(&text).ok());
+    let Some(mut value): Option<Value> = read else { return Ok(()) };
+    if redactor.document(&mut value) {
+        fs::write(path, value.to_string()).at("cannot write", path)?;
+    }
+    Ok(())
+}
+
+fn redact_log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+    let part = path.with_extension("part");
+    let edit = || {
+        let (mut input, mut out) = (BufReader::new(File::open(path)?), BufWriter::new(File::create(&part)?));
+        let (mut lines, mut line) = (redactor.lines(), Vec::new());
+        while input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+            out.write_all(lines.line(&String::from_utf8_lossy(&line)).as_bytes())?;
+            line.clear();
+        }
+        out.into_inner()?;
+        drop(input);
+        fs::rename(&part, path)
+    };
+    logger::edit(path, edit).at("cannot write", path)
+}
+
+/// Writes the explanation if every result in `received` is an error.
+fn explain(received: &Value, run_dir: &Path) -> anyhow::Result<()> {
+    let results = received.as_array().map(Vec::as_slice).unwrap_or_default();
+    let events: Option<Vec<Event>> = results.iter().map(|result| event(result, run_dir)).collect();
+    match events {
+        Some(events) if !events.is_empty() => {
+            write_json(&run_dir.join(layout::WHY), &json!(Why::new(events)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error in place of a result; none if the result arrived.
+fn event(result: &Value, run_dir: &Path) -> Option<Event> {
+    let text = |key: &str| result[key].as_str().map(str::to_owned);
+    let (time, plugin, node) = (text("failed")?, text("plugin")?, text("node")?);
+    let path =
+        run_dir.join(layout::plugin(&plugin)).join(layout::ERRORS).join(&node).join(layout::ERROR_FILE);
+    let report =
+        small::read(&path, MAX_ERROR_BYTES).ok().and_then(|bytes| base::json::from_slice(&bytes).ok());
+    let error = report.as_ref().and_then(|report| report["error"].as_str()).unwrap_or_default().to_owned();
+    Some(Event { time, plugin, node, error })
+}
+
+/// Writes compact JSON without a newline, like all small files of an archive.
+pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
+    fs::write(path, value.to_string()).at("cannot write", path)
+}
+
+/// Packs the run under way in `folder`, and lowers the priority of the calling thread for good.
+pub(crate) fn pack_partial<W: Write>(folder: &Path, out: W) -> anyhow::Result<W> {
+    let entries = fs::read_dir(folder).at("cannot read", folder)?;
+    let runs = entries.flatten().map(|entry| entry.path()).filter(|path| path.join(layout::META).is_dir());
+    let Some(run) = runs.max() else {
+        bail!("no unfinished run in `{}`; fetch a finished one without --partial", folder.display());
+    };
+    // Uploads go first: what is fetched here is read once, and often soon out of date.
+    sys::yield_to_others();
+    archive::pack_quickly(&run, out).at("cannot pack", &run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_run_without_any_result_is_explained() {
+        let folder = base::temp::Folder::new().unwrap();
+        std::fs::create_dir_all(folder.join("meta")).unwrap();
+        let errors = folder.join("plugins/p/errors/n1");
+        std::fs::create_dir_all(&errors).unwrap();
+        std::fs::write(errors.join("error.json"), r#"{"error": "no route to host"}"#).unwrap();
+        let failed = json!({"plugin": "p", "node": "n1", "failed": "2026-01-01T00:00:00Z"});
+        let came = json!({"plugin": "p", "node": "n2", "arrived": "2026-01-01T00:00:00Z"});
+        for received in [json!([]), json!([failed, came])] {
+            explain(&received, &folder).unwrap();
+            assert!(!folder.join(layout::WHY).exists(), "{received}");
+        }
+        explain(&json!([failed]), &folder).unwrap();
+        let text = std::fs::read_to_string(folder.join(layout::WHY)).unwrap();
+        let why: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(why["results"], 1);
+        assert_eq!(why["first"]["error"], "no route to host");
+        assert_eq!(why["causes"][0]["nodes"], 1);
+        assert!(why["causes"][0]["remedy"].as_str().unwrap().contains("routes"));
+    }
 }

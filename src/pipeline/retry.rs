@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
 
-use super::definition;
+use super::conduct::describe;
 use crate::aggregator::{Aggregator, Received, Waited};
 use crate::driver::PluginLaunch;
 use crate::plugin::{Definition, builtin, focus};
@@ -17,6 +17,7 @@ use crate::process::{Expected, ReadingRules};
 use crate::{config, layout, process, report};
 use base::at::At as _;
 use base::stop::Stop;
+use client::protocol::ResultId;
 
 /// All attempts that a run may need, in their order.
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
@@ -35,13 +36,21 @@ fn attempt(definition: &Definition, number: u32) -> Definition {
 
 /// What the steps of a run share.
 pub(super) struct RunContext<'a> {
-    pub(super) aggregator: &'a Aggregator,
-    pub(super) run_dir: &'a Path,
-    pub(super) config: &'a config::Run,
+    pub aggregator: &'a Aggregator,
+    pub run_dir: &'a Path,
+    pub config: &'a config::Run,
     /// The run's plugins.
-    pub(super) plugins: &'a [PluginLaunch<'a>],
-    /// The prepared attempts; unused ones are allowed.
-    pub(super) attempts: &'a [PluginLaunch<'a>],
+    pub plugins: Vec<PluginLaunch<'a>>,
+    /// All attempts that the run may need.
+    pub attempts: &'a [Definition],
+}
+
+/// A launch of each definition, with its expected results.
+pub(super) fn launches(
+    definitions: &[Definition],
+    expected: impl IntoIterator<Item = Vec<ResultId>>,
+) -> Vec<PluginLaunch<'_>> {
+    definitions.iter().zip(expected).map(|(definition, ids)| PluginLaunch { definition, ids }).collect()
 }
 
 impl RunContext<'_> {
@@ -53,11 +62,11 @@ impl RunContext<'_> {
         stop: &Stop,
     ) {
         let name = plugin.definition.name();
-        for attempt in self.attempts.iter().filter(|attempt| attempt.definition.whole() == name) {
+        for attempt in self.attempts.iter().filter(|attempt| attempt.whole() == name) {
             if stop.stopped() {
                 return;
             }
-            let own = attempt.definition.name();
+            let own = attempt.name();
             if self.aggregator.expects(own)
                 && self.aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
             {
@@ -65,15 +74,15 @@ impl RunContext<'_> {
                 continue;
             }
             let again = self.failed(plugin).and_then(|failed| {
-                let Some(definition) = focused(attempt.definition, &failed) else { return Ok(false) };
+                let Some(definition) = focused(attempt, &failed) else { return Ok(false) };
                 log::info!(
-                    "plugin `{name}`: {} of its tests failed, and are started again as `{}`",
-                    failed.len(),
-                    definition.name()
+                    "plugin `{name}`: {} of its tests failed, and are started again as `{own}`",
+                    failed.len()
                 );
-                let attempt = PluginLaunch { definition: &definition, ..attempt.clone() };
-                definition::describe(&attempt, self.config, self.run_dir)?;
-                self.aggregator.expect(&attempt.ids)?;
+                let id = ResultId::global(own);
+                self.aggregator.store.expect(&id)?;
+                let attempt = PluginLaunch { definition: &definition, ids: vec![id] };
+                describe(&attempt, self.config, self.run_dir)?;
                 launch(&attempt);
                 Ok(true)
             });
@@ -87,32 +96,26 @@ impl RunContext<'_> {
         }
     }
 
-    /// Launches to remove after the run.
-    pub(super) fn to_remove(&self) -> impl Iterator<Item = &PluginLaunch<'_>> {
-        let all = self.plugins.iter().chain(self.attempts);
-        all.filter(|plugin| {
-            !plugin.definition.config.skip_cleanup
-                && (!layout::is_attempt(plugin.definition.name(), plugin.definition.whole())
-                    || self.aggregator.expects(plugin.definition.name()))
-        })
+    /// Plugins to remove after the run.
+    pub(super) fn to_remove(&self) -> impl Iterator<Item = &Definition> {
+        let attempts = self.attempts.iter().filter(|attempt| self.aggregator.expects(attempt.name()));
+        let all = self.plugins.iter().map(|plugin| plugin.definition).chain(attempts);
+        all.filter(|plugin| !plugin.config.skip_cleanup)
     }
 
     /// Rules for reading the results of a plugin, with those of its parts and attempts.
     pub(super) fn rules(&self, plugin: &PluginLaunch<'_>) -> ReadingRules {
         let name = plugin.definition.name();
-        let own = |plugins: &[PluginLaunch<'_>]| {
-            let definitions = plugins.iter().map(|plugin| plugin.definition);
-            let own = definitions.filter(|one| one.config.part_of.as_deref() == Some(name));
-            own.map(|one| one.name().to_owned())
-                .filter(|one| self.aggregator.expects(one))
-                .collect::<Vec<_>>()
+        let own = |definitions: Vec<&Definition>| {
+            let own = definitions.into_iter().filter(|one| one.config.part_of.as_deref() == Some(name));
+            own.map(|one| one.name().to_owned()).filter(|one| self.aggregator.expects(one)).collect()
         };
         let expected = self.aggregator.received().into_iter();
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
         let mut rules = ReadingRules {
-            parts: own(self.plugins),
-            attempts: own(self.attempts),
+            parts: own(self.plugins.iter().map(|plugin| plugin.definition).collect()),
+            attempts: own(self.attempts.iter().collect()),
             expected: expected.collect(),
             limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
             ..(&plugin.definition.config).into()

@@ -8,14 +8,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::rand::SecureRandom as _;
 use serde_json::Value;
 
 use crate::aggregator::{Holder, ReviewError, Reviewer};
+use crate::backplane::random;
+use crate::config;
+use crate::driver::cluster::object_name;
 use crate::driver::roster::{Roster, Seat, is_own};
+use crate::driver::session;
+use crate::plugin::Definition;
+use base::hex;
 use base::json::json;
 use base::kube::{self, Resource};
 use client::protocol::ResultId;
@@ -26,33 +30,22 @@ pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCOUNT: &str = "system:serviceaccount:";
 const EXTRA: &str = "authentication.kubernetes.io/";
 
-/// A plugin's launch, as seen on its pods.
-pub(super) struct Launched {
-    /// The session in the pods' labels.
-    pub(super) session: String,
-    /// The name of its pod or DaemonSet.
-    pub(super) object: String,
-    /// The plugin.
-    pub(super) plugin: String,
-    /// Whether there is one result for the cluster.
-    pub(super) once: bool,
-}
-
 /// Has tokens reviewed by the API server.
 pub(super) struct ClusterReviewer {
     /// Waits and retries little, since the worker does.
-    pub(super) client: kube::Client,
-    pub(super) namespace: String,
-    pub(super) audience: String,
+    pub client: kube::Client,
+    /// Settings of the run.
+    pub config: config::Run,
+    /// All plugins, with their attempts.
+    pub definitions: Vec<Definition>,
     /// UID of the aggregator's pod.
-    pub(super) owner: String,
-    pub(super) roster: Roster,
-    pub(super) launched: Vec<Launched>,
+    pub owner: String,
+    pub roster: Roster,
 }
 
 /// The audience of the tokens of a run's pods.
-pub(super) fn audience(uuid: &str) -> String {
-    format!("sonobuoy-{uuid}")
+pub(super) fn audience(config: &config::Run) -> String {
+    format!("sonobuoy-{}", config.uuid)
 }
 
 impl ClusterReviewer {
@@ -62,7 +55,7 @@ impl ClusterReviewer {
             return Ok(seat);
         }
         let gone = || ReviewError::Stranger(format!("the pod `{}` is gone", claims.pod));
-        let pod = match self.client.get(&Resource::PODS, &self.namespace, &claims.pod) {
+        let pod = match self.client.get(&Resource::PODS, &self.config.namespace, &claims.pod) {
             Ok(pod) => pod,
             Err(error) if error.is_not_found() => return Err(gone()),
             Err(error) => return Err(ReviewError::Unavailable(format!("cannot look up a pod: {error}"))),
@@ -71,39 +64,45 @@ impl ClusterReviewer {
         if uid != claims.uid {
             return Err(gone());
         }
-        let made = |launched: &Launched| {
-            launched.session == seat.session
-                && is_own(&pod["metadata"]["ownerReferences"], &launched.object, &self.owner)
-        };
-        if self.launched.iter().any(made) { Ok(seat) } else { Err(self.stranger(claims)) }
+        let object = object_name(self.plugin(&seat, claims)?, &seat.session);
+        match is_own(&pod["metadata"]["ownerReferences"], &object, &self.owner) {
+            true => Ok(seat),
+            false => Err(self.stranger(claims)),
+        }
+    }
+
+    fn plugin(&self, seat: &Seat, claims: &Claims) -> Result<&Definition, ReviewError> {
+        let mut all = self.definitions.iter();
+        let own = all.find(|definition| session(&self.config, definition.name()) == seat.session);
+        own.ok_or_else(|| self.stranger(claims))
     }
 
     fn stranger(&self, claims: &Claims) -> ReviewError {
         ReviewError::Stranger(format!(
             "the pod `{}` in `{}` does not belong to this run",
-            claims.pod, self.namespace
+            claims.pod, self.config.namespace
         ))
     }
 }
 
 impl Reviewer for ClusterReviewer {
     fn may_know(&self, token: &str) -> bool {
-        is_for(token, &self.audience)
+        is_for(token, &audience(&self.config))
     }
 
     fn review(&self, token: &str, address: IpAddr) -> Result<Holder, ReviewError> {
+        let audience = audience(&self.config);
         let review = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
-            "spec": {"token": token, "audiences": [self.audience]},
+            "spec": {"token": token, "audiences": [audience]},
         });
         let answer = self.client.create(&Resource::TOKEN_REVIEWS, "", &review).map_err(|error| {
             ReviewError::Unavailable(format!("the API server does not review tokens: {error}"))
         })?;
-        let claims = Claims::read(&answer["status"], &self.audience, &self.namespace)?;
+        let claims = Claims::read(&answer["status"], &audience, &self.config.namespace)?;
         let seat = self.seat(&claims)?;
-        let launched = self.launched.iter().find(|launched| launched.session == seat.session);
-        let launched = launched.ok_or_else(|| self.stranger(&claims))?;
+        let plugin = self.plugin(&seat, &claims)?;
         if claims.node.as_ref().is_some_and(|node| *node != seat.node) {
             let why =
                 format!("the token of the pod `{}` is for another node than `{}`", claims.pod, seat.node);
@@ -116,9 +115,9 @@ impl Reviewer for ClusterReviewer {
                 format!("the token of the pod `{}` came from {address}, which is another pod's", claims.pod);
             return Err(ReviewError::Stranger(why));
         }
-        let id = match launched.once {
-            true => ResultId::global(&launched.plugin),
-            false => ResultId::on_node(&launched.plugin, &seat.node),
+        let id = match plugin.config.driver.is_per_node() {
+            true => ResultId::on_node(plugin.name(), &seat.node),
+            false => ResultId::global(plugin.name()),
         };
         Ok(Holder { id, pod: claims.uid })
     }
@@ -180,12 +179,7 @@ impl KnownTokens {
     pub(super) fn new(
         ids: impl Iterator<Item = ResultId>,
     ) -> anyhow::Result<(Self, BTreeMap<ResultId, String>)> {
-        let random = ring::rand::SystemRandom::new();
-        let token = |id| {
-            let mut bytes = [0_u8; 32];
-            random.fill(&mut bytes).ok().context("the system provides no random bytes")?;
-            anyhow::Ok((id, bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
-        };
+        let token = |id| anyhow::Ok((id, hex(random::<[u8; 32]>()?)));
         let tokens = ids.map(token).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         Ok((Self(tokens.iter().map(|(id, token)| (token.clone(), id.clone())).collect()), tokens))
     }

@@ -1,36 +1,49 @@
-//! Publication of the status: in the annotation of the aggregator's pod, and by a second server, which gives status and
+//! Publication of the status: in the annotation of the aggregator's pod, in events on it, and by a second server, which gives status and
 //! archive to any client with the run's status credentials.
 //!
 //! The server computes the status document for each request, so that it depends neither on the annotation nor on the API
 //! server. Serves `GET /status`, `GET /metrics`, `GET /results` with ranges, the two parts of the archive's seal, and
 //! `GET /results/partial`. Knows nothing about workers: they have another authority, so certificates of one server do not work
-//! with the other. Runs on its caller's thread; starts one for each archive of an unfinished run.
+//! with the other. The metrics have one series for each plugin, never for each node, so that a run of any size costs a monitoring
+//! system the same. Runs on its caller's thread; starts one for each archive of an unfinished run.
 
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Seek as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde_json::Value;
 
 use super::annotation::shorten;
-use super::events::Events;
-use super::{metrics, pack_partial};
+use super::cluster::ClusterRun;
+use super::pack::pack_partial;
 use crate::backplane::{Identity, server_config};
-use crate::names::{ANNOTATION_STATUS, PARTIAL_RESULTS};
-use crate::{layout, status};
+use crate::board::{sentence, troubles};
+use crate::layout;
+use crate::names::{self, ANNOTATION_STATUS, PARTIAL_RESULTS, SONOBUOY, VERSION};
+use crate::status::{self, Run};
 use base::at::At as _;
 use base::http::{Request, Response, Server};
 use base::json::json;
 use base::kube::{self, Resource};
-use base::lock;
-use base::openmetrics;
+use base::openmetrics::{self, Metrics, Sample};
 use base::stop::Stop;
-use base::temp;
+use base::{clock, hex, lock, sha256, temp};
 use client::protocol::GZIP;
 
-type CurrentStatus = Arc<dyn Fn() -> status::Run + Send + Sync>;
+/// Maximum events of a container.
+const MAX_EVENTS: usize = 20;
+/// Maximum characters of a message, and nodes to name; the API refuses more than 1,024 bytes.
+const MAX_CHARS: usize = 250;
+const MAX_PLACES: usize = 3;
+
+/// Time limit of the creation of an event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+type CurrentStatus = Arc<dyn Fn() -> Run + Send + Sync>;
 
 /// The server and what it serves.
 pub(crate) struct StatusService {
@@ -48,14 +61,14 @@ impl StatusService {
             std::fs::read_to_string(&path).at("cannot read", &path)
         };
         let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
-        let tls = server_config(&read("ca.crt")?, &identity)?;
+        let tls = server_config(&read("ca.crt")?, &identity, false)?;
         let server = Server::bind(&format!("[::]:{port}"))?.tls(tls);
-        let source = Mutex::new(Arc::new(status::Run::default) as CurrentStatus);
+        let source = Mutex::new(Arc::new(Run::default) as CurrentStatus);
         Ok(Self { server, folder: folder.to_owned(), source })
     }
 
     /// Sets the source of the status.
-    pub(crate) fn show(&self, source: impl Fn() -> status::Run + Send + Sync + 'static) {
+    pub(crate) fn show(&self, source: impl Fn() -> Run + Send + Sync + 'static) {
         *lock(&self.source) = Arc::new(source);
     }
 
@@ -83,7 +96,7 @@ impl StatusService {
             return Response::json(200, &document(&status)).header("cache-control", "no-store");
         }
         if request.path == "/metrics" {
-            return Response::bytes(200, openmetrics::CONTENT_TYPE, metrics::text(&status));
+            return Response::bytes(200, openmetrics::CONTENT_TYPE, metrics(&status));
         }
         if is_partial {
             return self.partial().unwrap_or_else(|error| Response::text(404, format_args!("{error:#}")));
@@ -126,42 +139,38 @@ impl StatusService {
 
 /// Where the status is published.
 pub(super) struct StatusPublisher<'a> {
-    pub(super) client: &'a kube::Client,
-    pub(super) namespace: &'a str,
-    pub(super) pod: Option<String>,
-    pub(super) events: Option<Arc<Events<'a>>>,
-    pub(super) folder: &'a Path,
-    pub(super) status_service: Option<&'a StatusService>,
-    /// Whether the archive of a complete run is uploaded.
-    pub(super) uploads: bool,
+    pub run: &'a ClusterRun<'a>,
+    /// Those of the pod, if it is known.
+    pub events: Option<Events<'a>>,
 }
 
 impl StatusPublisher<'_> {
     /// Writes the status into the annotation of the pod.
-    pub(super) fn publish(&self, status: &status::Run) -> anyhow::Result<()> {
-        let Some(pod) = &self.pod else { return Ok(()) };
-        let short = shorten(announced(status.clone(), self.uploads));
+    pub(super) fn publish(&self, status: &Run) -> anyhow::Result<()> {
+        let Some(events) = &self.events else { return Ok(()) };
+        let short = shorten(announced(status.clone(), self.run.upload.is_some()));
         if short.truncated {
             // `status --json --all` reads it.
             self.keep(status);
         }
         let patch =
             json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
-        self.client.merge_patch(&Resource::PODS, self.namespace, pod, &patch)?;
-        self.events.iter().for_each(|events| events.tell(status));
+        let (namespace, pod) = (&self.run.config.namespace, &events.pod.0);
+        self.run.client.merge_patch(&Resource::PODS, namespace, pod, &patch)?;
+        events.tell(status);
         Ok(())
     }
 
     /// Serves a status that no longer changes.
-    pub(super) fn serve(&self, last: &status::Run) {
-        if let Some(status_service) = self.status_service {
+    pub(super) fn serve(&self, last: &Run) {
+        if let Some(status_service) = self.run.status_service {
             let last = last.clone();
             status_service.show(move || last.clone());
         }
     }
 
     /// Serves and publishes a status that no longer changes.
-    pub(super) fn settle(&self, last: status::Run) {
+    pub(super) fn settle(&self, last: Run) {
         self.serve(&last);
         if let Err(error) = self.publish(&last) {
             log::warn!("the status could not be published: {error:#}");
@@ -169,16 +178,93 @@ impl StatusPublisher<'_> {
     }
 
     /// Keeps the last status for the next container.
-    pub(super) fn keep(&self, last: &status::Run) {
-        let text = serde_json::to_string(&announced(last.clone(), self.uploads)).unwrap_or_default();
-        if let Err(error) = std::fs::write(self.folder.join(layout::LAST_STATUS), text) {
+    pub(super) fn keep(&self, last: &Run) {
+        let text =
+            serde_json::to_string(&announced(last.clone(), self.run.upload.is_some())).unwrap_or_default();
+        if let Err(error) = std::fs::write(self.run.folder.join(layout::LAST_STATUS), text) {
             log::warn!("cannot keep the last status: {error}");
         }
     }
 }
 
+/// Kubernetes Events on the aggregator's pod: the run has started, a plugin has failed, with the first cause, a node was lost,
+/// the run is over. Each is created once, also by the next container of the pod: its name is a digest of its content. At most
+/// [`MAX_EVENTS`], so that no failure floods the cluster. A failed creation is only logged at debug level, since the status
+/// has the same information.
+pub(super) struct Events<'a> {
+    client: kube::Client,
+    namespace: &'a str,
+    /// The pod's name and UID.
+    pod: (String, String),
+    created: Mutex<HashSet<String>>,
+}
+
+impl<'a> Events<'a> {
+    pub(super) fn new(client: &kube::Client, namespace: &'a str, pod: (String, String)) -> Self {
+        // An API server that does not answer must not delay the run.
+        let client = client.once(EVENT_TIMEOUT);
+        Self { client, namespace, pod, created: Mutex::default() }
+    }
+
+    /// Creates the events of this status that do not exist yet.
+    pub(super) fn tell(&self, run: &Run) {
+        let entries = run.plugins.as_deref().unwrap_or_default();
+        if !entries.is_empty() {
+            let plugins: HashSet<_> = entries.iter().map(|entry| &entry.plugin).collect();
+            let text = format!("{} results of {} plugins are expected", entries.len(), plugins.len());
+            self.create("Normal", "Started", "", &text);
+        }
+        for (reason, lost) in [("NodeLost", true), ("PluginFailed", false)] {
+            let is_lost = |entry: &status::Entry| entry.lost.as_ref().is_some_and(|lost| !lost.pod);
+            let failed =
+                entries.iter().filter(|entry| entry.status == status::FAILED && is_lost(entry) == lost);
+            let failed = failed.cloned().collect();
+            for trouble in troubles(&Run { plugins: Some(failed), ..Run::default() }) {
+                // Causes may name pods, so that no two are the same.
+                let key = if lost { &trouble.cause } else { &trouble.task };
+                self.create("Warning", reason, key, &sentence(&trouble, MAX_PLACES));
+            }
+        }
+        match run.status.as_str() {
+            status::COMPLETE => {
+                self.create("Normal", "Complete", "", &format!("the archive is `{}`", run.archive.name));
+            }
+            status::FAILED => self.create("Warning", "Failed", "", run.error.as_deref().unwrap_or_default()),
+            _ => {}
+        }
+    }
+
+    /// Creates an event, unless there is one of this reason and `key`.
+    fn create(&self, kind: &str, reason: &str, key: &str, message: &str) {
+        let (pod, uid) = &self.pod;
+        let name = format!("{pod}.{}", hex(&sha256(format!("{uid} {reason} {key}")).as_ref()[..8]));
+        {
+            let mut created = lock(&self.created);
+            if created.len() >= MAX_EVENTS || !created.insert(name.clone()) {
+                return;
+            }
+        }
+        let message: String = message.chars().take(MAX_CHARS).collect();
+        let now = clock::now();
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"labels": names::own_labels(), "name": name, "namespace": self.namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": self.namespace, "uid": uid},
+            "type": kind, "reason": reason, "message": message,
+            "source": {"component": SONOBUOY},
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+        });
+        if let Err(error) = self.client.create(&Resource::EVENTS, self.namespace, &event)
+            && !error.already_exists()
+        {
+            log::debug!("the event `{reason}` was not created: {error}");
+        }
+    }
+}
+
 /// The status, with an upload that is still to come.
-pub(super) fn announced(mut status: status::Run, uploads: bool) -> status::Run {
+pub(super) fn announced(mut status: Run, uploads: bool) -> Run {
     if uploads && status.status == status::COMPLETE && status.upload.is_none() {
         status.upload = Some(status::RUNNING.into());
     }
@@ -186,7 +272,7 @@ pub(super) fn announced(mut status: status::Run, uploads: bool) -> status::Run {
 }
 
 /// The status document with this service's historical names in addition to those of the annotation.
-fn document(status: &status::Run) -> Value {
+fn document(status: &Run) -> Value {
     let mut document = json!(status);
     if document["percent_complete"].is_null() {
         document["percent_complete"] = json!(0.0);
@@ -195,6 +281,63 @@ fn document(status: &status::Run) -> Value {
         entry["name"] = entry["plugin"].clone();
     }
     document
+}
+
+/// The results of a plugin in numbers.
+#[derive(Default)]
+struct PluginCounts {
+    expected: u64,
+    received: u64,
+    failed: u64,
+    /// Age in seconds of the oldest last heartbeat of awaited results.
+    silence: Option<u64>,
+}
+
+/// The document of a status.
+fn metrics(run: &Run) -> String {
+    let mut plugins = BTreeMap::<&str, PluginCounts>::new();
+    for entry in run.plugins.iter().flatten() {
+        let results = plugins.entry(&entry.plugin).or_default();
+        let count = entry.count.unwrap_or(1);
+        results.expected += count;
+        match entry.status.as_str() {
+            status::COMPLETE => results.received += count,
+            status::FAILED => results.failed += count,
+            _ => results.silence = results.silence.max(entry.last_heartbeat),
+        }
+    }
+    let each = |of: &dyn Fn(&PluginCounts) -> Option<u64>| -> Vec<Sample> {
+        let known = plugins.iter().filter_map(|(name, results)| Some((*name, of(results)?)));
+        known.map(|(name, number)| (vec![("plugin", name.to_owned())], number as f64)).collect()
+    };
+    let states = [status::RUNNING, status::POST_PROCESSING, status::COMPLETE, status::FAILED];
+    let mut metrics = Metrics::default();
+    let mut gauge =
+        |name: &str, help: &str, samples| metrics.gauge(&format!("sonobuoy_{name}"), help, samples);
+    gauge("run_info", "Version of the aggregator.", vec![(vec![("version", VERSION.into())], 1.0)]);
+    let state = |state: &str| (vec![("state", state.into())], f64::from(u8::from(run.status == state)));
+    gauge("run_state", "1 for the state of the run.", states.map(state).into());
+    gauge("results_expected", "Results that the run expects.", each(&|of| Some(of.expected)));
+    gauge("results_received", "Results that have arrived.", each(&|of| Some(of.received)));
+    gauge("results_failed", "Results that will not arrive.", each(&|of| Some(of.failed)));
+    let help = "Longest silence of a worker whose result is awaited.";
+    gauge("heartbeat_age_seconds", help, each(&|of| of.silence));
+    gauge(
+        "received_bytes",
+        "Bytes of the results that have arrived.",
+        vec![(vec![], run.received_bytes as f64)],
+    );
+    gauge(
+        "archive_bytes",
+        "Size of the archive; 0 until it is complete.",
+        vec![(vec![], run.archive.size as f64)],
+    );
+    metrics.counter(
+        "sonobuoy_refusals",
+        "Requests of workers that were refused.",
+        [(vec![], run.refusals as f64)],
+    );
+    metrics.finish()
 }
 
 #[cfg(test)]
@@ -206,7 +349,7 @@ mod tests {
     #[test]
     fn both_names_of_a_plugin_are_printed() {
         let entry = status::Entry { plugin: "e2e".into(), node: "global".into(), ..status::Entry::default() };
-        let told = document(&status::Run { plugins: Some(vec![entry]), ..status::Run::default() });
+        let told = document(&Run { plugins: Some(vec![entry]), ..Run::default() });
         assert_eq!(told["plugins"][0]["name"], "e2e");
         assert_eq!(told["plugins"][0]["plugin"], "e2e");
         assert_eq!(told["percent_complete"], 0.0);
@@ -270,7 +413,7 @@ mod tests {
             assert_eq!(text(&kube::Request::raw(Method::DELETE, "/status")), Err(Some(405)));
             let archive =
                 status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };
-            let complete = status::Run { status: status::COMPLETE.into(), archive, ..status::Run::default() };
+            let complete = Run { status: status::COMPLETE.into(), archive, ..Run::default() };
             status_service.show(move || complete.clone());
             let range = |range: &'static str| get("/results").header("range", range);
             assert_eq!(text(&get("/results")).as_deref(), Ok("0123456789"));
@@ -289,5 +432,38 @@ mod tests {
             );
             stop.stop();
         });
+    }
+
+    #[test]
+    fn results_are_counted_by_plugin_with_the_longest_silence() {
+        let entry = |plugin: &str, status: &str, last_heartbeat, count| status::Entry {
+            plugin: plugin.into(),
+            status: status.into(),
+            last_heartbeat,
+            count,
+            ..status::Entry::default()
+        };
+        let plugins = vec![
+            entry("a", status::RUNNING, Some(4), None),
+            entry("a", status::RUNNING, Some(40), None),
+            entry("a", status::COMPLETE, Some(400), Some(7)),
+            entry("b", status::FAILED, None, None),
+        ];
+        let run = Run { plugins: Some(plugins), received_bytes: 12, refusals: 2, ..Run::default() };
+        let text = super::metrics(&run);
+        for line in [
+            "sonobuoy_run_state{state=\"running\"} 1",
+            "sonobuoy_run_state{state=\"complete\"} 0",
+            "sonobuoy_results_expected{plugin=\"a\"} 9",
+            "sonobuoy_results_received{plugin=\"a\"} 7",
+            "sonobuoy_results_failed{plugin=\"b\"} 1",
+            "sonobuoy_heartbeat_age_seconds{plugin=\"a\"} 40",
+            "sonobuoy_received_bytes 12",
+            "sonobuoy_refusals_total 2",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}: {text}");
+        }
+        assert!(!text.contains("heartbeat_age_seconds{plugin=\"b\"}"), "{text}");
     }
 }

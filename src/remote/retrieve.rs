@@ -580,7 +580,8 @@ mod tests {
         api.fault(Fault::on(&format!("GET {exec}")).status(403, "Forbidden", "pods/exec is forbidden"));
 
         let authority = Authority::new(Duration::from_secs(3_600)).unwrap();
-        let tls = server_config(&authority.certificate_pem(), &authority.server(NAME).unwrap()).unwrap();
+        let tls =
+            server_config(&authority.certificate_pem(), &authority.server(NAME).unwrap(), false).unwrap();
         let server = Server::bind("127.0.0.1:0").unwrap().tls(tls);
         let own = authority.client("status").unwrap();
         let credentials = Credentials {

@@ -80,7 +80,7 @@ pub(super) enum DoneOutcome {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Named {
     /// Path as written by the plugin.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     /// Results directory and relative path, both without links; `None` where any path is allowed.
     inside: Option<(PathBuf, PathBuf)>,
 }
@@ -107,11 +107,11 @@ impl Named {
 
 /// Location of a plugin's results.
 pub(super) struct ResultsDir<'a> {
-    pub(super) dir: &'a Path,
+    pub dir: &'a Path,
     /// Mount path of the results directory in the plugin's container.
-    pub(super) mount: Option<&'a Path>,
+    pub mount: Option<&'a Path>,
     /// Whether the done file may name paths outside.
-    pub(super) anywhere: bool,
+    pub anywhere: bool,
 }
 
 /// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its content at that

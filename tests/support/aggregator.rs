@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
 use crate::aggregator::{Aggregator, AggregatorSettings, Holder, ReviewError, Reviewer, connections};
-use crate::backplane::{open_server_config, plugin_of, server_config};
+use crate::backplane::{plugin_of, server_config};
 use crate::config;
 use base::http::{Limits, Server};
 use base::stop::Stop;
@@ -59,7 +59,7 @@ pub fn serve_shared(
 
 fn server(aggregator: &Aggregator) -> anyhow::Result<Server> {
     let authority = aggregator.authority();
-    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?)?;
+    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?, false)?;
     Ok(Server::bind("127.0.0.1:0")?.tls(tls).principal(plugin_of))
 }
 
@@ -81,7 +81,7 @@ pub fn serve_certifying(
     let aggregator = open(run_dir, &[plugin], nodes)?;
     let aggregator = aggregator.certifies(Box::new(Told { plugin: plugin.to_owned(), node_of }));
     let authority = aggregator.authority();
-    let tls = open_server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?)?;
+    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?, true)?;
     let server = Server::bind("127.0.0.1:0")?.tls(tls).principal(plugin_of);
     ready(address(&aggregator, &server));
     let (_failures, receiver) = sync_channel(1);

@@ -161,7 +161,7 @@ fn bearer(header: Option<&str>) -> Option<String> {
 }
 
 /// Counts tries of each key within a time.
-pub(in crate::aggregator) struct Tries<K: Eq + Hash> {
+pub(crate) struct Tries<K: Eq + Hash> {
     quota: Quota<K>,
     within: Duration,
     /// One permit for each try, oldest first.

@@ -7,14 +7,14 @@
 mod certificate;
 mod upload_headers;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::aggregator::Aggregator;
 use crate::aggregator::limits::Refusal;
 use crate::aggregator::run::{Sender, progress};
 use crate::aggregator::store::{Store, Upload};
-use crate::backplane::{Authority, Caller};
+use crate::backplane::Caller;
 use base::http::{Request, Response};
 use base::{clock, visible};
 pub(super) use certificate::Tries;
@@ -26,19 +26,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum bytes that a log line repeats of a path and of a refusal.
 const LOGGED_BYTES: usize = 256;
 
-/// Responds to requests.
-pub(crate) struct Responder<'a> {
-    pub(super) store: &'a Store,
-    pub(super) authority: &'a Authority,
-    /// Issues certificates, if this run does.
-    pub(super) certifier: Option<&'a Certifier>,
-    /// Refusals that were logged, by address.
-    pub(super) logged: Tries<IpAddr>,
-}
-
-impl Responder<'_> {
+impl Aggregator {
     /// Responds to one request.
-    pub(crate) fn answer(&self, request: &mut Request<'_>) -> Response {
+    pub(super) fn answer(&self, request: &mut Request<'_>) -> Response {
         let response = self.respond(request).unwrap_or_else(|refusal| refusal);
         self.log(request, &response);
         response
@@ -64,7 +54,7 @@ impl Responder<'_> {
     }
 
     fn respond(&self, request: &mut Request<'_>) -> Result<Response, Response> {
-        let store = self.store;
+        let store = &self.store;
         let caller = request.peer.certificate.as_ref().and_then(Caller::of);
         let route = permitted(&request.method, &request.path, caller.as_ref());
         // A client without a certificate learns nothing about routes and results.
@@ -79,8 +69,8 @@ impl Responder<'_> {
             Route::Progress(id) => update(store, &id, request),
             Route::Health(id) if store.lock().beat(&id, Instant::now()) => Ok(Response::empty(200)),
             Route::Health(id) => Err(Refusal::Unexpected.response(&id)),
-            Route::Certificate => match self.certifier {
-                Some(certifier) => certifier.answer(store, self.authority, request),
+            Route::Certificate => match &self.certifier {
+                Some(certifier) => certifier.answer(store, &self.authority, request),
                 None => Err(Response::text(404, "this run does not issue certificates")),
             },
         }
@@ -90,15 +80,16 @@ impl Responder<'_> {
 /// The route of `method` and `path`, if `caller`, as its certificate names it, may use it.
 fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route, Response> {
     let route = Route::parse(path).ok_or_else(|| Response::text(404, "no such path"))?;
-    let id = match (method, &route) {
-        ("PUT", Route::Result(id)) | ("POST", Route::Progress(id)) | ("GET", Route::Health(id)) => id,
-        ("POST", Route::Certificate) => return Ok(route),
-        (_, Route::Result(_)) => return Err(Response::empty(405).header("allow", "PUT")),
-        (_, Route::Health(_)) => return Err(Response::empty(405).header("allow", "GET")),
-        (_, Route::Progress(_) | Route::Certificate) => {
-            return Err(Response::empty(405).header("allow", "POST"));
-        }
+    let (allowed, id) = match &route {
+        Route::Result(id) => ("PUT", Some(id)),
+        Route::Progress(id) => ("POST", Some(id)),
+        Route::Health(id) => ("GET", Some(id)),
+        Route::Certificate => ("POST", None),
     };
+    if method != allowed {
+        return Err(Response::empty(405).header("allow", allowed));
+    }
+    let Some(id) = id else { return Ok(route) };
     if caller.is_some_and(|caller| caller.may(id)) {
         return Ok(route);
     }
@@ -148,7 +139,9 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Respons
     let _memory = store.memory(id, request.length.unwrap_or(max).min(max)).map_err(limited)?;
     request.peer.meter.finish_within(Some(BODY_TIMEOUT));
     let body = request.read(max).map_err(|response| match response.status() {
-        413 => limited(Refusal::Update(max)),
+        413 => limited(Refusal::TooLarge(format!(
+            "progress is larger than {max} bytes (`Limits.Progress.Bytes`)"
+        ))),
         _ => response,
     })?;
     let progress = progress::decode(&body).ok_or_else(|| Response::empty(400))?;

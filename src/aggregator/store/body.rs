@@ -22,20 +22,20 @@ pub(crate) type Sha256 = [u8; 32];
 
 /// A body with its headers.
 pub(crate) struct Upload<R> {
-    pub(crate) body: R,
+    pub body: R,
     /// The declared length.
-    pub(crate) length: Option<u64>,
+    pub length: Option<u64>,
     /// Whether it is a gzip tar to unpack.
-    pub(crate) is_archive: bool,
+    pub is_archive: bool,
     /// Whether it is an error report in place of a result.
-    pub(crate) is_error: bool,
+    pub is_error: bool,
     /// The file name; `None` without a disposition.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// The announced SHA-256.
-    pub(crate) digest: Option<Sha256>,
-    pub(crate) sender: Sender,
+    pub digest: Option<Sha256>,
+    pub sender: Sender,
     /// Measures its connection.
-    pub(crate) meter: Arc<Meter>,
+    pub meter: Arc<Meter>,
 }
 
 /// Reads a body.
@@ -88,7 +88,7 @@ impl Passed {
     fn add(&mut self, piece: &[u8]) -> io::Result<()> {
         self.bytes += piece.len() as u64;
         self.digest.update(piece);
-        if self.bytes > self.max { Err(self.fail(Refusal::Sent(self.max))) } else { Ok(()) }
+        if self.bytes > self.max { Err(self.fail(Refusal::sent(self.max))) } else { Ok(()) }
     }
 
     fn fail(&mut self, refusal: Refusal) -> io::Error {
@@ -181,7 +181,7 @@ mod tests {
         assert!(matches!(reader.refusal(), Some(Refusal::Cut(_))));
         let mut reader = BodyReader::new(Cut(LARGE * 9), LARGE * 2);
         copy(&mut reader, b"", &mut file).unwrap_err();
-        assert_eq!(reader.refusal(), Some(Refusal::Sent(LARGE * 2)));
+        assert_eq!(reader.refusal(), Some(Refusal::sent(LARGE * 2)));
     }
 
     #[test]

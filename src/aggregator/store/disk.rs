@@ -151,16 +151,23 @@ impl Disk {
 
     fn take(&self, free: Space, id: &ResultId, more: Space) -> Result<(), Refusal> {
         if let Some(unit) = free.short_of(self.reserve.plus(more)) {
-            return Err(Refusal::Reserve(free.0[unit], self.reserve.0[unit], UNITS[unit]));
+            let (left, reserve, unit) = (free.0[unit], self.reserve.0[unit], UNITS[unit]);
+            return Err(Refusal::Full(format!("{left} {unit} are left, of which {reserve} stay in reserve")));
         }
         let mut sums = lock(&self.sums);
         let Space([left, _]) = Space::bytes(self.run).less(sums.used);
         if left < more.0[0] {
-            return Err(Refusal::Run(self.run));
+            let max = self.run;
+            return Err(Refusal::Full(format!(
+                "the results of the run may take {max} bytes (half of `Limits.Run.Bytes`)"
+            )));
         }
         let (plugin, _) = sums.plugins.get(&id.plugin).copied().unwrap_or_default();
         if let Some(unit) = self.plugin.short_of(plugin.plus(more)) {
-            return Err(Refusal::Plugin(self.plugin.0[unit], UNITS[unit]));
+            let (max, unit) = (self.plugin.0[unit], UNITS[unit]);
+            return Err(Refusal::TooLarge(format!(
+                "the results of its plugin are too large: more than {max} {unit} (`Limits.Plugin`)"
+            )));
         }
         let held = sums.get(id);
         let used = held.used.plus(more);
@@ -168,7 +175,10 @@ impl Disk {
             let Space([bytes, inodes]) = free.less(self.reserve);
             let others = sums.unused.less(held.unused());
             if let Some(unit) = Space([bytes.min(left), inodes]).short_of(others.plus(more)) {
-                return Err(Refusal::Share(held.share.0[unit], UNITS[unit]));
+                let (share, unit) = (held.share.0[unit], UNITS[unit]);
+                return Err(Refusal::Full(format!(
+                    "its share is {share} {unit}, and other results may need the rest (`Limits.Run.Bytes`)"
+                )));
             }
         }
         sums.set(id, Held { used, ..held });
@@ -241,6 +251,15 @@ mod tests {
         Space([mib * MIB, mib])
     }
 
+    fn share_is(share: u64, unit: &str) -> Refusal {
+        let text = format!("its share is {share} {unit}, and other results may need the rest");
+        Refusal::Full(format!("{text} (`Limits.Run.Bytes`)"))
+    }
+
+    fn left(left: u64, reserve: u64, unit: &str) -> Refusal {
+        Refusal::Full(format!("{left} {unit} are left, of which {reserve} stay in reserve"))
+    }
+
     fn id(plugin: &str) -> ResultId {
         ResultId::global(plugin)
     }
@@ -269,14 +288,14 @@ mod tests {
         let disk = disk(|_| {});
         let take = |left: u64, plugin: &str, mib: u64| disk.take(space(left), &id(plugin), space(mib));
         assert_eq!(take(100, "a", 30), Ok(()));
-        assert_eq!(take(70, "a", 1), Err(Refusal::Share(30 * MIB, "bytes")));
+        assert_eq!(take(70, "a", 1), Err(share_is(30 * MIB, "bytes")));
         assert_eq!(take(70, "b", 20), Ok(()));
-        assert_eq!(take(50, "a", 1), Err(Refusal::Share(30 * MIB, "bytes")), "b may need ten more");
+        assert_eq!(take(50, "a", 1), Err(share_is(30 * MIB, "bytes")), "b may need ten more");
         disk.done(&id("b"));
         assert_eq!(take(50, "a", 10), Ok(()), "b needs no more");
-        assert_eq!(take(40, "a", 1), Err(Refusal::Share(30 * MIB, "bytes")), "c may need thirty");
+        assert_eq!(take(40, "a", 1), Err(share_is(30 * MIB, "bytes")), "c may need thirty");
         assert_eq!(take(40, "c", 30), Ok(()), "its part was always there");
-        assert_eq!(take(10, "b", 1), Err(Refusal::Reserve(10 * MIB, 10 * MIB, "bytes")));
+        assert_eq!(take(10, "b", 1), Err(left(10 * MIB, 10 * MIB, "bytes")));
     }
 
     #[test]
@@ -288,10 +307,10 @@ mod tests {
         let shares = [(id("job"), 45), (ids[0].clone(), 15), (ids[1].clone(), 15), (ids[2].clone(), 15)];
         share(&disk, shares);
         let take = |left: u64, id: &ResultId, mib: u64| disk.take(space(left), id, space(mib));
-        let full = Err(Refusal::Share(15 * MIB, "bytes"));
-        assert_eq!(take(100, &ids[0], 16), full);
+        let full = || Err(share_is(15 * MIB, "bytes"));
+        assert_eq!(take(100, &ids[0], 16), full());
         assert_eq!(take(100, &ids[0], 15), Ok(()));
-        assert_eq!(take(85, &ids[0], 1), full);
+        assert_eq!(take(85, &ids[0], 1), full());
         disk.expect(&node("late"));
         let part = |id: &ResultId| lock(&disk.sums).get(id).share;
         assert_eq!(
@@ -302,8 +321,8 @@ mod tests {
         assert_eq!(part(&id("job")), space(45), "the part of another plugin stays");
         disk.done(&ids[2]);
         assert_eq!(take(85, &ids[0], 10), Ok(()), "what a settled result has left is free");
-        assert_eq!(take(75, &ids[0], 1), full);
-        assert_eq!(take(75, &ids[2], 1), Err(Refusal::Share(0, "bytes")), "its part was given away");
+        assert_eq!(take(75, &ids[0], 1), full());
+        assert_eq!(take(75, &ids[2], 1), Err(share_is(0, "bytes")), "its part was given away");
         assert_eq!(take(75, &ids[1], 10), Ok(()));
         assert_eq!(take(65, &node("late"), 10), Ok(()));
         assert_eq!(take(55, &id("job"), 45), Ok(()));
@@ -324,25 +343,34 @@ mod tests {
         let disk = disk(|_| {});
         let inodes = |inodes| Space([0, inodes]);
         assert_eq!(disk.take(space(100), &id("a"), inodes(30)), Ok(()));
-        assert_eq!(disk.take(space(70), &id("a"), inodes(1)), Err(Refusal::Share(30, "inodes")));
-        assert_eq!(disk.take(space(10), &id("b"), inodes(1)), Err(Refusal::Reserve(10, 10, "inodes")));
+        assert_eq!(disk.take(space(70), &id("a"), inodes(1)), Err(share_is(30, "inodes")));
+        assert_eq!(disk.take(space(10), &id("b"), inodes(1)), Err(left(10, 10, "inodes")));
     }
 
     #[test]
     fn limits_of_plugin_and_run_hold_on_large_disks() {
+        let plugin = |max: u64, unit: &str| {
+            let text = format!("the results of its plugin are too large: more than {max} {unit}");
+            Refusal::TooLarge(format!("{text} (`Limits.Plugin`)"))
+        };
         let capped = disk(|disk| disk.plugin = Space([5 * MIB, 3]));
-        assert_eq!(capped.take(space(100), &id("a"), space(4)), Err(Refusal::Plugin(3, "inodes")));
-        assert_eq!(capped.take(space(100), &id("a"), space(6)), Err(Refusal::Plugin(5 * MIB, "bytes")));
+        assert_eq!(capped.take(space(100), &id("a"), space(4)), Err(plugin(3, "inodes")));
+        assert_eq!(capped.take(space(100), &id("a"), space(6)), Err(plugin(5 * MIB, "bytes")));
         let run = disk(|disk| {
             disk.run = 9 * MIB;
             share(disk, ["a", "b", "c"].map(|plugin| (id(plugin), 3)));
         });
         assert_eq!(run.take(space(100), &id("a"), space(3)), Ok(()));
-        assert_eq!(run.take(space(100), &id("a"), space(1)), Err(Refusal::Share(3 * MIB, "bytes")));
+        assert_eq!(run.take(space(100), &id("a"), space(1)), Err(share_is(3 * MIB, "bytes")));
         run.done(&id("b"));
         run.done(&id("c"));
         assert_eq!(run.take(space(100), &id("a"), space(6)), Ok(()));
-        assert_eq!(run.take(space(100), &id("a"), space(1)), Err(Refusal::Run(9 * MIB)));
+        assert_eq!(
+            run.take(space(100), &id("a"), space(1)),
+            Err(Refusal::Full(
+                "the results of the run may take 9437184 bytes (half of `Limits.Run.Bytes`)".into()
+            ))
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The journal of a run: expected and accepted results, in order of time.
+//! The journal of a run: its [`Record`]s in order of time.
 //!
 //! One JSON object per line after its checksum, appended with one write and synced before any response. Knows nothing of
 //! the files that hold the results. Needs no lock: the file is opened for appending, and every record *begins* with the
@@ -10,35 +10,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use serde::{Deserialize, Serialize};
 
-use crate::aggregator::run::Receipt;
+use crate::aggregator::run::Record;
 use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{Open as _, try_lock};
-use client::protocol::{FailureKind, Lost, ResultId};
 
 /// Maximum bytes of a record: the list of expected results of 100,000 nodes with long names.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
 
 /// Time for a killed aggregator to end.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// One event; times are RFC 3339.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::aggregator) enum Record {
-    /// The run began with these results expected, or a node joined.
-    Expected(Vec<ResultId>),
-    /// A plugin was started.
-    Started { plugin: String, at: String },
-    /// A result is in place.
-    Accepted { id: ResultId, receipt: Receipt },
-    /// An error is in the place of a result.
-    Failed { id: ResultId, error: String, kind: FailureKind, at: String },
-    /// The pod of a result was lost.
-    Lost { id: ResultId, lost: Lost },
-}
 
 /// The open journal.
 pub(super) struct Journal {
@@ -83,7 +65,7 @@ fn lock(file: &File) -> anyhow::Result<()> {
     }
 }
 
-pub(in crate::aggregator) fn line(record: &Record) -> serde_json::Result<String> {
+pub(crate) fn line(record: &Record) -> serde_json::Result<String> {
     let json = serde_json::to_string(record)?;
     Ok(format!("\n{} {json}", checksum(json.as_bytes())))
 }
@@ -103,7 +85,7 @@ fn parse(line: &[u8]) -> Option<Record> {
 }
 
 /// All intact records. Torn ones are skipped: their results were never acknowledged.
-pub(in crate::aggregator) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
+pub(crate) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
     let mut records = Vec::new();
     let mut line = Vec::new();
     loop {
@@ -122,6 +104,8 @@ pub(in crate::aggregator) fn replay(mut input: impl BufRead) -> std::io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aggregator::run::Receipt;
+    use client::protocol::{FailureKind, ResultId};
 
     fn records() -> Vec<Record> {
         let id = ResultId::on_node("p", "n\n1");

@@ -4,26 +4,24 @@
 //! Both are written to a folder beside the run directory, on the same disk, and renamed. Everything else that must survive
 //! a crash (journal, authority, partial bodies) is in the folder `<run directory>.state`, which no archive contains.
 //!
-//! `body` reads an upload; `disk` shares the disk among results; `durable` writes files and folders for good; `journal` has a
-//! record of each change. Nothing is written or read under the lock of the state. Knows neither HTTP nor permissions.
+//! `body` reads an upload; `disk` shares the disk among results; `journal` has a record of each change. Nothing is written or read under the lock of the state. Knows neither HTTP nor permissions.
 
 mod body;
 mod disk;
-mod durable;
-pub(in crate::aggregator) mod journal;
+pub(crate) mod journal;
 
 use std::cell::OnceCell;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
-use crate::aggregator::run::{Receipt, ResultState, State};
+use crate::aggregator::run::{Receipt, Record, ResultState, State};
 use crate::config::{self, ResultLimits};
 use crate::layout;
 use base::at::At as _;
@@ -34,8 +32,7 @@ use body::BodyReader;
 pub(crate) use body::{Sha256, Upload};
 use client::protocol::{DEFAULT_FILE_NAME, Failure, FailureKind, Lost, ResultId};
 use disk::{Claim, Disk, Space};
-use durable::{make_dir, put_in_place, remove, write_new};
-use journal::{Journal, Record};
+use journal::Journal;
 
 /// How long an upload waits for another one of the same result.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -53,8 +50,6 @@ pub(crate) struct Store {
     /// Notified when files are in place, or an upload has ended.
     free: Condvar,
     number: AtomicU64,
-    /// Whether no results are awaited.
-    closing: AtomicBool,
     memory: Quota<String>,
 }
 
@@ -100,7 +95,6 @@ impl Store {
             state: Mutex::new(State::new(ids, limits.progress.kept_bytes)),
             free: Condvar::new(),
             number: AtomicU64::new(0),
-            closing: AtomicBool::new(false),
             memory: limits::body_memory(&limits),
             limits,
         };
@@ -134,12 +128,7 @@ impl Store {
             // Released after the files are removed.
             let claim = Claim::new((!upload.is_error).then_some(&self.disk), id);
             let accepted = self.store(id, upload, &place, &claim);
-            // At the end of the run the whole folder is removed.
-            if !self.closing.load(Ordering::Relaxed)
-                && let Err(error) = remove(&place)
-            {
-                log::warn!("{error:#}");
-            }
+            remove_if_possible(&place);
             self.lock().end(id, &meter);
             self.free.notify_all();
             accepted
@@ -154,9 +143,10 @@ impl Store {
     pub(crate) fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
         ensure!(is_name(&id.node), "its node's name cannot be the name of a folder");
         if self.lock().result(id).is_none() {
-            self.journal.append(&Record::Expected(vec![id.clone()])).context("journal")?;
+            let record = Record::Expected(vec![id.clone()]);
+            self.journal.append(&record).context("journal")?;
             self.disk.expect(id);
-            self.lock().expect(id.clone(), Instant::now());
+            self.lock().apply(record, Instant::now());
         }
         Ok(())
     }
@@ -165,16 +155,17 @@ impl Store {
         self.plugins.parent().unwrap_or(&self.plugins)
     }
 
-    /// Notes that `plugin` is started. After a restart the first time counts.
+    /// Notes that the workers of `plugin` are started: from now on their silence counts.
     pub(crate) fn launched(&self, plugin: &str) {
-        let at = clock::now();
-        let record = Record::Started { plugin: plugin.to_owned(), at: at.clone() };
+        self.change(Record::Started { plugin: plugin.to_owned(), at: clock::now() });
+    }
+
+    /// Makes a change without which a restarted aggregator could continue.
+    fn change(&self, record: Record) {
         if let Err(error) = self.journal.append(&record) {
-            log::warn!("the start of plugin `{plugin}` could not be recorded: {error}");
+            log::warn!("the journal lacks {record:?}: {error}");
         }
-        let mut state = self.lock();
-        state.launched(plugin, Instant::now());
-        state.started(plugin, &at);
+        self.lock().apply(record, Instant::now());
     }
 
     /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on nodes counts for each
@@ -195,13 +186,9 @@ impl Store {
                 failure.error()
             );
         }
-        let failed = || ResultState::Failed {
-            error: visible::cut_bytes(failure.error(), limits::MAX_SENTENCE_BYTES),
-            kind: failure.kind,
-        };
         let body = serde_json::Value::from(failure.report.clone()).to_string();
         for id in ids {
-            match self.put_error(&id, body.as_bytes(), failed()) {
+            match self.put_error(&id, failure.error(), failure.kind, body.as_bytes()) {
                 Ok(()) => {}
                 // A result has arrived meanwhile.
                 Err(Refusal::Duplicate | Refusal::Unexpected) => {}
@@ -209,7 +196,7 @@ impl Store {
                     log::error!("`{id}`: its error could not be stored: {refusal}");
                     // It counts all the same, or the run would wait forever.
                     if let Ok(slot) = self.acquire(&id) {
-                        slot.settle(failed());
+                        slot.settle(failed(&id, failure.error(), failure.kind));
                     }
                 }
             }
@@ -228,10 +215,7 @@ impl Store {
     /// Records the loss of the pod of `id`.
     pub(crate) fn lost(&self, id: &ResultId, lost: Lost) {
         log::warn!("`{id}`: {lost}");
-        if let Err(error) = self.journal.append(&Record::Lost { id: id.clone(), lost: lost.clone() }) {
-            log::warn!("the journal lacks a lost pod of `{id}`: {error}");
-        }
-        self.lock().lost(id, lost, Instant::now());
+        self.change(Record::Lost { id: id.clone(), lost });
     }
 
     /// Turns refused uploads that were not retried within `window`, or `limit` in all, into failures.
@@ -296,17 +280,12 @@ impl Store {
 
     /// Ends all uploads under way.
     pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::Relaxed);
         self.lock().abandon_uploads();
     }
 
     /// Removes what only a restart needs. The results stay.
     pub(crate) fn discard_state(&self) {
-        if let Some(dir) = self.incoming.parent()
-            && let Err(error) = remove(dir)
-        {
-            log::warn!("{error:#}");
-        }
+        self.incoming.parent().into_iter().for_each(remove_if_possible);
     }
 
     /// Begins an upload of `id`, a large one as soon as no other makes progress.
@@ -338,7 +317,7 @@ impl Store {
         let Upload { body, length, is_archive, is_error, name, digest: announced, sender, meter } = upload;
         let max = if is_error { limits::MAX_REPORT_BYTES } else { self.limits.results.bytes };
         if length.is_some_and(|length| length > max) {
-            return Err(Refusal::Sent(max));
+            return Err(Refusal::sent(max));
         }
         // An upload that certainly does not fit is not begun.
         claim.check(Space::bytes(length.unwrap_or(0)))?;
@@ -388,7 +367,8 @@ impl Store {
         let slot = self.acquire(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
         remove(&target)?;
-        let record = Record::Accepted { id: id.clone(), receipt: receipt.clone() };
+        let size = receipt.size;
+        let record = Record::Accepted { id: id.clone(), receipt };
         let stored =
             put_in_place(place, &target).and_then(|()| self.journal.append(&record).context("journal"));
         if let Err(error) = stored {
@@ -396,13 +376,10 @@ impl Store {
             remove(&target)?;
             return Err(error.into());
         }
-        log::info!("`{id}`: received its result, {} bytes", receipt.size);
-        self.set_receipt(id, |kept| *kept = receipt);
-        slot.settle(ResultState::Accepted);
+        log::info!("`{id}`: received its result, {size} bytes");
+        slot.settle(record);
         // Not before the result is certain.
-        if let Err(error) = remove(&errors) {
-            log::warn!("`{id}`: {error:#}");
-        }
+        remove_if_possible(&errors);
         Ok(())
     }
 
@@ -418,20 +395,18 @@ impl Store {
         let skipped = FailureKind::of(&error) == FailureKind::Skipped;
         let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
         let error = visible::cut_bytes(&error, limits::MAX_SENTENCE_BYTES);
-        let failed = ResultState::Failed { error, kind };
         // The same report is not written again, and the number of different ones is limited.
-        if before.as_ref() == Some(&failed) {
+        if before == Some(ResultState::Failed { error: error.clone(), kind }) {
             return Ok(());
         }
         if !self.lock().may_report(id) {
             return Err(Refusal::Duplicate);
         }
-        self.put_error(id, &body, failed)
+        self.put_error(id, &error, kind, &body)
     }
 
     /// Puts the report `body` in the place of the result of `id`, unless the result has arrived.
-    fn put_error(&self, id: &ResultId, body: &[u8], failed: ResultState) -> Result<(), Refusal> {
-        let ResultState::Failed { error, kind } = &failed else { return Ok(()) };
+    fn put_error(&self, id: &ResultId, error: &str, kind: FailureKind, body: &[u8]) -> Result<(), Refusal> {
         let place = self.new_place();
         let slot = self.acquire(id)?;
         make_dir(&place, 0o755)?;
@@ -439,17 +414,11 @@ impl Store {
         let errors = self.errors(id);
         remove(&errors)?;
         put_in_place(&place, &errors)?;
-        let at = clock::now();
-        let record = Record::Failed { id: id.clone(), error: error.clone(), kind: *kind, at: at.clone() };
+        let record = failed(id, error, kind);
         self.journal.append(&record).context("journal")?;
-        self.set_receipt(id, |receipt| receipt.failed = Some(at));
         log::warn!("`{id}` failed: {error}");
-        slot.settle(failed);
+        slot.settle(record);
         Ok(())
-    }
-
-    fn set_receipt(&self, id: &ResultId, change: impl FnOnce(&mut Receipt)) {
-        self.lock().receipt_mut(id).map(change).unwrap_or_default();
     }
 
     /// Waits for the right to change the files of `id`.
@@ -479,19 +448,7 @@ impl Store {
     fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
         let mut state = self.lock();
         for record in records {
-            match record {
-                Record::Failed { id, error, kind, at } => {
-                    state.receipt_mut(&id).into_iter().for_each(|receipt| receipt.failed = Some(at.clone()));
-                    state.settle(&id, ResultState::Failed { error, kind });
-                }
-                Record::Accepted { id, receipt } => {
-                    state.receipt_mut(&id).into_iter().for_each(|kept| kept.clone_from(&receipt));
-                    state.settle(&id, ResultState::Accepted);
-                }
-                Record::Lost { id, lost } => state.lost(&id, lost, Instant::now()),
-                Record::Started { plugin, at } => state.started(&plugin, &at),
-                Record::Expected(_) => {}
-            }
+            state.apply(record, Instant::now());
         }
         let ids: Vec<ResultId> = state.ids().cloned().collect();
         for id in &ids {
@@ -508,7 +465,7 @@ impl Store {
                         "`{id}` had arrived, but `{}` no longer exists; waiting for it again",
                         results.display()
                     );
-                    if let Some(receipt) = state.receipt_mut(id) {
+                    if let Some(receipt) = state.receipt(id) {
                         *receipt = Receipt { started: receipt.started.take(), ..Receipt::default() };
                     }
                 }
@@ -542,9 +499,9 @@ struct SlotGuard<'a> {
 }
 
 impl SlotGuard<'_> {
-    fn settle(mut self, state: ResultState) {
+    fn settle(mut self, record: Record) {
         self.settled = true;
-        self.store.lock().settle(self.id, state);
+        self.store.lock().apply(record, Instant::now());
         self.store.disk.done(self.id);
     }
 }
@@ -556,6 +513,11 @@ impl Drop for SlotGuard<'_> {
         }
         self.store.free.notify_all();
     }
+}
+
+fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
+    let error = visible::cut_bytes(error, limits::MAX_SENTENCE_BYTES);
+    Record::Failed { id: id.clone(), error, kind, at: clock::now() }
 }
 
 /// Compares the only file of a result.
@@ -599,4 +561,41 @@ fn unpack(
 
 fn is_name(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && text.len() <= 255 && !text.contains(['/', '\\', '\0'])
+}
+
+/// Makes a folder and those above it, unless they are there.
+fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
+    let made = sys::dir_builder(mode).recursive(true).create(path);
+    made.at("cannot create", path)
+}
+
+/// Removes a folder and its contents, if it exists.
+fn remove(path: &Path) -> anyhow::Result<()> {
+    base::found(fs::remove_dir_all(path)).at("cannot remove", path).map(drop)
+}
+
+fn remove_if_possible(path: &Path) {
+    if let Err(error) = remove(path) {
+        log::warn!("{error:#}");
+    }
+}
+
+/// Renames a folder to a place where nothing is, for good.
+fn put_in_place(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let parent = to.parent().unwrap_or(to);
+    make_dir(parent, 0o755)?;
+    fs::rename(from, to)
+        .and_then(|()| sys::sync_folder(parent))
+        .with_context(|| format!("cannot rename `{}` to `{}`", from.display(), to.display()))
+}
+
+/// Writes a new file for good, in a folder that no other thread writes to.
+fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> anyhow::Result<()> {
+    let open = || -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+        write(&mut file)?;
+        file.sync_data()?;
+        sys::sync_folder(path.parent().unwrap_or(path))
+    };
+    open().at("cannot write", path)
 }

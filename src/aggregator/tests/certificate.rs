@@ -214,7 +214,7 @@ fn failing_review_is_retried_and_reported() {
     let scratch = Scratch::new();
     let reviewer = ByWord { away: AtomicU32::new(2), ..ByWord::default() };
     certifying(&scratch.run(), &[node("n1")], reviewer, |running| {
-        running.aggregator.launched("p");
+        running.aggregator.store.launched("p");
         let client = Client::new(&asking(running, &scratch, "n1.p"), node("n1")).unwrap();
         assert!(client.heartbeat().is_err());
         let told = running.aggregator.status().plugins.unwrap().remove(0).message.unwrap();

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::aggregator::{Aggregator, AggregatorSettings, Reviewer};
-use crate::backplane::{Authority, open_server_config, server_config};
+use crate::backplane::{Authority, server_config};
 use base::http::Server;
 use base::stop::Stop;
 use client::Credentials;
@@ -56,7 +56,7 @@ pub(crate) fn certifying<T>(
     let aggregator = Aggregator::open(run_dir, expected, AggregatorSettings::default()).unwrap();
     let aggregator = aggregator.certifies(Box::new(reviewer));
     let authority = aggregator.authority();
-    let tls = open_server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap());
+    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap(), true);
     let server = Server::bind("127.0.0.1:0").unwrap().tls(tls.unwrap());
     run(&aggregator, &server, test)
 }
@@ -77,7 +77,8 @@ fn run<T>(aggregator: &Aggregator, server: &Server, test: impl FnOnce(&Running<'
 /// A server on a free port with the certificate of the run.
 pub(crate) fn server(aggregator: &Aggregator) -> Server {
     let authority = aggregator.authority();
-    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap()).unwrap();
+    let tls =
+        server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap(), false).unwrap();
     Server::bind("127.0.0.1:0").unwrap().tls(tls)
 }
 

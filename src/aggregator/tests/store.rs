@@ -266,7 +266,7 @@ fn end_of_the_run_ends_uploads_and_removes_their_files() {
         drop(feed);
         check(busy.join().unwrap(), 503);
     });
-    assert_eq!(scratch.leftovers(), 1);
+    assert_eq!(scratch.leftovers(), 0);
     store.discard_state();
     assert!(!state_dir(&scratch.run()).exists());
 }

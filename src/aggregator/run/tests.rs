@@ -100,8 +100,9 @@ fn silent_workers_are_reported_with_the_likely_cause() {
     let ids = [ResultId::global("never"), ResultId::global("once"), ResultId::global("later")];
     let mut state = State::new(ids.to_vec(), 24 << 20);
     let start = Instant::now();
-    state.launched("never", start);
-    state.launched("once", start);
+    for plugin in ["never", "once"] {
+        state.apply(Record::Started { plugin: plugin.into(), at: "t".into() }, start);
+    }
     assert!(state.hear(&ids[1], start + Duration::from_secs(5)));
     assert!(!state.hear(&ResultId::global("x"), start));
     let messages = |seconds| {
@@ -176,15 +177,16 @@ fn waiters_are_notified_once() {
 fn receipts_state_the_outcome_of_each_result() {
     let ids = [ResultId::on_node("p", "a"), ResultId::on_node("p", "b"), ResultId::global("q")];
     let mut state = State::new(ids.to_vec(), 1 << 20);
-    state.started("p", "t0");
-    state.started("p", "t9");
+    for at in ["t0", "t9"] {
+        state.apply(Record::Started { plugin: "p".into(), at: at.into() }, Instant::now());
+    }
     state.hear(&ids[0], Instant::now());
     let sender = Sender::new(Some("plugin"), Some("w/1"));
     state.begin(&ids[0], &sender, None).unwrap();
     state.begin(&ids[0], &sender, None).unwrap();
-    let receipt = state.receipt_mut(&ids[0]).unwrap();
-    (receipt.arrived, receipt.size, receipt.sha256) = (Some("t1".into()), 7, "e3b0".into());
-    state.settle(&ids[0], ResultState::Accepted);
+    let known = state.receipt(&ids[0]).cloned().unwrap();
+    let receipt = Receipt { arrived: Some("t1".into()), size: 7, sha256: "e3b0".into(), ..known };
+    state.apply(Record::Accepted { id: ids[0].clone(), receipt }, Instant::now());
     let list = serde_json::to_value(state.received()).unwrap();
     let (first, heard) = (&list[0], &list[0]["first_heartbeat"]);
     assert!(clock::parse_rfc3339(heard.as_str().unwrap()).is_some(), "{heard}");
@@ -204,4 +206,16 @@ fn receipts_state_the_outcome_of_each_result() {
         list[2].to_string(),
         r#"{"arrived":null,"attempts":0,"error":"no result arrived","first_heartbeat":null,"identity":"","node":"global","plugin":"q","sha256":"","size":0,"started":null,"worker":""}"#
     );
+}
+
+#[test]
+fn worker_name_is_bounded_and_printable() {
+    for (worker, kept) in [
+        (None, String::new()),
+        (Some("sonobuoy/0.60.0"), "sonobuoy/0.60.0".into()),
+        (Some("a\u{1b}[31m\r\nb é"), "a[31mb ".into()),
+        (Some(&*"x".repeat(1_000)), "x".repeat(MAX_WORKER_BYTES)),
+    ] {
+        assert_eq!(Sender::new(Some("plugin"), worker).worker, kept);
+    }
 }
