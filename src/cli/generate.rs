@@ -13,7 +13,7 @@ use super::{output, table};
 use crate::deploy;
 use crate::image;
 use crate::names;
-use crate::plugin::{self, Definition, DriverKind, builtin, pod};
+use crate::plugin::{self, Definition, DriverKind, builtin};
 use base::at::At as _;
 use base::json::json;
 use base::{temp, yaml};
@@ -106,7 +106,6 @@ fn definition(args: Args) -> Result<Definition> {
     definition.config.result_format = text("format");
     definition.config.description = text("description");
     definition.config.source_url = text("url");
-    plugin::check_format(&definition.config.result_format)?;
     let mut env = BTreeMap::new();
     for pair in args.all("env") {
         match pair.split_once('=') {
@@ -125,7 +124,7 @@ fn definition(args: Args) -> Result<Definition> {
     });
     let labels = labels.collect::<Result<BTreeMap<_, _>>>()?;
     if args.on("show-default-podspec") {
-        definition.pod_spec = Some(pod::default_spec(driver(args), names::SERVICE_ACCOUNT));
+        definition.pod_spec = Some(plugin::default_spec(driver(args), names::SERVICE_ACCOUNT));
     } else if !labels.is_empty() {
         // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
         definition.pod_spec = Some(json!({"containers": null}));

@@ -1,15 +1,14 @@
 //! `sonobuoy plugin`: manages plugins installed for use by name.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 
 use super::flag::Args;
 use super::{form, output};
 use crate::plugin::{self, Installed};
-use base::sys;
 
 /// Runs the subcommand.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    let installed = Installed::open(&sys::variable).map_err(|reason| anyhow!("{reason}"))?;
+    let installed = Installed::open()?;
     let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
     let argument = |id| args.text(id).unwrap_or_default();
     let text = match name {

@@ -13,7 +13,7 @@ use super::wait::{DAY, Wait, conclude};
 use super::{cluster, doctor, error, load, local, output};
 use crate::deploy;
 use crate::names;
-use crate::plugin::mode::CERTIFIED;
+use crate::plugin::focus::CERTIFIED;
 use crate::remote::authority::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::StatusSource;

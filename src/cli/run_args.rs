@@ -20,8 +20,7 @@ use crate::image::kit::{self, Kit};
 use crate::image::lists::{ListSource, listed};
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
 use crate::names::{self, PLUGIN_CONFIG_DIR};
-use crate::plugin::focus::{self, FOCUS, PARALLEL, SKIP};
-use crate::plugin::mode::{CERTIFIED, Mode};
+use crate::plugin::focus::{self, CERTIFIED, FOCUS, Mode, PARALLEL, SKIP};
 use crate::plugin::{self, Definition, Installed, Loaded, builtin};
 use crate::report;
 use base::at::At as _;
@@ -283,9 +282,9 @@ impl<'m> RunArgs<'m> {
         if names.is_empty() {
             names = builtin::DEFAULT.to_vec();
         }
-        let installed = Installed::by_name(&sys::variable);
+        let installed = Installed::by_name();
         let path = self.config.plugin_search_path.as_deref().unwrap_or_default();
-        let found = names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok(), path));
+        let found = names.into_iter().map(|name| plugin::find(name, installed.as_ref(), path));
         Ok(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
@@ -515,7 +514,7 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
             let mode = Mode::named(value).context("an unknown mode")?;
             set(builtin::E2E, FOCUS, mode.focus);
             set(builtin::E2E, SKIP, &mode.skip());
-            set(builtin::E2E, PARALLEL, if mode.parallel { "true" } else { "false" });
+            set(builtin::E2E, PARALLEL, mode.parallel);
         }
         "e2e-focus" => set(builtin::E2E, FOCUS, value),
         "e2e-skip" => set(builtin::E2E, SKIP, value),

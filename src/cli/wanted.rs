@@ -16,7 +16,7 @@ use crate::image::{PluginImages, Translation, docker, is_conformance};
 use crate::plugin::{self, builtin};
 use base::at::At as _;
 use base::oci::{self, Reference, Store};
-use base::{sys, yaml};
+use base::yaml;
 
 /// Larger than any list of images.
 const MAX_LIST_BYTES: u64 = 1 << 20;
@@ -41,10 +41,10 @@ pub(super) fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)
     let run = config::Run::standard();
     let mut wanted = PluginImages { images: [run.worker_image.clone()].into(), ..PluginImages::default() };
     let mut kit = Kit::default();
-    let installed = plugin::Installed::by_name(&sys::variable);
+    let installed = plugin::Installed::by_name();
     let folders = run.plugin_search_path.unwrap_or_default();
     for name in args.all("plugin") {
-        for mut found in plugin::find(name, installed.as_ref().ok(), &folders)? {
+        for mut found in plugin::find(name, installed.as_ref(), &folders)? {
             let name = found.definition.name().to_owned();
             if own_images
                 && found.built_in

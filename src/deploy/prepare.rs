@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{Edit, Plan, PluginChange, Split, harden};
 use crate::layout;
 use crate::names::{self, env};
-use crate::plugin::{self, Definition, RESERVED, builtin, pod};
+use crate::plugin::{self, Definition, RESERVED, builtin};
 use base::json::{self, json};
 use base::kube::Object as _;
 
@@ -20,7 +20,7 @@ impl Plan {
         for plugin in &mut plugins {
             if self.show_default_pod_spec && plugin.pod_spec.is_none() {
                 let driver = plugin.config.driver;
-                plugin.pod_spec = Some(pod::default_spec(driver, &self.run.service_account_name));
+                plugin.pod_spec = Some(plugin::default_spec(driver, &self.run.service_account_name));
             }
             if self.run.force_image_pull_policy {
                 plugin.set_pull_policy(&self.run.image_pull_policy);

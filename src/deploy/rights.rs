@@ -225,7 +225,7 @@ impl<'a> RunAccounts<'a> {
             Permissions::None => Vec::new(),
             Permissions::Read if self.level == Level::NamespaceAdmin => vec![any(&READ)],
             Permissions::Read => vec![any(&READ), urls()],
-            Permissions::Rules(rules) => rules.clone(),
+            Permissions::Rules(rules) => rules.iter().map(|rule| json!(rule)).collect(),
         };
         let rules: Vec<Value> = rules.into_iter().chain(self.pod_policies()).collect();
         match self.level {
@@ -310,7 +310,9 @@ mod tests {
 
     #[test]
     fn declared_permissions_are_granted_exactly() {
-        let rules = Permissions::Rules(vec![json!({"resources": ["pods"], "verbs": ["get"]})]);
+        let rules = Permissions::Rules(
+            serde_json::from_value(json!([{"resources": ["pods"], "verbs": ["get"]}])).unwrap(),
+        );
         let plugins = [
             ("a", Some(Permissions::None)),
             ("b", Some(Permissions::Read)),

@@ -1,6 +1,6 @@
 //! Checks a plugin before use: valid names, and readable files in its config map.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use anyhow::{Result, bail};
 
@@ -21,9 +21,10 @@ pub(crate) fn check(definition: &Definition) -> Result<()> {
 
 /// Checks everything but the name, which can be overridden.
 pub(crate) fn check_content(definition: &Definition) -> Result<()> {
-    let name = definition.name();
-    check_format(&definition.config.result_format)
-        .map_err(|error| error.context(format!("plugin `{name}`")))?;
+    let (name, format) = (definition.name(), &*definition.config.result_format);
+    if !format.is_empty() && !RESULT_FORMATS.contains(&format) {
+        bail!("plugin `{name}`: unknown result format `{format}`; use one of {}", RESULT_FORMATS.join(", "));
+    }
     for (file, text) in &definition.config_map {
         // JSON is YAML, so one parser reads both, as in the original.
         let is_yaml = [".json", ".yaml", ".yml"].iter().any(|end| file.ends_with(end));
@@ -34,10 +35,28 @@ pub(crate) fn check_content(definition: &Definition) -> Result<()> {
     Ok(())
 }
 
-/// Checks the name of a definition with its content.
+/// Checks that the name of a definition works in Kubernetes: an RFC 1123 subdomain that fits into a label, and not the
+/// reserved one.
 pub(crate) fn check_name_of(definition: &Definition) -> Result<()> {
     let name = definition.name();
-    check_name(name)?;
+    if name.is_empty() {
+        bail!("a plugin has no name; set `plugin-name` in `sonobuoy-config`");
+    }
+    if name == RESERVED {
+        bail!("`{RESERVED}` is reserved; choose another `plugin-name`");
+    }
+    if name.len() > MAX_LABEL {
+        bail!(
+            "plugin name `{name}` has {} characters, but a Kubernetes label allows only {MAX_LABEL}",
+            name.len()
+        );
+    }
+    if !name.split('.').all(is_label) {
+        bail!(
+            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, starting and \
+             ending with a letter or digit"
+        );
+    }
     if !definition.config_map.is_empty() && (name.contains('.') || name.len() > MAX_CONFIG_MAP_NAME) {
         bail!(
             "plugin `{name}` has a config-map, so its name may have no `.` and at most {MAX_CONFIG_MAP_NAME} \
@@ -47,21 +66,13 @@ pub(crate) fn check_name_of(definition: &Definition) -> Result<()> {
     Ok(())
 }
 
-/// Checks that results of a format can be read.
-pub(crate) fn check_format(format: &str) -> Result<()> {
-    if !format.is_empty() && !RESULT_FORMATS.contains(&format) {
-        bail!("unknown result format `{format}`; use one of {}", RESULT_FORMATS.join(", "));
-    }
-    Ok(())
-}
-
 /// Checks definitions that will run together.
 pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
-    let mut seen = HashMap::new();
+    let mut seen = HashSet::new();
     for definition in definitions {
         check(definition)?;
-        if seen.insert(definition.name(), ()).is_some() {
-            let name = definition.name();
+        let name = definition.name();
+        if !seen.insert(name) {
             bail!("two plugins are called `{name}`; leave one out, or rename one with `-p FILE@newname`");
         }
     }
@@ -83,29 +94,6 @@ fn check_part(definition: &Definition, all: &[Definition]) -> Result<()> {
     }
     if of.config.part_of.is_some() {
         bail!("plugin `{name}` is part of `{whole}`, which is itself part of another one");
-    }
-    Ok(())
-}
-
-/// Checks that a name works in Kubernetes: an RFC 1123 subdomain that fits into a label, and not the reserved one.
-pub(super) fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() {
-        bail!("a plugin has no name; set `plugin-name` in `sonobuoy-config`");
-    }
-    if name == RESERVED {
-        bail!("`{RESERVED}` is reserved; choose another `plugin-name`");
-    }
-    if name.len() > MAX_LABEL {
-        bail!(
-            "plugin name `{name}` has {} characters, but a Kubernetes label allows only {MAX_LABEL}",
-            name.len()
-        );
-    }
-    if !name.split('.').all(is_label) {
-        bail!(
-            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, starting and \
-             ending with a letter or digit"
-        );
     }
     Ok(())
 }
@@ -162,13 +150,16 @@ mod tests {
 
     #[test]
     fn results_have_a_known_format() {
-        for format in ["", "raw", "junit", "e2e", "gojson", "manual"] {
-            check_format(format).unwrap();
-        }
-        for format in ["xml", "JUnit", "junit "] {
+        let with = |format: &str| {
             let mut plugin = plugin("p", &[]);
             plugin.config.result_format = format.into();
-            let error = format!("{:#}", check(&plugin).expect_err(format));
+            check(&plugin)
+        };
+        for format in ["", "raw", "junit", "e2e", "gojson", "manual"] {
+            with(format).unwrap();
+        }
+        for format in ["xml", "JUnit", "junit "] {
+            let error = format!("{:#}", with(format).expect_err(format));
             assert!(error.starts_with("plugin `p`: unknown result format `"), "{error}");
             assert!(error.ends_with("use one of raw, junit, gojson, manual, e2e"), "{error}");
         }

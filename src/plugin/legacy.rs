@@ -3,41 +3,36 @@
 //! Converted to the current form: the container that produces results becomes the plugin's container; the worker and
 //! its private volumes are dropped, since every pod now gets a worker.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::shape::driver;
-use super::{Definition, Loaded, shape};
+use super::shape::{POD, Parts, driver};
+use super::{Definition, Loaded};
 use crate::names::{RESULTS_VOLUME, SERVICE_ACCOUNT, env};
-use base::json::json;
+use base::json::{self, json};
 use base::kube::Object as _;
-use base::yaml::{Content, Error, Node, typed};
+use base::yaml::{Error, Node, typed};
 
 /// Placeholder for the worker's config map, which no longer exists.
 const PLACEHOLDER: &str = "__SONOBUOY_CONFIGMAP__";
 /// Results directory of a worker of v0.8.
 const RESULTS_DIR: &str = "/tmp/results";
 
-/// Converts a definition of the flat form.
+/// Converts a definition of the flat form, which has a name and a driver.
 pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
-    let old_name = match node.get("name") {
-        Some(name) => typed::text("name", name)?,
-        None => return Err(node.position.error("`name` is missing")),
-    };
+    let text = |key| node.get(key).map_or(Ok(""), |value| typed::text(key, value));
+    let old_name = text("name")?;
     let name = old_name.replace('_', "-");
     let Some(spec) = node.get("spec") else {
         return Err(node.position.error("`spec` is missing; it must be a PodSpec"));
     };
-    let mut parts = shape::Parts::default();
-    let Value::Object(mut pod) = parts.pod("spec", spec)? else {
-        return Err(typed::wrong("spec", spec, "a map"));
-    };
+    let mut parts = Parts::default();
+    let mut pod = parts.value("spec", spec, POD)?;
     let mut notes = vec![format!("the definition of `{old_name}` uses the v0.8 format and was converted")];
     if name != old_name {
         notes.push(format!("the plugin `{old_name}` is now called `{name}`: names cannot contain `_`"));
     }
-    let gone = remove_config(&mut pod);
-    let (mut producers, workers): (Vec<Value>, Vec<Value>) =
-        take_list(&mut pod, "containers").into_iter().partition(|container| !runs_worker(container));
+    let containers = std::mem::take(json::list_in(&mut pod, "containers"));
+    let (workers, mut producers): (Vec<Value>, Vec<Value>) = containers.into_iter().partition(runs_worker);
     if producers.is_empty() {
         return Err(spec
             .position
@@ -46,98 +41,68 @@ pub(super) fn convert(node: &Node) -> Result<Loaded, Error> {
     if workers.is_empty() {
         notes.push("there is no worker container; every pod now gets one automatically".into());
     }
+    let volumes = json::list_in(&mut pod, "volumes");
+    let gone = volumes.extract_if(.., |volume| volume["configMap"]["name"] == PLACEHOLDER);
+    let gone: Vec<String> = gone.map(|volume| volume["name"].text().to_owned()).collect();
+    let mounts = producers.iter_mut().filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut());
+    let is_gone = |mount: &mut Value| gone.iter().any(|name| mount["name"] == name.as_str());
+    let unmounted = mounts.flat_map(|mounts| mounts.extract_if(.., is_gone));
+    let places: String =
+        unmounted.map(|mount| format!(", mounted at `{}`", mount["mountPath"].text())).collect();
     if !gone.is_empty() {
-        let mounts = producers.iter().flat_map(|container| mounts_of(container, &gone));
-        let places: Vec<String> = mounts.map(|place| format!(", mounted at `{place}`")).collect();
         notes.push(format!(
-            "the volume `{}` of `{PLACEHOLDER}`{} was dropped: workers are told by their environment, and there is no such \
-             file",
-            gone.join("`, `"),
-            places.concat()
+            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their environment, and there is no such file",
+            gone.join("`, `")
         ));
     }
-    for container in &mut producers {
-        remove_mounts(container, &gone);
-    }
-    if let Some(shared) = shared_volume(&workers, &producers, &gone) {
+    if let Some(shared) = shared_volume(&workers, &producers) {
         let inits = pod.get_mut("initContainers").and_then(Value::as_array_mut).into_iter().flatten();
         let mounts = producers.iter_mut().chain(inits).filter_map(|one| one["volumeMounts"].as_array_mut());
         rename(mounts.flatten(), &shared);
-        rename(pod.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten(), &shared);
+        rename(json::list_in(&mut pod, "volumes").iter_mut(), &shared);
     }
-    remove_plain_results(&mut pod);
-    let account = pod.entry("serviceAccountName").or_insert(Value::Null);
-    if account.is_null() && pod.get("serviceAccount").is_none_or(Value::is_null) {
+    // Every pod gets a results volume without options.
+    json::list_in(&mut pod, "volumes")
+        .retain(|volume| *volume != json!({"name": RESULTS_VOLUME, "emptyDir": {}}));
+    if pod["serviceAccountName"].is_null() && pod["serviceAccount"].is_null() {
         // Plugins of v0.8 ran with all permissions of the run.
-        pod.insert("serviceAccountName".into(), json!(SERVICE_ACCOUNT));
+        pod["serviceAccountName"] = json!(SERVICE_ACCOUNT);
     }
-    let spec = producers.remove(0);
-    pod.insert("containers".into(), Value::Array(producers));
-    let mut definition = Definition::new(name, driver(node, "driver")?, spec);
-    if let Some(Content::Text(spelling)) = node.get("driver").map(|value| &value.content) {
-        definition.config.driver_spelling.clone_from(spelling);
+    if pod["volumes"] == json!([])
+        && let Value::Object(pod) = &mut pod
+    {
+        pod.remove("volumes");
     }
-    if let Some(kind) = node.get("resultType") {
-        let kind = typed::text("resultType", kind)?;
-        if kind.replace('_', "-") != definition.config.plugin_name {
-            notes.push(format!(
-                "`resultType` {kind} was dropped: results are stored under the plugin's name, `{}`",
-                definition.config.plugin_name
-            ));
-        }
-        // The only type whose results were JUnit in a tar.
-        if kind == "e2e" {
-            definition.config.result_format = "junit".into();
-        }
+    let mut definition = Definition::new(name.as_str(), driver(node, "driver")?, producers.remove(0));
+    definition.config.driver_spelling = text("driver")?.to_owned();
+    let kind = text("resultType")?;
+    if !kind.is_empty() && kind.replace('_', "-") != name {
+        notes.push(format!(
+            "`resultType` {kind} was dropped: results are stored under the plugin's name, `{name}`"
+        ));
     }
-    definition.pod_spec = Some(Value::Object(pod));
+    // The only type whose results were JUnit in a tar.
+    if kind == "e2e" {
+        definition.config.result_format = "junit".into();
+    }
+    pod["containers"] = Value::Array(producers);
+    definition.pod_spec = Some(pod);
     notes.append(&mut parts.notes);
     Ok(Loaded { definition, built_in: false, notes, misspelt: None })
 }
 
-fn take_list(pod: &mut Map<String, Value>, key: &str) -> Vec<Value> {
-    match pod.remove(key) {
-        Some(Value::Array(list)) => list,
-        _ => Vec::new(),
-    }
-}
-
-/// Removes the volumes of the worker's configuration and returns their names.
-fn remove_config(pod: &mut Map<String, Value>) -> Vec<String> {
-    let (gone, kept): (Vec<Value>, Vec<Value>) =
-        take_list(pod, "volumes").into_iter().partition(|volume| volume["configMap"]["name"] == PLACEHOLDER);
-    pod.insert("volumes".into(), Value::Array(kept));
-    gone.iter().map(|volume| volume["name"].text().to_owned()).collect()
-}
-
-/// Removes the results volume if it has no options: every pod gets such a volume.
-fn remove_plain_results(pod: &mut Map<String, Value>) {
-    let mut volumes = take_list(pod, "volumes");
-    volumes.retain(|volume| *volume != json!({"name": RESULTS_VOLUME, "emptyDir": {}}));
-    if !volumes.is_empty() {
-        pod.insert("volumes".into(), Value::Array(volumes));
-    }
-}
-
 /// The volume that carries results to the worker: mounted at its results directory, else shared with a producer.
-fn shared_volume(workers: &[Value], producers: &[Value], gone: &[String]) -> Option<String> {
-    let mounts = |containers: &[Value]| -> Vec<(String, String)> {
-        let all = containers.iter().filter_map(|container| container["volumeMounts"].as_array()).flatten();
-        let text = |value: &Value| value.text().to_owned();
-        all.map(|mount| (text(&mount["name"]), text(&mount["mountPath"]))).collect()
-    };
-    let env = workers.iter().filter_map(|worker| worker["env"].as_array()).flatten();
-    let mut folders = env.filter(|variable| variable["name"] == env::OLD_RESULTS_DIR);
-    let folder = folders.find_map(|variable| variable["value"].as_str()).unwrap_or(RESULTS_DIR);
-    let of_producers = mounts(producers);
-    let shared = |name: &str| {
-        of_producers.iter().any(|(other, _)| other == name) && !gone.iter().any(|gone| gone == name)
-    };
-    let mut of_worker = mounts(workers);
-    of_worker.retain(|(name, _)| shared(name));
-    let at_folder =
-        of_worker.iter().find(|(_, path)| path.trim_end_matches('/') == folder.trim_end_matches('/'));
-    at_folder.or(of_worker.first()).map(|(name, _)| name.clone())
+fn shared_volume<'c>(workers: &'c [Value], producers: &'c [Value]) -> Option<String> {
+    let mut env = workers.iter().flat_map(|worker| worker["env"].items());
+    let folder =
+        env.find(|variable| variable["name"] == env::OLD_RESULTS_DIR && variable["value"].is_string());
+    let folder = folder.map_or(RESULTS_DIR, |variable| variable["value"].text()).trim_end_matches('/');
+    let mounts = |one: &'c Value| one["volumeMounts"].items();
+    let of_producers = producers.iter().flat_map(mounts);
+    let is_shared = |mount: &&Value| of_producers.clone().any(|other| other["name"] == mount["name"]);
+    let shared: Vec<&Value> = workers.iter().flat_map(mounts).filter(is_shared).collect();
+    let at_folder = shared.iter().find(|mount| mount["mountPath"].text().trim_end_matches('/') == folder);
+    at_folder.or(shared.first()).map(|mount| mount["name"].text().to_owned())
 }
 
 /// Renames the volume `shared` to the program's name. Another volume of that name gets the free one.
@@ -149,18 +114,6 @@ fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
             value["name"] = json!(shared);
         }
     }
-}
-
-/// Mounts of a container whose volumes were removed.
-fn mounts_of<'c>(container: &'c Value, gone: &'c [String]) -> impl Iterator<Item = &'c str> {
-    let mounts = container["volumeMounts"].items();
-    let of_gone = mounts.filter(|mount| gone.iter().any(|name| mount["name"] == json!(name)));
-    of_gone.filter_map(|mount| mount["mountPath"].as_str())
-}
-
-fn remove_mounts(container: &mut Value, gone: &[String]) {
-    let Some(mounts) = container.get_mut("volumeMounts").and_then(Value::as_array_mut) else { return };
-    mounts.retain(|mount| !gone.iter().any(|name| mount["name"] == json!(name)));
 }
 
 /// Whether a container runs `sonobuoy worker`, directly or through a shell.

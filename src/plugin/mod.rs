@@ -7,16 +7,9 @@
 mod adjust;
 pub(crate) mod builtin;
 mod check;
-mod file;
 pub(crate) mod focus;
-mod installed;
 mod legacy;
-pub(crate) mod mode;
-pub(crate) mod pod;
-mod quantity;
 mod read;
-mod schema;
-mod search;
 mod shape;
 mod source;
 
@@ -30,15 +23,10 @@ use base::clock::Span;
 use base::json::{is_default, json};
 use base::yaml;
 
-pub(crate) use adjust::set_env;
-pub(crate) use check::{check, check_all, check_content, check_format, check_name_of};
-pub(crate) use read::{read, read_all};
-pub(crate) use schema::schema;
-pub(crate) use {
-    installed::{Installed, folder as user_folder},
-    search::{is_selected, search, select},
-    source::{find, one},
-};
+pub(crate) use adjust::{MAX_FAILURES, default_spec, set_env};
+pub(crate) use check::{check, check_all, check_content, check_name_of};
+pub(crate) use read::{Rule, read, read_all, schema};
+pub(crate) use source::{Installed, find, is_selected, one, search, select, user_folder};
 
 /// Name of the aggregator and of the run as a whole, reserved.
 pub(crate) const RESERVED: &str = "sonobuoy";
@@ -134,7 +122,8 @@ pub(crate) enum Worker {
 }
 
 /// Permissions of a plugin in the cluster.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Permissions {
     /// None: the plugin gets no token.
     None,
@@ -143,7 +132,8 @@ pub(crate) enum Permissions {
     /// All permissions of the run.
     Admin,
     /// These RBAC rules.
-    Rules(Vec<Value>),
+    #[serde(untagged)]
+    Rules(Vec<Rule>),
 }
 
 impl Config {

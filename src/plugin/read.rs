@@ -1,15 +1,18 @@
-//! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8.
+//! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8. Describes the current
+//! form as a JSON Schema, for editors.
 
 use std::collections::BTreeMap;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::shape::driver;
-use super::{Config, Definition, Loaded, Permissions, legacy, shape};
+use super::shape::{self, CONTAINER, POD, Parts, driver, empty};
+use super::{Config, Definition, DriverKind, Loaded, Permissions, RESULT_FORMATS, legacy};
 use crate::names;
-use base::yaml::typed::{self, Ignored, Rules};
+use base::json::json;
+use base::yaml::typed::{self, Ignored, Rules, schema_of};
 use base::yaml::{self, Content, Error, Node};
 
 /// Reads a text with a single definition.
@@ -38,7 +41,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     for node in nodes.iter().filter(|node| !node.is_null()) {
         match node.get("data") {
             Some(data) if is_config_map(node) && has_definition(data) => all.extend(unwrap(node)?),
-            _ if is_object(node) => others.push(kind_and_name(node)),
+            _ if is_object(node) => others.push(format!("{} `{}`", plain(node, "kind"), name_of(node))),
             _ => all.push(one(node)?),
         }
     }
@@ -53,19 +56,22 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     }
 }
 
-/// Describes a document in messages.
-fn kind_and_name(node: &Node) -> String {
-    let text = |node: Option<&Node>| match node.map(|node| &node.content) {
-        Some(Content::Text(text)) => text.clone(),
-        _ => String::new(),
-    };
-    format!("{} `{}`", text(node.get("kind")), text(node.get("metadata").and_then(|meta| meta.get("name"))))
+/// The text of a key; empty if there is none.
+fn plain<'n>(node: &'n Node, key: &str) -> &'n str {
+    match node.get(key).map(|value| &value.content) {
+        Some(Content::Text(text)) => text,
+        _ => "",
+    }
+}
+
+/// The name of an object of the cluster.
+fn name_of(node: &Node) -> &str {
+    node.get("metadata").map_or("", |meta| plain(meta, "name"))
 }
 
 /// Whether a document is an object of the cluster, such as the pod of an aggregator.
 fn is_object(node: &Node) -> bool {
-    let foreign = |kind: &Node| kind.content != Content::Text("manifest".into());
-    node.get("apiVersion").is_some() && node.get("kind").is_some_and(foreign)
+    node.get("apiVersion").is_some() && !["", "manifest"].contains(&plain(node, "kind"))
 }
 
 /// Whether a ConfigMap contains a definition, and not only the settings of a run.
@@ -84,14 +90,11 @@ fn parse(text: &str) -> Result<Node, Error> {
 }
 
 fn is_config_map(node: &Node) -> bool {
-    let is = |key, text: &str| node.get(key).is_some_and(|n| n.content == Content::Text(text.into()));
-    is("kind", "ConfigMap") && is("apiVersion", "v1")
+    plain(node, "kind") == "ConfigMap" && plain(node, "apiVersion") == "v1"
 }
 
 fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     let data = map.get("data").ok_or_else(|| map.position.error("this ConfigMap has no `data`"))?;
-    let name = map.get("metadata").and_then(|meta| meta.get("name"));
-    let name = name.map_or(Ok("(no name)"), |node| typed::text("metadata.name", node))?;
     let mut all = Vec::new();
     for (key, node) in data.entries() {
         let text = typed::text(&format!("data.{}", key.text), node)?;
@@ -106,7 +109,7 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
         let mut loaded = parse(text).and_then(|node| one(&node)).map_err(|error| {
             node.position.error(format!("in `data.{}` of the ConfigMap: {error}", key.text))
         })?;
-        loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{name}`", key.text));
+        loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{}`", key.text, name_of(map)));
         all.push(loaded);
     }
     if all.is_empty() {
@@ -133,7 +136,7 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         }
     }
     check_kind(node)?;
-    let mut parts = shape::Parts::default();
+    let mut parts = Parts::default();
     if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
         return legacy::convert(node);
     }
@@ -148,14 +151,14 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         return Err(node.position.error(format!("`sonobuoy-config` is missing{form}")));
     };
     let (file, misspelt) = file(node, section, &mut parts.notes)?;
-    let spec = parts.container(node.get("spec"))?;
-    let pod_spec = node.get("podSpec").map(|pod| parts.pod("podSpec", pod)).transpose()?;
-    let extra_volumes = node.get("extra-volumes").map(|list| parts.volumes(list)).transpose()?;
+    let spec = node.get("spec").map(|spec| parts.value("spec", spec, CONTAINER)).transpose()?;
+    let pod_spec = node.get("podSpec").map(|pod| parts.value("podSpec", pod, POD)).transpose()?;
+    let volumes = node.get("extra-volumes").map(|list| parts.list("extra-volumes", list, "Volume"));
     let definition = Definition {
         config: file.sonobuoy_config,
-        spec,
+        spec: spec.unwrap_or_else(|| empty(CONTAINER)),
         pod_spec,
-        extra_volumes: extra_volumes.unwrap_or_default(),
+        extra_volumes: volumes.transpose()?.unwrap_or_default(),
         config_map: file.config_map,
     };
     Ok(Loaded { definition, built_in: false, notes: parts.notes, misspelt })
@@ -176,7 +179,7 @@ fn check_kind(node: &Node) -> Result<(), Error> {
 }
 
 /// Keys that published definitions contain and no program has ever read.
-pub(super) const FORMER: &[&str] = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
+const FORMER: &[&str] = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
 
 /// The keys of a definition; what Kubernetes defines is read by [`shape`].
 #[derive(Default, Deserialize)]
@@ -213,17 +216,6 @@ fn file(node: &Node, section: &Node, notes: &mut Vec<String>) -> Result<(File, O
     Ok((file, misspelt))
 }
 
-impl Serialize for Permissions {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::None => out.serialize_str("none"),
-            Self::Read => out.serialize_str("read"),
-            Self::Admin => out.serialize_str("admin"),
-            Self::Rules(rules) => rules.serialize(out),
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for Permissions {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
         value.deserialize_any(WordOrRules)
@@ -248,19 +240,15 @@ impl<'de> Visitor<'de> for WordOrRules {
         }
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Permissions, A::Error> {
-        let mut rules = Vec::new();
-        while let Some(rule) = list.next_element::<Rule>()? {
-            rules.push(serde_json::to_value(rule).map_err(de::Error::custom)?);
-        }
-        Ok(Permissions::Rules(rules))
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Permissions, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Permissions::Rules)
     }
 }
 
 /// A rule of RBAC.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename = "field of a rule", rename_all = "camelCase")]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     #[serde(skip_serializing_if = "Option::is_none")]
     api_groups: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -272,10 +260,53 @@ pub(super) struct Rule {
     non_resource_urls: Option<Vec<String>>,
 }
 
+/// The page whose table describes the keys, also to editors.
+const DOCUMENTATION: &str = include_str!("../../docs/plugins.md");
+
+/// The schema of one definition.
+pub(crate) fn schema() -> Value {
+    let mut config = schema_of::<Config>();
+    config["type"] = json!("object");
+    config["required"] = json!(["driver", "plugin-name"]);
+    config["additionalProperties"] = json!(false);
+    let keys = &mut config["properties"];
+    keys["driver"] = json!({"anyOf": [
+        {"enum": DriverKind::ALL.map(DriverKind::name)},
+        {"pattern": format!("^({})$", DriverKind::ALL.map(|driver| in_any_case(driver.name())).join("|"))},
+    ]});
+    keys["result-format"] = json!({"enum": RESULT_FORMATS});
+    let words = [Permissions::None, Permissions::Read, Permissions::Admin];
+    keys["permissions"] =
+        json!({"anyOf": [{"enum": words}, {"type": "array", "items": schema_of::<Rule>()}]});
+    for former in FORMER {
+        keys[former.rsplit('.').next().unwrap_or_default()] =
+            json!({"description": "Has no effect.", "deprecated": true});
+    }
+    yaml::schema::describe(&mut config, &["Keys of sonobuoy-config"], DOCUMENTATION);
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#", "title": "Sonobuoy plugin", "type": "object",
+        "required": ["sonobuoy-config", "spec"], "additionalProperties": false,
+        "properties": {
+            "apiVersion": {"enum": ["sonobuoy/v0"]}, "kind": {"enum": ["manifest"]}, "sonobuoy-config": config,
+            "spec": shape::schema(CONTAINER), "podSpec": shape::schema(POD),
+            "extra-volumes": shape::schema("[]Volume"), "config-map": shape::schema("{}text"),
+        },
+        "definitions": shape::schemas(),
+    })
+}
+
+/// A pattern for a word in any case.
+fn in_any_case(word: &str) -> String {
+    word.chars()
+        .map(|letter| format!("[{}{}]", letter.to_ascii_uppercase(), letter.to_ascii_lowercase()))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::DriverKind;
     use super::*;
+
+    use super::super::DriverKind;
     use base::json::json;
 
     const FULL: &str = "sonobuoy-config:
@@ -499,5 +530,17 @@ config-map:
             let _ = base::pattern::compile(&text);
             let _ = yaml::json(&text);
         }
+    }
+
+    #[test]
+    fn every_key_is_described_and_of_a_type() {
+        let schema = schema();
+        let keys = schema["properties"]["sonobuoy-config"]["properties"].as_object().unwrap();
+        for (key, schema) in keys {
+            assert!(schema["description"].is_string(), "{key}");
+            let is_typed = ["type", "enum", "anyOf", "deprecated"].iter().any(|word| !schema[word].is_null());
+            assert!(is_typed, "{key}: {schema}");
+        }
+        assert_eq!(in_any_case("Job"), "[Jj][Oo][Bb]");
     }
 }

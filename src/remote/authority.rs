@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::state;
 use crate::config;
@@ -39,9 +39,7 @@ pub(crate) struct Authorities {
 impl Authorities {
     /// The user's certificates, if a directory for them is known.
     pub(crate) fn of_user() -> Result<Self> {
-        let variable = |name: &str| std::env::var(name).ok();
-        let folder = plugin::user_folder(&variable).map_err(|why| anyhow!(why))?;
-        Ok(Self { folder: folder.join(FOLDER) })
+        Ok(Self { folder: plugin::user_folder()?.join(FOLDER) })
     }
 
     /// Certificate of a run and its file, if stored. An empty file, as older versions left it on a full disk, counts
