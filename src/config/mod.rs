@@ -4,11 +4,8 @@
 //! Knows neither flags nor Kubernetes. Keys, order and defaults are the original's; settings that the original lacks are
 //! left out while they have their default, so that both programs can read each other's files.
 
-mod aggregator;
-mod grace;
 mod limits;
 mod read;
-mod redaction;
 
 use std::collections::BTreeMap;
 
@@ -22,10 +19,8 @@ use base::json::{self, is_default, json};
 use base::sys;
 use base::yaml::{schema, typed};
 
-pub(crate) use aggregator::{Environment, is_run, load, new_uuid};
-pub(crate) use grace::{Grace, Retries};
-pub(crate) use limits::{Connections, Limits, ResultLimits};
-pub(crate) use redaction::Redaction;
+pub(crate) use limits::{Connections, Grace, Limits, ResultLimits, Retries};
+pub(crate) use read::{Environment, is_run, load, new_uuid};
 
 /// The page whose tables describe the keys, also to editors.
 const DOCUMENTATION: &str = include_str!("../../docs/configuration.md");
@@ -206,6 +201,36 @@ pub(crate) struct Selection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<String, String>")]
 pub(crate) struct Toleration(pub BTreeMap<String, String>);
+
+/// Additional rules, or no redaction at all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "rule", rename_all = "PascalCase", default)]
+pub(crate) struct Redaction {
+    /// Disables redaction.
+    #[serde(skip_serializing_if = "is_default")]
+    pub off: bool,
+    /// Patterns for names of environment variables.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::patterns")]
+    pub env: Vec<String>,
+    /// Patterns in logs and in any text of an object.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::text_patterns")]
+    pub text: Vec<String>,
+    /// Whole values of objects.
+    #[serde(skip_serializing_if = "is_default")]
+    pub fields: Vec<Field>,
+}
+
+/// Values to hide entirely, in objects of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct Field {
+    /// The kind; case does not matter.
+    #[serde(deserialize_with = "read::text")]
+    pub kind: String,
+    /// Keys and indices separated by dots; `*` matches any.
+    #[serde(deserialize_with = "read::text")]
+    pub path: String,
+}
 
 /// Authentication of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
