@@ -18,7 +18,7 @@ use crate::board::{self, About, ProgressOutput};
 use crate::driver;
 use crate::names::env;
 use crate::pipeline::{self, LocalRun};
-use crate::remote::authority::Authorities;
+use crate::remote::seal::Authorities;
 use crate::status;
 use base::at::At as _;
 use base::stop::Stop;

@@ -14,7 +14,7 @@ use super::{cluster, doctor, error, load, local, output};
 use crate::deploy;
 use crate::names;
 use crate::plugin::focus::CERTIFIED;
-use crate::remote::authority::Authorities;
+use crate::remote::seal::Authorities;
 use crate::remote::service::{self, CredentialsFile, Service};
 use crate::remote::state::StatusSource;
 use base::kube::Client;

@@ -8,7 +8,7 @@ use super::flag::Args;
 use super::shown::{self, Plain};
 use super::{access, cluster, error, form, output, run_args, status_table, wait};
 use crate::board::{About, Board};
-use crate::remote::authority::Authorities;
+use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
 use crate::{layout, status};

@@ -15,7 +15,7 @@ use super::shown::{self, Plain, time};
 use super::{access, cluster, error, output, status_table};
 use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
 use crate::deploy;
-use crate::remote::authority::Authorities;
+use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::status::{COMPLETE, FAILED, RUNNING, Run};
 use base::Joined as _;

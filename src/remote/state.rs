@@ -28,8 +28,6 @@ const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum silence of a source during a transfer.
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum aggregators listed; a namespace normally has one.
-const MAX_AGGREGATORS: usize = 100;
 /// Interval between two requests to a status service while following it.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which ages of heartbeats are updated without other changes.
@@ -284,32 +282,19 @@ impl Reasons {
     }
 }
 
-/// The aggregator's pod of a namespace.
+/// The aggregator's pod of a namespace, the first one of several.
 pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
     for labels in AGGREGATOR_SELECTORS {
-        let (mut first, mut count) = (None, 0);
+        let mut first = None;
         client.each(&Resource::PODS, namespace, &Selector::labels(labels), &mut |pod| {
-            count += 1;
-            if count > MAX_AGGREGATORS {
-                return Err(format!(
-                    "more than {MAX_AGGREGATORS} pods in namespace {namespace} are aggregators"
-                ));
-            }
             first.get_or_insert(pod);
             Ok(())
         })?;
-        if count > 1 {
-            log::warn!("{count} aggregator pods are in namespace {namespace}; the first one is asked");
-        }
         if first.is_some() {
             return Ok(first);
         }
     }
-    match client.get(&Resource::PODS, namespace, SONOBUOY) {
-        Ok(pod) => Ok(Some(pod)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
+    client.find(&Resource::PODS, namespace, SONOBUOY)
 }
 
 /// Where to read the state of a run.
