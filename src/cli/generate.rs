@@ -116,7 +116,7 @@ fn definition(args: Args) -> Result<Definition> {
     }
     if !env.is_empty() {
         definition.spec["env"] = env.into_values().collect();
-        definition.set_env(&BTreeMap::new());
+        definition.set_env(BTreeMap::<&str, &str>::new());
     }
     let labels = args.all("node-selector").map(|label| match label.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),

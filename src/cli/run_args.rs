@@ -241,7 +241,9 @@ impl<'m> RunArgs<'m> {
         let Some(archive) = self.args.text("estimate-from") else { return Ok(None) };
         let (env, _) = self.changes(true)?;
         let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
-        e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
+        if let Some(env) = env.get(builtin::E2E) {
+            e2e.set_env(env);
+        }
         let of = |variable| {
             let text = e2e.env(variable).filter(|text| !text.is_empty());
             text.map(pattern::compile).transpose().map_err(|why| error::usage(format!("{variable}: {why}")))
@@ -483,7 +485,7 @@ fn adopt(found: Loaded, run: &config::Run, own_logs: bool, harden: bool) -> Defi
     }
     if definition.name() == builtin::E2E && !run.progress_updates_port.is_empty() {
         let url = format!("--progress-report-url=http://localhost:{}/progress", run.progress_updates_port);
-        definition.set_env(&[("E2E_EXTRA_ARGS".to_owned(), url)].into());
+        definition.set_env([("E2E_EXTRA_ARGS", url)]);
     }
     definition
 }

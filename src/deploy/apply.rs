@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::remedy::remedy;
 use crate::names;
 use crate::remote::state;
-use crate::status;
-use base::kube::{self, Client, Discovery, Error, Object as _, Request, Resource, Selector};
+use base::kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
 use base::{logger, visible, yaml};
 
 /// Kinds that grant permissions to an account.
@@ -129,22 +127,16 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
     });
     let Some(NewObject { namespace, .. }) = aggregator else { return Ok(false) };
-    let stands = match state::find(client, namespace) {
-        Ok(None) => return Ok(true),
+    match state::find(client, namespace) {
+        Ok(None) => Ok(true),
         // An account without permission to list may still create; the server decides.
-        Err(error) if error.is_forbidden() => return Ok(false),
-        Err(error) => return Err(error).context("looking for another run"),
-        Ok(Some(pod)) => match state::RunState::of(&pod) {
-            state::RunState::Told(run) if run.status == status::COMPLETE => "is complete",
-            state::RunState::Told(run) if run.status == status::FAILED => "has failed",
-            _ => "is not over",
-        },
-    };
-    bail!(
-        "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results with `sonobuoy \
-         retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} --wait`, or use another \
-         namespace with `-n`"
-    )
+        Err(error) if error.is_forbidden() => Ok(false),
+        Err(error) => Err(error).context("looking for another run"),
+        Ok(Some(_)) => bail!(
+            "there is a run in namespace `{namespace}` already: fetch its results with `sonobuoy retrieve -n {namespace}`, \
+             remove it with `sonobuoy delete -n {namespace} --wait`, or use another namespace with `-n`"
+        ),
+    }
 }
 
 /// Refusals of the objects, found by dry runs.
@@ -255,11 +247,7 @@ impl Creation<'_> {
                 .iter()
                 .any(|object| object.resource == Resource::NAMESPACES && object.name == namespace);
             match self.client.find(&Resource::NAMESPACES, "", namespace) {
-                Ok(Some(found)) if found.is_terminating() => bail!(
-                    "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, \
-                     then try again",
-                    held_up(&found)
-                ),
+                Ok(Some(found)) if found.is_terminating() => bail!(being_deleted(namespace, &found)),
                 Ok(None) if made => drop(absent.insert(namespace)),
                 Ok(None) => bail!(
                     "there is no namespace `{namespace}`, and this manifest does not create it: create it with `kubectl \
@@ -392,12 +380,9 @@ impl NewObject<'_> {
     }
 
     fn refused(&self, error: &Error) -> Refused {
-        let (why, request) = match error {
-            Error::Api(refusal) if !refusal.message.is_empty() => {
-                let whole = error.to_string();
-                (refusal.message.clone(), whole.strip_prefix(&refusal.message).map(str::to_owned))
-            }
-            _ => (error.to_string(), None),
+        let why = match error {
+            Error::Api(refusal) if !refusal.message.is_empty() => refusal.message.clone(),
+            _ => error.to_string(),
         };
         let remedy = match error.already_exists() && !self.resource.namespaced {
             true => Some(format!(
@@ -409,7 +394,7 @@ impl NewObject<'_> {
         };
         let lacks_right =
             (error.is_forbidden() && error.obstacle().is_none()).then(|| self.resource.plural.to_string());
-        Refused { object: Some(self.described()), why, request, lacks_right, remedy }
+        Refused { object: Some(self.described()), why, lacks_right, remedy }
     }
 }
 
@@ -420,7 +405,6 @@ pub(crate) struct Refused {
     pub object: Option<String>,
     /// Message of the server, or the missing prerequisite.
     pub why: String,
-    request: Option<String>,
     /// Resource that the account may not create, if that is the reason.
     pub lacks_right: Option<String>,
     /// Suggested remedy.
@@ -432,8 +416,8 @@ impl std::fmt::Display for Refused {
         if let Some(object) = &self.object {
             write!(f, "{object}: ")?;
         }
-        write!(f, "{}{}", self.why, self.request.as_deref().unwrap_or_default())?;
-        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+        let remedy = self.remedy.iter().flat_map(|remedy| ["; ", remedy]).collect::<String>();
+        write!(f, "{}{remedy}", self.why)
     }
 }
 
@@ -480,8 +464,109 @@ pub(super) fn delays(namespace: &Value) -> Vec<&str> {
     conditions.filter_map(|condition| condition["message"].as_str()).collect()
 }
 
-/// The same in a message.
-pub(super) fn held_up(namespace: &Value) -> String {
-    let delays = delays(namespace);
-    if delays.is_empty() { String::new() } else { format!(" ({})", delays.join(", ")) }
+/// The message about a terminating namespace; `found` is the object, if it is known.
+pub(super) fn being_deleted(namespace: &str, found: &Value) -> String {
+    let delays = delays(found).join(", ");
+    let delays = if delays.is_empty() { String::new() } else { format!(" ({delays})") };
+    format!(
+        "namespace `{namespace}` is being deleted{delays}: wait with `sonobuoy delete -n {namespace} --wait`, then try again"
+    )
+}
+
+/// Remedy for a refusal, if known.
+pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
+    let Error::Api(refusal) = error else { return None };
+    let plural = &resource.plural;
+    let text = match (error.obstacle(), refusal.code) {
+        (Some(Obstacle::PodSecurity), _) => format!(
+            "the Pod Security level of namespace `{namespace}` forbids it: label the namespace \
+             `pod-security.kubernetes.io/enforce=privileged` or use another with `-n`"
+        ),
+        (Some(Obstacle::Quota), _) => {
+            format!("raise the quota of namespace `{namespace}`, or use another namespace with `-n`")
+        }
+        (Some(Obstacle::LimitRange), _) => format!(
+            "the limit range of namespace `{namespace}` forbids it: change that, use another namespace with `-n`, or leave \
+             requests and limits to it with `--harden off`"
+        ),
+        (Some(Obstacle::WebhookAway), _) => {
+            "the webhook does not answer: repair it, or take this namespace out of its configuration".into()
+        }
+        (Some(Obstacle::Policy), _) => {
+            "a policy of the cluster forbids it: ask its owners for an exception for this namespace".into()
+        }
+        (Some(Obstacle::NamespaceEnds), _) => being_deleted(namespace, &Value::Null),
+        (Some(Obstacle::Escalation), _) => {
+            "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or ask an administrator to create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
+                .into()
+        }
+        (None, 403) => format!(
+            "your account may not create {plural}{}: ask for that right, or see `--aggregator-permissions`, \
+             `--rbac Disable` and `--existing-service-account`",
+            if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() }
+        ),
+        (None, 409) if error.already_exists() => format!(
+            "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n \
+             {namespace} --wait`, or use another namespace with `-n`"
+        ),
+        (None, 404) if resource.namespaced => {
+            format!(
+                "namespace `{namespace}` may not exist: create it with `kubectl create namespace {namespace}`"
+            )
+        }
+        (None, 400 | 422) => "the manifest is at fault: correct the field that the server names".into(),
+        (None, 429) => "the server is overloaded: try again later".into(),
+        _ => return None,
+    };
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_obstacle_has_a_remedy() {
+        let check = |code: u16, reason: &str, message: &str, part: &str| {
+            let body = base::json::json!({"kind": "Status", "reason": reason, "message": message});
+            let error = Error::from_answer(code, None, body.to_string().as_bytes(), "POST /x");
+            let found = remedy(&error, &Resource::PODS, "ns").unwrap_or_default();
+            assert!(found.contains(part), "{message}: {found}");
+        };
+        check(
+            403,
+            "Forbidden",
+            r#"pods "sonobuoy" is forbidden: violates PodSecurity "restricted:latest": x"#,
+            "enforce=privileged",
+        );
+        check(403, "Forbidden", "pods is forbidden: exceeded quota: q", "raise the quota");
+        check(
+            403,
+            "Forbidden",
+            "maximum memory usage per Container is 256Mi, but limit is 512Mi",
+            "limit range",
+        );
+        check(500, "InternalError", "Internal error occurred: failed calling webhook \"w\"", "repair it");
+        check(403, "Forbidden", "admission webhook \"w\" denied the request: no", "policy of the cluster");
+        check(
+            403,
+            "Forbidden",
+            "unable to create new content in namespace ns because it is being terminated",
+            "wait",
+        );
+        check(
+            403,
+            "Forbidden",
+            "user is attempting to grant RBAC permissions not currently held",
+            "--existing-service-account",
+        );
+        check(
+            403,
+            "Forbidden",
+            "User \"u\" cannot create resource \"pods\"",
+            "may not create pods in namespace `ns`",
+        );
+        check(409, "AlreadyExists", "pods \"sonobuoy\" already exists", "sonobuoy delete -n ns");
+        check(422, "Invalid", "spec.containers: required", "the field that the server names");
+    }
 }

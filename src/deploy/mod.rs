@@ -4,16 +4,13 @@
 //! makes no requests for a plan: its creator has resolved versions and read files.
 
 mod apply;
-mod harden;
 pub(crate) mod load;
 mod manifest;
 mod preflight;
 mod prepare;
 mod recover;
-mod remedy;
 mod remove;
 mod rights;
-mod trial;
 
 use std::collections::BTreeMap;
 
@@ -25,12 +22,10 @@ use crate::plugin::{self, Definition};
 use crate::remote::service;
 use base::yaml;
 
-pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, validate};
-pub(crate) use preflight::{CHECKS, Preflight};
+pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy, validate};
+pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
-pub(crate) use remedy::remedy;
 pub(crate) use remove::Removal;
-pub(crate) use trial::{StandIn, Trial};
 
 /// Inputs of a run's objects.
 #[derive(Clone, Default)]

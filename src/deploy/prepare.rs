@@ -1,11 +1,9 @@
 //! Prepares loaded plugins for the aggregator; the order of the steps is the original's.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Result, bail};
-use serde_json::Value;
 
-use super::{Edit, Plan, PluginChange, Split, harden};
+use super::manifest::{self, is_original};
+use super::{Edit, Plan, PluginChange, Split};
 use crate::layout;
 use crate::names::{self, env};
 use crate::plugin::{self, Definition, RESERVED, builtin};
@@ -26,7 +24,7 @@ impl Plan {
                 plugin.set_pull_policy(&self.run.image_pull_policy);
             }
         }
-        if self.harden && !harden::is_original(&self.run.worker_image) {
+        if self.harden && !is_original(&self.run.worker_image) {
             plugins.iter_mut().for_each(builtin::end_with_result);
         }
         for PluginChange { plugin: name, edit } in &self.changes {
@@ -55,9 +53,10 @@ impl Plan {
             } else {
                 plugin.mount_results(&self.run.results_dir);
             }
-            let mut env = self.env.get(plugin.name()).cloned().unwrap_or_default();
-            env.extend(automatic(self));
-            plugin.set_env(&env);
+            if let Some(given) = self.env.get(plugin.name()) {
+                plugin.set_env(given);
+            }
+            plugin.set_env(automatic(self));
         }
         check_retries(self, &plugins)?;
         match &self.split {
@@ -111,16 +110,15 @@ fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
 }
 
 /// Variables that every plugin gets.
-fn automatic(plan: &Plan) -> BTreeMap<String, String> {
-    let variables = [
+fn automatic(plan: &Plan) -> [(&'static str, &str); 6] {
+    [
         ("SONOBUOY", "true"),
         (env::CONFIG_DIR, names::PLUGIN_CONFIG_DIR),
         (env::K8S_VERSION, &plan.kubernetes_version),
         (env::PROGRESS_PORT, &plan.run.progress_updates_port),
         (env::RESULTS_DIR, &plan.run.results_dir),
         (env::OLD_RESULTS_DIR, &plan.run.results_dir),
-    ];
-    variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    ]
 }
 
 /// Rejects variables for a plugin that does not run, except for e2e, whose flags may set them.
@@ -146,7 +144,7 @@ fn apply(edit: &Edit, plugin: &mut Definition) {
         Edit::Word(variable, word) => add_word(plugin, variable, word),
         Edit::SshKey => mount_ssh_key(plugin),
         Edit::Credentials(secret, name) => {
-            let items = json!([{"key": super::manifest::DOCKER_CONFIG, "path": name}]);
+            let items = json!([{"key": manifest::DOCKER_CONFIG, "path": name}]);
             let secret = json!({"secretName": secret, "items": items});
             plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
             plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
@@ -156,8 +154,8 @@ fn apply(edit: &Edit, plugin: &mut Definition) {
 
 fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
     let old = plugin.spec["env"].items().find(|env| env["name"] == variable);
-    let value = format!("{} {word}", old.map_or("", |env| env["value"].text())).trim_start().to_owned();
-    plugin.set_env(&[(variable.to_owned(), value)].into());
+    let value = format!("{} {word}", old.map_or("", |env| env["value"].text()));
+    plugin.set_env([(variable, value.trim_start())]);
 }
 
 /// Mounts the key where the e2e tests expect it.
@@ -167,30 +165,23 @@ fn mount_ssh_key(plugin: &mut Definition) {
     const OWNER_READS: u32 = 0o400;
     plugin.extra_volumes.push(json!({
         "name": VOLUME,
-        "secret": {"secretName": super::manifest::SSH_KEY, "defaultMode": OWNER_READS},
+        "secret": {"secretName": manifest::SSH_KEY, "defaultMode": OWNER_READS},
     }));
     let mount = json!({"name": VOLUME, "mountPath": FOLDER});
     json::list_in(&mut plugin.spec, "volumeMounts").push(mount);
-    let file = super::manifest::SSH_KEY_FILE;
-    let variables = [
-        ("LOCAL_SSH_KEY", file.to_owned()),
-        ("AWS_SSH_KEY", format!("{FOLDER}/{file}")),
-        ("KUBE_SSH_KEY", file.to_owned()),
-    ];
-    plugin.set_env(&variables.map(|(name, value)| (name.to_owned(), value)).into());
+    let file = manifest::SSH_KEY_FILE;
+    let path = format!("{FOLDER}/{file}");
+    plugin.set_env([("LOCAL_SSH_KEY", file), ("AWS_SSH_KEY", &path), ("KUBE_SSH_KEY", file)]);
 }
 
 /// Moves all images of a plugin to another registry, under the last part of their names.
 fn relocate(plugin: &mut Definition, registry: &str) {
-    let relocate = |container: &mut Value| {
+    for container in plugin.all_containers_mut() {
         // The image of this program is a setting of the run.
         if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
             container["image"] = json!(plugin::relocated(image, registry));
         }
-    };
-    let inits = plugin.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
-    inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(relocate);
-    plugin.containers_mut().for_each(relocate);
+    }
 }
 
 /// Mounts the config map of a plugin. A definition that `gen plugin e2e` printed has it already.

@@ -57,23 +57,12 @@ struct Target {
     epilogue: String,
 }
 
-/// Relation of a namespace to the run.
-#[derive(Debug, PartialEq, Eq)]
-enum Namespace {
-    Absent,
-    Going,
-    /// Created by the run.
-    Own,
-    /// Created before the run, or unknown.
-    Foreign,
-}
-
 impl Removal {
     /// Deletes everything; missing objects are not an error. Tries all before it returns an error.
     pub(crate) fn issue(&self, client: &Client) -> Result<Remaining> {
         let mut work = RemovalInProgress { removal: self, client, left: Vec::new(), failures: Vec::new() };
         let run = RunObjects::read(client, &self.namespace)?;
-        if run.relation == Namespace::Absent {
+        if run.is_absent {
             log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
         }
         let others = if self.all { self.others(client)? } else { BTreeSet::new() };
@@ -81,7 +70,7 @@ impl Removal {
         for other in &others {
             log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
         }
-        if run.relation == Namespace::Foreign && !self.all {
+        if run.is_foreign && !self.all {
             log::warn!(
                 "the run did not make the namespace {0}: only what belongs to the run is removed; \
                  `kubectl delete namespace {0}` removes the rest with everything in it",
@@ -283,8 +272,12 @@ impl Target {
 }
 
 /// Facts about the run, read from its objects.
+#[derive(Default)]
 struct RunObjects {
-    relation: Namespace,
+    /// Whether its namespace does not exist.
+    is_absent: bool,
+    /// Whether its namespace was created before the run, or nobody knows.
+    is_foreign: bool,
     /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
     plugins: Vec<String>,
@@ -293,16 +286,14 @@ struct RunObjects {
 
 impl RunObjects {
     fn read(client: &Client, namespace: &str) -> Result<Self, Error> {
-        let mut run =
-            Self { relation: Namespace::Absent, namespaced: false, plugins: Vec::new(), ssh_key: false };
+        let mut run = Self::default();
         let home = match client.find(&Resource::NAMESPACES, "", namespace) {
-            Ok(None) => return Ok(run),
+            Ok(None) => return Ok(Self { is_absent: true, ..run }),
             // An account that may not read a namespace did not create it.
             Err(error) if error.is_forbidden() => Value::Null,
             home => home?.unwrap_or_default(),
         };
         if home.is_terminating() {
-            run.relation = Namespace::Going;
             return Ok(run);
         }
         let map = |name: &str| match client.find(&Resource::CONFIG_MAPS, namespace, name) {
@@ -334,8 +325,7 @@ impl RunObjects {
         let own = created(&home)
             .zip(oldest)
             .is_some_and(|(made, oldest)| oldest.duration_since(made).unwrap_or_default() <= AT_ONCE);
-        run.relation =
-            if own && same && permissions == "clusterAdmin" { Namespace::Own } else { Namespace::Foreign };
+        run.is_foreign = !(own && same && permissions == "clusterAdmin");
         Ok(run)
     }
 }

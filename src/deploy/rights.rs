@@ -8,7 +8,8 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Plan, harden};
+use super::Plan;
+use super::manifest::is_original;
 use crate::config;
 use crate::names::{self, LABEL_ALL, SONOBUOY};
 use crate::plugin::{Definition, Permissions};
@@ -61,7 +62,7 @@ impl<'a> RunAccounts<'a> {
     pub(super) fn new(plan: &'a Plan, plugins: &'a [Definition]) -> Result<Self> {
         let run = &plan.run;
         let level = Level::parse(&run.aggregator_permissions)?;
-        let original = harden::is_original(&run.worker_image);
+        let original = is_original(&run.worker_image);
         let rights = Self { run, plugins, level, apart: plan.harden && !original };
         for (plugin, _) in rights.declared() {
             let name = plugin.name();

@@ -47,9 +47,12 @@ impl Definition {
     }
 
     /// Sets variables in the plugin's container and its sidecars; an empty value removes one.
-    pub(crate) fn set_env(&mut self, overrides: &BTreeMap<String, String>) {
+    pub(crate) fn set_env(
+        &mut self,
+        overrides: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)> + Clone,
+    ) {
         for container in self.containers_mut() {
-            set_env(container, overrides);
+            set_env(container, overrides.clone());
         }
     }
 
@@ -72,12 +75,9 @@ impl Definition {
 
     /// Sets the pull policy of the plugin's container; an empty one leaves it to Kubernetes.
     pub(crate) fn set_pull_policy(&mut self, policy: &str) {
-        if let Value::Object(spec) = &mut self.spec {
-            if policy.is_empty() {
-                spec.remove("imagePullPolicy");
-            } else {
-                spec.insert("imagePullPolicy".into(), policy.into());
-            }
+        self.spec["imagePullPolicy"] = policy.into();
+        if let Some(spec) = self.spec.as_object_mut().filter(|_| policy.is_empty()) {
+            spec.remove("imagePullPolicy");
         }
     }
 
@@ -85,23 +85,26 @@ impl Definition {
     /// plugin, so that definitions written for other paths work.
     pub(crate) fn reconcile(&mut self, folder: &str) {
         self.mount_results(folder);
-        let names = [env::OLD_RESULTS_DIR, env::RESULTS_DIR];
-        set_env(&mut self.spec, &names.map(|name| (name.to_owned(), folder.to_owned())).into());
+        set_env(&mut self.spec, [(env::OLD_RESULTS_DIR, folder), (env::RESULTS_DIR, folder)]);
     }
 }
 
 /// Merges variables into a container's own: one per name, sorted by name; the first one wins, as in the original.
-pub(crate) fn set_env(container: &mut Value, overrides: &BTreeMap<String, String>) {
+pub(crate) fn set_env(
+    container: &mut Value,
+    overrides: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>,
+) {
     let env = json::list_in(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
     for variable in env.drain(..) {
         merged.entry(variable["name"].text().to_owned()).or_insert(variable);
     }
     for (name, value) in overrides {
+        let (name, value) = (name.as_ref(), value.as_ref());
         if value.is_empty() {
             merged.remove(name);
         } else {
-            merged.insert(name.clone(), json!({"name": name, "value": value}));
+            merged.insert(name.to_owned(), json!({"name": name, "value": value}));
         }
     }
     env.extend(merged.into_values());
@@ -216,7 +219,7 @@ mod tests {
             {"name": "D", "valueFrom": {}},
         ]}));
         let overrides = [("A", "x"), ("Gone", ""), ("D", "y"), ("Never", "")];
-        one.set_env(&overrides.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+        one.set_env(overrides);
         let expected = json!([
             {"name": "A", "value": "x"},
             {"name": "b", "value": "1"},

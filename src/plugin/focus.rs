@@ -4,8 +4,6 @@
 //! Receives the names of tests from its caller. The tests that the mode `conformance-lite` skips are in
 //! `conformance-lite.txt`, one pattern per line.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::Definition;
@@ -39,11 +37,10 @@ pub(crate) fn only<'n>(
     alone: bool,
 ) -> Option<Definition> {
     let mut only = definition.clone();
-    let mut env = BTreeMap::from([(FOCUS.to_owned(), exactly(tests)?), (SKIP.to_owned(), String::new())]);
+    only.set_env([(FOCUS, &*exactly(tests)?), (SKIP, "")]);
     if alone && definition.env(PARALLEL).is_some() {
-        env.insert(PARALLEL.to_owned(), "false".to_owned());
+        only.set_env([(PARALLEL, "false")]);
     }
-    only.set_env(&env);
     Some(only)
 }
 

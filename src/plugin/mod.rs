@@ -248,14 +248,9 @@ impl Definition {
     /// The definition as YAML, with `resources: {}` in each container without resources, as `plugin show` prints it.
     pub(crate) fn to_full_yaml(&self) -> String {
         let mut whole = self.clone();
-        let complete = |container: &mut Value| {
-            if let Value::Object(fields) = container {
-                fields.entry("resources").or_insert_with(|| json!({}));
-            }
-        };
-        whole.containers_mut().for_each(complete);
-        let inits = whole.pod_spec.as_mut().and_then(|pod| pod.get_mut("initContainers"));
-        inits.and_then(Value::as_array_mut).into_iter().flatten().for_each(complete);
+        for fields in whole.all_containers_mut().filter_map(Value::as_object_mut) {
+            fields.entry("resources").or_insert_with(|| json!({}));
+        }
         whole.to_yaml()
     }
 
@@ -263,6 +258,14 @@ impl Definition {
     pub(crate) fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let cars = self.pod_spec.as_mut().and_then(|pod| pod["containers"].as_array_mut());
         std::iter::once(&mut self.spec).chain(cars.into_iter().flatten())
+    }
+
+    /// The plugin's container, its sidecars and its init containers.
+    pub(crate) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
+        let fields = self.pod_spec.as_mut().and_then(Value::as_object_mut).into_iter().flatten();
+        let lists = fields.filter(|(key, _)| ["containers", "initContainers"].contains(&key.as_str()));
+        let others = lists.filter_map(|(_, list)| list.as_array_mut()).flatten();
+        std::iter::once(&mut self.spec).chain(others)
     }
 }
 
