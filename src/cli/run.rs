@@ -15,7 +15,7 @@ use crate::deploy;
 use crate::names;
 use crate::plugin::focus::CERTIFIED;
 use crate::remote::seal::Authorities;
-use crate::remote::service::{self, CredentialsFile, Service};
+use crate::remote::service::{self, Service};
 use crate::remote::state::StatusSource;
 use base::kube::Client;
 use base::tls;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let credentials = credentials(args);
     let streamed = credentials.as_os_str() == service::STREAM;
     let mut file = match &service {
-        Some(_) if !streamed => Some(CredentialsFile::create(&credentials)?),
+        Some(_) if !streamed => Some(service::reserve(&credentials)?),
         _ => None,
     };
     // Report problems of plugins even without a cluster.
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         let Some(service) = &service else { return };
         let written = service.credentials(client, &namespace).and_then(|found| match file.take() {
             None => output::data(&found.to_text()?),
-            Some(file) => file.write(&found),
+            Some(file) => found.write(file),
         });
         match written {
             Ok(()) if streamed => {}

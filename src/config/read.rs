@@ -63,47 +63,43 @@ impl Redaction {
     }
 }
 
-/// Reads a value and checks it; `Err` continues the sentence that begins with its path.
+/// Reads a value and checks it; `why` continues the sentence that begins with its path.
 fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     value: D,
-    check: impl Fn(&T) -> Result<(), String>,
+    is_valid: impl Fn(&T) -> bool,
+    why: impl Fn(&T) -> String,
 ) -> Result<T, D::Error> {
     let value = T::deserialize(value)?;
-    check(&value).map_err(D::Error::custom)?;
-    Ok(value)
+    if is_valid(&value) { Ok(value) } else { Err(D::Error::custom(why(&value))) }
 }
 
 pub(super) fn uuid<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     let words = "may have letters, digits, `-`, `_` and `.`, at most 128, and does not begin with a dot";
-    checked(value, |id: &String| match id.is_empty() || is_run(id) {
-        true => Ok(()),
-        false => Err(format!("is `{id}`; the ID of a run {words}")),
-    })
+    let why = |id: &String| format!("is `{id}`; the ID of a run {words}");
+    checked(value, |id| id.is_empty() || is_run(id), why)
 }
 
 pub(super) fn port<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
-    checked(value, |port| match (0..=65535).contains(port) {
-        true => Ok(()),
-        false => Err(format!("is {port}, but a port is at most 65535")),
-    })
+    checked(
+        value,
+        |port| (0..=65535).contains(port),
+        |port| format!("is {port}, but a port is at most 65535"),
+    )
 }
 
 pub(super) fn attempts<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
-    checked(value, |count| match (0..=MAX_ATTEMPTS).contains(count) {
-        true => Ok(()),
-        false => Err(format!("must be a number from 0 to {MAX_ATTEMPTS}")),
-    })
+    let why = |_: &_| format!("must be a number from 0 to {MAX_ATTEMPTS}");
+    checked(value, |count| (0..=MAX_ATTEMPTS).contains(count), why)
 }
 
 pub(super) fn pattern<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
-    checked(value, |text: &String| match pattern::compile(text) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!(": {error}")),
-    })
+    let text = String::deserialize(value)?;
+    pattern::compile(&text).map_err(|error| D::Error::custom(format!(": {error}")))?;
+    Ok(text)
 }
 
 pub(super) fn text<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
-    checked(value, |text: &String| if text.is_empty() { Err("is empty".into()) } else { Ok(()) })
+    checked(value, |text: &String| !text.is_empty(), |_| "is empty".into())
 }
 
 /// Patterns of a redaction rule.

@@ -35,16 +35,13 @@ pub(super) struct NewObject<'a> {
 pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in yaml::parse_all(text).map_err(|error| anyhow!("{error}"))? {
-        match document {
+        match &document {
             Value::Null => {}
             Value::Object(map) if map.is_empty() => {}
-            Value::Object(mut map) if map.get("kind").is_some_and(|kind| kind == "List") => {
-                match map.remove("items") {
-                    Some(Value::Array(items)) => objects.extend(items),
-                    _ => bail!("a List without items"),
-                }
+            Value::Object(map) if map.get("kind").is_some_and(|kind| kind == "List") => {
+                objects.extend_from_slice(document["items"].items().as_slice());
             }
-            Value::Object(map) => objects.push(Value::Object(map)),
+            Value::Object(_) => objects.push(document),
             other => bail!("document {} is not an object: {other}", objects.len() + 1),
         }
     }
@@ -141,9 +138,7 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
 
 /// Refusals of the objects, found by dry runs.
 pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>], home: &str) -> Vec<Refused> {
-    let work = Creation { client, made: Vec::new(), home };
-    let refused = objects.iter().filter_map(|object| work.refusal(object, objects));
-    refused.chain(objects.iter().flat_map(|object| work.missing_claims(object, objects))).collect()
+    Creation { client, made: Vec::new(), home }.refusals(objects, &BTreeSet::new())
 }
 
 struct Creation<'a> {
@@ -157,19 +152,21 @@ impl Creation<'_> {
     /// Rejects what the server would reject; returns the namespaces to create, whose objects it cannot judge yet.
     fn check<'o>(&self, objects: &'o [NewObject<'_>]) -> Result<BTreeSet<&'o str>> {
         let coming = self.absent_namespaces(objects)?;
-        let later = |object: &NewObject<'_>| coming.contains(&*object.namespace);
-        let mut refused = Vec::new();
-        let mut asked = BTreeSet::new();
-        for object in objects {
-            if !later(object) {
-                refused.extend(self.refusal(object, objects));
-            } else if asked.insert((object.resource.plural.clone(), object.namespace.clone())) {
-                refused.extend(self.missing_right(object));
-            }
-        }
-        refused.extend(objects.iter().flat_map(|object| self.missing_claims(object, objects)));
-        stop_at(&refused)?;
+        stop_at(&self.refusals(objects, &coming))?;
         Ok(coming)
+    }
+
+    /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that are `coming`.
+    fn refusals(&self, objects: &[NewObject<'_>], coming: &BTreeSet<&str>) -> Vec<Refused> {
+        let mut asked = BTreeSet::new();
+        let refused = objects.iter().filter_map(|object| match coming.contains(&*object.namespace) {
+            false => self.refusal(object, objects),
+            true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
+            true => None,
+        });
+        let mut refused: Vec<_> = refused.collect();
+        refused.extend(objects.iter().filter_map(|object| self.missing_claim(object, objects)));
+        refused
     }
 
     fn create(&mut self, objects: &[NewObject<'_>], is_alone: bool) -> Result<()> {
@@ -307,28 +304,21 @@ impl Creation<'_> {
         }
     }
 
-    /// Missing volume claims of a pod, which would stay pending forever.
-    fn missing_claims(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Vec<Refused> {
-        let NewObject { value, namespace, .. } = object;
-        let volumes = value["spec"]["volumes"].as_array().filter(|_| object.resource == Resource::PODS);
-        let claims = volumes.into_iter().flatten();
-        let claims = claims.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
-        let absent = claims.filter(|claim| {
-            let comes = |other: &NewObject<'_>| {
-                other.resource == Resource::VOLUME_CLAIMS
-                    && other.name == *claim
-                    && other.namespace == *namespace
-            };
-            !all.iter().any(comes)
-                && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
-        });
-        let say = |claim| Refused {
+    /// The missing volume claim of a pod, which would stay pending forever.
+    fn missing_claim(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Refused> {
+        let namespace = &object.namespace;
+        let claim = names::claim(object.value).filter(|_| object.resource == Resource::PODS)?;
+        let comes = |other: &NewObject<'_>| {
+            other.resource == Resource::VOLUME_CLAIMS && (other.name, &other.namespace) == (claim, namespace)
+        };
+        let is_missing = !all.iter().any(comes)
+            && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None));
+        is_missing.then(|| Refused {
             object: Some(object.described()),
             why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
             remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
             ..Refused::default()
-        };
-        absent.map(say).collect()
+        })
     }
 
     fn one(&mut self, object: &NewObject<'_>) -> Result<()> {

@@ -21,6 +21,8 @@ pub(crate) const SSH_KEY: &str = "ssh-key";
 pub(crate) const SSH_KEY_FILE: &str = "id_rsa";
 /// Key in a pull secret.
 pub(super) const DOCKER_CONFIG: &str = ".dockerconfigjson";
+/// Log levels of the aggregator, by the verbosity of the original's second logger.
+const LEVELS: [&str; 7] = ["panic", "fatal", "error", "warn", "info", "debug", "trace"];
 /// Maximum size of a ConfigMap in Kubernetes.
 const CONFIG_MAP_BYTES: usize = 1 << 20;
 
@@ -203,12 +205,14 @@ fn aggregator_container(plan: &Plan) -> Value {
         // Unlike SSL_CERT_FILE, this keeps the image's own bundle.
         env.push(json!({"name": "SSL_CERT_DIR", "value": names::UPLOAD_DIR}));
     }
-    let (level, verbosity) = level(&plan.level);
+    // The original's logger rejects the `warning` that its flag offers.
+    let level = if plan.level == "warning" { "warn" } else { &*plan.level };
+    let verbosity = LEVELS.iter().position(|known| *known == level).unwrap_or(4);
     let mut container = json!({
         "name": names::AGGREGATOR_CONTAINER,
         "image": plan.run.worker_image,
         "command": ["/sonobuoy"],
-        "args": ["aggregator", "--no-exit", format!("--level={level}"), format!("-v={verbosity}"), "--alsologtostderr"],
+        "args": ["aggregator", "--no-exit", format!("--level={}", LEVELS[verbosity]), format!("-v={verbosity}"), "--alsologtostderr"],
         "env": env,
         "volumeMounts": [
             {"mountPath": names::CONFIG_DIR, "name": "sonobuoy-config-volume"},
@@ -223,20 +227,6 @@ fn aggregator_container(plan: &Plan) -> Value {
         container["imagePullPolicy"] = json!(plan.run.image_pull_policy);
     }
     container
-}
-
-/// The aggregator's log level for both of its variables. The original's logger rejects the `warning` that its flag
-/// offers.
-fn level(level: &str) -> (&str, u8) {
-    match level {
-        "panic" => ("panic", 0),
-        "fatal" => ("fatal", 1),
-        "error" => ("error", 2),
-        "warn" | "warning" => ("warn", 3),
-        "debug" => ("debug", 5),
-        "trace" => ("trace", 6),
-        _ => ("info", 4),
-    }
 }
 
 fn service(run: &config::Run) -> Value {

@@ -141,14 +141,8 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         return legacy::convert(node);
     }
     let Some(section) = node.get("sonobuoy-config") else {
-        let form = match node.get("spec") {
-            Some(_) => {
-                ": put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`; the form of v0.8 has `name`, \
-                 `driver` and `resultType` there"
-            }
-            None => "; it needs `driver` and `plugin-name`",
-        };
-        return Err(node.position.error(format!("`sonobuoy-config` is missing{form}")));
+        let words = "`sonobuoy-config` is missing: put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`";
+        return Err(node.position.error(words));
     };
     let (file, misspelt) = file(node, section, &mut parts.notes)?;
     let spec = node.get("spec").map(|spec| parts.value("spec", spec, CONTAINER)).transpose()?;

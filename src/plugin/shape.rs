@@ -110,15 +110,10 @@ impl Parts {
         match (kind, &node.content) {
             ("text" | "time", _) => text(path, node).map(Value::from),
             ("flag", _) => typed::read::<bool>(path, node).map(Value::from),
-            ("int32" | "int64", Content::Number(number)) if !number.is_f64() => {
-                let fits =
-                    number.as_i64().is_some_and(|whole| kind == "int64" || i32::try_from(whole).is_ok());
-                if fits {
-                    Ok(json!(number))
-                } else {
-                    Err(node.position.error(format!("`{path}` is too large")))
-                }
-            }
+            ("int32" | "int64", Content::Number(number)) if !number.is_f64() => match number.as_i64() {
+                Some(whole) if kind == "int64" || i32::try_from(whole).is_ok() => Ok(json!(whole)),
+                _ => Err(node.position.error(format!("`{path}` is too large"))),
+            },
             ("int32" | "int64", _) => Err(wrong(path, node, "a whole number without quotes")),
             ("port", Content::Number(number)) if number.is_i64() => Ok(json!(number)),
             ("port", Content::Text(text)) => Ok(json!(text)),
