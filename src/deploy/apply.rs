@@ -65,15 +65,16 @@ pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
 pub(crate) fn validate(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let objects = known(client, objects, namespace)?;
     refuse_second_run(client, &objects)?;
-    Creation { client, made: Vec::new(), home: namespace }.check(&objects).map(drop)
+    Creation { client, objects: &objects, made: Vec::new() }.check().map(drop)
 }
 
 /// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
 pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
     let objects = known(client, objects, namespace)?;
     let is_alone = refuse_second_run(client, &objects)?;
-    let mut work = Creation { client, made: Vec::new(), home: namespace };
-    work.create(&objects, is_alone).map_err(|error| match work.made.is_empty() {
+    let mut work = Creation { client, objects: &objects, made: Vec::new() };
+    let cleared = is_alone.then_some(namespace);
+    work.create(cleared).map_err(|error| match work.made.is_empty() {
         true => error.context("nothing was created"),
         false => error.context(format!(
             "these objects were created and still exist: {}; remove them with `sonobuoy delete -n {namespace} --wait`",
@@ -137,60 +138,57 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
 }
 
 /// Refusals of the objects, found by dry runs.
-pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>], home: &str) -> Vec<Refused> {
-    Creation { client, made: Vec::new(), home }.refusals(objects, &BTreeSet::new())
+pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>]) -> Vec<Refused> {
+    Creation { client, objects, made: Vec::new() }.refusals(&BTreeSet::new())
 }
 
 struct Creation<'a> {
     client: &'a Client,
+    /// All objects of the manifest.
+    objects: &'a [NewObject<'a>],
     /// Objects created so far.
     made: Vec<String>,
-    home: &'a str,
 }
 
-impl Creation<'_> {
+impl<'a> Creation<'a> {
     /// Rejects what the server would reject; returns the namespaces to create, whose objects it cannot judge yet.
-    fn check<'o>(&self, objects: &'o [NewObject<'_>]) -> Result<BTreeSet<&'o str>> {
-        let coming = self.absent_namespaces(objects)?;
-        stop_at(&self.refusals(objects, &coming))?;
+    fn check(&self) -> Result<BTreeSet<&'a str>> {
+        let coming = self.absent_namespaces()?;
+        stop_at(&self.refusals(&coming))?;
         Ok(coming)
     }
 
     /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that are `coming`.
-    fn refusals(&self, objects: &[NewObject<'_>], coming: &BTreeSet<&str>) -> Vec<Refused> {
+    fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
         let mut asked = BTreeSet::new();
-        let refused = objects.iter().filter_map(|object| match coming.contains(&*object.namespace) {
-            false => self.refusal(object, objects),
+        let refused = self.objects.iter().filter_map(|object| match coming.contains(&*object.namespace) {
+            false => self.refusal(object),
             true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
             true => None,
         });
         let mut refused: Vec<_> = refused.collect();
-        refused.extend(objects.iter().filter_map(|object| self.missing_claim(object, objects)));
+        refused.extend(self.objects.iter().filter_map(|object| self.missing_claim(object)));
         refused
     }
 
-    fn create(&mut self, objects: &[NewObject<'_>], is_alone: bool) -> Result<()> {
-        let coming = self.check(objects)?;
-        let later = |object: &NewObject<'_>| coming.contains(&*object.namespace);
-        if is_alone {
-            self.clear()?;
-        }
+    /// Creates all objects; in the namespace `cleared`, after the permissions that earlier runs left.
+    fn create(&mut self, cleared: Option<&str>) -> Result<()> {
+        let coming = self.check()?;
+        cleared.map_or(Ok(()), |namespace| self.clear(namespace))?;
         // First the missing namespaces and their accounts, which pods need in a dry run.
-        let first = |object: &NewObject<'_>| {
+        let later = |object: &&NewObject<'_>| coming.contains(&*object.namespace);
+        let (first, rest): (Vec<_>, Vec<_>) = self.objects.iter().partition(|object| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
-        };
-        for object in objects.iter().filter(|object| first(object)) {
-            self.one(object)?;
-        }
-        let rest = objects.iter().filter(|object| later(object) && !first(object));
-        let refused: Vec<Refused> = rest.filter_map(|object| self.refusal(object, objects)).collect();
-        stop_at(&refused)?;
+        });
+        first.into_iter().try_for_each(|object| self.one(object))?;
+        let tried = rest.iter().copied().filter(later);
+        stop_at(&tried.filter_map(|object| self.refusal(object)).collect::<Vec<_>>())?;
         // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
-        for object in objects.iter().filter(|object| !first(object)) {
+        for object in rest {
             match self.try_one(object) {
-                Err(error) if error.is_not_found() && binds_one_of(object, objects) => postponed.push(object),
+                Err(error) if error.is_not_found() && self.has_role_of(object) => postponed.push(object),
                 outcome => self.report(object, outcome)?,
             }
         }
@@ -198,9 +196,9 @@ impl Creation<'_> {
     }
 
     /// Removes permissions that earlier runs granted to accounts of this namespace, which this run would inherit.
-    fn clear(&self) -> Result<()> {
-        let selector = Selector::labels(format!("{},namespace={}", names::SELECTOR, self.home));
-        for (resource, namespace) in RIGHTS.iter().zip(["", "", self.home, self.home]) {
+    fn clear(&self, home: &str) -> Result<()> {
+        let selector = Selector::labels(format!("{},namespace={home}", names::SELECTOR));
+        for (resource, namespace) in RIGHTS.iter().zip(["", "", home, home]) {
             let left = match self.client.list(resource, namespace, &selector) {
                 Ok(left) => left,
                 // An account without this permission may still run plugins in its namespace.
@@ -232,7 +230,8 @@ impl Creation<'_> {
 
     /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a missing one that the
     /// manifest does not contain.
-    fn absent_namespaces<'o>(&self, objects: &'o [NewObject<'_>]) -> Result<BTreeSet<&'o str>> {
+    fn absent_namespaces(&self) -> Result<BTreeSet<&'a str>> {
+        let objects = self.objects;
         let mut absent = BTreeSet::new();
         let used: BTreeSet<&str> = objects
             .iter()
@@ -260,12 +259,12 @@ impl Creation<'_> {
     }
 
     /// Refusal of a creation, if the server rejects it.
-    fn refusal(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Refused> {
+    fn refusal(&self, object: &NewObject<'_>) -> Option<Refused> {
         let attempt = |value: &Value| {
             self.client.send(&Request::create(&object.resource, &object.namespace, value).dry_run())
         };
         let mut outcome = attempt(object.value);
-        if let Some(without) = lends_account(object, all)
+        if let Some(without) = self.with_default_account(object)
             && matches!(&outcome, Err(Error::Api(refusal)) if refusal.message.contains("service account"))
         {
             outcome = attempt(&without);
@@ -277,7 +276,7 @@ impl Creation<'_> {
             {
                 None
             }
-            Err(error) if error.is_not_found() && binds_one_of(object, all) => None,
+            Err(error) if error.is_not_found() && self.has_role_of(object) => None,
             Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
                 log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
                 None
@@ -305,13 +304,13 @@ impl Creation<'_> {
     }
 
     /// The missing volume claim of a pod, which would stay pending forever.
-    fn missing_claim(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Refused> {
+    fn missing_claim(&self, object: &NewObject<'_>) -> Option<Refused> {
         let namespace = &object.namespace;
         let claim = names::claim(object.value).filter(|_| object.resource == Resource::PODS)?;
         let comes = |other: &NewObject<'_>| {
             other.resource == Resource::VOLUME_CLAIMS && (other.name, &other.namespace) == (claim, namespace)
         };
-        let is_missing = !all.iter().any(comes)
+        let is_missing = !self.objects.iter().any(comes)
             && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None));
         is_missing.then(|| Refused {
             object: Some(object.described()),
@@ -319,6 +318,22 @@ impl Creation<'_> {
             remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
             ..Refused::default()
         })
+    }
+
+    /// Whether the role that a binding names is one of the objects.
+    fn has_role_of(&self, object: &NewObject<'_>) -> bool {
+        let role = &object.value["roleRef"];
+        self.objects.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
+    }
+
+    /// A copy of a pod whose account is one of the objects, with the namespace's default account instead.
+    fn with_default_account(&self, object: &NewObject<'_>) -> Option<Value> {
+        let account = object.value["spec"]["serviceAccountName"].as_str()?;
+        let mut made = self.objects.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
+        made.find(|other| other.name == account && other.namespace == object.namespace)?;
+        let mut without = object.value.clone();
+        without["spec"]["serviceAccountName"] = "default".into();
+        Some(without)
     }
 
     fn one(&mut self, object: &NewObject<'_>) -> Result<()> {
@@ -431,22 +446,6 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
     }
 }
 
-/// Whether the role that a binding names is one of `all`.
-fn binds_one_of(object: &NewObject<'_>, all: &[NewObject<'_>]) -> bool {
-    let role = &object.value["roleRef"];
-    all.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
-}
-
-/// A copy of a pod whose account is in the same manifest, with the namespace's default account instead.
-fn lends_account(object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Value> {
-    let account = object.value["spec"]["serviceAccountName"].as_str()?;
-    let mut made = all.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
-    made.find(|other| other.name == account && other.namespace == object.namespace)?;
-    let mut without = object.value.clone();
-    without["spec"]["serviceAccountName"] = "default".into();
-    Some(without)
-}
-
 /// What delays the deletion of a namespace, from its conditions.
 pub(super) fn delays(namespace: &Value) -> Vec<&str> {
     let conditions = namespace["status"]["conditions"].items();
@@ -466,49 +465,50 @@ pub(super) fn being_deleted(namespace: &str, found: &Value) -> String {
 /// Remedy for a refusal, if known.
 pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
     let Error::Api(refusal) = error else { return None };
-    let plural = &resource.plural;
-    let text = match (error.obstacle(), refusal.code) {
-        (Some(Obstacle::PodSecurity), _) => format!(
-            "the Pod Security level of namespace `{namespace}` forbids it: label the namespace \
+    let text = match error.obstacle() {
+        Some(Obstacle::PodSecurity) => {
+            "the Pod Security level of namespace `NAMESPACE` forbids it: label the namespace \
              `pod-security.kubernetes.io/enforce=privileged` or use another with `-n`"
-        ),
-        (Some(Obstacle::Quota), _) => {
-            format!("raise the quota of namespace `{namespace}`, or use another namespace with `-n`")
         }
-        (Some(Obstacle::LimitRange), _) => format!(
-            "the limit range of namespace `{namespace}` forbids it: change that, use another namespace with `-n`, or leave \
+        Some(Obstacle::Quota) => {
+            "raise the quota of namespace `NAMESPACE`, or use another namespace with `-n`"
+        }
+        Some(Obstacle::LimitRange) => {
+            "the limit range of namespace `NAMESPACE` forbids it: change that, use another namespace with `-n`, or leave \
              requests and limits to it with `--harden off`"
-        ),
-        (Some(Obstacle::WebhookAway), _) => {
-            "the webhook does not answer: repair it, or take this namespace out of its configuration".into()
         }
-        (Some(Obstacle::Policy), _) => {
-            "a policy of the cluster forbids it: ask its owners for an exception for this namespace".into()
+        Some(Obstacle::WebhookAway) => {
+            "the webhook does not answer: repair it, or take this namespace out of its configuration"
         }
-        (Some(Obstacle::NamespaceEnds), _) => being_deleted(namespace, &Value::Null),
-        (Some(Obstacle::Escalation), _) => {
+        Some(Obstacle::Policy) => {
+            "a policy of the cluster forbids it: ask its owners for an exception for this namespace"
+        }
+        Some(Obstacle::NamespaceEnds) => return Some(being_deleted(namespace, &Value::Null)),
+        Some(Obstacle::Escalation) => {
             "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or ask an administrator to create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
-                .into()
         }
-        (None, 403) => format!(
-            "your account may not create {plural}{}: ask for that right, or see `--aggregator-permissions`, \
-             `--rbac Disable` and `--existing-service-account`",
-            if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() }
-        ),
-        (None, 409) if error.already_exists() => format!(
-            "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n \
-             {namespace} --wait`, or use another namespace with `-n`"
-        ),
-        (None, 404) if resource.namespaced => {
-            format!(
-                "namespace `{namespace}` may not exist: create it with `kubectl create namespace {namespace}`"
-            )
-        }
-        (None, 400 | 422) => "the manifest is at fault: correct the field that the server names".into(),
-        (None, 429) => "the server is overloaded: try again later".into(),
-        _ => return None,
+        None => match refusal.code {
+            403 if resource.namespaced => {
+                "your account may not create KINDS in namespace `NAMESPACE`: ask for that right, or see \
+                 `--aggregator-permissions`, `--rbac Disable` and `--existing-service-account`"
+            }
+            403 => {
+                "your account may not create KINDS: ask for that right, or see `--aggregator-permissions`, `--rbac Disable` \
+                 and `--existing-service-account`"
+            }
+            409 if error.already_exists() => {
+                "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n NAMESPACE --wait`, \
+                 or use another namespace with `-n`"
+            }
+            404 if resource.namespaced => {
+                "namespace `NAMESPACE` may not exist: create it with `kubectl create namespace NAMESPACE`"
+            }
+            400 | 422 => "the manifest is at fault: correct the field that the server names",
+            429 => "the server is overloaded: try again later",
+            _ => return None,
+        },
     };
-    Some(text)
+    Some(text.replace("NAMESPACE", namespace).replace("KINDS", &resource.plural))
 }
 
 #[cfg(test)]

@@ -270,7 +270,8 @@ fn harden(pod: &mut Value, run: &config::Run) {
         let bytes = run.limits.run.bytes;
         let volumes = spec["volumes"].as_array_mut().into_iter().flatten();
         for volume in volumes.filter(|volume| volume["emptyDir"].is_object() && bytes > 0) {
-            volume["emptyDir"]["sizeLimit"] = json!(quantity(bytes));
+            let in_gib = bytes.is_multiple_of(1 << 30).then(|| format!("{}Gi", bytes >> 30));
+            volume["emptyDir"]["sizeLimit"] = json!(in_gib.unwrap_or_else(|| bytes.to_string()));
         }
     }
     spec["containers"][0]["resources"] = resources;
@@ -281,11 +282,6 @@ fn harden(pod: &mut Value, run: &config::Run) {
         spec["containers"][0]["securityContext"] =
             json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     }
-}
-
-/// Formats a number of bytes as Kubernetes does.
-fn quantity(bytes: u64) -> String {
-    if bytes.is_multiple_of(1 << 30) { format!("{}Gi", bytes >> 30) } else { bytes.to_string() }
 }
 
 /// Whether an image is the original's, in any registry and version.

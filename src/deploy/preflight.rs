@@ -172,7 +172,7 @@ impl Trial {
         let place = stand_in.map_or(home, |other| other.namespace);
         let moved = |object: &Value| stand_in.map_or(object.clone(), |other| moved(object, home, other));
         let moved: Vec<Value> = objects.iter().map(moved).collect();
-        let mut refused = refusals(client, &resolve(known, &moved, place)?, place);
+        let mut refused = refusals(client, &resolve(known, &moved, place)?);
         for refused in &mut refused {
             let texts = [Some(&mut refused.why), refused.remedy.as_mut()];
             texts.into_iter().flatten().for_each(|text| *text = text.replace(place, home));

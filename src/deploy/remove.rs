@@ -26,7 +26,6 @@ const E2E: &str = "e2e-framework,e2e-run";
 const AT_ONCE: Duration = Duration::from_secs(120);
 
 /// Scope of a removal.
-#[derive(Debug, Clone)]
 pub(crate) struct Removal {
     /// Namespace of the run.
     pub namespace: String,
@@ -93,7 +92,8 @@ impl Removal {
             ] {
                 work.many(&resource, "", &labels);
                 // Roles of runs that start meanwhile are kept.
-                work.await_end(resource, "", Selector::labels(&own), epilogue.into());
+                let what = format!("{} of {}", resource.plural, self.namespace);
+                work.await_end(resource, "", Selector::labels(&own), what, epilogue.into());
             }
         }
         if self.all && !others.is_empty() {
@@ -130,14 +130,18 @@ struct RemovalInProgress<'a> {
 impl RemovalInProgress<'_> {
     fn namespace(&mut self, name: &str, epilogue: String) {
         self.one(&Resource::NAMESPACES, "", NAMESPACE, name);
-        self.await_end(Resource::NAMESPACES, "", Selector::name(name), epilogue);
+        let what = format!("namespace {name}");
+        self.await_end(Resource::NAMESPACES, "", Selector::name(name), what, epilogue);
     }
 
-    fn await_end(&mut self, resource: Resource, namespace: &str, selector: Selector, epilogue: String) {
-        let what = match &*resource.plural {
-            "namespaces" => format!("namespace {}", selector.fields.trim_start_matches("metadata.name=")),
-            plural => format!("{plural} of {}", self.removal.namespace),
-        };
+    fn await_end(
+        &mut self,
+        resource: Resource,
+        namespace: &str,
+        selector: Selector,
+        what: String,
+        epilogue: String,
+    ) {
         self.left.push(Target { resource, namespace: namespace.to_owned(), selector, what, epilogue });
     }
 
@@ -168,7 +172,9 @@ impl RemovalInProgress<'_> {
         if run.ssh_key {
             self.one(&Resource::SECRETS, namespace, "secret", manifest::SSH_KEY);
         }
-        self.await_end(Resource::PODS, namespace, Selector::labels(names::SELECTOR), String::new());
+        let what = format!("pods of {namespace}");
+        let selector = Selector::labels(names::SELECTOR);
+        self.await_end(Resource::PODS, namespace, selector, what, String::new());
     }
 
     fn one(&mut self, resource: &Resource, namespace: &str, kind: &str, name: &str) {

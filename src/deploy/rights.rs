@@ -154,11 +154,8 @@ impl<'a> RunAccounts<'a> {
     pub(super) fn roles(&self) -> Vec<Value> {
         let mut roles = Vec::new();
         if self.is_shared() {
-            roles.extend(self.everything(
-                &self.run.service_account_name,
-                names::SERVICE_ACCOUNT,
-                names::RUN_ROLE,
-            ));
+            let names = [names::SERVICE_ACCOUNT, names::RUN_ROLE];
+            roles.extend(self.everything(&self.run.service_account_name, names));
         }
         if self.apart && !self.run.existing_service_account {
             roles.extend(self.of_aggregator());
@@ -184,15 +181,15 @@ impl<'a> RunAccounts<'a> {
     }
 
     /// All permissions of the run, for one account.
-    fn everything(&self, account: &str, cluster: &str, role: &str) -> Vec<Value> {
-        let rules = |verbs: &[&str]| json!([any(verbs), urls()]);
-        let cluster = |verbs: &[&str]| self.cluster_role(account, cluster, &rules(verbs));
-        let own = || self.role(account, role, &json!([any(&["*"])]));
-        match self.level {
-            Level::ClusterAdmin => cluster(&["*"]).into(),
-            Level::ClusterRead => [cluster(&READ), own()].concat(),
-            Level::NamespaceAdmin => own().into(),
-        }
+    fn everything(&self, account: &str, names: [&str; 2]) -> Vec<Value> {
+        let whole = |verbs: &[&str]| vec![any(verbs), urls()];
+        let own = || vec![any(&["*"])];
+        let (cluster, own) = match self.level {
+            Level::ClusterAdmin => (whole(&["*"]), Vec::new()),
+            Level::ClusterRead => (whole(&READ), own()),
+            Level::NamespaceAdmin => (Vec::new(), own()),
+        };
+        self.granted(account, names, &cluster, &own)
     }
 
     /// Rules of the aggregator: reads everything for the snapshot, reviews tokens, creates and deletes the plugins'
@@ -200,39 +197,36 @@ impl<'a> RunAccounts<'a> {
     fn of_aggregator(&self) -> Vec<Value> {
         let name = names::AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-        let own = json!([
+        let own = [
             any(&READ),
             rule("", "pods", &["create", "patch", "delete", "deletecollection"]),
             rule("apps", "daemonsets", &["create", "delete", "deletecollection"]),
             rule("", "secrets", &["create", "delete"]),
             rule("", "configmaps", &["create", "patch"]),
             rule("", "events", &["create"]),
-        ]);
-        let mut roles = Vec::new();
+        ];
+        let mut cluster = Vec::new();
         if self.level != Level::NamespaceAdmin {
-            let mut rules =
-                vec![any(&READ), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])];
-            rules.extend(self.pod_policies());
-            roles.extend(self.cluster_role(name, name, &json!(rules)));
+            cluster = vec![any(&READ), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])];
+            cluster.extend(self.pod_policies());
         }
-        roles.extend(self.role(name, name, &own));
-        roles
+        self.granted(name, [name, name], &cluster, &own)
     }
 
     fn of_plugin(&self, plugin: &Definition, permissions: &Permissions) -> Vec<Value> {
         let account = names::plugin_account(plugin.name());
-        let rules = match permissions {
-            Permissions::Admin => return self.everything(&account, &account, &account),
+        let names = [&*account, &account];
+        let mut rules = match permissions {
+            Permissions::Admin => return self.everything(&account, names),
             Permissions::None => Vec::new(),
             Permissions::Read if self.level == Level::NamespaceAdmin => vec![any(&READ)],
             Permissions::Read => vec![any(&READ), urls()],
             Permissions::Rules(rules) => rules.iter().map(|rule| json!(rule)).collect(),
         };
-        let rules: Vec<Value> = rules.into_iter().chain(self.pod_policies()).collect();
+        rules.extend(self.pod_policies());
         match self.level {
-            _ if rules.is_empty() => Vec::new(),
-            Level::NamespaceAdmin => self.role(&account, &account, &json!(rules)).into(),
-            _ => self.cluster_role(&account, &account, &json!(rules)).into(),
+            Level::NamespaceAdmin => self.granted(&account, names, &[], &rules),
+            _ => self.granted(&account, names, &rules, &[]),
         }
     }
 
@@ -248,32 +242,31 @@ impl<'a> RunAccounts<'a> {
         })
     }
 
-    fn cluster_role(&self, account: &str, name: &str, rules: &Value) -> [Value; 2] {
-        self.bound(account, "ClusterRole", &format!("{name}-{}", self.run.namespace), rules)
-    }
-
-    fn role(&self, account: &str, name: &str, rules: &Value) -> [Value; 2] {
-        self.bound(account, "Role", name, rules)
-    }
-
-    /// A binding of an account, with its role.
-    fn bound(&self, account: &str, kind: &str, name: &str, rules: &Value) -> [Value; 2] {
+    /// The roles of an account with their bindings: in the whole cluster, and in the namespace of the run.
+    fn granted(&self, account: &str, [cluster, own]: [&str; 2], all: &[Value], here: &[Value]) -> Vec<Value> {
         let namespace = &self.run.namespace;
-        let mut metadata = json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
-        if kind == "Role" {
-            metadata["namespace"] = json!(namespace);
-        }
         let version = format!("{RBAC_GROUP}/v1");
-        [
-            json!({
+        let mut objects = Vec::new();
+        for (kind, name, rules) in
+            [("ClusterRole", format!("{cluster}-{namespace}"), all), ("Role", own.to_owned(), here)]
+        {
+            if rules.is_empty() {
+                continue;
+            }
+            let mut metadata = json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
+            if kind == "Role" {
+                metadata["namespace"] = json!(namespace);
+            }
+            objects.push(json!({
                 "apiVersion": version,
                 "kind": format!("{kind}Binding"),
                 "metadata": metadata,
                 "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
                 "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-            }),
-            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
-        ]
+            }));
+            objects.push(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}));
+        }
+        objects
     }
 }
 

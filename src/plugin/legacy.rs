@@ -118,16 +118,10 @@ fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
 
 /// Whether a container runs `sonobuoy worker`, directly or through a shell.
 fn runs_worker(container: &Value) -> bool {
-    let words = |key: &str| container[key].items().filter_map(Value::as_str).collect::<Vec<_>>();
-    let line = [words("command"), words("args")].concat().join(" ");
-    let mut words = line.split_whitespace();
-    while let Some(word) = words.next() {
-        let program = word.rsplit(['/', '\\']).next().unwrap_or(word);
-        if matches!(program, "sonobuoy" | "sonobuoy.exe") && words.clone().next() == Some("worker") {
-            return true;
-        }
-    }
-    false
+    let words = container["command"].items().chain(container["args"].items());
+    let words: Vec<&str> = words.filter_map(Value::as_str).flat_map(str::split_ascii_whitespace).collect();
+    let is_ours = |word: &str| matches!(word.rsplit(['/', '\\']).next(), Some("sonobuoy" | "sonobuoy.exe"));
+    words.windows(2).any(|pair| is_ours(pair[0]) && pair[1] == "worker")
 }
 
 #[cfg(test)]

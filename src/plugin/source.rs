@@ -219,13 +219,10 @@ pub(crate) fn select<'s, T>(
     selected: &'s [String],
     name_of: impl Fn(&T) -> &str,
 ) -> Result<(), &'s str> {
-    let missing =
-        selected.iter().find(|name| !plugins.iter().any(|plugin| is_selected(name, name_of(plugin))));
-    if let Some(name) = missing {
-        return Err(name);
-    }
-    plugins.retain(|plugin| selected.iter().any(|name| is_selected(name, name_of(plugin))));
-    Ok(())
+    let is_one = |name: &str, plugin: &T| is_selected(name, name_of(plugin));
+    let missing = selected.iter().find(|name| !plugins.iter().any(|plugin| is_one(name, plugin)));
+    plugins.retain(|plugin| selected.iter().any(|name| is_one(name, plugin)));
+    missing.map_or(Ok(()), |name| Err(name))
 }
 
 /// The first definition in `folders` whose name, or file name, is `name`. Skips unreadable files, which may define

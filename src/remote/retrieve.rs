@@ -25,7 +25,7 @@ use base::kube::{self, Object as _};
 use base::retry::Attempts;
 use base::stop::Stop;
 use base::temp::{self, NewFile};
-use base::{clock, logger, sys, visible};
+use base::{clock, logger, small, sys, visible};
 
 /// Maximum consecutive interruptions of a transfer without progress.
 const IDLE_LIMIT: u32 = 6;
@@ -160,13 +160,11 @@ impl Retrieval<'_> {
         };
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
-        let pod = pod.name();
-        let client = &client.under(stop);
+        let aggregator = &Aggregator { client: &client.under(stop), namespace, pod: pod.name() };
         if self.partial {
             let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
             // They change continuously, so an interruption is final.
-            let fetched =
-                self.unfinished(|sink| send(client, namespace, pod, &[self.from, "--partial"], sink));
+            let fetched = self.unfinished(|sink| aggregator.send(&[self.from, "--partial"], sink));
             match fetched {
                 Ok(path) => return Ok(vec![path]),
                 Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
@@ -184,7 +182,7 @@ impl Retrieval<'_> {
         });
         let mut attempts = Attempts::new(MAX_TRANSFERS, stop);
         loop {
-            match self.by_exec(client, pod, known) {
+            match self.by_exec(aggregator, known) {
                 Ok(received) if received.is_empty() => {
                     let finished = run.as_ref().map(finished).unwrap_or_default();
                     let why = anyhow!(
@@ -193,7 +191,7 @@ impl Retrieval<'_> {
                     );
                     return Err(why.into());
                 }
-                Ok(received) => return Ok(self.settle(received, &self.seals(client, pod))?),
+                Ok(received) => return Ok(self.settle(received, &self.seals(aggregator))?),
                 Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
                 Err(RetrievalError::Restart(error)) if attempts.again(false) => {
                     log::warn!("{error:#}; fetching everything again");
@@ -206,19 +204,18 @@ impl Retrieval<'_> {
     /// Reads the container's stream into a file without a name, and unpacks it.
     fn by_exec(
         &self,
-        client: &kube::Client,
-        pod: &str,
+        aggregator: &Aggregator<'_>,
         known: Option<&status::Archive>,
     ) -> Result<Vec<Received>, RetrievalError> {
         let cannot_write = "cannot write into";
         let mut spool = temp::file(self.into).at(cannot_write, self.into)?;
         let mut write = |piece: &[u8]| spool.write_all(piece).at(cannot_write, self.into);
         let total = known.map_or(0, |known| known.size);
-        let size = self.resume(client.stop(), total, &mut write, &|offset, sink| {
+        let size = self.resume(aggregator.client.stop(), total, &mut write, &|offset, sink| {
             let text = offset.to_string();
             let words = [self.from, "--offset", &text];
             let words = if offset > 0 { &words } else { &words[..1] };
-            send(client, self.namespace, pod, words, sink).map_err(|failure| match failure {
+            aggregator.send(words, sink).map_err(|failure| match failure {
                 RetrievalError::NotReady(said) if offset > 0 => {
                     RetrievalError::Restart(said.context("the aggregator cannot resume the transfer"))
                 }
@@ -313,15 +310,13 @@ impl Retrieval<'_> {
             }
         })?;
         file.verify(&archive)?;
-        let part = |ending, max| -> Result<Vec<u8>> {
-            let mut content = Vec::new();
-            source.results(ending, None)?.take(max).read_to_end(&mut content)?;
-            Ok(content)
-        };
+        let part = |ending, max| Ok(small::read_from(source.results(ending, None)?, max)?);
         let [statement, signature] = layout::SEAL;
         let seal = part(statement, MAX_STATEMENT_BYTES)
             .and_then(|statement| Ok(Seal { statement, signature: part(signature, MAX_SIGNATURE_BYTES)? }))
-            .inspect_err(|error| log::debug!("the status service provides no seal: {error:#}"));
+            .inspect_err(|error: &anyhow::Error| {
+                log::debug!("the status service provides no seal: {error:#}")
+            });
         let seals = seal.into_iter().map(|seal| (name.to_owned(), seal)).collect();
         Ok(self.settle(vec![(name.to_owned(), file)], &seals)?)
     }
@@ -414,8 +409,8 @@ impl Retrieval<'_> {
     }
 
     /// Seals of the archives in the container, by name; none if it does not support them.
-    fn seals(&self, client: &kube::Client, pod: &str) -> BTreeMap<String, Seal> {
-        let packed = output(client, self.namespace, pod, &[self.from, "--seals"], MAX_SEALS_BYTES);
+    fn seals(&self, aggregator: &Aggregator<'_>) -> BTreeMap<String, Seal> {
+        let packed = aggregator.output(&[self.from, "--seals"], MAX_SEALS_BYTES);
         let seals = packed.and_then(|packed| read_seals(&packed));
         seals
             .inspect_err(|error| log::debug!("the aggregator provides no seal: {error:#}"))
@@ -450,7 +445,6 @@ struct PartialFile {
 impl PartialFile {
     /// Creates it next to `path`, its later name; only `force` replaces an existing file.
     fn create(path: &Path, force: bool) -> Result<Self> {
-        path.file_name().with_context(|| format!("`{}` does not name a file", path.display()))?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).at("cannot create", parent)?;
         }
@@ -544,39 +538,44 @@ fn joined(folder: &Path, name: &str) -> PathBuf {
 /// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
     let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
-    let text = output(client, namespace, pod.name(), &[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
+    let aggregator = Aggregator { client, namespace, pod: pod.name() };
+    let text = aggregator.output(&[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
     Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
 }
 
-/// At most `max` bytes that the aggregator's command for sending prints.
-fn output(client: &kube::Client, namespace: &str, pod: &str, words: &[&str], max: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        bytes.extend_from_slice(piece);
-        if bytes.len() > max { Err(format!("more than {max} bytes")) } else { Ok(()) }
-    };
-    send(client, namespace, pod, words, &mut sink).map_err(RetrievalError::into_error)?;
-    Ok(bytes)
+/// The container of an aggregator, in which the command for sending runs.
+struct Aggregator<'a> {
+    client: &'a kube::Client,
+    namespace: &'a str,
+    pod: &'a str,
 }
 
-/// Runs the aggregator's command for sending. A command that fails has nothing to send.
-fn send(
-    client: &kube::Client,
-    namespace: &str,
-    pod: &str,
-    words: &[&str],
-    sink: &mut Sink<'_>,
-) -> Result<(), RetrievalError> {
-    let command = [&["/sonobuoy", "splat"], words].concat();
-    let exit = client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)?;
-    let said = match exit.stderr.trim() {
-        "" => exit.message,
-        log => logger::message(log),
-    };
-    match exit.code {
-        0 => Ok(()),
-        ..0 => Err(RetrievalError::Refused(anyhow!(said))),
-        _ => Err(RetrievalError::NotReady(anyhow!(said))),
+impl Aggregator<'_> {
+    /// At most `max` bytes that the command prints.
+    fn output(&self, words: &[&str], max: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            if bytes.len() > max { Err(format!("more than {max} bytes")) } else { Ok(()) }
+        };
+        self.send(words, &mut sink).map_err(RetrievalError::into_error)?;
+        Ok(bytes)
+    }
+
+    /// Runs the command, which fails if it has nothing to send.
+    fn send(&self, words: &[&str], sink: &mut Sink<'_>) -> Result<(), RetrievalError> {
+        let command = [&["/sonobuoy", "splat"], words].concat();
+        let place = (self.namespace, self.pod, AGGREGATOR_CONTAINER);
+        let exit = self.client.exec(place, &command, Some(SILENCE_TIMEOUT), sink)?;
+        let said = match exit.stderr.trim() {
+            "" => exit.message,
+            log => logger::message(log),
+        };
+        match exit.code {
+            0 => Ok(()),
+            ..0 => Err(RetrievalError::Refused(anyhow!(said))),
+            _ => Err(RetrievalError::NotReady(anyhow!(said))),
+        }
     }
 }
 

@@ -102,9 +102,8 @@ pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: 
 const FOLDER: &str = "authorities";
 /// Time for an aggregator to start if its node has the image.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for the scheduler to place a pod.
-const SCHEDULE_TIMEOUT: Duration = Duration::from_millis(500);
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval between two looks for a certificate; the scheduler places a pod within one.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time limit of one attempt to read a certificate, including the connection.
 const LEARN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a certificate file.
@@ -160,13 +159,10 @@ impl Authorities {
     /// short, since later calls look for it again.
     pub(crate) fn learn_soon(&self, client: &Client, namespace: &str) {
         let client = client.once(LEARN_TIMEOUT);
-        let began = Instant::now();
-        while !self.learn(&client, namespace) {
-            let waited = began.elapsed();
-            let pod = || state::find(&client, namespace).ok().flatten();
-            let starts = || pod().is_some_and(|pod| pod["spec"]["nodeName"].is_string());
-            let hopeless = waited > START_TIMEOUT || waited > SCHEDULE_TIMEOUT && !starts();
-            if hopeless || client.stop().wait(LOOK_INTERVAL) {
+        let end = Instant::now() + START_TIMEOUT;
+        while !self.learn(&client, namespace) && Instant::now() < end && !client.stop().wait(LOOK_INTERVAL) {
+            let pod = state::find(&client, namespace).ok().flatten();
+            if !pod.is_some_and(|pod| pod["spec"]["nodeName"].is_string()) {
                 return;
             }
         }

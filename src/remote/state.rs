@@ -28,6 +28,8 @@ const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Maximum silence of a source during a transfer.
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum aggregators listed; a namespace normally has one.
+const MAX_AGGREGATORS: usize = 100;
 /// Interval between two requests to a status service while following it.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which ages of heartbeats are updated without other changes.
@@ -171,25 +173,27 @@ impl RunState {
 
     /// The state of a pod whose node has this problem.
     fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
-        let state = Self::of(pod);
+        let mut state = Self::of(pod);
         let is_deleted = pod.is_terminating();
-        if let Self::Silent { message, .. } = &state
-            && is_deleted
-            && state.is_over()
-        {
-            return Self::lost(pod, message);
+        if state.is_over() {
+            return match &state {
+                Self::Silent { message, .. } if is_deleted => Self::lost(pod, message),
+                _ => state,
+            };
         }
-        let Some(problem) = problem.filter(|_| !state.is_over()) else { return state };
+        let Some(problem) = problem else { return state };
         let node = pod["spec"]["nodeName"].text();
         let unready = match problem {
             NodeProblem::Gone => {
                 return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
             }
-            NodeProblem::NotReady(since) => {
-                let elapsed = since.and_then(|since| since.elapsed().ok());
-                let elapsed = elapsed.map(|elapsed| clock::duration(Duration::from_secs(elapsed.as_secs())));
-                elapsed.map_or("is not ready".into(), |elapsed| format!("has not been ready for {elapsed}"))
-            }
+            NodeProblem::NotReady(since) => match since.and_then(|since| since.elapsed().ok()) {
+                None => "is not ready".into(),
+                Some(elapsed) => {
+                    let seconds = Duration::from_secs(elapsed.as_secs());
+                    format!("has not been ready for {}", clock::duration(seconds))
+                }
+            },
         };
         if is_deleted {
             let why = format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
@@ -197,13 +201,12 @@ impl RunState {
         }
         let results = claim(pod).map_or("it".into(), |claim| format!("the volume claim `{claim}`"));
         let problem = format!("the aggregator's node `{node}` {unready}; the results are on {results}");
-        match state {
-            Self::Told(run) => Self::Told(status::Run { message: Some(problem), ..run }),
-            Self::Silent { phase, stuck, no_image, .. } => {
-                Self::Silent { phase, message: problem, stuck, no_image }
-            }
-            other => other,
+        match &mut state {
+            Self::Told(run) => run.message = Some(problem),
+            Self::Silent { message, .. } => *message = problem,
+            Self::Absent | Self::Lost(_) => {}
         }
+        state
     }
 
     /// The state of a run whose pod was deleted, if its results are on a volume claim.
@@ -282,14 +285,23 @@ impl Reasons {
     }
 }
 
-/// The aggregator's pod of a namespace, the first one of several.
+/// The aggregator's pod of a namespace.
 pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
     for labels in AGGREGATOR_SELECTORS {
-        let mut first = None;
+        let (mut first, mut count) = (None, 0);
         client.each(&Resource::PODS, namespace, &Selector::labels(labels), &mut |pod| {
+            count += 1;
+            if count > MAX_AGGREGATORS {
+                return Err(format!(
+                    "more than {MAX_AGGREGATORS} pods in namespace {namespace} are aggregators"
+                ));
+            }
             first.get_or_insert(pod);
             Ok(())
         })?;
+        if count > 1 {
+            log::warn!("{count} aggregator pods are in namespace {namespace}; the first one is asked");
+        }
         if first.is_some() {
             return Ok(first);
         }
@@ -391,18 +403,16 @@ impl StatusSource {
     }
 
     fn poll(&self, mut changed: impl FnMut(Option<RunState>) -> bool) -> Result<()> {
-        let mut shown: Option<(status::Run, Instant)> = None;
+        let (mut shown, mut since) = (None, Instant::now());
         let (mut answered, mut reported) = (Instant::now(), false);
         while !self.stop().stopped() {
             let mut news = None;
             match self.status() {
                 Ok(run) => {
                     (answered, reported) = (Instant::now(), false);
-                    let ageless = run.without_ages();
-                    let is_old =
-                        |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
-                    if shown.as_ref().is_none_or(is_old) {
-                        shown = Some((ageless, Instant::now()));
+                    let ageless = Some(run.without_ages());
+                    if shown != ageless || since.elapsed() > REFRESH_INTERVAL {
+                        (shown, since) = (ageless, Instant::now());
                         news = Some(RunState::Told(run));
                     }
                 }
