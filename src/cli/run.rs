@@ -77,8 +77,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     if args.given("load") {
         load::load(args, &client, &image)?;
     }
+    deploy::apply(&client, &objects, &namespace, dry == "server")?;
     if dry == "server" {
-        deploy::validate(&client, &objects, &namespace)?;
         for object in &objects {
             let name = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
             let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
@@ -86,7 +86,6 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         }
         return Ok(0);
     }
-    deploy::apply(&client, &objects, &namespace)?;
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal {
         log::info!("the run in namespace `{namespace}` was created: {} objects", objects.len());

@@ -61,18 +61,16 @@ pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
     objects.iter().any(|object| object["kind"] == "Namespace" && object.name() == namespace)
 }
 
-/// Checks `objects` as [`apply`] does before it creates the first.
-pub(crate) fn validate(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
-    let objects = known(client, objects, namespace)?;
-    refuse_second_run(client, &objects)?;
-    Creation { client, objects: &objects, made: Vec::new() }.check().map(drop)
-}
-
-/// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
-pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
-    let objects = known(client, objects, namespace)?;
+/// Checks all of `objects`, and creates them unless it is a dry run. Namespaced objects without a namespace go to
+/// `namespace`.
+pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str, is_dry: bool) -> Result<()> {
+    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
+    let objects = resolve(&kinds, objects, namespace)?;
     let is_alone = refuse_second_run(client, &objects)?;
     let mut work = Creation { client, objects: &objects, made: Vec::new() };
+    if is_dry {
+        return work.check().map(drop);
+    }
     let cleared = is_alone.then_some(namespace);
     work.create(cleared).map_err(|error| match work.made.is_empty() {
         true => error.context("nothing was created"),
@@ -81,11 +79,6 @@ pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Resu
             work.made.join(", ")
         )),
     })
-}
-
-fn known<'a>(client: &Client, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {
-    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
-    resolve(&kinds, objects, home)
 }
 
 pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {

@@ -10,7 +10,10 @@ use serde_json::{Map, Value};
 use super::Plan;
 use super::rights::RunAccounts;
 use crate::config;
-use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
+use crate::names::{
+    self, AGGREGATOR, CONFIG_MAP, LABEL_ALL, LABEL_PART, PLUGINS_MAP, SONOBUOY, UPLOAD_DIR, UPLOAD_KEY,
+    UPLOAD_SECRET,
+};
 use crate::plugin::{self, RESERVED};
 use base::json::{self, json};
 use base::oci::Reference;
@@ -44,7 +47,7 @@ impl Plan {
         if self.rbac {
             objects.extend(rights.roles());
         }
-        objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
+        objects.push(config_map(run, CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
         if let Some(key) = &self.ssh_key {
             objects.push(secret(run, SSH_KEY, "Opaque", (SSH_KEY_FILE, key)));
         }
@@ -55,7 +58,7 @@ impl Plan {
                     run.worker_image
                 );
             }
-            let mut secret = secret(run, names::UPLOAD_SECRET, "Opaque", (names::UPLOAD_KEY, url.as_bytes()));
+            let mut secret = secret(run, UPLOAD_SECRET, "Opaque", (UPLOAD_KEY, url.as_bytes()));
             secret["metadata"]["labels"] = names::labels();
             let authorities = &self.upload_authorities;
             if authorities.len() > CONFIG_MAP_BYTES / 2 {
@@ -73,7 +76,7 @@ impl Plan {
         let definitions: Map<String, Value> = definitions
             .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
             .collect();
-        objects.push(config_map(run, names::PLUGINS_MAP, Value::Object(definitions), true)?);
+        objects.push(config_map(run, PLUGINS_MAP, Value::Object(definitions), true)?);
         for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
             objects.push(config_map(
                 run,
@@ -134,7 +137,7 @@ fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Res
 fn aggregator(plan: &Plan, account: &str) -> Value {
     let run = &plan.run;
     let mut metadata = json!({
-        "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: names::AGGREGATOR, "tier": "analysis"},
+        "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: AGGREGATOR, "tier": "analysis"},
         "name": SONOBUOY,
         "namespace": run.namespace,
     });
@@ -153,8 +156,8 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
         "serviceAccountName": account,
         "tolerations": tolerations,
         "volumes": [
-            {"name": "sonobuoy-config-volume", "configMap": {"name": names::CONFIG_MAP}},
-            {"name": "sonobuoy-plugins-volume", "configMap": {"name": names::PLUGINS_MAP}},
+            {"name": "sonobuoy-config-volume", "configMap": {"name": CONFIG_MAP}},
+            {"name": "sonobuoy-plugins-volume", "configMap": {"name": PLUGINS_MAP}},
             {"name": "output-volume", "emptyDir": {}},
         ],
     });
@@ -176,7 +179,7 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
         mount(&mut pod, names::STATUS_SERVICE, names::STATUS_DIR);
     }
     if !plan.upload_authorities.is_empty() {
-        mount(&mut pod, names::UPLOAD_SECRET, names::UPLOAD_DIR);
+        mount(&mut pod, UPLOAD_SECRET, UPLOAD_DIR);
     }
     if plan.harden {
         harden(&mut pod, run);
@@ -198,12 +201,12 @@ fn aggregator_container(plan: &Plan) -> Value {
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
     })];
     if plan.upload.is_some() {
-        let from = json!({"secretKeyRef": {"name": names::UPLOAD_SECRET, "key": names::UPLOAD_KEY}});
+        let from = json!({"secretKeyRef": {"name": UPLOAD_SECRET, "key": UPLOAD_KEY}});
         env.push(json!({"name": names::env::UPLOAD_URL, "valueFrom": from}));
     }
     if !plan.upload_authorities.is_empty() {
         // Unlike SSL_CERT_FILE, this keeps the image's own bundle.
-        env.push(json!({"name": "SSL_CERT_DIR", "value": names::UPLOAD_DIR}));
+        env.push(json!({"name": "SSL_CERT_DIR", "value": UPLOAD_DIR}));
     }
     // The original's logger rejects the `warning` that its flag offers.
     let level = if plan.level == "warning" { "warn" } else { &*plan.level };
@@ -236,13 +239,13 @@ fn service(run: &config::Run) -> Value {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: names::AGGREGATOR},
+            "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: AGGREGATOR},
             "name": names::AGGREGATOR_SERVICE,
             "namespace": run.namespace,
         },
         "spec": {
             "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
-            "selector": {LABEL_PART: names::AGGREGATOR},
+            "selector": {LABEL_PART: AGGREGATOR},
             "type": "ClusterIP",
         },
     })

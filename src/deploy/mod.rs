@@ -13,7 +13,7 @@ mod rights;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use crate::names::{self, env};
@@ -25,7 +25,7 @@ use base::kube::Object as _;
 use base::yaml;
 use manifest::is_original;
 
-pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy, validate};
+pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
 pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
 pub(crate) use remove::Removal;
@@ -122,10 +122,9 @@ impl Plan {
         };
         let selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
         if let Some(config::Selection { name }) = selected.into_iter().find(unknown) {
-            let known: Vec<_> = plugins.iter().map(Definition::name).collect();
             bail!(
                 "`Plugins` of the configuration selects `{name}`, which is not defined; this run has {}: add `-p {name}`, or remove it",
-                if known.is_empty() { "no plugin".to_owned() } else { known.join(", ") }
+                known(&plugins)
             );
         }
         Ok(())
@@ -195,26 +194,24 @@ impl Plan {
 
 /// Splits the plugins that accept a list of tests into parts.
 fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
-    let mut all = Vec::new();
-    for plugin in plugins {
-        if plugin.can_retry() {
-            all.extend(plugin::focus::split(plugin, &split.tests, split.parts)?);
-        } else {
-            all.push(plugin.clone());
-        }
-    }
-    if !plugins.iter().any(Definition::can_retry) {
-        bail!("--split: {}", cannot_choose());
-    }
+    check_choice("--split", plugins)?;
+    let parts = plugins.iter().map(|plugin| match plugin.can_retry() {
+        true => plugin::focus::split(plugin, &split.tests, split.parts),
+        false => Ok(vec![plugin.clone()]),
+    });
+    let all = parts.collect::<Result<Vec<_>>>()?.concat();
     plugin::check_all(&all)?;
     Ok(all)
 }
 
-fn cannot_choose() -> String {
-    format!(
-        "no plugin of this run can be told which tests to run; that takes a Job with the variable `{}` and results in JUnit",
+/// Checks that a plugin can be told which tests to run, as a flag requires.
+fn check_choice(flag: &str, plugins: &[Definition]) -> Result<()> {
+    ensure!(
+        plugins.iter().any(Definition::can_retry),
+        "{flag}: no plugin of this run can be told which tests to run; that takes a Job with the variable `{}` and results in JUnit",
         plugin::focus::FOCUS
-    )
+    );
+    Ok(())
 }
 
 /// Checks that failed tests can be retried, if requested.
@@ -222,16 +219,14 @@ fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     if plan.run.retry_failed == 0 {
         return Ok(());
     }
-    let mut retried = plugins.iter().filter(|plugin| plugin.can_retry()).peekable();
-    if retried.peek().is_none() {
-        bail!("--retry-failed: {}", cannot_choose());
-    }
-    let names: Vec<&str> = plugins.iter().map(Definition::name).collect();
-    let taken = retried.find_map(|one| names.iter().find(|name| layout::is_attempt(name, one.name())));
-    if let Some(name) = taken {
-        bail!(
-            "--retry-failed: the name `{name}` is needed for an attempt; rename that plugin, as in `-p FILE@newname`"
-        );
+    check_choice("--retry-failed", plugins)?;
+    for plugin in plugins.iter().filter(|plugin| plugin.can_retry()) {
+        let mut names = plugins.iter().map(Definition::name);
+        if let Some(name) = names.find(|name| layout::is_attempt(name, plugin.name())) {
+            bail!(
+                "--retry-failed: the name `{name}` is needed for an attempt; rename that plugin, as in `-p FILE@newname`"
+            );
+        }
     }
     Ok(())
 }
@@ -248,15 +243,17 @@ fn automatic(plan: &Plan) -> [(&'static str, &str); 6] {
     ]
 }
 
+/// The names of plugins, in messages.
+fn known(plugins: &[Definition]) -> String {
+    let names: Vec<_> = plugins.iter().map(Definition::name).collect();
+    if names.is_empty() { "no plugin".into() } else { names.join(", ") }
+}
+
 /// Rejects variables for a plugin that does not run, except for e2e, whose flags may set them.
 fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     for name in plan.env.keys() {
         if name != RESERVED && name != builtin::E2E && !plugins.iter().any(|plugin| plugin.name() == name) {
-            let known: Vec<_> = plugins.iter().map(Definition::name).collect();
-            bail!(
-                "--plugin-env {name}.…: no plugin of this run has that name; it has {}",
-                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
-            );
+            bail!("--plugin-env {name}.…: no plugin of this run has that name; it has {}", known(plugins));
         }
     }
     Ok(())

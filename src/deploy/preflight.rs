@@ -85,17 +85,16 @@ impl Preflight<'_> {
     fn free(&self, client: &Client) -> Result<Option<String>, Error> {
         let namespace = self.namespace;
         let found = client.find(&Resource::NAMESPACES, "", namespace)?;
+        let is_made = self.makes_namespace && self.pull_secret.is_none();
         Ok(Some(match found {
-            None if self.makes_namespace && self.pull_secret.is_none() => return Ok(None),
+            None if is_made => return Ok(None),
             None => format!(
                 "there is no namespace `{namespace}`, and a run with these {} does not create it: create it \
                  with `kubectl create namespace {namespace}`",
                 if self.makes_namespace { "settings" } else { "permissions" }
             ),
             Some(found) if found.is_terminating() => being_deleted(namespace, &found),
-            Some(_) if self.pull_secret.is_some() || !self.makes_namespace => {
-                return self.pull_secret(client);
-            }
+            Some(_) if !is_made => return self.pull_secret(client),
             Some(_) => format!(
                 "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy delete -n {namespace} \
                  --wait`, use another with `-n`, or use this one with --skip-preflight=existingnamespace"

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::apply::delays;
 use super::manifest;
-use crate::names;
+use crate::names::{self, SELECTOR};
 use base::clock;
 use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
 use base::{logger, yaml};
@@ -80,11 +80,11 @@ impl Removal {
             work.namespace(&self.namespace, format!("Namespace \"{}\" has been deleted", self.namespace));
         }
         if self.rbac && (self.all || !run.namespaced) {
-            let own = format!("{},namespace={}", names::SELECTOR, self.namespace);
+            let own = format!("{},namespace={}", SELECTOR, self.namespace);
             let labels = match self.all {
                 false => own.clone(),
-                true if spared.is_empty() => names::SELECTOR.to_owned(),
-                true => format!("{},namespace notin ({spared})", names::SELECTOR),
+                true if spared.is_empty() => SELECTOR.to_owned(),
+                true => format!("{},namespace notin ({spared})", SELECTOR),
             };
             for (resource, epilogue) in [
                 (Resource::CLUSTER_ROLE_BINDINGS, ""),
@@ -159,7 +159,7 @@ impl RemovalInProgress<'_> {
             Resource::SERVICE_ACCOUNTS,
         ] {
             if *rbac || !["roles", "rolebindings"].contains(&&*resource.plural) {
-                self.many(&resource, namespace, names::SELECTOR);
+                self.many(&resource, namespace, SELECTOR);
             }
         }
         // Services could not be deleted together before Kubernetes 1.23.
@@ -173,7 +173,7 @@ impl RemovalInProgress<'_> {
             self.one(&Resource::SECRETS, namespace, "secret", manifest::SSH_KEY);
         }
         let what = format!("pods of {namespace}");
-        let selector = Selector::labels(names::SELECTOR);
+        let selector = Selector::labels(SELECTOR);
         self.await_end(Resource::PODS, namespace, selector, what, String::new());
     }
 
@@ -321,7 +321,7 @@ impl RunObjects {
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            match client.list(&resource, namespace, &Selector::labels(names::SELECTOR)) {
+            match client.list(&resource, namespace, &Selector::labels(SELECTOR)) {
                 Ok(found) => traces.extend(found),
                 Err(error) if error.is_forbidden() => {}
                 Err(error) => return Err(error),

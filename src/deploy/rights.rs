@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::Plan;
 use super::manifest::is_original;
 use crate::config;
-use crate::names::{self, LABEL_ALL, SONOBUOY};
+use crate::names::{self, AGGREGATOR_ACCOUNT, LABEL_ALL, SONOBUOY};
 use crate::plugin::{Definition, Permissions};
 use base::json::json;
 
@@ -116,7 +116,7 @@ impl<'a> RunAccounts<'a> {
     /// The account of the aggregator.
     pub(super) fn aggregator(&self) -> &str {
         if self.apart && !self.run.existing_service_account {
-            names::AGGREGATOR_ACCOUNT
+            AGGREGATOR_ACCOUNT
         } else {
             &self.run.service_account_name
         }
@@ -141,7 +141,7 @@ impl<'a> RunAccounts<'a> {
                 accounts.push(account(&self.run.service_account_name, true));
             }
             if self.apart {
-                accounts.push(account(names::AGGREGATOR_ACCOUNT, true));
+                accounts.push(account(AGGREGATOR_ACCOUNT, true));
             }
         }
         for (plugin, permissions) in self.declared() {
@@ -195,7 +195,7 @@ impl<'a> RunAccounts<'a> {
     /// Rules of the aggregator: reads everything for the snapshot, reviews tokens, creates and deletes the plugins'
     /// objects, and writes its status to its pod.
     fn of_aggregator(&self) -> Vec<Value> {
-        let name = names::AGGREGATOR_ACCOUNT;
+        let name = AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
         let own = [
             any(&READ),
@@ -332,7 +332,7 @@ mod tests {
         assert!(of("sonobuoy-plugin-d-sonobuoy").unwrap().contains("pods"));
         assert_eq!(of(names::RUN_ROLE), None, "no account needs it");
         let (accounts, roles) = made("clusterAdmin", &[("e", None), ("a", Some(Permissions::None))]);
-        assert_eq!(accounts, [names::SERVICE_ACCOUNT, names::AGGREGATOR_ACCOUNT, "sonobuoy-plugin-a"]);
+        assert_eq!(accounts, [names::SERVICE_ACCOUNT, AGGREGATOR_ACCOUNT, "sonobuoy-plugin-a"]);
         assert_eq!(roles[0].0, names::RUN_ROLE);
     }
 
@@ -340,7 +340,7 @@ mod tests {
     fn aggregator_permissions_are_minimal() {
         for level in ["clusterAdmin", "clusterRead", "namespaceAdmin"] {
             let (_, roles) = made(level, &[]);
-            let rules = &roles.iter().find(|(name, _)| name == names::AGGREGATOR_ACCOUNT).unwrap().1;
+            let rules = &roles.iter().find(|(name, _)| name == AGGREGATOR_ACCOUNT).unwrap().1;
             let rules: Vec<Value> = serde_json::from_str(rules).unwrap();
             let verbs = |resource: &str| {
                 let of = rules.iter().find(|rule| rule["resources"][0] == resource);

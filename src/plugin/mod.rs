@@ -5,7 +5,6 @@
 
 pub(crate) mod builtin;
 pub(crate) mod focus;
-mod legacy;
 mod read;
 mod shape;
 mod source;

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf, is_separator};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use ureq::http::Uri;
 
 use super::{Definition, Loaded, builtin, check_content, check_name_of, read_all};
 use base::at::{At as _, entries};
@@ -90,10 +91,8 @@ fn split_name(value: &str) -> (&str, Option<&str>) {
 }
 
 fn is_url(source: &str) -> bool {
-    source.split_once("://").is_some_and(|(scheme, rest)| {
-        let letters = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-        !scheme.is_empty() && scheme.chars().all(letters) && !rest.is_empty() && !rest.starts_with('/')
-    })
+    let uri = source.parse::<Uri>();
+    uri.is_ok_and(|uri| uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty()))
 }
 
 /// Prepares definitions of a user for a run, under `new_name` if there is only one.

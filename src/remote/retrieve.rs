@@ -641,10 +641,10 @@ fn numbered(name: &str, number: usize) -> String {
     if number == 0 {
         return name.to_owned();
     }
-    let last = name.rfind('/').map_or(0, |at| at + 1);
-    let dot = name[last..].rfind('.').map_or(name.len(), |at| last + at);
-    let (stem, ending) = name.split_at(dot);
-    format!("{stem}-{number:02}{ending}")
+    match name.rsplit_once('.') {
+        Some((stem, ending)) if !ending.contains('/') => format!("{stem}-{number:02}.{ending}"),
+        _ => format!("{name}-{number:02}"),
+    }
 }
 
 #[cfg(test)]

@@ -48,9 +48,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Service {
     kind: String,
-    authority: String,
     server: Identity,
-    client: Identity,
+    /// Without the address and the namespace, which the cluster and the run determine.
+    credentials: Credentials,
 }
 
 /// Credentials for the service, as in the file.
@@ -78,12 +78,17 @@ impl Service {
     /// Creates the authority and certificates of a service of this type: `ClusterIP`, `NodePort` or `LoadBalancer`.
     pub(crate) fn new(kind: &str) -> Result<Self> {
         let authority = Authority::new(MAX_FILE_AGE)?;
-        Ok(Self {
-            kind: kind.to_owned(),
-            authority: authority.certificate_pem(),
-            server: authority.server(STATUS_SERVICE)?,
-            client: authority.client("status")?,
-        })
+        let client = authority.client("status")?;
+        let credentials = Credentials {
+            host_address: String::new(),
+            created_at: clock::now(),
+            ca_cert: authority.certificate_pem(),
+            client_cert: client.cert_pem,
+            client_key: client.key_pem,
+            server_name: STATUS_SERVICE.into(),
+            namespace: String::new(),
+        };
+        Ok(Self { kind: kind.to_owned(), server: authority.server(STATUS_SERVICE)?, credentials })
     }
 
     /// Secret mounted by the aggregator's pod.
@@ -95,7 +100,7 @@ impl Service {
             "type": "Opaque",
             "metadata": {"labels": names::labels(), "name": STATUS_SERVICE, "namespace": namespace},
             "data": {
-                "ca.crt": data(&self.authority),
+                "ca.crt": data(&self.credentials.ca_cert),
                 "tls.crt": data(&self.server.cert_pem),
                 "tls.key": data(&self.server.key_pem),
             },
@@ -121,12 +126,8 @@ impl Service {
         let address = self.address(client, namespace, ADDRESS_TIMEOUT)?;
         Ok(Credentials {
             host_address: format!("https://{address}/"),
-            created_at: clock::now(),
-            ca_cert: self.authority.clone(),
-            client_cert: self.client.cert_pem.clone(),
-            client_key: self.client.key_pem.clone(),
-            server_name: STATUS_SERVICE.into(),
             namespace: namespace.to_owned(),
+            ..self.credentials.clone()
         })
     }
 
