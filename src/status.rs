@@ -47,30 +47,31 @@ const MAX_COUNT: u64 = 1 << 40;
 
 /// The document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Run {
     /// One entry for each expected result; null until they are known.
-    #[serde(default)]
     pub plugins: Option<Vec<Entry>>,
     /// [`RUNNING`], [`POST_PROCESSING`], [`COMPLETE`] or [`FAILED`].
+    // Without one, nothing is known of its state.
     #[serde(default)]
     pub status: String,
     /// The archive; zeros until it exists.
-    #[serde(rename = "tar-info", default)]
+    #[serde(rename = "tar-info")]
     pub archive: Archive,
     /// The share of expected results that have arrived, 0 to 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub percent_complete: Option<f64>,
     /// True if entries were shortened or folded to fit into an annotation.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
     /// State of the archive's upload by the aggregator: [`RUNNING`], [`COMPLETE`] or [`FAILED`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub upload: Option<String>,
     /// The reason why a run, or the upload of its archive, has [`FAILED`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The problem that prevents a run from starting; only known outside the aggregator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Creation time of the aggregator's pod; only known outside the aggregator, and never serialized.
     #[serde(skip)]

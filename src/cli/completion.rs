@@ -16,11 +16,10 @@ use clap::{Arg, Command};
 
 use super::flag::Args;
 use super::{output, table, usage};
-use crate::plugin::{Installed, RESERVED, builtin, mode::Mode};
+use crate::plugin::{Installed, RESERVED, builtin, focus::Mode};
 use crate::report;
 use base::kube::{Client, Config, Options, Resource, Selector};
 use base::stop::Stop;
-use base::sys;
 
 const CALL: &str = "__complete";
 /// The name by which kubectl asks for candidates.
@@ -220,7 +219,7 @@ fn values(arg: &Arg, answer: &mut Completions) {
         }
     }
     if id == "plugin" || id == "name" && arg.is_positional() {
-        answer.offer_safe(Installed::names(&sys::variable), "installed plugin");
+        answer.offer_safe(Installed::names(), "installed plugin");
     }
     match id {
         "context" => answer.offer_safe(Config::contexts(&Options::default()), ""),

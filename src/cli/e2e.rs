@@ -10,7 +10,7 @@ use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::kit::Kit;
 use crate::image::lists::{ListSource, tags};
-use crate::plugin::mode::MODES;
+use crate::plugin::focus::MODES;
 use base::Joined as _;
 use base::pattern;
 
@@ -101,8 +101,7 @@ const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_
 /// Prints all modes, by name.
 pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
     let rows = MODES.iter().map(|mode| {
-        [mode.name, mode.description, mode.focus, &mode.skip(), if mode.parallel { "true" } else { "false" }]
-            .map(str::to_owned)
+        [mode.name, mode.description, mode.focus, &mode.skip(), mode.parallel].map(str::to_owned)
     });
     let rows: Vec<_> = rows.collect();
     let head = ["name", "description", "focus", "skip", "parallel"];

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::flag::{Args, invalid};
 use super::run::read_manifest;
@@ -14,10 +14,10 @@ use crate::config;
 use crate::deploy;
 use crate::image;
 use crate::names;
-use crate::plugin::{self, Definition, DriverKind, Installed, builtin, pod};
+use crate::plugin::{self, Definition, DriverKind, Installed, builtin};
 use base::at::At as _;
 use base::json::json;
-use base::{sys, temp, yaml};
+use base::{temp, yaml};
 
 /// Runs the command or its subcommand.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -114,7 +114,6 @@ fn definition(args: Args) -> Result<Definition> {
     definition.config.result_format = text("format");
     definition.config.description = text("description");
     definition.config.source_url = text("url");
-    plugin::check_format(&definition.config.result_format)?;
     let mut env = BTreeMap::new();
     for pair in args.all("env") {
         match pair.split_once('=') {
@@ -125,7 +124,7 @@ fn definition(args: Args) -> Result<Definition> {
     }
     if !env.is_empty() {
         definition.spec["env"] = env.into_values().collect();
-        definition.set_env(&BTreeMap::new());
+        definition.set_env(BTreeMap::<&str, &str>::new());
     }
     let labels = args.all("node-selector").map(|label| match label.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),
@@ -133,7 +132,7 @@ fn definition(args: Args) -> Result<Definition> {
     });
     let labels = labels.collect::<Result<BTreeMap<_, _>>>()?;
     if args.on("show-default-podspec") {
-        definition.pod_spec = Some(pod::default_spec(driver(args), names::SERVICE_ACCOUNT));
+        definition.pod_spec = Some(plugin::default_spec(driver(args), names::SERVICE_ACCOUNT));
     } else if !labels.is_empty() {
         // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
         definition.pod_spec = Some(json!({"containers": null}));
@@ -160,7 +159,7 @@ fn definition(args: Args) -> Result<Definition> {
 
 /// Runs `plugin`.
 pub(crate) fn plugin(args: Args) -> Result<u8> {
-    let installed = Installed::open(&sys::variable).map_err(|reason| anyhow!("{reason}"))?;
+    let installed = Installed::open()?;
     let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
     let argument = |id| args.text(id).unwrap_or_default();
     let text = match name {

@@ -29,7 +29,7 @@ use crate::plugin::{self, builtin};
 use crate::remedies;
 use base::at::At as _;
 use base::oci::{self, Beside, Client, Descriptor, ImageInfo, Platform, Reference, Store, Stored};
-use base::{sys, temp, yaml};
+use base::{temp, yaml};
 
 /// The default file with the locations of test images.
 const REGISTRIES: &str = "registries.yaml";
@@ -333,10 +333,10 @@ fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
     let run = config::Run::standard();
     let mut wanted = PluginImages { images: [run.worker_image.clone()].into(), ..PluginImages::default() };
     let mut kit = Kit::default();
-    let installed = plugin::Installed::by_name(&sys::variable);
+    let installed = plugin::Installed::by_name();
     let folders = run.plugin_search_path.unwrap_or_default();
     for name in args.all("plugin") {
-        for mut found in plugin::find(name, installed.as_ref().ok(), &folders)? {
+        for mut found in plugin::find(name, installed.as_ref(), &folders)? {
             let name = found.definition.name().to_owned();
             if own_images
                 && found.built_in

@@ -25,9 +25,9 @@ use crate::deploy::{self, CHECKS, Plan, Preflight, load};
 use crate::doctor::{self, Check, Subject};
 use crate::names::{self, env};
 use crate::pipeline::{self, LocalRun};
-use crate::plugin::mode::CERTIFIED;
-use crate::remote::authority::Authorities;
-use crate::remote::service::{self, CredentialsFile, Service};
+use crate::plugin::focus::CERTIFIED;
+use crate::remote::seal::Authorities;
+use crate::remote::service::{self, Service};
 use crate::remote::state::StatusSource;
 use crate::status;
 use base::at::At as _;
@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let credentials = credentials(args);
     let streamed = credentials.as_os_str() == service::STREAM;
     let mut file = match &service {
-        Some(_) if !streamed => Some(CredentialsFile::create(&credentials)?),
+        Some(_) if !streamed => Some(service::reserve(&credentials)?),
         _ => None,
     };
     // Report problems of plugins even without a cluster.
@@ -117,8 +117,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     if args.given("load") {
         load_image(args, &client, &image)?;
     }
+    deploy::apply(&client, &objects, &namespace, dry == "server")?;
     if dry == "server" {
-        deploy::validate(&client, &objects, &namespace)?;
         for object in &objects {
             let name = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
             let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
@@ -126,7 +126,6 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         }
         return Ok(0);
     }
-    deploy::apply(&client, &objects, &namespace)?;
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal {
         log::info!("the run in namespace `{namespace}` was created: {} objects", objects.len());
@@ -136,7 +135,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         let Some(service) = &service else { return };
         let written = service.credentials(client, &namespace).and_then(|found| match file.take() {
             None => output::data(&found.to_text()?),
-            Some(file) => file.write(&found),
+            Some(file) => found.write(file),
         });
         match written {
             Ok(()) if streamed => {}

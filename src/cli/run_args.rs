@@ -19,8 +19,7 @@ use crate::image::kit::{self, Kit};
 use crate::image::lists::{ListSource, listed};
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
 use crate::names::{self, PLUGIN_CONFIG_DIR};
-use crate::plugin::focus::{self, FOCUS, PARALLEL, SKIP};
-use crate::plugin::mode::{CERTIFIED, Mode};
+use crate::plugin::focus::{self, CERTIFIED, FOCUS, Mode, PARALLEL, SKIP};
 use crate::plugin::{self, Definition, Installed, Loaded, builtin};
 use crate::report;
 use base::at::At as _;
@@ -234,7 +233,9 @@ impl<'m> RunArgs<'m> {
         let Some(archive) = self.args.text("estimate-from") else { return Ok(None) };
         let (env, _) = self.changes(true)?;
         let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
-        e2e.set_env(env.get(builtin::E2E).unwrap_or(&BTreeMap::new()));
+        if let Some(env) = env.get(builtin::E2E) {
+            e2e.set_env(env);
+        }
         let of = |variable| {
             let text = e2e.env(variable).filter(|text| !text.is_empty());
             text.map(pattern::compile).transpose().map_err(|why| usage_error(format!("{variable}: {why}")))
@@ -275,9 +276,9 @@ impl<'m> RunArgs<'m> {
         if names.is_empty() {
             names = builtin::DEFAULT.to_vec();
         }
-        let installed = Installed::by_name(&sys::variable);
+        let installed = Installed::by_name();
         let path = self.config.plugin_search_path.as_deref().unwrap_or_default();
-        let found = names.into_iter().map(|name| plugin::find(name, installed.as_ref().ok(), path));
+        let found = names.into_iter().map(|name| plugin::find(name, installed.as_ref(), path));
         Ok(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
@@ -476,7 +477,7 @@ fn adopt(found: Loaded, run: &config::Run, own_logs: bool, harden: bool) -> Defi
     }
     if definition.name() == builtin::E2E && !run.progress_updates_port.is_empty() {
         let url = format!("--progress-report-url=http://localhost:{}/progress", run.progress_updates_port);
-        definition.set_env(&[("E2E_EXTRA_ARGS".to_owned(), url)].into());
+        definition.set_env([("E2E_EXTRA_ARGS", url)]);
     }
     definition
 }
@@ -508,7 +509,7 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
             let mode = Mode::named(value).context("an unknown mode")?;
             set_e2e(FOCUS, mode.focus);
             set_e2e(SKIP, &mode.skip());
-            set_e2e(PARALLEL, if mode.parallel { "true" } else { "false" });
+            set_e2e(PARALLEL, mode.parallel);
         }
         "e2e-focus" => set_e2e(FOCUS, value),
         "e2e-skip" => set_e2e(SKIP, value),

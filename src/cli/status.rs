@@ -14,7 +14,7 @@ use super::flag::{Args, interrupted, usage_error};
 use super::run_args::{self, Purpose, RunArgs};
 use super::{cluster, output};
 use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
-use crate::remote::authority::Authorities;
+use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
 use crate::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};

@@ -16,7 +16,7 @@ use super::run_args::default_of;
 use crate::config::{IdentityMode, MAX_ATTEMPTS};
 use crate::doctor;
 use crate::names;
-use crate::plugin::{builtin, mode};
+use crate::plugin::{builtin, focus};
 use base::Joined as _;
 
 /// Advice for new users.
@@ -449,7 +449,7 @@ fn e2e_tests() -> [Arg; 14] {
     [
         one_of(
             "-m --mode",
-            mode::NAMES,
+            focus::NAMES,
             "Which tests run; see `sonobuoy modes` [default: non-disruptive-conformance]",
         )
         .value_name("MODE")

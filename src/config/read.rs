@@ -1,10 +1,14 @@
-//! Applies configuration files to settings, as Go does, and checks values that have the right type.
+//! Applies configuration files to settings, as Go does, and checks values that have the right type; loads the aggregator's.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
+use anyhow::bail;
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::{MAX_ATTEMPTS, Redaction, Run, Toleration};
+use crate::names::{VERSION, env};
+use base::at::At as _;
 use base::clock;
 use base::pattern;
 use base::yaml::typed::{self, Ignored, Rules};
@@ -41,58 +45,61 @@ impl Run {
     }
 }
 
-/// Reads a file of redaction rules, which can only hide more.
-pub(super) fn rules(text: &str) -> Result<Redaction, Error> {
-    let whole = yaml::document(text)?;
-    let entries = typed::entries("the rules", &whole)?;
-    if let Some((key, value)) = entries.iter().find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
-        return Err(value.position.error(format!("`{}` is not a rule for a file", key.text)));
+impl Redaction {
+    /// Adds the rules of a YAML or JSON file, which can only hide more, and enables redaction.
+    pub(crate) fn add(&mut self, file: &str) -> Result<(), Error> {
+        let whole = yaml::document(file)?;
+        let entries = typed::entries("the rules", &whole)?;
+        if let Some((key, value)) = entries.iter().find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
+            return Err(value.position.error(format!("`{}` is not a rule for a file", key.text)));
+        }
+        let rules = Rules { any_case: true, ..Rules::default() };
+        let more: Self = typed::read_over("", &whole, &serde_json::Value::Null, &rules)?;
+        self.off = false;
+        self.env.extend(more.env);
+        self.text.extend(more.text);
+        self.fields.extend(more.fields);
+        Ok(())
     }
-    let rules = Rules { any_case: true, ..Rules::default() };
-    typed::read_over("", &whole, &serde_json::Value::Null, &rules)
 }
 
-/// Reads a value and checks it; `Err` continues the sentence that begins with its path.
+/// Reads a value and checks it; `why` continues the sentence that begins with its path.
 fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     value: D,
-    check: impl Fn(&T) -> Result<(), String>,
+    is_valid: impl Fn(&T) -> bool,
+    why: impl Fn(&T) -> String,
 ) -> Result<T, D::Error> {
     let value = T::deserialize(value)?;
-    check(&value).map_err(D::Error::custom)?;
-    Ok(value)
+    if is_valid(&value) { Ok(value) } else { Err(D::Error::custom(why(&value))) }
 }
 
 pub(super) fn uuid<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     let words = "may have letters, digits, `-`, `_` and `.`, at most 128, and does not begin with a dot";
-    checked(value, |id: &String| match id.is_empty() || super::is_run(id) {
-        true => Ok(()),
-        false => Err(format!("is `{id}`; the ID of a run {words}")),
-    })
+    let why = |id: &String| format!("is `{id}`; the ID of a run {words}");
+    checked(value, |id| id.is_empty() || is_run(id), why)
 }
 
 pub(super) fn port<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
-    checked(value, |port| match (0..=65535).contains(port) {
-        true => Ok(()),
-        false => Err(format!("is {port}, but a port is at most 65535")),
-    })
+    checked(
+        value,
+        |port| (0..=65535).contains(port),
+        |port| format!("is {port}, but a port is at most 65535"),
+    )
 }
 
 pub(super) fn attempts<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
-    checked(value, |count| match (0..=MAX_ATTEMPTS).contains(count) {
-        true => Ok(()),
-        false => Err(format!("must be a number from 0 to {MAX_ATTEMPTS}")),
-    })
+    let why = |_: &_| format!("must be a number from 0 to {MAX_ATTEMPTS}");
+    checked(value, |count| (0..=MAX_ATTEMPTS).contains(count), why)
 }
 
 pub(super) fn pattern<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
-    checked(value, |text: &String| match pattern::compile(text) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!(": {error}")),
-    })
+    let text = String::deserialize(value)?;
+    pattern::compile(&text).map_err(|error| D::Error::custom(format!(": {error}")))?;
+    Ok(text)
 }
 
 pub(super) fn text<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
-    checked(value, |text: &String| if text.is_empty() { Err("is empty".into()) } else { Ok(()) })
+    checked(value, |text: &String| !text.is_empty(), |_| "is empty".into())
 }
 
 /// Patterns of a redaction rule.
@@ -133,14 +140,10 @@ impl TryFrom<BTreeMap<String, String>> for Toleration {
     fn try_from(entries: BTreeMap<String, String>) -> Result<Self, String> {
         for (key, value) in &entries {
             let known: &[&str] = match key.as_str() {
-                "key" | "value" => continue,
                 "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule"],
                 "operator" => &["Equal", "Exists"],
-                // The original keeps it and ignores it.
-                _ => {
-                    log::warn!("`{key}` of a toleration has no effect; it has key, value, effect, operator");
-                    continue;
-                }
+                // Keys without effect are kept, as in the original.
+                _ => continue,
             };
             if !value.is_empty() && !known.contains(&value.as_str()) {
                 return Err(format!("has the {key} `{value}`, but it must be one of {}", known.join(", ")));
@@ -148,6 +151,107 @@ impl TryFrom<BTreeMap<String, String>> for Toleration {
         }
         Ok(Self(entries))
     }
+}
+
+/// Files with the aggregator's configuration: in the working directory, and the system's.
+const CANDIDATES: [&str; 2] = ["config.json", "/etc/sonobuoy/config.json"];
+
+/// The aggregator's environment.
+pub(crate) struct Environment<'e> {
+    /// An environment variable's value, if it is set.
+    pub variable: &'e dyn Fn(&str) -> Option<String>,
+    /// The machine's name.
+    pub host_name: Option<String>,
+}
+
+/// Loads the aggregator's configuration: `$SONOBUOY_CONFIG` if set, else `config.json` here, else the system's.
+///
+/// As in the original, a missing key means zero, except where zero would only break the run (no port, no results folder,
+/// no search path): those get the default.
+pub(crate) fn load(environment: &Environment) -> anyhow::Result<Run> {
+    let given = (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty());
+    let candidates = given.map_or_else(|| CANDIDATES.map(str::to_owned).to_vec(), |path| vec![path]);
+    for path in &candidates {
+        if let Some(text) = base::found(std::fs::read_to_string(path)).at("cannot read", path)? {
+            let mut run = Run::default();
+            run.overlay(&text).at("configuration", path)?;
+            complete(&mut run, environment);
+            return Ok(run);
+        }
+    }
+    bail!("no configuration: there is no `{}`; set SONOBUOY_CONFIG to one", candidates.join("` and no `"))
+}
+
+/// Fills in required values, and those that only this machine knows.
+fn complete(run: &mut Run, environment: &Environment) {
+    let default = Run::standard();
+    run.version = VERSION.into();
+    if let Some(folder) = (environment.variable)(env::OLD_RESULTS_DIR) {
+        run.results_dir = folder;
+    }
+    for (field, value) in [
+        (&mut run.results_dir, default.results_dir),
+        (&mut run.namespace, default.namespace),
+        (&mut run.worker_image, default.worker_image),
+        (&mut run.service_account_name, default.service_account_name),
+        (&mut run.progress_updates_port, default.progress_updates_port),
+        (&mut run.server.bind_address, default.server.bind_address),
+    ] {
+        if field.is_empty() {
+            *field = value;
+        }
+    }
+    if run.server.bind_port == 0 {
+        run.server.bind_port = default.server.bind_port;
+    }
+    if run.qps == 0.0 {
+        run.qps = default.qps;
+    }
+    if run.burst == 0 {
+        run.burst = default.burst;
+    }
+    if run.plugin_search_path.is_none() {
+        run.plugin_search_path = default.plugin_search_path;
+    }
+    if run.uuid.is_empty() {
+        run.uuid = new_uuid();
+    }
+    let told = &run.server.advertise_address;
+    run.server.advertise_address = match &**told {
+        "" => advertised(run.server.bind_port, environment),
+        told => in_url(told),
+    };
+}
+
+/// The address for workers: the pod's, else the machine's name.
+fn advertised(port: i64, environment: &Environment) -> String {
+    let ip = (environment.variable)(env::ADVERTISE_IP).filter(|ip| !ip.is_empty());
+    let host = ip.or_else(|| environment.host_name.clone()).filter(|host| !host.is_empty());
+    host.map(|host| format!("{}:{port}", in_url(&host))).unwrap_or_default()
+}
+
+/// A host as URLs require it: only IPv6 gets brackets.
+fn in_url(host: &str) -> String {
+    if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// Whether a text is a valid ID of a run, which becomes part of the names of files and objects.
+pub(crate) fn is_run(id: &str) -> bool {
+    (1..=128).contains(&id.len())
+        && !id.starts_with('.')
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// A random UUID, version 4.
+pub(crate) fn new_uuid() -> String {
+    use ring::rand::SecureRandom;
+    let mut bytes = [0_u8; 16];
+    // The system's random source does not fail once it has started; TLS would not work without it either.
+    let _ = ring::rand::SystemRandom::new().fill(&mut bytes);
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = base::hex(bytes);
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
 #[cfg(test)]
@@ -273,5 +377,60 @@ mod tests {
             assert!(error.message.contains(words), "{text}: {error}");
             assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
         }
+    }
+
+    fn environment<'e>(variable: &'e dyn Fn(&str) -> Option<String>, host: &str) -> Environment<'e> {
+        Environment { variable, host_name: Some(host.to_owned()) }
+    }
+
+    #[test]
+    fn absent_keys_are_zero() {
+        let mut run = Run::default();
+        run.overlay(r#"{"Server": {"bindport": 443}, "Plugins": [{"name": "a"}], "Filters": {"Namespaces": "[^\\w-.]+"}}"#)
+            .unwrap();
+        let none = |_: &str| None;
+        complete(&mut run, &environment(&none, "pod"));
+        assert_eq!(run.server.timeout_seconds, 0, "no limit unless one is given");
+        assert_eq!(run.limits.pod_logs.namespaces, "", "no logs unless asked for");
+        assert_eq!((run.server.bind_port, run.server.advertise_address.as_str()), (443, "pod:443"));
+        assert_eq!((run.results_dir.as_str(), run.burst), ("/tmp/sonobuoy/results", 50));
+        assert_eq!((run.uuid.len(), run.uuid.as_bytes()[14]), (36, b'4'));
+        assert_ne!(run.uuid, new_uuid());
+    }
+
+    #[test]
+    fn address_is_that_of_the_pod() {
+        for (ip, expected) in [
+            ("10.0.0.1", "10.0.0.1:8080"),
+            ("fd00::1", "[fd00::1]:8080"),
+            ("host.example", "host.example:8080"),
+            ("", "pod:8080"),
+        ] {
+            let variable = |name: &str| (name == "SONOBUOY_ADVERTISE_IP").then(|| ip.to_owned());
+            assert_eq!(advertised(8080, &environment(&variable, "pod")), expected);
+        }
+        let none = |_: &str| None;
+        assert_eq!(advertised(1, &environment(&none, "")), "");
+        for (told, expected) in [
+            ("fd00::1", "[fd00::1]"),
+            ("[fd00::1]:443", "[fd00::1]:443"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("host:8080", "host:8080"),
+        ] {
+            let mut run = Run::default();
+            run.server.advertise_address = told.into();
+            complete(&mut run, &environment(&none, "pod"));
+            assert_eq!(run.server.advertise_address, expected);
+        }
+    }
+
+    #[test]
+    fn missing_or_broken_file_is_named() {
+        let missing = |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/nonexistent/c.json".to_owned());
+        let error = format!("{:#}", load(&environment(&missing, "pod")).unwrap_err());
+        assert!(error.contains("there is no `/nonexistent/c.json`"), "{error}");
+        let folder = |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/".to_owned());
+        let error = format!("{:#}", load(&environment(&folder, "pod")).unwrap_err());
+        assert!(error.contains("cannot read `/`"), "{error}");
     }
 }

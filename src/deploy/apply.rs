@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::remedy::remedy;
 use crate::names;
 use crate::remote::state;
-use crate::status;
-use base::kube::{self, Client, Discovery, Error, Object as _, Request, Resource, Selector};
+use base::kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
 use base::{logger, visible, yaml};
 
 /// Kinds that grant permissions to an account.
@@ -37,16 +35,13 @@ pub(super) struct NewObject<'a> {
 pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in yaml::parse_all(text).map_err(|error| anyhow!("{error}"))? {
-        match document {
+        match &document {
             Value::Null => {}
             Value::Object(map) if map.is_empty() => {}
-            Value::Object(mut map) if map.get("kind").is_some_and(|kind| kind == "List") => {
-                match map.remove("items") {
-                    Some(Value::Array(items)) => objects.extend(items),
-                    _ => bail!("a List without items"),
-                }
+            Value::Object(map) if map.get("kind").is_some_and(|kind| kind == "List") => {
+                objects.extend_from_slice(document["items"].items().as_slice());
             }
-            Value::Object(map) => objects.push(Value::Object(map)),
+            Value::Object(_) => objects.push(document),
             other => bail!("document {} is not an object: {other}", objects.len() + 1),
         }
     }
@@ -66,30 +61,24 @@ pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
     objects.iter().any(|object| object["kind"] == "Namespace" && object.name() == namespace)
 }
 
-/// Checks `objects` as [`apply`] does before it creates the first.
-pub(crate) fn validate(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
-    let objects = known(client, objects, namespace)?;
-    refuse_second_run(client, &objects)?;
-    Creation { client, made: Vec::new(), home: namespace }.check(&objects).map(drop)
-}
-
-/// Creates all of `objects`. Namespaced objects without a namespace go to `namespace`.
-pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str) -> Result<()> {
-    let objects = known(client, objects, namespace)?;
+/// Checks all of `objects`, and creates them unless it is a dry run. Namespaced objects without a namespace go to
+/// `namespace`.
+pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str, is_dry: bool) -> Result<()> {
+    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
+    let objects = resolve(&kinds, objects, namespace)?;
     let is_alone = refuse_second_run(client, &objects)?;
-    let mut work = Creation { client, made: Vec::new(), home: namespace };
-    work.create(&objects, is_alone).map_err(|error| match work.made.is_empty() {
+    let mut work = Creation { client, objects: &objects, made: Vec::new() };
+    if is_dry {
+        return work.check().map(drop);
+    }
+    let cleared = is_alone.then_some(namespace);
+    work.create(cleared).map_err(|error| match work.made.is_empty() {
         true => error.context("nothing was created"),
         false => error.context(format!(
             "these objects were created and still exist: {}; remove them with `sonobuoy delete -n {namespace} --wait`",
             work.made.join(", ")
         )),
     })
-}
-
-fn known<'a>(client: &Client, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {
-    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
-    resolve(&kinds, objects, home)
 }
 
 pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {
@@ -129,79 +118,70 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
     });
     let Some(NewObject { namespace, .. }) = aggregator else { return Ok(false) };
-    let stands = match state::find(client, namespace) {
-        Ok(None) => return Ok(true),
+    match state::find(client, namespace) {
+        Ok(None) => Ok(true),
         // An account without permission to list may still create; the server decides.
-        Err(error) if error.is_forbidden() => return Ok(false),
-        Err(error) => return Err(error).context("looking for another run"),
-        Ok(Some(pod)) => match state::RunState::of(&pod) {
-            state::RunState::Told(run) if run.status == status::COMPLETE => "is complete",
-            state::RunState::Told(run) if run.status == status::FAILED => "has failed",
-            _ => "is not over",
-        },
-    };
-    bail!(
-        "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results with `sonobuoy \
-         retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} --wait`, or use another \
-         namespace with `-n`"
-    )
+        Err(error) if error.is_forbidden() => Ok(false),
+        Err(error) => Err(error).context("looking for another run"),
+        Ok(Some(_)) => bail!(
+            "there is a run in namespace `{namespace}` already: fetch its results with `sonobuoy retrieve -n {namespace}`, \
+             remove it with `sonobuoy delete -n {namespace} --wait`, or use another namespace with `-n`"
+        ),
+    }
 }
 
 /// Refusals of the objects, found by dry runs.
-pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>], home: &str) -> Vec<Refused> {
-    let work = Creation { client, made: Vec::new(), home };
-    let refused = objects.iter().filter_map(|object| work.refusal(object, objects));
-    refused.chain(objects.iter().flat_map(|object| work.missing_claims(object, objects))).collect()
+pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>]) -> Vec<Refused> {
+    Creation { client, objects, made: Vec::new() }.refusals(&BTreeSet::new())
 }
 
 struct Creation<'a> {
     client: &'a Client,
+    /// All objects of the manifest.
+    objects: &'a [NewObject<'a>],
     /// Objects created so far.
     made: Vec<String>,
-    home: &'a str,
 }
 
-impl Creation<'_> {
+impl<'a> Creation<'a> {
     /// Rejects what the server would reject; returns the namespaces to create, whose objects it cannot judge yet.
-    fn check<'o>(&self, objects: &'o [NewObject<'_>]) -> Result<BTreeSet<&'o str>> {
-        let coming = self.absent_namespaces(objects)?;
-        let later = |object: &NewObject<'_>| coming.contains(&*object.namespace);
-        let mut refused = Vec::new();
-        let mut asked = BTreeSet::new();
-        for object in objects {
-            if !later(object) {
-                refused.extend(self.refusal(object, objects));
-            } else if asked.insert((object.resource.plural.clone(), object.namespace.clone())) {
-                refused.extend(self.missing_right(object));
-            }
-        }
-        refused.extend(objects.iter().flat_map(|object| self.missing_claims(object, objects)));
-        stop_at(&refused)?;
+    fn check(&self) -> Result<BTreeSet<&'a str>> {
+        let coming = self.absent_namespaces()?;
+        stop_at(&self.refusals(&coming))?;
         Ok(coming)
     }
 
-    fn create(&mut self, objects: &[NewObject<'_>], is_alone: bool) -> Result<()> {
-        let coming = self.check(objects)?;
-        let later = |object: &NewObject<'_>| coming.contains(&*object.namespace);
-        if is_alone {
-            self.clear()?;
-        }
+    /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that are `coming`.
+    fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
+        let mut asked = BTreeSet::new();
+        let refused = self.objects.iter().filter_map(|object| match coming.contains(&*object.namespace) {
+            false => self.refusal(object),
+            true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
+            true => None,
+        });
+        let mut refused: Vec<_> = refused.collect();
+        refused.extend(self.objects.iter().filter_map(|object| self.missing_claim(object)));
+        refused
+    }
+
+    /// Creates all objects; in the namespace `cleared`, after the permissions that earlier runs left.
+    fn create(&mut self, cleared: Option<&str>) -> Result<()> {
+        let coming = self.check()?;
+        cleared.map_or(Ok(()), |namespace| self.clear(namespace))?;
         // First the missing namespaces and their accounts, which pods need in a dry run.
-        let first = |object: &NewObject<'_>| {
+        let later = |object: &&NewObject<'_>| coming.contains(&*object.namespace);
+        let (first, rest): (Vec<_>, Vec<_>) = self.objects.iter().partition(|object| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
-        };
-        for object in objects.iter().filter(|object| first(object)) {
-            self.one(object)?;
-        }
-        let rest = objects.iter().filter(|object| later(object) && !first(object));
-        let refused: Vec<Refused> = rest.filter_map(|object| self.refusal(object, objects)).collect();
-        stop_at(&refused)?;
+        });
+        first.into_iter().try_for_each(|object| self.one(object))?;
+        let tried = rest.iter().copied().filter(later);
+        stop_at(&tried.filter_map(|object| self.refusal(object)).collect::<Vec<_>>())?;
         // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
-        for object in objects.iter().filter(|object| !first(object)) {
+        for object in rest {
             match self.try_one(object) {
-                Err(error) if error.is_not_found() && binds_one_of(object, objects) => postponed.push(object),
+                Err(error) if error.is_not_found() && self.has_role_of(object) => postponed.push(object),
                 outcome => self.report(object, outcome)?,
             }
         }
@@ -209,9 +189,9 @@ impl Creation<'_> {
     }
 
     /// Removes permissions that earlier runs granted to accounts of this namespace, which this run would inherit.
-    fn clear(&self) -> Result<()> {
-        let selector = Selector::labels(format!("{},namespace={}", names::SELECTOR, self.home));
-        for (resource, namespace) in RIGHTS.iter().zip(["", "", self.home, self.home]) {
+    fn clear(&self, home: &str) -> Result<()> {
+        let selector = Selector::labels(format!("{},namespace={home}", names::SELECTOR));
+        for (resource, namespace) in RIGHTS.iter().zip(["", "", home, home]) {
             let left = match self.client.list(resource, namespace, &selector) {
                 Ok(left) => left,
                 // An account without this permission may still run plugins in its namespace.
@@ -243,7 +223,8 @@ impl Creation<'_> {
 
     /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a missing one that the
     /// manifest does not contain.
-    fn absent_namespaces<'o>(&self, objects: &'o [NewObject<'_>]) -> Result<BTreeSet<&'o str>> {
+    fn absent_namespaces(&self) -> Result<BTreeSet<&'a str>> {
+        let objects = self.objects;
         let mut absent = BTreeSet::new();
         let used: BTreeSet<&str> = objects
             .iter()
@@ -255,11 +236,7 @@ impl Creation<'_> {
                 .iter()
                 .any(|object| object.resource == Resource::NAMESPACES && object.name == namespace);
             match self.client.find(&Resource::NAMESPACES, "", namespace) {
-                Ok(Some(found)) if found.is_terminating() => bail!(
-                    "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, \
-                     then try again",
-                    held_up(&found)
-                ),
+                Ok(Some(found)) if found.is_terminating() => bail!(being_deleted(namespace, &found)),
                 Ok(None) if made => drop(absent.insert(namespace)),
                 Ok(None) => bail!(
                     "there is no namespace `{namespace}`, and this manifest does not create it: create it with `kubectl \
@@ -275,12 +252,12 @@ impl Creation<'_> {
     }
 
     /// Refusal of a creation, if the server rejects it.
-    fn refusal(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Refused> {
+    fn refusal(&self, object: &NewObject<'_>) -> Option<Refused> {
         let attempt = |value: &Value| {
             self.client.send(&Request::create(&object.resource, &object.namespace, value).dry_run())
         };
         let mut outcome = attempt(object.value);
-        if let Some(without) = lends_account(object, all)
+        if let Some(without) = self.with_default_account(object)
             && matches!(&outcome, Err(Error::Api(refusal)) if refusal.message.contains("service account"))
         {
             outcome = attempt(&without);
@@ -292,7 +269,7 @@ impl Creation<'_> {
             {
                 None
             }
-            Err(error) if error.is_not_found() && binds_one_of(object, all) => None,
+            Err(error) if error.is_not_found() && self.has_role_of(object) => None,
             Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
                 log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
                 None
@@ -319,28 +296,37 @@ impl Creation<'_> {
         }
     }
 
-    /// Missing volume claims of a pod, which would stay pending forever.
-    fn missing_claims(&self, object: &NewObject<'_>, all: &[NewObject<'_>]) -> Vec<Refused> {
-        let NewObject { value, namespace, .. } = object;
-        let volumes = value["spec"]["volumes"].as_array().filter(|_| object.resource == Resource::PODS);
-        let claims = volumes.into_iter().flatten();
-        let claims = claims.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
-        let absent = claims.filter(|claim| {
-            let comes = |other: &NewObject<'_>| {
-                other.resource == Resource::VOLUME_CLAIMS
-                    && other.name == *claim
-                    && other.namespace == *namespace
-            };
-            !all.iter().any(comes)
-                && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
-        });
-        let say = |claim| Refused {
+    /// The missing volume claim of a pod, which would stay pending forever.
+    fn missing_claim(&self, object: &NewObject<'_>) -> Option<Refused> {
+        let namespace = &object.namespace;
+        let claim = names::claim(object.value).filter(|_| object.resource == Resource::PODS)?;
+        let comes = |other: &NewObject<'_>| {
+            other.resource == Resource::VOLUME_CLAIMS && (other.name, &other.namespace) == (claim, namespace)
+        };
+        let is_missing = !self.objects.iter().any(comes)
+            && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None));
+        is_missing.then(|| Refused {
             object: Some(object.described()),
             why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
             remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
             ..Refused::default()
-        };
-        absent.map(say).collect()
+        })
+    }
+
+    /// Whether the role that a binding names is one of the objects.
+    fn has_role_of(&self, object: &NewObject<'_>) -> bool {
+        let role = &object.value["roleRef"];
+        self.objects.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
+    }
+
+    /// A copy of a pod whose account is one of the objects, with the namespace's default account instead.
+    fn with_default_account(&self, object: &NewObject<'_>) -> Option<Value> {
+        let account = object.value["spec"]["serviceAccountName"].as_str()?;
+        let mut made = self.objects.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
+        made.find(|other| other.name == account && other.namespace == object.namespace)?;
+        let mut without = object.value.clone();
+        without["spec"]["serviceAccountName"] = "default".into();
+        Some(without)
     }
 
     fn one(&mut self, object: &NewObject<'_>) -> Result<()> {
@@ -392,12 +378,9 @@ impl NewObject<'_> {
     }
 
     fn refused(&self, error: &Error) -> Refused {
-        let (why, request) = match error {
-            Error::Api(refusal) if !refusal.message.is_empty() => {
-                let whole = error.to_string();
-                (refusal.message.clone(), whole.strip_prefix(&refusal.message).map(str::to_owned))
-            }
-            _ => (error.to_string(), None),
+        let why = match error {
+            Error::Api(refusal) if !refusal.message.is_empty() => refusal.message.clone(),
+            _ => error.to_string(),
         };
         let remedy = match error.already_exists() && !self.resource.namespaced {
             true => Some(format!(
@@ -409,7 +392,7 @@ impl NewObject<'_> {
         };
         let lacks_right =
             (error.is_forbidden() && error.obstacle().is_none()).then(|| self.resource.plural.to_string());
-        Refused { object: Some(self.described()), why, request, lacks_right, remedy }
+        Refused { object: Some(self.described()), why, lacks_right, remedy }
     }
 }
 
@@ -420,7 +403,6 @@ pub(crate) struct Refused {
     pub object: Option<String>,
     /// Message of the server, or the missing prerequisite.
     pub why: String,
-    request: Option<String>,
     /// Resource that the account may not create, if that is the reason.
     pub lacks_right: Option<String>,
     /// Suggested remedy.
@@ -432,8 +414,8 @@ impl std::fmt::Display for Refused {
         if let Some(object) = &self.object {
             write!(f, "{object}: ")?;
         }
-        write!(f, "{}{}", self.why, self.request.as_deref().unwrap_or_default())?;
-        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+        let remedy = self.remedy.iter().flat_map(|remedy| ["; ", remedy]).collect::<String>();
+        write!(f, "{}{remedy}", self.why)
     }
 }
 
@@ -457,22 +439,6 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
     }
 }
 
-/// Whether the role that a binding names is one of `all`.
-fn binds_one_of(object: &NewObject<'_>, all: &[NewObject<'_>]) -> bool {
-    let role = &object.value["roleRef"];
-    all.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
-}
-
-/// A copy of a pod whose account is in the same manifest, with the namespace's default account instead.
-fn lends_account(object: &NewObject<'_>, all: &[NewObject<'_>]) -> Option<Value> {
-    let account = object.value["spec"]["serviceAccountName"].as_str()?;
-    let mut made = all.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
-    made.find(|other| other.name == account && other.namespace == object.namespace)?;
-    let mut without = object.value.clone();
-    without["spec"]["serviceAccountName"] = "default".into();
-    Some(without)
-}
-
 /// What delays the deletion of a namespace, from its conditions.
 pub(super) fn delays(namespace: &Value) -> Vec<&str> {
     let conditions = namespace["status"]["conditions"].items();
@@ -480,8 +446,110 @@ pub(super) fn delays(namespace: &Value) -> Vec<&str> {
     conditions.filter_map(|condition| condition["message"].as_str()).collect()
 }
 
-/// The same in a message.
-pub(super) fn held_up(namespace: &Value) -> String {
-    let delays = delays(namespace);
-    if delays.is_empty() { String::new() } else { format!(" ({})", delays.join(", ")) }
+/// The message about a terminating namespace; `found` is the object, if it is known.
+pub(super) fn being_deleted(namespace: &str, found: &Value) -> String {
+    let delays = delays(found).join(", ");
+    let delays = if delays.is_empty() { String::new() } else { format!(" ({delays})") };
+    format!(
+        "namespace `{namespace}` is being deleted{delays}: wait with `sonobuoy delete -n {namespace} --wait`, then try again"
+    )
+}
+
+/// Remedy for a refusal, if known.
+pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
+    let Error::Api(refusal) = error else { return None };
+    let text = match error.obstacle() {
+        Some(Obstacle::PodSecurity) => {
+            "the Pod Security level of namespace `NAMESPACE` forbids it: label the namespace \
+             `pod-security.kubernetes.io/enforce=privileged` or use another with `-n`"
+        }
+        Some(Obstacle::Quota) => {
+            "raise the quota of namespace `NAMESPACE`, or use another namespace with `-n`"
+        }
+        Some(Obstacle::LimitRange) => {
+            "the limit range of namespace `NAMESPACE` forbids it: change that, use another namespace with `-n`, or leave \
+             requests and limits to it with `--harden off`"
+        }
+        Some(Obstacle::WebhookAway) => {
+            "the webhook does not answer: repair it, or take this namespace out of its configuration"
+        }
+        Some(Obstacle::Policy) => {
+            "a policy of the cluster forbids it: ask its owners for an exception for this namespace"
+        }
+        Some(Obstacle::NamespaceEnds) => return Some(being_deleted(namespace, &Value::Null)),
+        Some(Obstacle::Escalation) => {
+            "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or ask an administrator to create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
+        }
+        None => match refusal.code {
+            403 if resource.namespaced => {
+                "your account may not create KINDS in namespace `NAMESPACE`: ask for that right, or see \
+                 `--aggregator-permissions`, `--rbac Disable` and `--existing-service-account`"
+            }
+            403 => {
+                "your account may not create KINDS: ask for that right, or see `--aggregator-permissions`, `--rbac Disable` \
+                 and `--existing-service-account`"
+            }
+            409 if error.already_exists() => {
+                "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n NAMESPACE --wait`, \
+                 or use another namespace with `-n`"
+            }
+            404 if resource.namespaced => {
+                "namespace `NAMESPACE` may not exist: create it with `kubectl create namespace NAMESPACE`"
+            }
+            400 | 422 => "the manifest is at fault: correct the field that the server names",
+            429 => "the server is overloaded: try again later",
+            _ => return None,
+        },
+    };
+    Some(text.replace("NAMESPACE", namespace).replace("KINDS", &resource.plural))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_obstacle_has_a_remedy() {
+        let check = |code: u16, reason: &str, message: &str, part: &str| {
+            let body = base::json::json!({"kind": "Status", "reason": reason, "message": message});
+            let error = Error::from_answer(code, None, body.to_string().as_bytes(), "POST /x");
+            let found = remedy(&error, &Resource::PODS, "ns").unwrap_or_default();
+            assert!(found.contains(part), "{message}: {found}");
+        };
+        check(
+            403,
+            "Forbidden",
+            r#"pods "sonobuoy" is forbidden: violates PodSecurity "restricted:latest": x"#,
+            "enforce=privileged",
+        );
+        check(403, "Forbidden", "pods is forbidden: exceeded quota: q", "raise the quota");
+        check(
+            403,
+            "Forbidden",
+            "maximum memory usage per Container is 256Mi, but limit is 512Mi",
+            "limit range",
+        );
+        check(500, "InternalError", "Internal error occurred: failed calling webhook \"w\"", "repair it");
+        check(403, "Forbidden", "admission webhook \"w\" denied the request: no", "policy of the cluster");
+        check(
+            403,
+            "Forbidden",
+            "unable to create new content in namespace ns because it is being terminated",
+            "wait",
+        );
+        check(
+            403,
+            "Forbidden",
+            "user is attempting to grant RBAC permissions not currently held",
+            "--existing-service-account",
+        );
+        check(
+            403,
+            "Forbidden",
+            "User \"u\" cannot create resource \"pods\"",
+            "may not create pods in namespace `ns`",
+        );
+        check(409, "AlreadyExists", "pods \"sonobuoy\" already exists", "sonobuoy delete -n ns");
+        check(422, "Invalid", "spec.containers: required", "the field that the server names");
+    }
 }

@@ -1,5 +1,5 @@
 //! The objects of a run. Names, labels and values match the original's, so that each program's commands find the
-//! other's runs.
+//! other's runs. A hardened pod also resumes after failures and passes stricter admission; `gen` prints the original's.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -7,12 +7,16 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use anyhow::{Result, bail};
 use serde_json::{Map, Value};
 
+use super::Plan;
 use super::rights::RunAccounts;
-use super::{Plan, harden};
 use crate::config;
-use crate::names::{self, LABEL_ALL, LABEL_PART, SONOBUOY};
+use crate::names::{
+    self, AGGREGATOR, CONFIG_MAP, LABEL_ALL, LABEL_PART, PLUGINS_MAP, SONOBUOY, UPLOAD_DIR, UPLOAD_KEY,
+    UPLOAD_SECRET,
+};
 use crate::plugin::{self, RESERVED};
 use base::json::{self, json};
+use base::oci::Reference;
 
 /// Secret with the private key for the e2e tests.
 pub(crate) const SSH_KEY: &str = "ssh-key";
@@ -20,6 +24,8 @@ pub(crate) const SSH_KEY: &str = "ssh-key";
 pub(crate) const SSH_KEY_FILE: &str = "id_rsa";
 /// Key in a pull secret.
 pub(super) const DOCKER_CONFIG: &str = ".dockerconfigjson";
+/// Log levels of the aggregator, by the verbosity of the original's second logger.
+const LEVELS: [&str; 7] = ["panic", "fatal", "error", "warn", "info", "debug", "trace"];
 /// Maximum size of a ConfigMap in Kubernetes.
 const CONFIG_MAP_BYTES: usize = 1 << 20;
 
@@ -41,18 +47,18 @@ impl Plan {
         if self.rbac {
             objects.extend(rights.roles());
         }
-        objects.push(config_map(run, names::CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
+        objects.push(config_map(run, CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
         if let Some(key) = &self.ssh_key {
             objects.push(secret(run, SSH_KEY, "Opaque", (SSH_KEY_FILE, key)));
         }
         if let Some(url) = &self.upload {
-            if harden::is_original(&run.worker_image) {
+            if is_original(&run.worker_image) {
                 bail!(
                     "--upload: the image `{}` cannot upload archives; add `--retrieve DIR`, so that your machine does",
                     run.worker_image
                 );
             }
-            let mut secret = secret(run, names::UPLOAD_SECRET, "Opaque", (names::UPLOAD_KEY, url.as_bytes()));
+            let mut secret = secret(run, UPLOAD_SECRET, "Opaque", (UPLOAD_KEY, url.as_bytes()));
             secret["metadata"]["labels"] = names::labels();
             let authorities = &self.upload_authorities;
             if authorities.len() > CONFIG_MAP_BYTES / 2 {
@@ -70,7 +76,7 @@ impl Plan {
         let definitions: Map<String, Value> = definitions
             .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
             .collect();
-        objects.push(config_map(run, names::PLUGINS_MAP, Value::Object(definitions), true)?);
+        objects.push(config_map(run, PLUGINS_MAP, Value::Object(definitions), true)?);
         for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
             objects.push(config_map(
                 run,
@@ -131,7 +137,7 @@ fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Res
 fn aggregator(plan: &Plan, account: &str) -> Value {
     let run = &plan.run;
     let mut metadata = json!({
-        "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: names::AGGREGATOR, "tier": "analysis"},
+        "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: AGGREGATOR, "tier": "analysis"},
         "name": SONOBUOY,
         "namespace": run.namespace,
     });
@@ -150,8 +156,8 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
         "serviceAccountName": account,
         "tolerations": tolerations,
         "volumes": [
-            {"name": "sonobuoy-config-volume", "configMap": {"name": names::CONFIG_MAP}},
-            {"name": "sonobuoy-plugins-volume", "configMap": {"name": names::PLUGINS_MAP}},
+            {"name": "sonobuoy-config-volume", "configMap": {"name": CONFIG_MAP}},
+            {"name": "sonobuoy-plugins-volume", "configMap": {"name": PLUGINS_MAP}},
             {"name": "output-volume", "emptyDir": {}},
         ],
     });
@@ -173,10 +179,10 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
         mount(&mut pod, names::STATUS_SERVICE, names::STATUS_DIR);
     }
     if !plan.upload_authorities.is_empty() {
-        mount(&mut pod, names::UPLOAD_SECRET, names::UPLOAD_DIR);
+        mount(&mut pod, UPLOAD_SECRET, UPLOAD_DIR);
     }
     if plan.harden {
-        harden::harden(&mut pod, run);
+        harden(&mut pod, run);
     }
     pod
 }
@@ -195,19 +201,21 @@ fn aggregator_container(plan: &Plan) -> Value {
         "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}},
     })];
     if plan.upload.is_some() {
-        let from = json!({"secretKeyRef": {"name": names::UPLOAD_SECRET, "key": names::UPLOAD_KEY}});
+        let from = json!({"secretKeyRef": {"name": UPLOAD_SECRET, "key": UPLOAD_KEY}});
         env.push(json!({"name": names::env::UPLOAD_URL, "valueFrom": from}));
     }
     if !plan.upload_authorities.is_empty() {
         // Unlike SSL_CERT_FILE, this keeps the image's own bundle.
-        env.push(json!({"name": "SSL_CERT_DIR", "value": names::UPLOAD_DIR}));
+        env.push(json!({"name": "SSL_CERT_DIR", "value": UPLOAD_DIR}));
     }
-    let (level, verbosity) = level(&plan.level);
+    // The original's logger rejects the `warning` that its flag offers.
+    let level = if plan.level == "warning" { "warn" } else { &*plan.level };
+    let verbosity = LEVELS.iter().position(|known| *known == level).unwrap_or(4);
     let mut container = json!({
         "name": names::AGGREGATOR_CONTAINER,
         "image": plan.run.worker_image,
         "command": ["/sonobuoy"],
-        "args": ["aggregator", "--no-exit", format!("--level={level}"), format!("-v={verbosity}"), "--alsologtostderr"],
+        "args": ["aggregator", "--no-exit", format!("--level={}", LEVELS[verbosity]), format!("-v={verbosity}"), "--alsologtostderr"],
         "env": env,
         "volumeMounts": [
             {"mountPath": names::CONFIG_DIR, "name": "sonobuoy-config-volume"},
@@ -224,20 +232,6 @@ fn aggregator_container(plan: &Plan) -> Value {
     container
 }
 
-/// The aggregator's log level for both of its variables. The original's logger rejects the `warning` that its flag
-/// offers.
-fn level(level: &str) -> (&str, u8) {
-    match level {
-        "panic" => ("panic", 0),
-        "fatal" => ("fatal", 1),
-        "error" => ("error", 2),
-        "warn" | "warning" => ("warn", 3),
-        "debug" => ("debug", 5),
-        "trace" => ("trace", 6),
-        _ => ("info", 4),
-    }
-}
-
 fn service(run: &config::Run) -> Value {
     // Port 0 is chosen by the system, unknown to the service.
     let port = if run.server.bind_port > 0 { run.server.bind_port } else { names::AGGREGATOR_PORT.into() };
@@ -245,14 +239,93 @@ fn service(run: &config::Run) -> Value {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
-            "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: names::AGGREGATOR},
+            "labels": {LABEL_ALL: SONOBUOY, LABEL_PART: AGGREGATOR},
             "name": names::AGGREGATOR_SERVICE,
             "namespace": run.namespace,
         },
         "spec": {
             "ports": [{"port": port, "protocol": "TCP", "targetPort": port}],
-            "selector": {LABEL_PART: names::AGGREGATOR},
+            "selector": {LABEL_PART: AGGREGATOR},
             "type": "ClusterIP",
         },
     })
+}
+
+/// Keeps a cluster autoscaler from evicting the pod.
+const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+/// Image of the original, whose aggregator cannot resume a run and keeps all results in memory.
+const ORIGINAL: &str = "sonobuoy/sonobuoy";
+
+/// Makes the pod resume after a failure, resist eviction, limit its resources, and pass the `restricted` level of Pod
+/// Security where the settings of the run leave that open.
+fn harden(pod: &mut Value, run: &config::Run) {
+    let annotations = &mut pod["metadata"]["annotations"];
+    if annotations[KEEP].is_null() {
+        annotations[KEEP] = json!("false");
+    }
+    let spec = &mut pod["spec"];
+    let mut resources = json!({"requests": {"cpu": "100m", "memory": "64Mi"}});
+    if !is_original(&run.worker_image) {
+        spec["restartPolicy"] = json!("OnFailure");
+        // Far above the needs of 5,000 nodes, and small for a node.
+        resources["limits"] = json!({"cpu": "2", "memory": "512Mi"});
+        // The aggregator knows this limit and stays below; beyond it the pod would be evicted with all results.
+        let bytes = run.limits.run.bytes;
+        let volumes = spec["volumes"].as_array_mut().into_iter().flatten();
+        for volume in volumes.filter(|volume| volume["emptyDir"].is_object() && bytes > 0) {
+            let in_gib = bytes.is_multiple_of(1 << 30).then(|| format!("{}Gi", bytes >> 30));
+            volume["emptyDir"]["sizeLimit"] = json!(in_gib.unwrap_or_else(|| bytes.to_string()));
+        }
+    }
+    spec["containers"][0]["resources"] = resources;
+    // `none` is for clusters and systems that set or refuse these themselves, such as Windows.
+    if run.security_context_mode != "none" {
+        spec["securityContext"]["runAsNonRoot"] = json!(true);
+        spec["securityContext"]["seccompProfile"] = json!({"type": "RuntimeDefault"});
+        spec["containers"][0]["securityContext"] =
+            json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
+    }
+}
+
+/// Whether an image is the original's, in any registry and version.
+pub(super) fn is_original(image: &str) -> bool {
+    let name = Reference::parse(image.split('@').next().unwrap_or(image));
+    name.is_ok_and(|name| format!("/{}", name.repository).ends_with(&format!("/{ORIGINAL}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volume_size_equals_the_aggregators_limit() {
+        for (bytes, image, limit) in [
+            (100 << 30, "own", json!({"sizeLimit": "100Gi"})),
+            (5, "own", json!({"sizeLimit": "5"})),
+            (0, "own", json!({})),
+            (5, ORIGINAL, json!({})),
+        ] {
+            let mut run = config::Run { worker_image: image.into(), ..config::Run::standard() };
+            run.limits.run.bytes = bytes;
+            let claim = json!({"persistentVolumeClaim": {}});
+            let mut pod = json!({"spec": {"containers": [{}], "volumes": [{"emptyDir": {}}, claim]}});
+            harden(&mut pod, &run);
+            assert_eq!(pod["spec"]["volumes"], json!([{"emptyDir": limit}, claim]));
+        }
+    }
+
+    #[test]
+    fn images_of_the_original_are_recognized_in_any_registry() {
+        for (image, expected) in [
+            ("sonobuoy/sonobuoy:v0.57.5", true),
+            ("sonobuoy/sonobuoy", true),
+            ("docker.io/sonobuoy/sonobuoy@sha256:00", true),
+            ("registry:5000/sonobuoy/sonobuoy:v1", true),
+            ("registry:5000/mine/sonobuoy:v1", false),
+            ("localhost/sonobuoy:1", false),
+            ("notsonobuoy/sonobuoy:1", false),
+        ] {
+            assert_eq!(is_original(image), expected, "{image}");
+        }
+    }
 }

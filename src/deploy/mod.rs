@@ -1,36 +1,34 @@
 //! Deploys a run to a cluster: prepares plugins, builds manifests, creates, checks and removes objects.
 //!
-//! Owns [`Plan`], the input of a manifest, and the order in which flags change plugins. Knows no flags and
-//! makes no requests for a plan: its creator has resolved versions and read files.
+//! Owns [`Plan`], the input of a manifest, and the order in which flags change plugins, which is the original's. Knows no
+//! flags and makes no requests for a plan: its creator has resolved versions and read files.
 
 mod apply;
-mod harden;
 pub(crate) mod load;
 mod manifest;
 mod preflight;
-mod prepare;
 mod recover;
-mod remedy;
 mod remove;
 mod rights;
-mod trial;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
-use crate::config;
-use crate::plugin::{self, Definition};
+use crate::names::{self, env};
+use crate::plugin::{self, Definition, RESERVED, builtin};
 use crate::remote::service;
+use crate::{config, layout};
+use base::json::{self, json};
+use base::kube::Object as _;
 use base::yaml;
+use manifest::is_original;
 
-pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, validate};
-pub(crate) use preflight::{CHECKS, Preflight};
+pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
+pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
-pub(crate) use remedy::remedy;
 pub(crate) use remove::Removal;
-pub(crate) use trial::{StandIn, Trial};
 
 /// Inputs of a run's objects.
 #[derive(Clone, Default)]
@@ -124,10 +122,9 @@ impl Plan {
         };
         let selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
         if let Some(config::Selection { name }) = selected.into_iter().find(unknown) {
-            let known: Vec<_> = plugins.iter().map(Definition::name).collect();
             bail!(
                 "`Plugins` of the configuration selects `{name}`, which is not defined; this run has {}: add `-p {name}`, or remove it",
-                if known.is_empty() { "no plugin".to_owned() } else { known.join(", ") }
+                known(&plugins)
             );
         }
         Ok(())
@@ -137,4 +134,189 @@ impl Plan {
 /// Formats objects as one YAML text, each followed by `---`.
 pub(crate) fn to_yaml(objects: &[Value]) -> String {
     objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
+}
+
+impl Plan {
+    /// The plugins after all client-side changes.
+    pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
+        let mut plugins = self.plugins.clone();
+        plugins.sort_by_key(|plugin| plugin.name().to_lowercase());
+        for plugin in &mut plugins {
+            if self.show_default_pod_spec && plugin.pod_spec.is_none() {
+                let driver = plugin.config.driver;
+                plugin.pod_spec = Some(plugin::default_spec(driver, &self.run.service_account_name));
+            }
+            if self.run.force_image_pull_policy {
+                plugin.set_pull_policy(&self.run.image_pull_policy);
+            }
+        }
+        if self.harden && !is_original(&self.run.worker_image) {
+            plugins.iter_mut().for_each(builtin::end_with_result);
+        }
+        for PluginChange { plugin: name, edit } in &self.changes {
+            if let Some(plugin) = plugins.iter_mut().find(|plugin| plugin.name() == name) {
+                change(edit, plugin);
+            }
+        }
+        if let Some(registry) = &self.registry {
+            plugins.iter_mut().for_each(|plugin| relocate(plugin, registry));
+        }
+        for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
+            if container["image"] == names::OWN_IMAGE {
+                container["image"] = json!(self.run.worker_image);
+            }
+        }
+        plugins.iter_mut().for_each(mount_config_map);
+        plugin::check_all(&plugins)?;
+        check_env(self, &plugins)?;
+        for plugin in &mut plugins {
+            if let Some(image) = plugin.spec["image"].as_str() {
+                plugin.spec["image"] =
+                    json!(image.replace(names::VERSION_PLACEHOLDER, &self.kubernetes_version));
+            }
+            if self.harden {
+                plugin.mount_results_also(&self.run.results_dir);
+            } else {
+                plugin.mount_results(&self.run.results_dir);
+            }
+            if let Some(given) = self.env.get(plugin.name()) {
+                plugin.set_env(given);
+            }
+            plugin.set_env(automatic(self));
+        }
+        check_retries(self, &plugins)?;
+        match &self.split {
+            Some(split) => parts(split, &plugins),
+            None => Ok(plugins),
+        }
+    }
+}
+
+/// Splits the plugins that accept a list of tests into parts.
+fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
+    check_choice("--split", plugins)?;
+    let parts = plugins.iter().map(|plugin| match plugin.can_retry() {
+        true => plugin::focus::split(plugin, &split.tests, split.parts),
+        false => Ok(vec![plugin.clone()]),
+    });
+    let all = parts.collect::<Result<Vec<_>>>()?.concat();
+    plugin::check_all(&all)?;
+    Ok(all)
+}
+
+/// Checks that a plugin can be told which tests to run, as a flag requires.
+fn check_choice(flag: &str, plugins: &[Definition]) -> Result<()> {
+    ensure!(
+        plugins.iter().any(Definition::can_retry),
+        "{flag}: no plugin of this run can be told which tests to run; that takes a Job with the variable `{}` and results in JUnit",
+        plugin::focus::FOCUS
+    );
+    Ok(())
+}
+
+/// Checks that failed tests can be retried, if requested.
+fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
+    if plan.run.retry_failed == 0 {
+        return Ok(());
+    }
+    check_choice("--retry-failed", plugins)?;
+    for plugin in plugins.iter().filter(|plugin| plugin.can_retry()) {
+        let mut names = plugins.iter().map(Definition::name);
+        if let Some(name) = names.find(|name| layout::is_attempt(name, plugin.name())) {
+            bail!(
+                "--retry-failed: the name `{name}` is needed for an attempt; rename that plugin, as in `-p FILE@newname`"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Variables that every plugin gets.
+fn automatic(plan: &Plan) -> [(&'static str, &str); 6] {
+    [
+        ("SONOBUOY", "true"),
+        (env::CONFIG_DIR, names::PLUGIN_CONFIG_DIR),
+        (env::K8S_VERSION, &plan.kubernetes_version),
+        (env::PROGRESS_PORT, &plan.run.progress_updates_port),
+        (env::RESULTS_DIR, &plan.run.results_dir),
+        (env::OLD_RESULTS_DIR, &plan.run.results_dir),
+    ]
+}
+
+/// The names of plugins, in messages.
+fn known(plugins: &[Definition]) -> String {
+    let names: Vec<_> = plugins.iter().map(Definition::name).collect();
+    if names.is_empty() { "no plugin".into() } else { names.join(", ") }
+}
+
+/// Rejects variables for a plugin that does not run, except for e2e, whose flags may set them.
+fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
+    for name in plan.env.keys() {
+        if name != RESERVED && name != builtin::E2E && !plugins.iter().any(|plugin| plugin.name() == name) {
+            bail!("--plugin-env {name}.…: no plugin of this run has that name; it has {}", known(plugins));
+        }
+    }
+    Ok(())
+}
+
+const CREDENTIALS_VOLUME: &str = "sonobuoy-credentials-vol";
+
+fn change(edit: &Edit, plugin: &mut Definition) {
+    match edit {
+        Edit::Image(image) => plugin.spec["image"] = json!(image),
+        Edit::File(name, text) => drop(plugin.config_map.insert(name.clone(), text.clone())),
+        Edit::Word(variable, word) => add_word(plugin, variable, word),
+        Edit::SshKey => mount_ssh_key(plugin),
+        Edit::Credentials(secret, name) => {
+            let items = json!([{"key": manifest::DOCKER_CONFIG, "path": name}]);
+            let secret = json!({"secretName": secret, "items": items});
+            plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
+            plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
+        }
+    }
+}
+
+fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
+    let old = plugin.spec["env"].items().find(|env| env["name"] == variable);
+    let value = format!("{} {word}", old.map_or("", |env| env["value"].text()));
+    plugin.set_env([(variable, value.trim_start())]);
+}
+
+/// Mounts the key where the e2e tests expect it.
+fn mount_ssh_key(plugin: &mut Definition) {
+    const VOLUME: &str = "sshkey-vol";
+    const FOLDER: &str = "/root/.ssh";
+    const OWNER_READS: u32 = 0o400;
+    plugin.extra_volumes.push(json!({
+        "name": VOLUME,
+        "secret": {"secretName": manifest::SSH_KEY, "defaultMode": OWNER_READS},
+    }));
+    let mount = json!({"name": VOLUME, "mountPath": FOLDER});
+    json::list_in(&mut plugin.spec, "volumeMounts").push(mount);
+    let file = manifest::SSH_KEY_FILE;
+    let path = format!("{FOLDER}/{file}");
+    plugin.set_env([("LOCAL_SSH_KEY", file), ("AWS_SSH_KEY", &path), ("KUBE_SSH_KEY", file)]);
+}
+
+/// Moves all images of a plugin to another registry, under the last part of their names.
+fn relocate(plugin: &mut Definition, registry: &str) {
+    for container in plugin.all_containers_mut() {
+        // The image of this program is a setting of the run.
+        if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
+            container["image"] = json!(plugin::relocated(image, registry));
+        }
+    }
+}
+
+/// Mounts the config map of a plugin. A definition that `gen plugin e2e` printed has it already.
+fn mount_config_map(plugin: &mut Definition) {
+    if plugin.config_map.is_empty() {
+        return;
+    }
+    let volume = format!("sonobuoy-{}-vol", plugin.name());
+    if !plugin.extra_volumes.iter().any(|known| known["name"] == volume.as_str()) {
+        let config_map = names::plugin_map(plugin.name());
+        plugin.extra_volumes.push(json!({"name": volume, "configMap": {"name": config_map}}));
+    }
+    plugin.mount(&volume, names::PLUGIN_CONFIG_DIR);
 }

@@ -1,10 +1,15 @@
-//! Checks a cluster before a run: DNS, supported version, free namespace.
+//! Checks a cluster before a run: DNS, supported version, free namespace, and, for `doctor`, each object in a dry run.
 //!
 //! Makes all checks and reports all failures. A missing permission to look is not a failure, since the run may still
-//! succeed. [`super::apply()`] tries the objects themselves.
+//! succeed. [`super::apply()`] tries the objects of a run itself. Starts no thread.
 
-use super::apply::held_up;
-use base::kube::{Client, Error, Object as _, Resource, Selector};
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::apply::{Refused, being_deleted, refusals, resolve};
+use base::kube::{Client, Discovery, Error, Object as _, Resource, Selector};
 
 /// Oldest supported version.
 const OLDEST: [u64; 3] = [1, 17, 0];
@@ -80,21 +85,16 @@ impl Preflight<'_> {
     fn free(&self, client: &Client) -> Result<Option<String>, Error> {
         let namespace = self.namespace;
         let found = client.find(&Resource::NAMESPACES, "", namespace)?;
+        let is_made = self.makes_namespace && self.pull_secret.is_none();
         Ok(Some(match found {
-            None if self.makes_namespace && self.pull_secret.is_none() => return Ok(None),
+            None if is_made => return Ok(None),
             None => format!(
                 "there is no namespace `{namespace}`, and a run with these {} does not create it: create it \
                  with `kubectl create namespace {namespace}`",
                 if self.makes_namespace { "settings" } else { "permissions" }
             ),
-            Some(found) if found.is_terminating() => format!(
-                "namespace `{namespace}` is being deleted{}: wait with `sonobuoy delete -n {namespace} --wait`, then \
-                 try again",
-                held_up(&found)
-            ),
-            Some(_) if self.pull_secret.is_some() || !self.makes_namespace => {
-                return self.pull_secret(client);
-            }
+            Some(found) if found.is_terminating() => being_deleted(namespace, &found),
+            Some(_) if !is_made => return self.pull_secret(client),
             Some(_) => format!(
                 "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy delete -n {namespace} \
                  --wait`, use another with `-n`, or use this one with --skip-preflight=existingnamespace"
@@ -138,6 +138,57 @@ fn numbers(text: &str) -> Option<[u64; 3]> {
     let core = text.strip_prefix('v').unwrap_or(text);
     let mut parts = core.split(['-', '+']).next()?.split('.').map(|part| part.parse().ok());
     Some([parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?])
+}
+
+/// Replaces the run's namespace, and its accounts, in a dry run.
+#[derive(Clone, Copy)]
+pub(crate) struct StandIn<'a> {
+    /// Its name.
+    pub namespace: &'a str,
+    /// Name of the account.
+    pub account: &'a str,
+}
+
+/// Dry run of a run's objects: those that it would create, and those that the server would refuse, admission included.
+pub(crate) struct Trial {
+    /// Kinds of objects and their namespaces.
+    pub kinds: BTreeSet<(Resource, String)>,
+    /// Refused objects.
+    pub refused: Vec<Refused>,
+}
+
+impl Trial {
+    /// Tries `objects` of a run in the namespace `home`.
+    pub(crate) fn new(
+        client: &Client,
+        known: &Discovery,
+        objects: &[Value],
+        home: &str,
+        stand_in: Option<StandIn<'_>>,
+    ) -> Result<Self> {
+        let kinds = resolve(known, objects, home)?;
+        let kinds = kinds.iter().map(|object| (object.resource.clone(), object.namespace.clone())).collect();
+        let place = stand_in.map_or(home, |other| other.namespace);
+        let moved = |object: &Value| stand_in.map_or(object.clone(), |other| moved(object, home, other));
+        let moved: Vec<Value> = objects.iter().map(moved).collect();
+        let mut refused = refusals(client, &resolve(known, &moved, place)?);
+        for refused in &mut refused {
+            let texts = [Some(&mut refused.why), refused.remedy.as_mut()];
+            texts.into_iter().flatten().for_each(|text| *text = text.replace(place, home));
+        }
+        Ok(Self { kinds, refused })
+    }
+}
+
+fn moved(object: &Value, home: &str, other: StandIn<'_>) -> Value {
+    let mut object = object.clone();
+    if object.namespace() == home {
+        object["metadata"]["namespace"] = other.namespace.into();
+        if object["kind"] == "Pod" {
+            object["spec"]["serviceAccountName"] = other.account.into();
+        }
+    }
+    object
 }
 
 #[cfg(test)]

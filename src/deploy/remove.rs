@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::apply::delays;
 use super::manifest;
-use crate::names;
+use crate::names::{self, SELECTOR};
 use base::clock;
 use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
 use base::{logger, yaml};
@@ -26,7 +26,6 @@ const E2E: &str = "e2e-framework,e2e-run";
 const AT_ONCE: Duration = Duration::from_secs(120);
 
 /// Scope of a removal.
-#[derive(Debug, Clone)]
 pub(crate) struct Removal {
     /// Namespace of the run.
     pub namespace: String,
@@ -57,23 +56,12 @@ struct Target {
     epilogue: String,
 }
 
-/// Relation of a namespace to the run.
-#[derive(Debug, PartialEq, Eq)]
-enum Namespace {
-    Absent,
-    Going,
-    /// Created by the run.
-    Own,
-    /// Created before the run, or unknown.
-    Foreign,
-}
-
 impl Removal {
     /// Deletes everything; missing objects are not an error. Tries all before it returns an error.
     pub(crate) fn issue(&self, client: &Client) -> Result<Remaining> {
         let mut work = RemovalInProgress { removal: self, client, left: Vec::new(), failures: Vec::new() };
         let run = RunObjects::read(client, &self.namespace)?;
-        if run.relation == Namespace::Absent {
+        if run.is_absent {
             log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
         }
         let others = if self.all { self.others(client)? } else { BTreeSet::new() };
@@ -81,7 +69,7 @@ impl Removal {
         for other in &others {
             log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
         }
-        if run.relation == Namespace::Foreign && !self.all {
+        if run.is_foreign && !self.all {
             log::warn!(
                 "the run did not make the namespace {0}: only what belongs to the run is removed; \
                  `kubectl delete namespace {0}` removes the rest with everything in it",
@@ -92,11 +80,11 @@ impl Removal {
             work.namespace(&self.namespace, format!("Namespace \"{}\" has been deleted", self.namespace));
         }
         if self.rbac && (self.all || !run.namespaced) {
-            let own = format!("{},namespace={}", names::SELECTOR, self.namespace);
+            let own = format!("{},namespace={}", SELECTOR, self.namespace);
             let labels = match self.all {
                 false => own.clone(),
-                true if spared.is_empty() => names::SELECTOR.to_owned(),
-                true => format!("{},namespace notin ({spared})", names::SELECTOR),
+                true if spared.is_empty() => SELECTOR.to_owned(),
+                true => format!("{},namespace notin ({spared})", SELECTOR),
             };
             for (resource, epilogue) in [
                 (Resource::CLUSTER_ROLE_BINDINGS, ""),
@@ -104,7 +92,8 @@ impl Removal {
             ] {
                 work.many(&resource, "", &labels);
                 // Roles of runs that start meanwhile are kept.
-                work.await_end(resource, "", Selector::labels(&own), epilogue.into());
+                let what = format!("{} of {}", resource.plural, self.namespace);
+                work.await_end(resource, "", Selector::labels(&own), what, epilogue.into());
             }
         }
         if self.all && !others.is_empty() {
@@ -141,14 +130,18 @@ struct RemovalInProgress<'a> {
 impl RemovalInProgress<'_> {
     fn namespace(&mut self, name: &str, epilogue: String) {
         self.one(&Resource::NAMESPACES, "", NAMESPACE, name);
-        self.await_end(Resource::NAMESPACES, "", Selector::name(name), epilogue);
+        let what = format!("namespace {name}");
+        self.await_end(Resource::NAMESPACES, "", Selector::name(name), what, epilogue);
     }
 
-    fn await_end(&mut self, resource: Resource, namespace: &str, selector: Selector, epilogue: String) {
-        let what = match &*resource.plural {
-            "namespaces" => format!("namespace {}", selector.fields.trim_start_matches("metadata.name=")),
-            plural => format!("{plural} of {}", self.removal.namespace),
-        };
+    fn await_end(
+        &mut self,
+        resource: Resource,
+        namespace: &str,
+        selector: Selector,
+        what: String,
+        epilogue: String,
+    ) {
         self.left.push(Target { resource, namespace: namespace.to_owned(), selector, what, epilogue });
     }
 
@@ -166,7 +159,7 @@ impl RemovalInProgress<'_> {
             Resource::SERVICE_ACCOUNTS,
         ] {
             if *rbac || !["roles", "rolebindings"].contains(&&*resource.plural) {
-                self.many(&resource, namespace, names::SELECTOR);
+                self.many(&resource, namespace, SELECTOR);
             }
         }
         // Services could not be deleted together before Kubernetes 1.23.
@@ -179,7 +172,9 @@ impl RemovalInProgress<'_> {
         if run.ssh_key {
             self.one(&Resource::SECRETS, namespace, "secret", manifest::SSH_KEY);
         }
-        self.await_end(Resource::PODS, namespace, Selector::labels(names::SELECTOR), String::new());
+        let what = format!("pods of {namespace}");
+        let selector = Selector::labels(SELECTOR);
+        self.await_end(Resource::PODS, namespace, selector, what, String::new());
     }
 
     fn one(&mut self, resource: &Resource, namespace: &str, kind: &str, name: &str) {
@@ -283,8 +278,12 @@ impl Target {
 }
 
 /// Facts about the run, read from its objects.
+#[derive(Default)]
 struct RunObjects {
-    relation: Namespace,
+    /// Whether its namespace does not exist.
+    is_absent: bool,
+    /// Whether its namespace was created before the run, or nobody knows.
+    is_foreign: bool,
     /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
     plugins: Vec<String>,
@@ -293,16 +292,14 @@ struct RunObjects {
 
 impl RunObjects {
     fn read(client: &Client, namespace: &str) -> Result<Self, Error> {
-        let mut run =
-            Self { relation: Namespace::Absent, namespaced: false, plugins: Vec::new(), ssh_key: false };
+        let mut run = Self::default();
         let home = match client.find(&Resource::NAMESPACES, "", namespace) {
-            Ok(None) => return Ok(run),
+            Ok(None) => return Ok(Self { is_absent: true, ..run }),
             // An account that may not read a namespace did not create it.
             Err(error) if error.is_forbidden() => Value::Null,
             home => home?.unwrap_or_default(),
         };
         if home.is_terminating() {
-            run.relation = Namespace::Going;
             return Ok(run);
         }
         let map = |name: &str| match client.find(&Resource::CONFIG_MAPS, namespace, name) {
@@ -324,7 +321,7 @@ impl RunObjects {
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            match client.list(&resource, namespace, &Selector::labels(names::SELECTOR)) {
+            match client.list(&resource, namespace, &Selector::labels(SELECTOR)) {
                 Ok(found) => traces.extend(found),
                 Err(error) if error.is_forbidden() => {}
                 Err(error) => return Err(error),
@@ -334,8 +331,7 @@ impl RunObjects {
         let own = created(&home)
             .zip(oldest)
             .is_some_and(|(made, oldest)| oldest.duration_since(made).unwrap_or_default() <= AT_ONCE);
-        run.relation =
-            if own && same && permissions == "clusterAdmin" { Namespace::Own } else { Namespace::Foreign };
+        run.is_foreign = !(own && same && permissions == "clusterAdmin");
         Ok(run)
     }
 }

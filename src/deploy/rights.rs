@@ -8,9 +8,10 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::{Plan, harden};
+use super::Plan;
+use super::manifest::is_original;
 use crate::config;
-use crate::names::{self, LABEL_ALL, SONOBUOY};
+use crate::names::{self, AGGREGATOR_ACCOUNT, LABEL_ALL, SONOBUOY};
 use crate::plugin::{Definition, Permissions};
 use base::json::json;
 
@@ -61,7 +62,7 @@ impl<'a> RunAccounts<'a> {
     pub(super) fn new(plan: &'a Plan, plugins: &'a [Definition]) -> Result<Self> {
         let run = &plan.run;
         let level = Level::parse(&run.aggregator_permissions)?;
-        let original = harden::is_original(&run.worker_image);
+        let original = is_original(&run.worker_image);
         let rights = Self { run, plugins, level, apart: plan.harden && !original };
         for (plugin, _) in rights.declared() {
             let name = plugin.name();
@@ -115,7 +116,7 @@ impl<'a> RunAccounts<'a> {
     /// The account of the aggregator.
     pub(super) fn aggregator(&self) -> &str {
         if self.apart && !self.run.existing_service_account {
-            names::AGGREGATOR_ACCOUNT
+            AGGREGATOR_ACCOUNT
         } else {
             &self.run.service_account_name
         }
@@ -140,7 +141,7 @@ impl<'a> RunAccounts<'a> {
                 accounts.push(account(&self.run.service_account_name, true));
             }
             if self.apart {
-                accounts.push(account(names::AGGREGATOR_ACCOUNT, true));
+                accounts.push(account(AGGREGATOR_ACCOUNT, true));
             }
         }
         for (plugin, permissions) in self.declared() {
@@ -153,11 +154,8 @@ impl<'a> RunAccounts<'a> {
     pub(super) fn roles(&self) -> Vec<Value> {
         let mut roles = Vec::new();
         if self.is_shared() {
-            roles.extend(self.everything(
-                &self.run.service_account_name,
-                names::SERVICE_ACCOUNT,
-                names::RUN_ROLE,
-            ));
+            let names = [names::SERVICE_ACCOUNT, names::RUN_ROLE];
+            roles.extend(self.everything(&self.run.service_account_name, names));
         }
         if self.apart && !self.run.existing_service_account {
             roles.extend(self.of_aggregator());
@@ -183,55 +181,52 @@ impl<'a> RunAccounts<'a> {
     }
 
     /// All permissions of the run, for one account.
-    fn everything(&self, account: &str, cluster: &str, role: &str) -> Vec<Value> {
-        let rules = |verbs: &[&str]| json!([any(verbs), urls()]);
-        let cluster = |verbs: &[&str]| self.cluster_role(account, cluster, &rules(verbs));
-        let own = || self.role(account, role, &json!([any(&["*"])]));
-        match self.level {
-            Level::ClusterAdmin => cluster(&["*"]).into(),
-            Level::ClusterRead => [cluster(&READ), own()].concat(),
-            Level::NamespaceAdmin => own().into(),
-        }
+    fn everything(&self, account: &str, names: [&str; 2]) -> Vec<Value> {
+        let whole = |verbs: &[&str]| vec![any(verbs), urls()];
+        let own = || vec![any(&["*"])];
+        let (cluster, own) = match self.level {
+            Level::ClusterAdmin => (whole(&["*"]), Vec::new()),
+            Level::ClusterRead => (whole(&READ), own()),
+            Level::NamespaceAdmin => (Vec::new(), own()),
+        };
+        self.granted(account, names, &cluster, &own)
     }
 
     /// Rules of the aggregator: reads everything for the snapshot, reviews tokens, creates and deletes the plugins'
     /// objects, and writes its status to its pod.
     fn of_aggregator(&self) -> Vec<Value> {
-        let name = names::AGGREGATOR_ACCOUNT;
+        let name = AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-        let own = json!([
+        let own = [
             any(&READ),
             rule("", "pods", &["create", "patch", "delete", "deletecollection"]),
             rule("apps", "daemonsets", &["create", "delete", "deletecollection"]),
             rule("", "secrets", &["create", "delete"]),
             rule("", "configmaps", &["create", "patch"]),
             rule("", "events", &["create"]),
-        ]);
-        let mut roles = Vec::new();
+        ];
+        let mut cluster = Vec::new();
         if self.level != Level::NamespaceAdmin {
-            let mut rules =
-                vec![any(&READ), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])];
-            rules.extend(self.pod_policies());
-            roles.extend(self.cluster_role(name, name, &json!(rules)));
+            cluster = vec![any(&READ), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])];
+            cluster.extend(self.pod_policies());
         }
-        roles.extend(self.role(name, name, &own));
-        roles
+        self.granted(name, [name, name], &cluster, &own)
     }
 
     fn of_plugin(&self, plugin: &Definition, permissions: &Permissions) -> Vec<Value> {
         let account = names::plugin_account(plugin.name());
-        let rules = match permissions {
-            Permissions::Admin => return self.everything(&account, &account, &account),
+        let names = [&*account, &account];
+        let mut rules = match permissions {
+            Permissions::Admin => return self.everything(&account, names),
             Permissions::None => Vec::new(),
             Permissions::Read if self.level == Level::NamespaceAdmin => vec![any(&READ)],
             Permissions::Read => vec![any(&READ), urls()],
-            Permissions::Rules(rules) => rules.clone(),
+            Permissions::Rules(rules) => rules.iter().map(|rule| json!(rule)).collect(),
         };
-        let rules: Vec<Value> = rules.into_iter().chain(self.pod_policies()).collect();
+        rules.extend(self.pod_policies());
         match self.level {
-            _ if rules.is_empty() => Vec::new(),
-            Level::NamespaceAdmin => self.role(&account, &account, &json!(rules)).into(),
-            _ => self.cluster_role(&account, &account, &json!(rules)).into(),
+            Level::NamespaceAdmin => self.granted(&account, names, &[], &rules),
+            _ => self.granted(&account, names, &rules, &[]),
         }
     }
 
@@ -247,32 +242,31 @@ impl<'a> RunAccounts<'a> {
         })
     }
 
-    fn cluster_role(&self, account: &str, name: &str, rules: &Value) -> [Value; 2] {
-        self.bound(account, "ClusterRole", &format!("{name}-{}", self.run.namespace), rules)
-    }
-
-    fn role(&self, account: &str, name: &str, rules: &Value) -> [Value; 2] {
-        self.bound(account, "Role", name, rules)
-    }
-
-    /// A binding of an account, with its role.
-    fn bound(&self, account: &str, kind: &str, name: &str, rules: &Value) -> [Value; 2] {
+    /// The roles of an account with their bindings: in the whole cluster, and in the namespace of the run.
+    fn granted(&self, account: &str, [cluster, own]: [&str; 2], all: &[Value], here: &[Value]) -> Vec<Value> {
         let namespace = &self.run.namespace;
-        let mut metadata = json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
-        if kind == "Role" {
-            metadata["namespace"] = json!(namespace);
-        }
         let version = format!("{RBAC_GROUP}/v1");
-        [
-            json!({
+        let mut objects = Vec::new();
+        for (kind, name, rules) in
+            [("ClusterRole", format!("{cluster}-{namespace}"), all), ("Role", own.to_owned(), here)]
+        {
+            if rules.is_empty() {
+                continue;
+            }
+            let mut metadata = json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
+            if kind == "Role" {
+                metadata["namespace"] = json!(namespace);
+            }
+            objects.push(json!({
                 "apiVersion": version,
                 "kind": format!("{kind}Binding"),
                 "metadata": metadata,
                 "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
                 "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
-            }),
-            json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
-        ]
+            }));
+            objects.push(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}));
+        }
+        objects
     }
 }
 
@@ -310,7 +304,9 @@ mod tests {
 
     #[test]
     fn declared_permissions_are_granted_exactly() {
-        let rules = Permissions::Rules(vec![json!({"resources": ["pods"], "verbs": ["get"]})]);
+        let rules = Permissions::Rules(
+            serde_json::from_value(json!([{"resources": ["pods"], "verbs": ["get"]}])).unwrap(),
+        );
         let plugins = [
             ("a", Some(Permissions::None)),
             ("b", Some(Permissions::Read)),
@@ -336,7 +332,7 @@ mod tests {
         assert!(of("sonobuoy-plugin-d-sonobuoy").unwrap().contains("pods"));
         assert_eq!(of(names::RUN_ROLE), None, "no account needs it");
         let (accounts, roles) = made("clusterAdmin", &[("e", None), ("a", Some(Permissions::None))]);
-        assert_eq!(accounts, [names::SERVICE_ACCOUNT, names::AGGREGATOR_ACCOUNT, "sonobuoy-plugin-a"]);
+        assert_eq!(accounts, [names::SERVICE_ACCOUNT, AGGREGATOR_ACCOUNT, "sonobuoy-plugin-a"]);
         assert_eq!(roles[0].0, names::RUN_ROLE);
     }
 
@@ -344,7 +340,7 @@ mod tests {
     fn aggregator_permissions_are_minimal() {
         for level in ["clusterAdmin", "clusterRead", "namespaceAdmin"] {
             let (_, roles) = made(level, &[]);
-            let rules = &roles.iter().find(|(name, _)| name == names::AGGREGATOR_ACCOUNT).unwrap().1;
+            let rules = &roles.iter().find(|(name, _)| name == AGGREGATOR_ACCOUNT).unwrap().1;
             let rules: Vec<Value> = serde_json::from_str(rules).unwrap();
             let verbs = |resource: &str| {
                 let of = rules.iter().find(|rule| rule["resources"][0] == resource);

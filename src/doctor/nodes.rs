@@ -8,7 +8,7 @@ use super::Subject;
 use super::finding::Check;
 use crate::deploy::load::images;
 use crate::driver;
-use crate::plugin::{DriverKind, pod::default_spec};
+use crate::plugin::{DriverKind, default_spec};
 use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.

@@ -51,7 +51,7 @@ pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) 
 
 /// Volumes of a definition that are directories of the node, by name; this machine is the node.
 pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
-    let default = plugin::pod::default_spec(definition.config.driver, "");
+    let default = plugin::default_spec(definition.config.driver, "");
     let pod = definition.pod_spec.as_ref().unwrap_or(&default);
     let volumes = pod["volumes"].items().chain(&definition.extra_volumes);
     let folders = volumes.filter_map(|volume| {

@@ -13,8 +13,7 @@ use crate::names::{
     self, ANNOTATION_DRIVER, HOST_PROGRESS_PORTS, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN,
     RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account, worker_secret,
 };
-use crate::plugin::pod::default_spec;
-use crate::plugin::{Definition, DriverKind, Permissions};
+use crate::plugin::{Definition, DriverKind, Permissions, default_spec};
 use base::json::{self, json};
 use base::kube::Object as _;
 use base::{hex, sha256};

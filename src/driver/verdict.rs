@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::config::Grace;
-use crate::plugin::pod::MAX_FAILURES;
+use crate::plugin::MAX_FAILURES;
 use crate::remedies;
 use base::clock;
 use base::kube::Object;

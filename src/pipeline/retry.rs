@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn few_failed_tests_are_retried_serially() {
         let mut definition = plugin("junit", FOCUS);
-        definition.set_env(&[(PARALLEL.to_owned(), "y".to_owned())].into());
+        definition.set_env([(PARALLEL, "y")]);
         let attempt = focused(&definition, &["b".to_owned()].into()).unwrap();
         assert_eq!((attempt.env(PARALLEL), attempt.env(FOCUS)), (Some("false"), Some("(^| )(b)$")));
         assert_eq!(focused(&definition, &BTreeSet::new()), None);

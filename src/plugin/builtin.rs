@@ -8,7 +8,7 @@ pub(crate) const E2E: &str = "e2e";
 /// The journal of every node. The name means the original's plugin, since manifests are compared with the original's.
 pub(crate) const SYSTEMD_LOGS: &str = "systemd-logs";
 /// The same, in the image of this program.
-pub(crate) const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
+const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
 
 /// Default plugins of a run.
 pub(crate) const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];

@@ -1,15 +1,19 @@
-//! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8.
+//! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8. Describes the current
+//! form as a JSON Schema, for editors.
 
 use std::collections::BTreeMap;
 
+use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::shape::driver;
-use super::{Config, Definition, Loaded, Permissions, legacy, shape};
-use crate::names;
-use base::yaml::typed::{self, Ignored, Rules};
+use super::shape::{self, CONTAINER, POD, Parts, driver, empty};
+use super::{Config, Definition, DriverKind, Loaded, Permissions, RESULT_FORMATS};
+use crate::names::{CONFIG_KEY, RESULTS_VOLUME, SERVICE_ACCOUNT, env};
+use base::json::{self, json};
+use base::kube::Object as _;
+use base::yaml::typed::{self, Ignored, Rules, schema_of};
 use base::yaml::{self, Content, Error, Node};
 
 /// Reads a text with a single definition.
@@ -31,41 +35,43 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
         return Ok(vec![one(&first)?]);
     }
     let nodes = yaml::documents(text)?;
-    if nodes.len() < 2 {
-        return if is_config_map(&first) { unwrap(&first) } else { Ok(vec![one(&first)?]) };
-    }
+    let is_alone = nodes.len() < 2;
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for node in nodes.iter().filter(|node| !node.is_null()) {
-        match node.get("data") {
-            Some(data) if is_config_map(node) && has_definition(data) => all.extend(unwrap(node)?),
-            _ if is_object(node) => others.push(kind_and_name(node)),
-            _ => all.push(one(node)?),
+        if is_config_map(node) && (is_alone || node.get("data").is_some_and(has_definition)) {
+            all.extend(unwrap(node)?);
+        } else if is_object(node) && !is_alone {
+            others.push(format!("{} `{}`", plain(node, "kind"), name_of(node)));
+        } else {
+            all.push(one(node)?);
         }
     }
     let others = others.join(", ");
-    match all.first_mut() {
-        None => Err(first.position.error(format!("there is no plugin definition; it has {others}"))),
-        Some(_) if others.is_empty() => Ok(all),
-        Some(loaded) => {
-            loaded.notes.push(format!("ignored, since they do not define a plugin: {others}"));
-            Ok(all)
-        }
+    let Some(loaded) = all.first_mut() else {
+        return Err(first.position.error(format!("there is no plugin definition; it has {others}")));
+    };
+    if !others.is_empty() {
+        loaded.notes.push(format!("ignored, since they do not define a plugin: {others}"));
+    }
+    Ok(all)
+}
+
+/// The text of a key; empty if there is none.
+fn plain<'n>(node: &'n Node, key: &str) -> &'n str {
+    match node.get(key).map(|value| &value.content) {
+        Some(Content::Text(text)) => text,
+        _ => "",
     }
 }
 
-/// Describes a document in messages.
-fn kind_and_name(node: &Node) -> String {
-    let text = |node: Option<&Node>| match node.map(|node| &node.content) {
-        Some(Content::Text(text)) => text.clone(),
-        _ => String::new(),
-    };
-    format!("{} `{}`", text(node.get("kind")), text(node.get("metadata").and_then(|meta| meta.get("name"))))
+/// The name of an object of the cluster.
+fn name_of(node: &Node) -> &str {
+    node.get("metadata").map_or("", |meta| plain(meta, "name"))
 }
 
 /// Whether a document is an object of the cluster, such as the pod of an aggregator.
 fn is_object(node: &Node) -> bool {
-    let foreign = |kind: &Node| kind.content != Content::Text("manifest".into());
-    node.get("apiVersion").is_some() && node.get("kind").is_some_and(foreign)
+    node.get("apiVersion").is_some() && !["", "manifest"].contains(&plain(node, "kind"))
 }
 
 /// Whether a ConfigMap contains a definition, and not only the settings of a run.
@@ -84,14 +90,11 @@ fn parse(text: &str) -> Result<Node, Error> {
 }
 
 fn is_config_map(node: &Node) -> bool {
-    let is = |key, text: &str| node.get(key).is_some_and(|n| n.content == Content::Text(text.into()));
-    is("kind", "ConfigMap") && is("apiVersion", "v1")
+    plain(node, "kind") == "ConfigMap" && plain(node, "apiVersion") == "v1"
 }
 
 fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     let data = map.get("data").ok_or_else(|| map.position.error("this ConfigMap has no `data`"))?;
-    let name = map.get("metadata").and_then(|meta| meta.get("name"));
-    let name = name.map_or(Ok("(no name)"), |node| typed::text("metadata.name", node))?;
     let mut all = Vec::new();
     for (key, node) in data.entries() {
         let text = typed::text(&format!("data.{}", key.text), node)?;
@@ -106,7 +109,7 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
         let mut loaded = parse(text).and_then(|node| one(&node)).map_err(|error| {
             node.position.error(format!("in `data.{}` of the ConfigMap: {error}", key.text))
         })?;
-        loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{name}`", key.text));
+        loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{}`", key.text, name_of(map)));
         all.push(loaded);
     }
     if all.is_empty() {
@@ -119,7 +122,7 @@ const NEW_FORM: &str = "create a new one with `sonobuoy gen plugin`";
 
 /// Excludes the settings of a run, which are JSON as well.
 fn is_definition_file(name: &str) -> bool {
-    name != names::CONFIG_KEY && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
+    name != CONFIG_KEY && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
 }
 
 fn one(node: &Node) -> Result<Loaded, Error> {
@@ -133,29 +136,23 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         }
     }
     check_kind(node)?;
-    let mut parts = shape::Parts::default();
+    let mut parts = Parts::default();
     if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
-        return legacy::convert(node);
+        return convert(node);
     }
     let Some(section) = node.get("sonobuoy-config") else {
-        let form = match node.get("spec") {
-            Some(_) => {
-                ": put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`; the form of v0.8 has `name`, \
-                 `driver` and `resultType` there"
-            }
-            None => "; it needs `driver` and `plugin-name`",
-        };
-        return Err(node.position.error(format!("`sonobuoy-config` is missing{form}")));
+        let words = "`sonobuoy-config` is missing: put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`";
+        return Err(node.position.error(words));
     };
     let (file, misspelt) = file(node, section, &mut parts.notes)?;
-    let spec = parts.container(node.get("spec"))?;
-    let pod_spec = node.get("podSpec").map(|pod| parts.pod("podSpec", pod)).transpose()?;
-    let extra_volumes = node.get("extra-volumes").map(|list| parts.volumes(list)).transpose()?;
+    let spec = node.get("spec").map(|spec| parts.value("spec", spec, CONTAINER)).transpose()?;
+    let pod_spec = node.get("podSpec").map(|pod| parts.value("podSpec", pod, POD)).transpose()?;
+    let volumes = node.get("extra-volumes").map(|list| parts.list("extra-volumes", list, "Volume"));
     let definition = Definition {
         config: file.sonobuoy_config,
-        spec,
+        spec: spec.unwrap_or_else(|| empty(CONTAINER)),
         pod_spec,
-        extra_volumes: extra_volumes.unwrap_or_default(),
+        extra_volumes: volumes.transpose()?.unwrap_or_default(),
         config_map: file.config_map,
     };
     Ok(Loaded { definition, built_in: false, notes: parts.notes, misspelt })
@@ -176,7 +173,7 @@ fn check_kind(node: &Node) -> Result<(), Error> {
 }
 
 /// Keys that published definitions contain and no program has ever read.
-pub(super) const FORMER: &[&str] = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
+const FORMER: &[&str] = &["sonobuoy-config.result-type", "sonobuoy-config.source_url"];
 
 /// The keys of a definition; what Kubernetes defines is read by [`shape`].
 #[derive(Default, Deserialize)]
@@ -213,17 +210,6 @@ fn file(node: &Node, section: &Node, notes: &mut Vec<String>) -> Result<(File, O
     Ok((file, misspelt))
 }
 
-impl Serialize for Permissions {
-    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::None => out.serialize_str("none"),
-            Self::Read => out.serialize_str("read"),
-            Self::Admin => out.serialize_str("admin"),
-            Self::Rules(rules) => rules.serialize(out),
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for Permissions {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
         value.deserialize_any(WordOrRules)
@@ -248,19 +234,15 @@ impl<'de> Visitor<'de> for WordOrRules {
         }
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Permissions, A::Error> {
-        let mut rules = Vec::new();
-        while let Some(rule) = list.next_element::<Rule>()? {
-            rules.push(serde_json::to_value(rule).map_err(de::Error::custom)?);
-        }
-        Ok(Permissions::Rules(rules))
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Permissions, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(list)).map(Permissions::Rules)
     }
 }
 
 /// A rule of RBAC.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename = "field of a rule", rename_all = "camelCase")]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     #[serde(skip_serializing_if = "Option::is_none")]
     api_groups: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -272,11 +254,165 @@ pub(super) struct Rule {
     non_resource_urls: Option<Vec<String>>,
 }
 
+/// The page whose table describes the keys, also to editors.
+const DOCUMENTATION: &str = include_str!("../../docs/plugins.md");
+
+/// The schema of one definition.
+pub(crate) fn schema() -> Value {
+    let mut config = schema_of::<Config>();
+    config["type"] = json!("object");
+    config["required"] = json!(["driver", "plugin-name"]);
+    config["additionalProperties"] = json!(false);
+    let keys = &mut config["properties"];
+    keys["driver"] = json!({"anyOf": [
+        {"enum": DriverKind::ALL.map(DriverKind::name)},
+        {"pattern": format!("^({})$", DriverKind::ALL.map(|driver| in_any_case(driver.name())).join("|"))},
+    ]});
+    keys["result-format"] = json!({"enum": RESULT_FORMATS});
+    let words = [Permissions::None, Permissions::Read, Permissions::Admin];
+    keys["permissions"] =
+        json!({"anyOf": [{"enum": words}, {"type": "array", "items": schema_of::<Rule>()}]});
+    for former in FORMER {
+        keys[former.rsplit('.').next().unwrap_or_default()] =
+            json!({"description": "Has no effect.", "deprecated": true});
+    }
+    yaml::schema::describe(&mut config, &["Keys of sonobuoy-config"], DOCUMENTATION);
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#", "title": "Sonobuoy plugin", "type": "object",
+        "required": ["sonobuoy-config", "spec"], "additionalProperties": false,
+        "properties": {
+            "apiVersion": {"enum": ["sonobuoy/v0"]}, "kind": {"enum": ["manifest"]}, "sonobuoy-config": config,
+            "spec": shape::schema(CONTAINER), "podSpec": shape::schema(POD),
+            "extra-volumes": shape::schema("[]Volume"), "config-map": shape::schema("{}text"),
+        },
+        "definitions": shape::schemas(),
+    })
+}
+
+/// A pattern for a word in any case.
+fn in_any_case(word: &str) -> String {
+    word.chars()
+        .map(|letter| format!("[{}{}]", letter.to_ascii_uppercase(), letter.to_ascii_lowercase()))
+        .collect()
+}
+
+/// Placeholder for the worker's config map, which no longer exists.
+const PLACEHOLDER: &str = "__SONOBUOY_CONFIGMAP__";
+/// Results directory of a worker of v0.8.
+const RESULTS_DIR: &str = "/tmp/results";
+
+/// Converts a definition of the flat form of v0.8: `name`, `driver`, `resultType` and a PodSpec with a handwritten worker
+/// container. The container that produces results becomes the plugin's container; the worker and its private volumes are
+/// dropped, since every pod now gets a worker.
+fn convert(node: &Node) -> Result<Loaded, Error> {
+    let text = |key| node.get(key).map_or(Ok(""), |value| typed::text(key, value));
+    let old_name = text("name")?;
+    let name = old_name.replace('_', "-");
+    let Some(spec) = node.get("spec") else {
+        return Err(node.position.error("`spec` is missing; it must be a PodSpec"));
+    };
+    let mut parts = Parts::default();
+    let mut pod = parts.value("spec", spec, POD)?;
+    let mut notes = vec![format!("the definition of `{old_name}` uses the v0.8 format and was converted")];
+    if name != old_name {
+        notes.push(format!("the plugin `{old_name}` is now called `{name}`: names cannot contain `_`"));
+    }
+    let containers = std::mem::take(json::list_in(&mut pod, "containers"));
+    let (workers, mut producers): (Vec<Value>, Vec<Value>) = containers.into_iter().partition(runs_worker);
+    if producers.is_empty() {
+        return Err(spec
+            .position
+            .error("the only container is the worker; the one that produces results is missing"));
+    }
+    if workers.is_empty() {
+        notes.push("there is no worker container; every pod now gets one automatically".into());
+    }
+    let volumes = json::list_in(&mut pod, "volumes");
+    let gone = volumes.extract_if(.., |volume| volume["configMap"]["name"] == PLACEHOLDER);
+    let gone: Vec<String> = gone.map(|volume| volume["name"].text().to_owned()).collect();
+    let mounts = producers.iter_mut().filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut());
+    let is_gone = |mount: &mut Value| gone.iter().any(|name| mount["name"] == name.as_str());
+    let unmounted = mounts.flat_map(|mounts| mounts.extract_if(.., is_gone));
+    let places: String =
+        unmounted.map(|mount| format!(", mounted at `{}`", mount["mountPath"].text())).collect();
+    if !gone.is_empty() {
+        notes.push(format!(
+            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their environment, and there is no such file",
+            gone.join("`, `")
+        ));
+    }
+    if let Some(shared) = shared_volume(&workers, &producers) {
+        let inits = pod.get_mut("initContainers").and_then(Value::as_array_mut).into_iter().flatten();
+        let mounts = producers.iter_mut().chain(inits).filter_map(|one| one["volumeMounts"].as_array_mut());
+        rename(mounts.flatten(), &shared);
+        rename(json::list_in(&mut pod, "volumes").iter_mut(), &shared);
+    }
+    // Every pod gets a results volume without options.
+    json::list_in(&mut pod, "volumes")
+        .retain(|volume| *volume != json!({"name": RESULTS_VOLUME, "emptyDir": {}}));
+    if pod["serviceAccountName"].is_null() && pod["serviceAccount"].is_null() {
+        // Plugins of v0.8 ran with all permissions of the run.
+        pod["serviceAccountName"] = json!(SERVICE_ACCOUNT);
+    }
+    if pod["volumes"] == json!([])
+        && let Value::Object(pod) = &mut pod
+    {
+        pod.remove("volumes");
+    }
+    let mut definition = Definition::new(name.as_str(), driver(node, "driver")?, producers.remove(0));
+    definition.config.driver_spelling = text("driver")?.to_owned();
+    let kind = text("resultType")?;
+    if !kind.is_empty() && kind.replace('_', "-") != name {
+        notes.push(format!(
+            "`resultType` {kind} was dropped: results are stored under the plugin's name, `{name}`"
+        ));
+    }
+    // The only type whose results were JUnit in a tar.
+    if kind == "e2e" {
+        definition.config.result_format = "junit".into();
+    }
+    pod["containers"] = Value::Array(producers);
+    definition.pod_spec = Some(pod);
+    notes.append(&mut parts.notes);
+    Ok(Loaded { definition, built_in: false, notes, misspelt: None })
+}
+
+/// The volume that carries results to the worker: mounted at its results directory, else shared with a producer.
+fn shared_volume<'c>(workers: &'c [Value], producers: &'c [Value]) -> Option<String> {
+    let mut env = workers.iter().flat_map(|worker| worker["env"].items());
+    let folder =
+        env.find(|variable| variable["name"] == env::OLD_RESULTS_DIR && variable["value"].is_string());
+    let folder = folder.map_or(RESULTS_DIR, |variable| variable["value"].text()).trim_end_matches('/');
+    let mounts = |one: &'c Value| one["volumeMounts"].items();
+    let of_producers = producers.iter().flat_map(mounts);
+    let is_shared = |mount: &&Value| of_producers.clone().any(|other| other["name"] == mount["name"]);
+    let shared: Vec<&Value> = workers.iter().flat_map(mounts).filter(is_shared).collect();
+    let at_folder = shared.iter().find(|mount| mount["mountPath"].text().trim_end_matches('/') == folder);
+    at_folder.or(shared.first()).map(|mount| mount["name"].text().to_owned())
+}
+
+/// Renames the volume `shared` to the program's name. Another volume of that name gets the free one.
+fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
+    for value in named {
+        if value["name"] == shared {
+            value["name"] = json!(RESULTS_VOLUME);
+        } else if value["name"] == RESULTS_VOLUME {
+            value["name"] = json!(shared);
+        }
+    }
+}
+
+/// Whether a container runs `sonobuoy worker`, directly or through a shell.
+fn runs_worker(container: &Value) -> bool {
+    let words = container["command"].items().chain(container["args"].items());
+    let words: Vec<&str> = words.filter_map(Value::as_str).flat_map(str::split_ascii_whitespace).collect();
+    let is_ours = |word: &str| matches!(word.rsplit(['/', '\\']).next(), Some("sonobuoy" | "sonobuoy.exe"));
+    words.windows(2).any(|pair| is_ours(pair[0]) && pair[1] == "worker")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::DriverKind;
     use super::*;
-    use base::json::json;
 
     const FULL: &str = "sonobuoy-config:
   driver: daemonset
@@ -498,6 +634,149 @@ config-map:
             }
             let _ = base::pattern::compile(&text);
             let _ = yaml::json(&text);
+        }
+    }
+
+    #[test]
+    fn every_key_is_described_and_of_a_type() {
+        let schema = schema();
+        let keys = schema["properties"]["sonobuoy-config"]["properties"].as_object().unwrap();
+        for (key, schema) in keys {
+            assert!(schema["description"].is_string(), "{key}");
+            let is_typed = ["type", "enum", "anyOf", "deprecated"].iter().any(|word| !schema[word].is_null());
+            assert!(is_typed, "{key}: {schema}");
+        }
+        assert_eq!(in_any_case("Job"), "[Jj][Oo][Bb]");
+    }
+
+    const E2E: &str = "name: e2e_tests
+driver: Job
+resultType: e2e
+spec:
+  tolerations:
+  - key: CriticalAddonsOnly
+    operator: Exists
+  restartPolicy: Never
+  containers:
+  - name: e2e
+    image: conformance
+    env:
+    - {name: E2E_FOCUS, value: x}
+    volumeMounts:
+    - {name: results, mountPath: /tmp/results}
+    - {name: config, mountPath: /etc/sonobuoy}
+    - {name: data, mountPath: /data}
+  - name: side
+    image: side
+  - name: job
+    command: [sh, -c, /sonobuoy worker job -v 5 --logtostderr && sleep 3600]
+    image: old
+  volumes:
+  - {name: results, emptyDir: {}}
+  - {name: config, configMap: {name: __SONOBUOY_CONFIGMAP__}}
+  - {name: data, hostPath: {path: /data}}
+";
+
+    #[test]
+    fn producer_is_kept_and_worker_dropped() {
+        let loaded = read(E2E).unwrap();
+        assert_eq!(
+            loaded.definition.to_value(),
+            json!({
+                "sonobuoy-config": {"driver": "Job", "plugin-name": "e2e-tests", "result-format": "junit"},
+                "spec": {
+                    "name": "e2e", "image": "conformance", "env": [{"name": "E2E_FOCUS", "value": "x"}],
+                    "volumeMounts": [
+                        {"name": "results", "mountPath": "/tmp/results"},
+                        {"name": "data", "mountPath": "/data"},
+                    ],
+                },
+                "podSpec": {
+                    "tolerations": [{"key": "CriticalAddonsOnly", "operator": "Exists"}],
+                    "restartPolicy": "Never",
+                    "serviceAccountName": "sonobuoy-serviceaccount",
+                    "containers": [{"name": "side", "image": "side"}],
+                    "volumes": [{"name": "data", "hostPath": {"path": "/data"}}],
+                },
+            })
+        );
+        let notes = loaded.notes.join("; ");
+        for words in ["the v0.8 format", "now called `e2e-tests`", "`resultType` e2e was dropped"] {
+            assert!(notes.contains(words), "{notes}");
+        }
+    }
+
+    #[test]
+    fn shared_volume_keeps_name_and_options() {
+        let pod = |volumes: Value, worker: Value, env: Value| {
+            let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path});
+            json!({"name": "a", "driver": "Job", "spec": {
+                "serviceAccountName": "own",
+                "containers": [
+                    {"name": "p", "volumeMounts": [mount("data", "/data"), mount("out", "/out")]},
+                    {"name": "w", "command": ["/sonobuoy", "worker", "job"], "env": env, "volumeMounts": worker},
+                ],
+                "initContainers": [{"name": "i", "volumeMounts": [mount("out", "/out")]}],
+                "volumes": volumes,
+            }})
+        };
+        let plain = json!([{"name": "out", "emptyDir": {}}, {"name": "data", "emptyDir": {}}]);
+        let memory = json!([{"name": "data", "emptyDir": {}}, {"name": "out", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]);
+        let both = json!([{"name": "data", "mountPath": "/d"}, {"name": "out", "mountPath": "/tmp/results"}]);
+        let elsewhere = json!([{"name": "data", "mountPath": "/d"}, {"name": "out", "mountPath": "/r/"}]);
+        let kept = json!({"name": "results", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}});
+        let data = json!({"name": "data", "emptyDir": {}});
+        for (volumes, worker, env, expected) in [
+            (&plain, &both, json!([]), json!([data])),
+            (&memory, &both, json!([]), json!([data, kept])),
+            (&memory, &elsewhere, json!([{"name": "RESULTS_DIR", "value": "/r"}]), json!([data, kept])),
+        ] {
+            let text = pod(volumes.clone(), worker.clone(), env).to_string();
+            let definition = read(&text).unwrap().definition.to_value();
+            let mounts = [("data", "/data"), ("results", "/out")];
+            let mounts = mounts.map(|(name, path)| json!({"name": name, "mountPath": path}));
+            assert_eq!(definition["spec"]["volumeMounts"], json!(mounts), "{text}");
+            let pod = &definition["podSpec"];
+            assert_eq!(pod["initContainers"][0]["volumeMounts"], json!([mounts[1]]), "{text}");
+            assert_eq!((&pod["volumes"], &pod["serviceAccountName"]), (&expected, &json!("own")), "{text}");
+        }
+        // A similar volume with its own content is kept.
+        let swapped =
+            json!([{"name": "results", "hostPath": {"path": "/h"}}, {"name": "out", "emptyDir": {}}]);
+        let text = pod(swapped, json!([{"name": "out", "mountPath": "/tmp/results"}]), json!([])).to_string();
+        let definition = read(&text).unwrap().definition.to_value();
+        assert_eq!(definition["podSpec"]["volumes"], json!([{"name": "out", "hostPath": {"path": "/h"}}]));
+    }
+
+    #[test]
+    fn inconvertible_definition_is_refused_with_its_position() {
+        for (text, line, words) in [
+            ("name: a\ndriver: Job\n", 1, "`spec` is missing"),
+            ("name: a\ndriver: Pod\nspec: {containers: [{name: x}]}\n", 2, "write Job, DaemonSet or Nodes"),
+            (
+                "name: a\ndriver: Job\nspec: {containers: [{command: [/sonobuoy, worker, job]}]}\n",
+                3,
+                "the only container",
+            ),
+            ("name: a\ndriver: Job\nspec: {containers: {}}\n", 3, "must be a list"),
+        ] {
+            let error = read(text).expect_err(text);
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.message.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn workers_are_recognized_by_their_command() {
+        for (container, expected) in [
+            (json!({"command": ["sh", "-c", "/sonobuoy worker global -v 5 --logtostderr"]}), true),
+            (json!({"command": ["/sonobuoy"], "args": ["worker", "single-node"]}), true),
+            (json!({"command": ["sh", "-c", "sonobuoy worker daemonset; sleep 1"]}), true),
+            (json!({"command": ["/sonobuoy"], "args": ["gather", "host-facts"]}), false),
+            (json!({"command": ["./run.sh"], "args": ["worker"]}), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(runs_worker(&container), expected, "{container}");
         }
     }
 }

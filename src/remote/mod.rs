@@ -2,8 +2,6 @@
 //!
 //! Reads and downloads; creates and removes nothing (`deploy` does).
 
-pub(crate) mod authority;
-mod partial;
 mod retrieve;
 pub(crate) mod seal;
 pub(crate) mod service;

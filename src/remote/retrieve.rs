@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use ring::digest;
 
-use super::authority::Authorities;
-use super::partial::{PartialFile, joined};
-use super::seal;
+use super::seal::{self, Authorities};
 use super::service::Credentials;
 use super::state::{self, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
@@ -22,10 +21,11 @@ use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUN
 use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
-use base::kube::{self, Exit, Object as _};
+use base::kube::{self, Object as _};
 use base::retry::Attempts;
 use base::stop::Stop;
-use base::{clock, logger, sys, temp, visible};
+use base::temp::{self, NewFile};
+use base::{clock, logger, small, sys, visible};
 
 /// Maximum consecutive interruptions of a transfer without progress.
 const IDLE_LIMIT: u32 = 6;
@@ -78,11 +78,11 @@ pub(crate) enum RetrievalError {
     /// The transfer failed or is incomplete.
     Transfer(anyhow::Error),
     /// The transfer failed with a broken connection; resuming may help.
-    Line(String),
+    Line(anyhow::Error),
     /// The transfer failed; a complete repetition may help.
     Restart(anyhow::Error),
     /// The source rejects the request.
-    Refused(String),
+    Refused(anyhow::Error),
 }
 
 /// Receives the pieces of a stream.
@@ -113,10 +113,12 @@ impl RetrievalError {
     /// The cause.
     pub(crate) fn into_error(self) -> anyhow::Error {
         match self {
-            Self::Line(why) | Self::Refused(why) => anyhow!(why),
-            Self::Unasked(error) | Self::NotReady(error) | Self::Transfer(error) | Self::Restart(error) => {
-                error
-            }
+            Self::Unasked(error)
+            | Self::NotReady(error)
+            | Self::Transfer(error)
+            | Self::Line(error)
+            | Self::Restart(error)
+            | Self::Refused(error) => error,
         }
     }
 }
@@ -132,8 +134,8 @@ impl From<kube::Error> for RetrievalError {
         match error {
             kube::Error::Sink(why) => why.into(),
             kube::Error::Stopped => anyhow!("interrupted").into(),
-            error if error.is_passing() => Self::Line(error.to_string()),
-            error => Self::Refused(error.to_string()),
+            error if error.is_passing() => Self::Line(error.into()),
+            error => Self::Refused(error.into()),
         }
     }
 }
@@ -158,14 +160,19 @@ impl Retrieval<'_> {
         };
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
-        let pod = pod.name();
-        let client = &client.under(stop);
+        let aggregator = &Aggregator { client: &client.under(stop), namespace, pod: pod.name() };
         if self.partial {
             let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
-            match self.partial_by_exec(client, pod) {
+            // They change continuously, so an interruption is final.
+            let fetched = self.unfinished(|sink| aggregator.send(&[self.from, "--partial"], sink));
+            match fetched {
                 Ok(path) => return Ok(vec![path]),
                 Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
                 Err(RetrievalError::NotReady(_)) if over => {}
+                Err(RetrievalError::NotReady(said)) => {
+                    let why = said.context("there is nothing to fetch in parts");
+                    return Err(RetrievalError::NotReady(why));
+                }
                 Err(failure) => return Err(failure),
             }
         }
@@ -175,7 +182,7 @@ impl Retrieval<'_> {
         });
         let mut attempts = Attempts::new(MAX_TRANSFERS, stop);
         loop {
-            match self.by_exec(client, pod, known) {
+            match self.by_exec(aggregator, known) {
                 Ok(received) if received.is_empty() => {
                     let finished = run.as_ref().map(finished).unwrap_or_default();
                     let why = anyhow!(
@@ -184,7 +191,7 @@ impl Retrieval<'_> {
                     );
                     return Err(why.into());
                 }
-                Ok(received) => return Ok(self.settle(received, &self.seals(client, pod))?),
+                Ok(received) => return Ok(self.settle(received, &self.seals(aggregator))?),
                 Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
                 Err(RetrievalError::Restart(error)) if attempts.again(false) => {
                     log::warn!("{error:#}; fetching everything again");
@@ -197,32 +204,25 @@ impl Retrieval<'_> {
     /// Reads the container's stream into a file without a name, and unpacks it.
     fn by_exec(
         &self,
-        client: &kube::Client,
-        pod: &str,
+        aggregator: &Aggregator<'_>,
         known: Option<&status::Archive>,
     ) -> Result<Vec<Received>, RetrievalError> {
         let cannot_write = "cannot write into";
         let mut spool = temp::file(self.into).at(cannot_write, self.into)?;
         let mut write = |piece: &[u8]| spool.write_all(piece).at(cannot_write, self.into);
         let total = known.map_or(0, |known| known.size);
-        let size = self.resume(client.stop(), total, &mut write, &|offset, sink| {
+        let size = self.resume(aggregator.client.stop(), total, &mut write, &|offset, sink| {
             let text = offset.to_string();
             let words = [self.from, "--offset", &text];
             let words = if offset > 0 { &words } else { &words[..1] };
-            let exit = splat(client, self.namespace, pod, words, sink)?;
-            let said = match exit.stderr.trim() {
-                "" => exit.message,
-                log => logger::message(log),
-            };
-            Err(match exit.code {
-                0 => return Ok(()),
-                ..0 => RetrievalError::Refused(said),
-                _ if offset > 0 => {
-                    RetrievalError::Restart(anyhow!("the aggregator cannot resume the transfer: {said}"))
+            aggregator.send(words, sink).map_err(|failure| match failure {
+                RetrievalError::NotReady(said) if offset > 0 => {
+                    RetrievalError::Restart(said.context("the aggregator cannot resume the transfer"))
                 }
-                _ => RetrievalError::NotReady(anyhow!(
-                    "the results are not ready, or the aggregator cannot send them: {said}"
-                )),
+                RetrievalError::NotReady(said) => RetrievalError::NotReady(
+                    said.context("the results are not ready, or the aggregator cannot send them"),
+                ),
+                failure => failure,
             })
         })?;
         spool.rewind().at("cannot read what was written into", self.into)?;
@@ -269,7 +269,7 @@ impl Retrieval<'_> {
             let content = (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
             pump(content, &mut |piece| file.write(piece)).map_err(|failure| match failure {
                 RetrievalError::Line(why) => {
-                    RetrievalError::Restart(anyhow!("the archive was damaged in transit: {why}"))
+                    RetrievalError::Restart(why.context("the archive was damaged in transit"))
                 }
                 failure => failure,
             })?;
@@ -301,20 +301,20 @@ impl Retrieval<'_> {
         self.resume(stop, archive.size, &mut |piece| file.write(piece), &|offset, sink| {
             let body = source.results("", Some((offset, &archive.sha256)))?;
             match pump(body.take(archive.size - offset), sink)? {
-                count if offset + count < archive.size => Err(RetrievalError::Line("it ended early".into())),
+                count if offset + count < archive.size => {
+                    Err(RetrievalError::Line(anyhow!("it ended early")))
+                }
                 _ => Ok(()),
             }
         })?;
         file.verify(&archive)?;
-        let part = |ending, max| -> Result<Vec<u8>> {
-            let mut content = Vec::new();
-            source.results(ending, None)?.take(max).read_to_end(&mut content)?;
-            Ok(content)
-        };
+        let part = |ending, max| Ok(small::read_from(source.results(ending, None)?, max)?);
         let [statement, signature] = layout::SEAL;
         let seal = part(statement, MAX_STATEMENT_BYTES)
             .and_then(|statement| Ok(Seal { statement, signature: part(signature, MAX_SIGNATURE_BYTES)? }))
-            .inspect_err(|error| log::debug!("the status service provides no seal: {error:#}"));
+            .inspect_err(|error: &anyhow::Error| {
+                log::debug!("the status service provides no seal: {error:#}")
+            });
         let seals = seal.into_iter().map(|seal| (name.to_owned(), seal)).collect();
         Ok(self.settle(vec![(name.to_owned(), file)], &seals)?)
     }
@@ -351,7 +351,7 @@ impl Retrieval<'_> {
                 true => log::warn!("the transfer was cut after {size} bytes, resuming there: {why}"),
                 false if size == 0 => return Err(RetrievalError::Refused(why)),
                 false => {
-                    let why = anyhow!("the transfer was cut and could not be resumed: {why}");
+                    let why = why.context("the transfer was cut and could not be resumed");
                     return Err(RetrievalError::Restart(why));
                 }
             }
@@ -407,15 +407,15 @@ impl Retrieval<'_> {
     }
 
     /// Seals of the archives in the container, by name; none if it does not support them.
-    fn seals(&self, client: &kube::Client, pod: &str) -> BTreeMap<String, Seal> {
-        let packed = output(client, self.namespace, pod, &[self.from, "--seals"], MAX_SEALS_BYTES);
+    fn seals(&self, aggregator: &Aggregator<'_>) -> BTreeMap<String, Seal> {
+        let packed = aggregator.output(&[self.from, "--seals"], MAX_SEALS_BYTES);
         let seals = packed.and_then(|packed| read_seals(&packed));
         seals
             .inspect_err(|error| log::debug!("the aggregator provides no seal: {error:#}"))
             .unwrap_or_default()
     }
 
-    /// Writes the results of an unfinished run to a file. They change continuously, so an interruption is final.
+    /// Writes the results of an unfinished run to a file.
     fn unfinished(
         &self,
         send: impl FnOnce(&mut Sink<'_>) -> Result<(), RetrievalError>,
@@ -430,53 +430,155 @@ impl Retrieval<'_> {
         })?;
         Ok(file.commit()?)
     }
+}
 
-    /// Packs and fetches the results of an unfinished run.
-    fn partial_by_exec(&self, client: &kube::Client, pod: &str) -> Result<PathBuf, RetrievalError> {
-        self.unfinished(|sink| match splat(client, self.namespace, pod, &[self.from, "--partial"], sink)? {
-            exit if exit.success() => Ok(()),
-            Exit { code: ..0, message, .. } => Err(RetrievalError::Refused(message)),
-            exit => Err(RetrievalError::NotReady(anyhow!(
-                "there is nothing to fetch in parts: {}",
-                logger::message(exit.stderr.trim())
-            ))),
-        })
+/// A temporary file, which is removed unless it is committed.
+struct PartialFile {
+    file: NewFile,
+    digest: digest::Context,
+    size: u64,
+    force: bool,
+}
+
+impl PartialFile {
+    /// Creates it next to `path`, its later name; only `force` replaces an existing file.
+    fn create(path: &Path, force: bool) -> Result<Self> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).at("cannot create", parent)?;
+        }
+        let file = NewFile::create(path, 0o600).at("cannot write", path)?;
+        Ok(Self { file, digest: digest::Context::new(&digest::SHA256), size: 0, force })
     }
+
+    /// Path after the commit.
+    fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Bytes written so far.
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// SHA-256 of the bytes so far, in hexadecimal.
+    fn sha256(&self) -> String {
+        base::hex(self.digest.clone().finish())
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<()> {
+        self.digest.update(piece);
+        self.size += piece.len() as u64;
+        self.file.write_all(piece).at("cannot write", self.path())
+    }
+
+    /// Compares size and digest with the announced ones.
+    fn verify(&self, known: &status::Archive) -> Result<()> {
+        let sha256 = self.sha256();
+        if self.size != known.size || sha256 != known.sha256 {
+            bail!(
+                "`{}` is not what the aggregator packed: received {} bytes with SHA-256 {sha256}, expected {} bytes with {}",
+                known.name,
+                self.size,
+                known.size,
+                known.sha256
+            );
+        }
+        Ok(())
+    }
+
+    /// Checks that its name is free, or that the file there has the same content.
+    fn check(&self) -> Result<()> {
+        if self.force || self.path().symlink_metadata().is_err() || self.exists()? {
+            return Ok(());
+        }
+        bail!(
+            "`{}` exists and contains something else; move it away, choose another name with `-f`, or replace it with `--force`",
+            self.path().display()
+        )
+    }
+
+    /// Renames the file, unless the same content has that name already.
+    fn commit(self) -> Result<PathBuf> {
+        self.check()?;
+        let path = self.path().to_owned();
+        if self.force || path.symlink_metadata().is_err() {
+            self.file.commit(self.force).at("cannot write", &path)?;
+        }
+        Ok(path)
+    }
+
+    /// Whether a regular file of that name has the same content.
+    fn exists(&self) -> Result<bool> {
+        let describe = || format!("cannot read `{}`", self.path().display());
+        let about = self.path().symlink_metadata().with_context(describe)?;
+        if !about.is_file() || about.len() != self.size {
+            return Ok(false);
+        }
+        Ok(base::hex(base::file_sha256(self.path()).with_context(describe)?) == self.sha256())
+    }
+}
+
+/// Joins `name` to `folder` as Go does: an absolute name is below it, too, and `..` removes the component before it.
+fn joined(folder: &Path, name: &str) -> PathBuf {
+    let mut path = folder.to_owned();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if path.file_name().is_some() => {
+                path.pop();
+            }
+            part => path.push(part),
+        }
+    }
+    path
 }
 
 /// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
     let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
-    let text = output(client, namespace, pod.name(), &[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
+    let aggregator = Aggregator { client, namespace, pod: pod.name() };
+    let text = aggregator.output(&[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
     Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
 }
 
-/// At most `max` bytes that the aggregator's command for sending prints.
-fn output(client: &kube::Client, namespace: &str, pod: &str, words: &[&str], max: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        bytes.extend_from_slice(piece);
-        ensure!(bytes.len() <= max, "more than {max} bytes");
-        Ok(())
-    };
-    let exit = splat(client, namespace, pod, words, &mut sink)?;
-    ensure!(exit.success(), "{}", logger::message(exit.stderr.trim()));
-    Ok(bytes)
+/// The container of an aggregator, in which the command for sending runs.
+struct Aggregator<'a> {
+    client: &'a kube::Client,
+    namespace: &'a str,
+    pod: &'a str,
 }
 
-/// Runs the aggregator's command for sending.
-fn splat(
-    client: &kube::Client,
-    namespace: &str,
-    pod: &str,
-    words: &[&str],
-    sink: &mut Sink<'_>,
-) -> Result<Exit, kube::Error> {
-    let command = [&["/sonobuoy", "splat"], words].concat();
-    client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)
+impl Aggregator<'_> {
+    /// At most `max` bytes that the command prints.
+    fn output(&self, words: &[&str], max: usize) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut sink = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            ensure!(bytes.len() <= max, "more than {max} bytes");
+            Ok(())
+        };
+        self.send(words, &mut sink).map_err(RetrievalError::into_error)?;
+        Ok(bytes)
+    }
+
+    /// Runs the command, which fails if it has nothing to send.
+    fn send(&self, words: &[&str], sink: &mut Sink<'_>) -> Result<(), RetrievalError> {
+        let command = [&["/sonobuoy", "splat"], words].concat();
+        let place = (self.namespace, self.pod, AGGREGATOR_CONTAINER);
+        let exit = self.client.exec(place, &command, Some(SILENCE_TIMEOUT), sink)?;
+        let said = match exit.stderr.trim() {
+            "" => exit.message,
+            log => logger::message(log),
+        };
+        match exit.code {
+            0 => Ok(()),
+            ..0 => Err(RetrievalError::Refused(anyhow!(said))),
+            _ => Err(RetrievalError::NotReady(anyhow!(said))),
+        }
+    }
 }
 
-fn not_run(why: &str) -> String {
+fn not_run(why: &anyhow::Error) -> String {
     format!("commands cannot be run in the aggregator's container: {why}")
 }
 
@@ -491,7 +593,7 @@ fn pump(mut from: impl Read, sink: &mut Sink<'_>) -> Result<u64, RetrievalError>
                 sink(&piece[..count])?;
                 size += count as u64;
             }
-            Err(error) => return Err(RetrievalError::Line(error.to_string())),
+            Err(error) => return Err(RetrievalError::Line(error.into())),
         }
     }
 }
@@ -538,10 +640,10 @@ fn numbered(name: &str, number: usize) -> String {
     if number == 0 {
         return name.to_owned();
     }
-    let last = name.rfind('/').map_or(0, |at| at + 1);
-    let dot = name[last..].rfind('.').map_or(name.len(), |at| last + at);
-    let (stem, ending) = name.split_at(dot);
-    format!("{stem}-{number:02}{ending}")
+    match name.rsplit_once('.') {
+        Some((stem, ending)) if !ending.contains('/') => format!("{stem}-{number:02}.{ending}"),
+        _ => format!("{name}-{number:02}"),
+    }
 }
 
 #[cfg(test)]
@@ -713,5 +815,60 @@ mod tests {
         ] {
             assert_eq!(numbered(name, number), expected);
         }
+    }
+
+    #[test]
+    fn names_are_joined_like_the_original() {
+        for (folder, name, expected) in [
+            (".", "a.tar.gz", "./a.tar.gz"),
+            (".", "./a//b.tar.gz", "./a/b.tar.gz"),
+            (".", "../a", "./../a"),
+            ("out", "/tmp/a", "out/tmp/a"),
+            ("out", "../a", "a"),
+            ("/out", "x/../../a", "/a"),
+        ] {
+            assert_eq!(joined(Path::new(folder), name), Path::new(expected), "{folder} {name}");
+        }
+    }
+
+    #[cfg(unix)] // its links and modes
+    #[test]
+    fn existing_files_are_never_overwritten() {
+        let folder = base::temp::Folder::new().unwrap();
+        let mode = |name: &Path| sys::mode(&folder.join(name).metadata().unwrap()) & 0o777;
+        let of = |content: &str, force| {
+            let mut file = PartialFile::create(&folder.join("a"), force).unwrap();
+            file.write(content.as_bytes()).unwrap();
+            file
+        };
+        let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+        fs::write(folder.join("precious"), "precious").unwrap();
+        let file = of("one", false);
+        let names = fs::read_dir(&*folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let partial =
+            names.into_iter().find(|name| name.to_string_lossy().starts_with(".sonobuoy-")).unwrap();
+        assert_eq!(mode(partial.as_ref()), 0o600);
+        assert_eq!(file.commit().unwrap(), folder.join("a"));
+        assert_eq!(mode(Path::new("a")), 0o600);
+        // Equal content is accepted, any other rejected.
+        of("one", false).commit().unwrap();
+        for content in ["two", "more than one"] {
+            let error = of(content, false).commit().unwrap_err().to_string();
+            assert!(error.contains("/a` exists and contains something else"), "{error}");
+            assert!(of(content, false).check().is_err());
+        }
+        assert_eq!(read("a"), "one");
+        of("two", true).commit().unwrap();
+        assert_eq!(read("a"), "two");
+        // A link is replaced, never followed.
+        fs::remove_file(folder.join("a")).unwrap();
+        for target in ["precious", "nowhere"] {
+            sys::symlink(&folder.join(target), &folder.join("a")).unwrap();
+            assert!(of("precious", false).commit().is_err(), "{target}");
+            of("three", true).commit().unwrap();
+            assert!(folder.join("a").symlink_metadata().unwrap().is_file());
+            fs::remove_file(folder.join("a")).unwrap();
+        }
+        assert_eq!((read("precious"), fs::read_dir(&folder).unwrap().count()), ("precious".into(), 1));
     }
 }

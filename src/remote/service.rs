@@ -48,9 +48,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Service {
     kind: String,
-    authority: String,
     server: Identity,
-    client: Identity,
+    /// Without the address and the namespace, which the cluster and the run determine.
+    credentials: Credentials,
 }
 
 /// Credentials for the service, as in the file.
@@ -78,12 +78,17 @@ impl Service {
     /// Creates the authority and certificates of a service of this type: `ClusterIP`, `NodePort` or `LoadBalancer`.
     pub(crate) fn new(kind: &str) -> Result<Self> {
         let authority = Authority::new(MAX_FILE_AGE)?;
-        Ok(Self {
-            kind: kind.to_owned(),
-            authority: authority.certificate_pem(),
-            server: authority.server(STATUS_SERVICE)?,
-            client: authority.client("status")?,
-        })
+        let client = authority.client("status")?;
+        let credentials = Credentials {
+            host_address: String::new(),
+            created_at: clock::now(),
+            ca_cert: authority.certificate_pem(),
+            client_cert: client.cert_pem,
+            client_key: client.key_pem,
+            server_name: STATUS_SERVICE.into(),
+            namespace: String::new(),
+        };
+        Ok(Self { kind: kind.to_owned(), server: authority.server(STATUS_SERVICE)?, credentials })
     }
 
     /// Secret mounted by the aggregator's pod.
@@ -95,7 +100,7 @@ impl Service {
             "type": "Opaque",
             "metadata": {"labels": names::labels(), "name": STATUS_SERVICE, "namespace": namespace},
             "data": {
-                "ca.crt": data(&self.authority),
+                "ca.crt": data(&self.credentials.ca_cert),
                 "tls.crt": data(&self.server.cert_pem),
                 "tls.key": data(&self.server.key_pem),
             },
@@ -121,12 +126,8 @@ impl Service {
         let address = self.address(client, namespace, ADDRESS_TIMEOUT)?;
         Ok(Credentials {
             host_address: format!("https://{address}/"),
-            created_at: clock::now(),
-            ca_cert: self.authority.clone(),
-            client_cert: self.client.cert_pem.clone(),
-            client_key: self.client.key_pem.clone(),
-            server_name: STATUS_SERVICE.into(),
             namespace: namespace.to_owned(),
+            ..self.credentials.clone()
         })
     }
 
@@ -168,6 +169,13 @@ impl Credentials {
     /// Content of the file.
     pub(crate) fn to_text(&self) -> Result<String> {
         Ok(format!("{}\n", serde_json::to_string_pretty(self)?))
+    }
+
+    /// Writes the reserved file and renames it.
+    pub(crate) fn write(&self, mut file: NewFile) -> Result<()> {
+        let path = file.path().to_owned();
+        let text = self.to_text()?;
+        file.write_all(text.as_bytes()).and_then(|()| file.commit(true)).at("cannot write", path)
     }
 
     /// Reads the file; `None` if it does not exist. A rejected file is an error that says why.
@@ -218,34 +226,22 @@ impl Credentials {
     }
 }
 
-/// A new credentials file, which replaces the old one when it is written.
-pub(crate) struct CredentialsFile(NewFile);
-
-impl CredentialsFile {
-    /// Reserves the file. Fails if the path is not writable, or holds anything but credentials of this user.
-    pub(crate) fn create(path: &Path) -> Result<Self> {
-        let create = || {
-            if let Some(file) = open(path)? {
-                let read = serde_json::from_reader::<_, Credentials>(file);
-                ensure!(
-                    read.is_ok(),
-                    "the file exists but does not contain credentials of a status service; name another file with --credentials"
-                );
-            }
-            let folder =
-                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
-            Ok(Self(NewFile::create(path, 0o600)?))
-        };
-        create().at("cannot write", path)
-    }
-
-    /// Writes the file and renames it.
-    pub(crate) fn write(mut self, credentials: &Credentials) -> Result<()> {
-        let path = self.0.path().to_owned();
-        self.0.write_all(credentials.to_text()?.as_bytes()).at("cannot write", &path)?;
-        self.0.commit(true).at("cannot write", path)
-    }
+/// Reserves a credentials file, which replaces the old one when it is written. Fails if the path is not writable, or holds
+/// anything but credentials of this user.
+pub(crate) fn reserve(path: &Path) -> Result<NewFile> {
+    let create = || {
+        if let Some(file) = open(path)? {
+            let read = serde_json::from_reader::<_, Credentials>(file);
+            ensure!(
+                read.is_ok(),
+                "the file exists but does not contain credentials of a status service; name another file with --credentials"
+            );
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
+        Ok(NewFile::create(path, 0o600)?)
+    };
+    create().at("cannot write", path)
 }
 
 /// Address of a service; none if unknown yet.
@@ -336,7 +332,7 @@ mod tests {
     }
 
     fn write(credentials: &Credentials, path: &Path) -> Result<()> {
-        CredentialsFile::create(path)?.write(credentials)
+        credentials.write(reserve(path)?)
     }
 
     #[cfg(unix)] // its links and modes
@@ -368,15 +364,14 @@ mod tests {
         let (path, own) = (folder.join("f.json"), credentials());
         write(&own, &path).unwrap();
         let newer = Credentials { host_address: "https://10.0.0.2:8443/".into(), ..credentials() };
-        let file = CredentialsFile::create(&path).unwrap();
+        let file = reserve(&path).unwrap();
         assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(own));
-        file.write(&newer).unwrap();
+        newer.write(file).unwrap();
         assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(newer));
-        drop(CredentialsFile::create(&path).unwrap());
+        drop(reserve(&path).unwrap());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "an unused reservation leaves no file");
         let missing = folder.join("missing/f.json");
-        let error =
-            CredentialsFile::create(&missing).err().map(|error| format!("{error:#}")).unwrap_or_default();
+        let error = reserve(&missing).err().map(|error| format!("{error:#}")).unwrap_or_default();
         assert!(error.contains("missing` is not a folder") && !folder.join("missing").exists(), "{error}");
     }
 

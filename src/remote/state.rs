@@ -173,25 +173,27 @@ impl RunState {
 
     /// The state of a pod whose node has this problem.
     fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
-        let state = Self::of(pod);
+        let mut state = Self::of(pod);
         let is_deleted = pod.is_terminating();
-        if let Self::Silent { message, .. } = &state
-            && is_deleted
-            && state.is_over()
-        {
-            return Self::lost(pod, message);
+        if state.is_over() {
+            return match &state {
+                Self::Silent { message, .. } if is_deleted => Self::lost(pod, message),
+                _ => state,
+            };
         }
-        let Some(problem) = problem.filter(|_| !state.is_over()) else { return state };
+        let Some(problem) = problem else { return state };
         let node = pod["spec"]["nodeName"].text();
         let unready = match problem {
             NodeProblem::Gone => {
                 return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
             }
-            NodeProblem::NotReady(since) => {
-                let elapsed = since.and_then(|since| since.elapsed().ok());
-                let elapsed = elapsed.map(|elapsed| clock::duration(Duration::from_secs(elapsed.as_secs())));
-                elapsed.map_or("is not ready".into(), |elapsed| format!("has not been ready for {elapsed}"))
-            }
+            NodeProblem::NotReady(since) => match since.and_then(|since| since.elapsed().ok()) {
+                None => "is not ready".into(),
+                Some(elapsed) => {
+                    let seconds = Duration::from_secs(elapsed.as_secs());
+                    format!("has not been ready for {}", clock::duration(seconds))
+                }
+            },
         };
         if is_deleted {
             let why = format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
@@ -199,13 +201,12 @@ impl RunState {
         }
         let results = claim(pod).map_or("it".into(), |claim| format!("the volume claim `{claim}`"));
         let problem = format!("the aggregator's node `{node}` {unready}; the results are on {results}");
-        match state {
-            Self::Told(run) => Self::Told(status::Run { message: Some(problem), ..run }),
-            Self::Silent { phase, stuck, no_image, .. } => {
-                Self::Silent { phase, message: problem, stuck, no_image }
-            }
-            other => other,
+        match &mut state {
+            Self::Told(run) => run.message = Some(problem),
+            Self::Silent { message, .. } => *message = problem,
+            Self::Absent | Self::Lost(_) => {}
         }
+        state
     }
 
     /// The state of a run whose pod was deleted, if its results are on a volume claim.
@@ -304,11 +305,7 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
             return Ok(first);
         }
     }
-    match client.get(&Resource::PODS, namespace, SONOBUOY) {
-        Ok(pod) => Ok(Some(pod)),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error),
-    }
+    client.find(&Resource::PODS, namespace, SONOBUOY)
 }
 
 /// Where to read the state of a run.
@@ -405,18 +402,16 @@ impl StatusSource {
     }
 
     fn poll(&self, mut changed: impl FnMut(Option<RunState>) -> bool) -> Result<()> {
-        let mut shown: Option<(status::Run, Instant)> = None;
+        let (mut shown, mut since) = (None, Instant::now());
         let (mut answered, mut reported) = (Instant::now(), false);
         while !self.stop().stopped() {
             let mut news = None;
             match self.status() {
                 Ok(run) => {
                     (answered, reported) = (Instant::now(), false);
-                    let ageless = run.without_ages();
-                    let is_old =
-                        |(last, since): &(_, Instant)| *last != ageless || since.elapsed() > REFRESH_INTERVAL;
-                    if shown.as_ref().is_none_or(is_old) {
-                        shown = Some((ageless, Instant::now()));
+                    let ageless = Some(run.without_ages());
+                    if shown != ageless || since.elapsed() > REFRESH_INTERVAL {
+                        (shown, since) = (ageless, Instant::now());
                         news = Some(RunState::Told(run));
                     }
                 }
