@@ -48,8 +48,11 @@ mod gather {
     }
 }
 
+/// A command, which returns the exit code.
+type Run = fn(Args) -> Result<u8>;
+
 /// The commands of the table.
-const COMMANDS: &[(&str, fn(Args) -> Result<u8>)] = &[
+const COMMANDS: &[(&str, Run)] = &[
     ("aggregator", containers::aggregator),
     ("certify", results::certify),
     ("completion", completion::run),

@@ -84,7 +84,7 @@ impl Removal {
             let labels = match self.all {
                 false => own.clone(),
                 true if spared.is_empty() => SELECTOR.to_owned(),
-                true => format!("{},namespace notin ({spared})", SELECTOR),
+                true => format!("{SELECTOR},namespace notin ({spared})"),
             };
             for (resource, epilogue) in [
                 (Resource::CLUSTER_ROLE_BINDINGS, ""),

@@ -313,7 +313,7 @@ impl Retrieval<'_> {
         let seal = part(statement, MAX_STATEMENT_BYTES)
             .and_then(|statement| Ok(Seal { statement, signature: part(signature, MAX_SIGNATURE_BYTES)? }))
             .inspect_err(|error: &anyhow::Error| {
-                log::debug!("the status service provides no seal: {error:#}")
+                log::debug!("the status service provides no seal: {error:#}");
             });
         let seals = seal.into_iter().map(|seal| (name.to_owned(), seal)).collect();
         Ok(self.settle(vec![(name.to_owned(), file)], &seals)?)
