@@ -29,8 +29,6 @@ const POD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Deadline of the pods, in case they are not deleted.
 const POD_SECONDS: u64 = 120;
 const CONTAINER: &str = "echo";
-/// Plugin name in the certificates.
-const PLUGIN: &str = "doctor";
 /// Networks of workers: that of the pods, and that of the node, the default for a DaemonSet's pods.
 const NETWORKS: [&str; 2] = ["pods", "node"];
 
@@ -74,7 +72,7 @@ impl Echo<'_> {
             Some(Ok(address)) => address,
             why => bail!("the aggregator does not start: {}", why.and_then(Result::err).unwrap_or_default()),
         };
-        let identity = authority.client(PLUGIN)?;
+        let identity = authority.client("doctor")?;
         let env = json!([
             {"name": client::env::AGGREGATOR_URL, "value": format!("https://{}", SocketAddr::new(address, self.port()))},
             {"name": client::env::CA_CERT, "value": authority.certificate_pem()},
