@@ -1,13 +1,13 @@
 //! Processors, memory and firmware, and whether the node is a virtual guest, or a host for guests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use regex::Regex;
 use serde_json::Value;
 
 use self::Role::{Guest, Host, Nested};
-use super::{Facts, NodeFiles, field, pairs};
-use base::json::json;
+use super::{Facts, NodeFiles, field, pairs, values};
+use base::json::{json, list};
 
 /// Folder of the firmware's texts, whose files are named as Ansible's facts, except that of the vendor.
 const DMI: &str = "/sys/devices/virtual/dmi/id";
@@ -94,20 +94,12 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
 fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let names = ["model name", "Processor", "vendor_id", "cpu", "Vendor", "processor"];
     let names = pairs(text, ':').filter(|(key, _)| names.contains(key)).map(|(_, name)| name);
-    facts.set("ansible_processor", names.collect::<Vec<_>>());
+    facts.set("ansible_processor", list(names));
     // The last processor's, as in Ansible; other architectures name the field differently.
-    let flags = pairs(text, ':').filter(|(key, _)| *key == "flags").last();
-    facts.set("ansible_flags", flags.map(|(_, flags)| flags.split_whitespace().collect::<Vec<_>>()));
-    let (mut sockets, mut socket) = (BTreeSet::new(), "");
-    for (key, value) in pairs(text, ':') {
-        if key == "physical id" {
-            socket = value;
-        }
-        if ["physical id", "cpu cores", "siblings"].contains(&key) {
-            sockets.insert(socket);
-        }
-    }
-    let listed = |name| pairs(text, ':').filter(|(key, _)| *key == name).count() as u64;
+    let flags = values(text, ':', "flags").last();
+    facts.set("ansible_flags", flags.map(|flags| list(flags.split_whitespace())));
+    let listed = |name| values(text, ':', name).count() as u64;
+    let sockets: BTreeSet<&str> = values(text, ':', "physical id").collect();
     let architecture = facts.text("ansible_architecture");
     let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
     let count = match (sockets.len(), listed("vendor_id")) {
@@ -131,7 +123,7 @@ fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let folder = "/sys/devices/system/cpu/vulnerabilities";
     let known = node.list(folder).into_iter();
     let known = known.filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
-    facts.set("sonobuoy_cpu_vulnerabilities", known.collect::<BTreeMap<_, _>>());
+    facts.set("sonobuoy_cpu_vulnerabilities", known.collect::<Value>());
 }
 
 /// Memory and swap, in MiB as Ansible counts them.

@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 use serde_json::{Map, Value};
-use time::{Date, Duration as Span, Month, OffsetDateTime, UtcOffset, format_description};
+use time::{Date, Month, OffsetDateTime, UtcOffset, Weekday, format_description};
 
 use super::{Facts, NodeFiles, field};
-use base::json::json;
+use base::json::{json, list};
 
 /// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first that exists counts.
 const SERVICE_MANAGERS: &[(&str, &str)] = &[
@@ -72,7 +72,7 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let ports = node.list("/sys/class/fc_host").into_iter();
     let ports = ports.filter_map(|host| node.text(&format!("/sys/class/fc_host/{host}/port_name")));
     let ports = ports.map(|name| name.trim_start_matches("0x").to_owned());
-    facts.set("ansible_fibre_channel_wwn", ports.collect::<Vec<_>>());
+    facts.set("ansible_fibre_channel_wwn", list(ports));
     security(node, facts);
 }
 
@@ -262,10 +262,10 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
         let number = |index| text(index)?.parse::<u8>().ok();
         let (month, week, weekday) = (number(at)?, number(at + 1)?, number(at + 2)?);
         let start = Date::from_calendar_date(year, Month::try_from(month).ok()?, 1).ok()?;
-        let ahead = (7 + weekday - start.weekday().number_days_from_sunday()) % 7;
-        let mut day = start + Span::days(ahead.into()) + Span::weeks(i64::from(week) - 1);
+        let weekday = Weekday::Sunday.nth_next(weekday);
+        let mut day = start.previous_day()?.nth_next_occurrence(weekday, week);
         if day.month() != start.month() {
-            day -= Span::WEEK;
+            day = day.prev_occurrence(weekday);
         }
         let local = seconds(text(at + 3).unwrap_or("2"));
         Some(day.midnight().assume_utc().unix_timestamp() + i64::from(local - offset))
@@ -273,10 +273,8 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
     let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
     // South of the equator, summer spans the new year.
     let is_summer = if begin < end { (begin..end).contains(&epoch) } else { !(end..begin).contains(&epoch) };
-    Some(match is_summer {
-        true => (summer, summer_name.clone(), summer_name),
-        false => (winter, winter_name, summer_name),
-    })
+    let (offset, name) = if is_summer { (summer, summer_name.clone()) } else { (winter, winter_name) };
+    Some((offset, name, summer_name))
 }
 
 /// Parses `-1`, `5:45`, `2:00:30`.
