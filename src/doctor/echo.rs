@@ -228,10 +228,10 @@ impl Echo<'_> {
 
     /// Latest warning event of a pod.
     fn warning(&self, pod: &str) -> Option<String> {
-        let of = Selector::fields(format!("involvedObject.name={pod}"));
+        let of = Selector::fields(format!("involvedObject.name={pod},type=Warning"));
         let events = self.client.list(&Resource::EVENTS, &self.trial_namespace.namespace, &of).ok()?;
-        let warning = events.iter().rev().find(|event| event["type"] == "Warning")?;
-        Some(format!("{}: {}", warning["reason"].as_str()?, warning["message"].as_str()?))
+        let warning = events.last()?;
+        Some(format!("{}: {}", warning["reason"].text(), warning["message"].text()))
     }
 }
 
