@@ -79,16 +79,15 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     if let Some(text) = node.text("/proc/meminfo") {
         memory(node, &text, facts);
     }
-    let firmware = |name: &str| node.text(&format!("{DMI}/{name}"));
+    let firmware = |name: &str| node.text(&format!("{DMI}/{name}")).unwrap_or_else(|| "NA".into());
     for name in FIRMWARE {
-        facts.set(&format!("ansible_{name}"), firmware(name).unwrap_or_else(|| "NA".into()));
+        facts.set(&format!("ansible_{name}"), firmware(name));
     }
-    facts.set("ansible_system_vendor", firmware("sys_vendor").unwrap_or_else(|| "NA".into()));
-    let chassis = firmware("chassis_type").map(|number| {
-        let known = number.parse::<usize>().ok().and_then(|index| CHASSIS.get(index));
-        known.map_or_else(|| format!("unknown ({number})"), ToString::to_string)
-    });
-    facts.set("ansible_form_factor", chassis.unwrap_or_else(|| "NA".into()));
+    facts.set("ansible_system_vendor", firmware("sys_vendor"));
+    let number = firmware("chassis_type");
+    let known = number.parse::<usize>().ok().and_then(|index| CHASSIS.get(index).copied());
+    let unknown = if number == "NA" { number } else { format!("unknown ({number})") };
+    facts.set("ansible_form_factor", known.unwrap_or(&unknown));
 }
 
 fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {

@@ -90,8 +90,6 @@ const FOLDERS: &[&str] = &[
     "/run",
 ];
 
-type Named<V> = BTreeMap<String, V>;
-
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let sysctl = |name: &&'static str| {
         let value = node.text(&format!("/proc/sys/{}", name.replace('.', "/")))?;
@@ -99,7 +97,7 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     };
     facts.set("sonobuoy_sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Value>());
     facts.set("sonobuoy_cgroup", cgroup(node));
-    facts.set("sonobuoy_entropy_available", node.number::<u64>("/proc/sys/kernel/random/entropy_avail"));
+    facts.set("sonobuoy_entropy_available", node.number("/proc/sys/kernel/random/entropy_avail"));
     processes(node, facts);
     facts.set("sonobuoy_packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
     facts.set("sonobuoy_runtime_sockets", list(SOCKETS.iter().filter(|path| node.exists(path))));
@@ -109,11 +107,7 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
         .into_iter()
         .filter_map(|kind| Some((kind, pressure(&node.text(&format!("/proc/pressure/{kind}"))?))));
     facts.set("sonobuoy_pressure", pressure.collect::<Value>());
-    let files = node.text("/proc/sys/fs/file-nr").unwrap_or_default();
-    facts.set(
-        "sonobuoy_open_files",
-        files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()),
-    );
+    facts.set("sonobuoy_open_files", node.number("/proc/sys/fs/file-nr"));
 }
 
 fn cgroup(node: &NodeFiles) -> Value {
@@ -129,7 +123,7 @@ fn cgroup(node: &NodeFiles) -> Value {
 
 /// The cluster's processes on this node, and the limits of these and of the first process.
 fn processes(node: &NodeFiles, facts: &mut Facts) {
-    let mut pids = Named::from([("init".to_owned(), "1".to_owned())]);
+    let mut pids = BTreeMap::from([("init".to_owned(), "1".to_owned())]);
     for pid in node.list("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
         let name = node.text(&format!("/proc/{pid}/comm")).unwrap_or_default();
         if PROCESSES.contains(&&*name) {
@@ -139,18 +133,18 @@ fn processes(node: &NodeFiles, facts: &mut Facts) {
     let limits = pids
         .iter()
         .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))));
-    facts.set("sonobuoy_limits", limits.collect::<BTreeMap<_, _>>());
+    facts.set("sonobuoy_limits", limits.collect::<Value>());
     pids.remove("init");
     let found = pids.into_iter().map(|(name, pid)| {
         let program = node.link(&format!("/proc/{pid}/exe"));
         let program = program.map(|path| path.to_string_lossy().into_owned());
         (name, json!({ "pid": pid.parse::<u64>().ok(), "program": program }))
     });
-    facts.set("sonobuoy_processes", found.collect::<Named<_>>());
+    facts.set("sonobuoy_processes", found.collect::<Value>());
 }
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.
-fn limit_lines(text: &str) -> Named<Value> {
+fn limit_lines(text: &str) -> Value {
     let lines = text.lines().filter_map(|line| {
         let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
         let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);

@@ -382,10 +382,10 @@ impl LogSummary {
         });
         let units: Vec<Item> = units.collect();
         let counts = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
-        let counts: BTreeMap<_, _> = counts.collect();
+        let counts: Value = counts.map(|(priority, count)| (*priority, count)).collect();
         let mut all = Item::new("log-summary", status)
             .with("entries", self.entries)
-            .with("priorities", json!(counts))
+            .with("priorities", counts)
             .with("origin", origin);
         if self.unreadable > 0 {
             all = all.with("unreadable", self.unreadable);

@@ -21,18 +21,11 @@ const SERVICE_MANAGERS: &[(&str, &str)] = &[
     ("/etc/init.d", "sysvinit"),
 ];
 
-/// Facts that are the text of a file.
-const TEXTS: &[(&str, &str)] = &[
-    ("ansible_kernel", "/proc/sys/kernel/osrelease"),
-    ("ansible_kernel_version", "/proc/sys/kernel/version"),
-    ("sonobuoy_boot_id", "/proc/sys/kernel/random/boot_id"),
-];
-
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     facts.set("ansible_system", "Linux");
-    for (name, path) in TEXTS {
-        facts.set(name, node.text(path));
-    }
+    facts.set("ansible_kernel", node.text("/proc/sys/kernel/osrelease"));
+    facts.set("ansible_kernel_version", node.text("/proc/sys/kernel/version"));
+    facts.set("sonobuoy_boot_id", node.text("/proc/sys/kernel/random/boot_id"));
     facts.set("ansible_machine_id", node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]));
     names(node, facts);
     machine(node, facts);
@@ -40,9 +33,7 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
         facts.set("ansible_cmdline", command_line(&line, false));
         facts.set("ansible_proc_cmdline", command_line(&line, true));
     }
-    let uptime = node.text("/proc/uptime").unwrap_or_default();
-    let seconds = uptime.split('.').next().and_then(|text| text.parse::<u64>().ok());
-    facts.set("ansible_uptime_seconds", seconds);
+    facts.set("ansible_uptime_seconds", node.number("/proc/uptime"));
     let loads = node.text("/proc/loadavg").unwrap_or_default();
     let loads: Vec<f64> = loads.split(' ').take(3).filter_map(|load| load.parse().ok()).collect();
     if let [one, five, fifteen] = loads[..] {
@@ -140,20 +131,19 @@ fn command_line(line: &str, all: bool) -> Value {
 
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
 fn systemd(node: &NodeFiles) -> Option<Value> {
+    let multiarch = node.list("/usr/lib").into_iter().filter(|name| name.contains("-linux-gnu"));
+    let multiarch = multiarch.map(|name| format!("/usr/lib/{name}"));
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
-    let of_machine = |name: String| name.contains("-linux-gnu").then(|| format!("/usr/lib/{name}"));
-    let more = node.list("/usr/lib").into_iter().filter_map(of_machine);
-    let mut libraries = folders.into_iter().chain(more).flat_map(|folder| {
+    folders.into_iter().chain(multiarch).find_map(|folder| {
         let folder = format!("{folder}/systemd");
-        node.list(&folder).into_iter().map(move |name| (folder.clone(), name))
-    });
-    libraries.find_map(|(folder, name)| {
-        let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
-        let version: u64 = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-        let bytes = node.bytes(&format!("{folder}/{name}"))?;
-        let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
-        let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
-        Some(json!({ "features": features, "version": version }))
+        node.list(&folder).into_iter().find_map(|name| {
+            let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
+            let version: u64 = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+            let bytes = node.bytes(&format!("{folder}/{name}"))?;
+            let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
+            let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
+            Some(json!({ "features": features, "version": version }))
+        })
     })
 }
 
@@ -181,7 +171,7 @@ fn selinux(node: &NodeFiles) -> Value {
     };
     let config = node.text("/etc/selinux/config").unwrap_or_default();
     let field = |name| field(&config, '=', name).map_or_else(|| "unknown".into(), str::to_lowercase);
-    let version = node.number::<u64>("/sys/fs/selinux/policyvers");
+    let version = node.number("/sys/fs/selinux/policyvers");
     json!({
         "status": "enabled",
         "mode": if enforcing == "1" { "enforcing" } else { "permissive" },

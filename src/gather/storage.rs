@@ -97,7 +97,7 @@ fn device(node: &NodeFiles, name: &str, links: &Links) -> Value {
 
 /// The facts that devices and partitions share.
 fn volume(node: &NodeFiles, folder: &str, name: &str, links: &Links) -> Value {
-    let bytes = node.number::<u64>(&format!("{folder}/size")).unwrap_or(0).saturating_mul(SECTOR);
+    let bytes = node.number(&format!("{folder}/size")).unwrap_or(0).saturating_mul(SECTOR);
     // A string as the kernel reports it, else a number, as in Ansible.
     let size =
         node.first(["logical_block_size", "hw_sector_size"].map(|file| format!("{folder}/queue/{file}")));
