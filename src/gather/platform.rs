@@ -34,8 +34,14 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
         facts.set("ansible_proc_cmdline", command_line(&line, true));
     }
     facts.set("ansible_uptime_seconds", node.number("/proc/uptime"));
-    let loads = node.text("/proc/loadavg").unwrap_or_default();
-    let loads: Vec<f64> = loads.split(' ').take(3).filter_map(|load| load.parse().ok()).collect();
+    // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
+    let loads = if node.live {
+        let loads = rustix::system::sysinfo().loads;
+        loads.map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0).to_vec()
+    } else {
+        let text = node.text("/proc/loadavg").unwrap_or_default();
+        text.split(' ').take(3).filter_map(|load| load.parse().ok()).collect()
+    };
     if let [one, five, fifteen] = loads[..] {
         facts.set("ansible_loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
     }
@@ -156,8 +162,8 @@ fn security(node: &NodeFiles, facts: &mut Facts) {
         let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
         let text = node.first(files).unwrap_or_default();
         if let [keytype, key, ..] = text.split_whitespace().collect::<Vec<_>>()[..] {
-            facts.set(&format!("ssh_host_key_{kind}_public"), key);
-            facts.set(&format!("ssh_host_key_{kind}_public_keytype"), keytype);
+            facts.set(&format!("ansible_ssh_host_key_{kind}_public"), key);
+            facts.set(&format!("ansible_ssh_host_key_{kind}_public_keytype"), keytype);
         }
     }
     let lockdown = node.chosen("/sys/kernel/security/lockdown");
@@ -329,6 +335,16 @@ mod tests {
         ] {
             assert_eq!(full_name("n7", hosts), expected, "{hosts:?}");
         }
+    }
+
+    #[test]
+    fn host_keys_are_facts() {
+        let key = ("etc/ssh/ssh_host_ed25519_key.pub", "ssh-ed25519 AAAA root@n7\n");
+        let (_scratch, node) = Scratch::node(&[key]);
+        let mut facts = Facts::default();
+        gather(&node, &mut facts);
+        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public"), "AAAA");
+        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public_keytype"), "ssh-ed25519");
     }
 
     #[test]
