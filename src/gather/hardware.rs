@@ -131,10 +131,10 @@ fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
         let amount = field(text, ':', key).and_then(|value| value.split_whitespace().next());
         amount.and_then(|amount| amount.parse().ok()).unwrap_or(0)
     };
-    let mib = |key| kib(key) / 1024;
-    let (total, free) = (mib("MemTotal"), mib("MemFree"));
+    let [total, free, swap, swap_free, cached, available] =
+        ["MemTotal", "MemFree", "SwapTotal", "SwapFree", "SwapCached", "MemAvailable"]
+            .map(|key| kib(key) / 1024);
     let reclaimable = ["MemFree", "Cached", "Buffers"].map(kib).iter().sum::<u64>() / 1024;
-    let (swap, swap_free) = (mib("SwapTotal"), mib("SwapFree"));
     facts.set("ansible_memtotal_mb", total);
     facts.set("ansible_memfree_mb", free);
     facts.set("ansible_swaptotal_mb", swap);
@@ -144,10 +144,10 @@ fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
         json!({
             "real": { "total": total, "free": free, "used": total.saturating_sub(free) },
             "nocache": { "free": reclaimable, "used": total.saturating_sub(reclaimable) },
-            "swap": { "total": swap, "free": swap_free, "used": swap.saturating_sub(swap_free), "cached": mib("SwapCached") },
+            "swap": { "total": swap, "free": swap_free, "used": swap.saturating_sub(swap_free), "cached": cached },
         }),
     );
-    facts.set("sonobuoy_memavailable_mb", mib("MemAvailable"));
+    facts.set("sonobuoy_memavailable_mb", available);
     let (pages, free) = (kib("HugePages_Total"), kib("HugePages_Free"));
     facts.set("sonobuoy_hugepages", json!({ "total": pages, "free": free, "size_kb": kib("Hugepagesize") }));
     // By default, a kubelet refuses to start if there are any.
