@@ -13,22 +13,22 @@ use base::kube::Object as _;
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// Nodes at once, unless the definition or the run says otherwise; in large clusters [`DEFAULT_PERCENT`].
 const DEFAULT_COUNT: usize = 50;
-const DEFAULT_PERCENT: u64 = 10;
+const DEFAULT_PERCENT: usize = 10;
 
 /// How many nodes run a plugin at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub(crate) enum Parallel {
     /// A number of nodes.
-    Count(u64),
+    Count(usize),
     /// A share of the nodes.
-    Percent(u64),
+    Percent(usize),
 }
 
 impl Parallel {
     /// Reads `50` or `10%`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.trim().parse::<u64>().ok().filter(|number| *number > 0);
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number > 0);
         let parsed = match text.strip_suffix('%') {
             Some(share) => number(share).filter(|share| *share <= 100).map(Self::Percent),
             None => number(text).map(Self::Count),
@@ -39,8 +39,8 @@ impl Parallel {
 
     fn of(self, nodes: usize) -> usize {
         match self {
-            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
-            Self::Percent(share) => nodes.saturating_mul(usize::try_from(share).unwrap_or(100)).div_ceil(100),
+            Self::Count(count) => count,
+            Self::Percent(share) => nodes.saturating_mul(share).div_ceil(100),
         }
     }
 }
@@ -87,10 +87,9 @@ pub(crate) enum Order {
 impl Waves {
     /// The number of `nodes` at once; `limit` is that of the run.
     pub(crate) fn size(&self, limit: Option<Parallel>, nodes: usize) -> usize {
-        let own = self.parallel.map(|parallel| parallel.of(nodes));
-        let limit = limit.map(|limit| limit.of(nodes));
-        let default = DEFAULT_COUNT.max(Parallel::Percent(DEFAULT_PERCENT).of(nodes));
-        own.into_iter().chain(limit).min().unwrap_or(default).max(1)
+        let limits = [self.parallel, limit].into_iter().flatten().map(|parallel| parallel.of(nodes));
+        let default = || DEFAULT_COUNT.max(Parallel::Percent(DEFAULT_PERCENT).of(nodes));
+        limits.min().unwrap_or_else(default).max(1)
     }
 }
 

@@ -29,8 +29,6 @@ const POD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Deadline of the pods, in case they are not deleted.
 const POD_SECONDS: u64 = 120;
 const CONTAINER: &str = "echo";
-/// Plugin name in the certificates.
-const PLUGIN: &str = "doctor";
 /// Networks of workers: that of the pods, and that of the node, the default for a DaemonSet's pods.
 const NETWORKS: [&str; 2] = ["pods", "node"];
 
@@ -74,7 +72,7 @@ impl Echo<'_> {
             Some(Ok(address)) => address,
             why => bail!("the aggregator does not start: {}", why.and_then(Result::err).unwrap_or_default()),
         };
-        let identity = authority.client(PLUGIN)?;
+        let identity = authority.client("doctor")?;
         let env = json!([
             {"name": client::env::AGGREGATOR_URL, "value": format!("https://{}", SocketAddr::new(address, self.port()))},
             {"name": client::env::CA_CERT, "value": authority.certificate_pem()},
@@ -230,10 +228,10 @@ impl Echo<'_> {
 
     /// Latest warning event of a pod.
     fn warning(&self, pod: &str) -> Option<String> {
-        let of = Selector::fields(format!("involvedObject.name={pod}"));
+        let of = Selector::fields(format!("involvedObject.name={pod},type=Warning"));
         let events = self.client.list(&Resource::EVENTS, &self.trial_namespace.namespace, &of).ok()?;
-        let warning = events.iter().rev().find(|event| event["type"] == "Warning")?;
-        Some(format!("{}: {}", warning["reason"].as_str()?, warning["message"].as_str()?))
+        let warning = events.last()?;
+        Some(format!("{}: {}", warning["reason"].text(), warning["message"].text()))
     }
 }
 

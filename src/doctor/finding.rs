@@ -14,7 +14,7 @@ use base::{Joined as _, visible, xml};
 
 /// Values of `--format`.
 pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];
-/// Maximum names listed per finding.
+/// Maximum names in the line of a finding.
 const MAX_NAMES: usize = 3;
 
 /// A check.
@@ -67,7 +67,7 @@ pub(crate) struct Extent {
     pub of: usize,
     /// `nodes`, `objects`, `images`, `rights`.
     pub unit: &'static str,
-    /// Names of the first ones.
+    /// Their names.
     pub names: Vec<String>,
 }
 
@@ -115,10 +115,8 @@ impl Check {
             let at =
                 first + causes.add(&ReportedFailure { text: essence(&text), ..ReportedFailure::default() });
             if at == self.findings.len() {
-                self.fail(text, None);
-                let extent = Extent { count: 0, of, unit, names: Vec::new() };
-                self.findings[at].extent = Some(extent);
-                self.findings[at].remedy = remedy.or_else(|| self.findings[at].remedy.take());
+                self.fail(text, remedy.as_deref());
+                self.findings[at].extent = Some(Extent { count: 0, of, unit, names: Vec::new() });
             }
             if let Some(Extent { count, names, .. }) = &mut self.findings[at].extent
                 && !names.contains(&name)
@@ -127,8 +125,6 @@ impl Check {
                 names.push(name);
             }
         }
-        let extents = self.findings[first..].iter_mut().filter_map(|finding| finding.extent.as_mut());
-        extents.for_each(|extent| extent.names.truncate(MAX_NAMES));
     }
 
     /// Removes findings that an earlier check has reported with the same remedy.
@@ -181,8 +177,9 @@ impl CheckFinding {
         match &self.extent {
             None => self.cause.clone(),
             Some(Extent { count, of, unit, names }) => {
-                let more = if *count > names.len() { ", …" } else { "" };
-                format!("{count} of {of} {unit}: {} ({}{more})", self.cause, names.join(", "))
+                let first = names.iter().take(MAX_NAMES).map(String::as_str);
+                let more = if *count > MAX_NAMES { ", …" } else { "" };
+                format!("{count} of {of} {unit}: {} ({}{more})", self.cause, first.joined(", "))
             }
         }
     }

@@ -182,12 +182,9 @@ fn note_pulls(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled
         let ended = status["state"]["terminated"].is_object() || status["state"]["running"].is_object();
         if ended || STARTED.contains(&reason) {
             *entry = Pulled::Here;
-        } else if FAILURES.contains(&reason) && *entry != Pulled::Here {
-            let why = waiting["message"].text();
+        } else if FAILURES.contains(&reason) && *entry == Pulled::Waiting {
             // Errors after the first attempt are less specific.
-            if !matches!(entry, Pulled::Failed(_)) {
-                *entry = Pulled::Failed(format!("{reason}: {why}"));
-            }
+            *entry = Pulled::Failed(format!("{reason}: {}", waiting["message"].text()));
         }
     }
 }

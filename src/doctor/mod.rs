@@ -55,13 +55,13 @@ impl<'a> Subject<'a> {
     pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
         let run = config::Run { namespace: namespace.to_owned(), ..config::Run::standard() };
         let mut subject = Self { objects, namespace, plugins: Vec::new(), run };
-        let settings = subject.object("ConfigMap", names::CONFIG_MAP);
-        if let Some(text) = settings.and_then(|map| map["data"][names::CONFIG_KEY].as_str()) {
+        let data = |name| Some(&subject.object("ConfigMap", name)?["data"]);
+        let (settings, definitions) = (data(names::CONFIG_MAP), data(names::PLUGINS_MAP));
+        if let Some(text) = settings.and_then(|data| data[names::CONFIG_KEY].as_str()) {
             subject.run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
         }
-        let definitions = subject.object("ConfigMap", names::PLUGINS_MAP);
-        for (key, text) in definitions.and_then(|map| map["data"].as_object()).into_iter().flatten() {
-            let read = plugin::read_all(text.as_str().unwrap_or_default());
+        for (key, text) in definitions.and_then(Value::as_object).into_iter().flatten() {
+            let read = plugin::read_all(text.text());
             let read = read
                 .map_err(anyhow::Error::msg)
                 .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;

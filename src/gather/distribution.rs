@@ -92,7 +92,7 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
     let family = FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name));
     let family = family.map(|(family, _)| *family);
-    let known = |text: String| Some(text).filter(|text| !text.is_empty()).unwrap_or_else(|| "NA".into());
+    let known = |text: String| if text.is_empty() { "NA".into() } else { text };
     let version = known(found.version);
     let mut numbers = version.split('.');
     facts.set("ansible_distribution_major_version", numbers.next());

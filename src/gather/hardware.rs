@@ -1,13 +1,13 @@
 //! Processors, memory and firmware, and whether the node is a virtual guest, or a host for guests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use regex::Regex;
 use serde_json::Value;
 
 use self::Role::{Guest, Host, Nested};
-use super::{Facts, NodeFiles, field, pairs};
-use base::json::json;
+use super::{Facts, NodeFiles, field, pairs, values};
+use base::json::{json, list};
 
 /// Folder of the firmware's texts, whose files are named as Ansible's facts, except that of the vendor.
 const DMI: &str = "/sys/devices/virtual/dmi/id";
@@ -79,35 +79,26 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     if let Some(text) = node.text("/proc/meminfo") {
         memory(node, &text, facts);
     }
-    let firmware = |name: &str| node.text(&format!("{DMI}/{name}"));
+    let firmware = |name: &str| node.text(&format!("{DMI}/{name}")).unwrap_or_else(|| "NA".into());
     for name in FIRMWARE {
-        facts.set(&format!("ansible_{name}"), firmware(name).unwrap_or_else(|| "NA".into()));
+        facts.set(&format!("ansible_{name}"), firmware(name));
     }
-    facts.set("ansible_system_vendor", firmware("sys_vendor").unwrap_or_else(|| "NA".into()));
-    let chassis = firmware("chassis_type").map(|number| {
-        let known = number.parse::<usize>().ok().and_then(|index| CHASSIS.get(index));
-        known.map_or_else(|| format!("unknown ({number})"), ToString::to_string)
-    });
-    facts.set("ansible_form_factor", chassis.unwrap_or_else(|| "NA".into()));
+    facts.set("ansible_system_vendor", firmware("sys_vendor"));
+    let number = firmware("chassis_type");
+    let known = number.parse::<usize>().ok().and_then(|index| CHASSIS.get(index).copied());
+    let unknown = if number == "NA" { number } else { format!("unknown ({number})") };
+    facts.set("ansible_form_factor", known.unwrap_or(&unknown));
 }
 
 fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let names = ["model name", "Processor", "vendor_id", "cpu", "Vendor", "processor"];
     let names = pairs(text, ':').filter(|(key, _)| names.contains(key)).map(|(_, name)| name);
-    facts.set("ansible_processor", names.collect::<Vec<_>>());
+    facts.set("ansible_processor", list(names));
     // The last processor's, as in Ansible; other architectures name the field differently.
-    let flags = pairs(text, ':').filter(|(key, _)| *key == "flags").last();
-    facts.set("ansible_flags", flags.map(|(_, flags)| flags.split_whitespace().collect::<Vec<_>>()));
-    let (mut sockets, mut socket) = (BTreeSet::new(), "");
-    for (key, value) in pairs(text, ':') {
-        if key == "physical id" {
-            socket = value;
-        }
-        if ["physical id", "cpu cores", "siblings"].contains(&key) {
-            sockets.insert(socket);
-        }
-    }
-    let listed = |name| pairs(text, ':').filter(|(key, _)| *key == name).count() as u64;
+    let flags = values(text, ':', "flags").last();
+    facts.set("ansible_flags", flags.map(|flags| list(flags.split_whitespace())));
+    let listed = |name| values(text, ':', name).count() as u64;
+    let sockets: BTreeSet<&str> = values(text, ':', "physical id").collect();
     let architecture = facts.text("ansible_architecture");
     let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
     let count = match (sockets.len(), listed("vendor_id")) {
@@ -131,7 +122,7 @@ fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let folder = "/sys/devices/system/cpu/vulnerabilities";
     let known = node.list(folder).into_iter();
     let known = known.filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
-    facts.set("sonobuoy_cpu_vulnerabilities", known.collect::<BTreeMap<_, _>>());
+    facts.set("sonobuoy_cpu_vulnerabilities", known.collect::<Value>());
 }
 
 /// Memory and swap, in MiB as Ansible counts them.
@@ -140,10 +131,10 @@ fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
         let amount = field(text, ':', key).and_then(|value| value.split_whitespace().next());
         amount.and_then(|amount| amount.parse().ok()).unwrap_or(0)
     };
-    let mib = |key| kib(key) / 1024;
-    let (total, free) = (mib("MemTotal"), mib("MemFree"));
+    let [total, free, swap, swap_free, cached, available] =
+        ["MemTotal", "MemFree", "SwapTotal", "SwapFree", "SwapCached", "MemAvailable"]
+            .map(|key| kib(key) / 1024);
     let reclaimable = ["MemFree", "Cached", "Buffers"].map(kib).iter().sum::<u64>() / 1024;
-    let (swap, swap_free) = (mib("SwapTotal"), mib("SwapFree"));
     facts.set("ansible_memtotal_mb", total);
     facts.set("ansible_memfree_mb", free);
     facts.set("ansible_swaptotal_mb", swap);
@@ -153,10 +144,10 @@ fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
         json!({
             "real": { "total": total, "free": free, "used": total.saturating_sub(free) },
             "nocache": { "free": reclaimable, "used": total.saturating_sub(reclaimable) },
-            "swap": { "total": swap, "free": swap_free, "used": swap.saturating_sub(swap_free), "cached": mib("SwapCached") },
+            "swap": { "total": swap, "free": swap_free, "used": swap.saturating_sub(swap_free), "cached": cached },
         }),
     );
-    facts.set("sonobuoy_memavailable_mb", mib("MemAvailable"));
+    facts.set("sonobuoy_memavailable_mb", available);
     let (pages, free) = (kib("HugePages_Total"), kib("HugePages_Free"));
     facts.set("sonobuoy_hugepages", json!({ "total": pages, "free": free, "size_kb": kib("Hugepagesize") }));
     // By default, a kubelet refuses to start if there are any.

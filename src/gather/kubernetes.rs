@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Facts, NodeFiles, field, storage};
-use base::json::json;
+use base::json::{json, list};
 
 /// Kernel settings that matter to the kubelet, network plugins and busy nodes.
 const SYSCTLS: &[&str] = &[
@@ -90,47 +90,40 @@ const FOLDERS: &[&str] = &[
     "/run",
 ];
 
-type Named<V> = BTreeMap<String, V>;
-
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    let sysctl = |name: &&str| {
+    let sysctl = |name: &&'static str| {
         let value = node.text(&format!("/proc/sys/{}", name.replace('.', "/")))?;
-        Some(((*name).to_owned(), value.replace('\t', " ")))
+        Some((*name, value.replace('\t', " ")))
     };
-    facts.set("sonobuoy_sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Named<_>>());
+    facts.set("sonobuoy_sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Value>());
     facts.set("sonobuoy_cgroup", cgroup(node));
-    facts.set("sonobuoy_entropy_available", node.number::<u64>("/proc/sys/kernel/random/entropy_avail"));
+    facts.set("sonobuoy_entropy_available", node.number("/proc/sys/kernel/random/entropy_avail"));
     processes(node, facts);
     facts.set("sonobuoy_packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
-    facts
-        .set("sonobuoy_runtime_sockets", SOCKETS.iter().filter(|path| node.exists(path)).collect::<Vec<_>>());
+    facts.set("sonobuoy_runtime_sockets", list(SOCKETS.iter().filter(|path| node.exists(path))));
     let folder = |path: &&'static str| Some((*path, space(node, path)?));
-    facts.set("sonobuoy_folders", FOLDERS.iter().filter_map(folder).collect::<BTreeMap<_, _>>());
+    facts.set("sonobuoy_folders", FOLDERS.iter().filter_map(folder).collect::<Value>());
     let pressure = ["cpu", "io", "memory"]
         .into_iter()
         .filter_map(|kind| Some((kind, pressure(&node.text(&format!("/proc/pressure/{kind}"))?))));
-    facts.set("sonobuoy_pressure", pressure.collect::<BTreeMap<_, _>>());
-    let files = node.text("/proc/sys/fs/file-nr").unwrap_or_default();
-    facts.set(
-        "sonobuoy_open_files",
-        files.split_whitespace().next().and_then(|word| word.parse::<u64>().ok()),
-    );
+    facts.set("sonobuoy_pressure", pressure.collect::<Value>());
+    facts.set("sonobuoy_open_files", node.number("/proc/sys/fs/file-nr"));
 }
 
 fn cgroup(node: &NodeFiles) -> Value {
     if let Some(text) = node.text("/sys/fs/cgroup/cgroup.controllers") {
-        return json!({ "version": 2, "controllers": text.split_whitespace().collect::<Vec<_>>() });
+        return json!({ "version": 2, "controllers": list(text.split_whitespace()) });
     }
     let version = node.exists("/sys/fs/cgroup/memory").then_some(1);
     let text = node.text("/proc/cgroups").unwrap_or_default();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let controllers = lines.filter_map(|line| line.split('\t').next());
-    json!({ "version": version, "controllers": controllers.collect::<Vec<_>>() })
+    json!({ "version": version, "controllers": list(controllers) })
 }
 
 /// The cluster's processes on this node, and the limits of these and of the first process.
 fn processes(node: &NodeFiles, facts: &mut Facts) {
-    let mut pids = Named::from([("init".to_owned(), "1".to_owned())]);
+    let mut pids = BTreeMap::from([("init".to_owned(), "1".to_owned())]);
     for pid in node.list("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
         let name = node.text(&format!("/proc/{pid}/comm")).unwrap_or_default();
         if PROCESSES.contains(&&*name) {
@@ -140,18 +133,18 @@ fn processes(node: &NodeFiles, facts: &mut Facts) {
     let limits = pids
         .iter()
         .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))));
-    facts.set("sonobuoy_limits", limits.collect::<BTreeMap<_, _>>());
+    facts.set("sonobuoy_limits", limits.collect::<Value>());
     pids.remove("init");
     let found = pids.into_iter().map(|(name, pid)| {
         let program = node.link(&format!("/proc/{pid}/exe"));
         let program = program.map(|path| path.to_string_lossy().into_owned());
         (name, json!({ "pid": pid.parse::<u64>().ok(), "program": program }))
     });
-    facts.set("sonobuoy_processes", found.collect::<Named<_>>());
+    facts.set("sonobuoy_processes", found.collect::<Value>());
 }
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.
-fn limit_lines(text: &str) -> Named<Value> {
+fn limit_lines(text: &str) -> Value {
     let lines = text.lines().filter_map(|line| {
         let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
         let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
@@ -168,7 +161,7 @@ fn packages(status: &str) -> Value {
         field(block, ':', "Status").filter(|status| status.ends_with(" installed"))?;
         Some((name, field(block, ':', "Version")))
     });
-    json!(versions.collect::<BTreeMap<_, _>>())
+    versions.collect()
 }
 
 fn space(node: &NodeFiles, folder: &str) -> Option<Value> {

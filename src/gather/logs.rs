@@ -55,18 +55,16 @@ pub(crate) fn keep(
     if in_folder {
         fs::create_dir_all(&folder).at("cannot create", &folder)?;
     }
-    let name = if form.gzip { "systemd_logs.gz" } else { NAME };
-    let log = if in_folder { folder.join(name) } else { outbox.path(name) };
+    let prefix = if in_folder { format!("{FOLDER}/") } else { String::new() };
+    let log = outbox.path(&format!("{prefix}{}", if form.gzip { "systemd_logs.gz" } else { NAME }));
     let kept = write(node, wanted, form, &log);
-    let put = |name: &str, content: String| {
-        let name = if in_folder { format!("{FOLDER}/{name}") } else { name.to_owned() };
-        outbox.put(&name, content.as_bytes()).map(drop)
+    let told = match &kept {
+        Ok(summary) => form.summary.then(|| (LOG_SUMMARY, text(summary))),
+        Err(error) if form.summary => Some((LOG_SUMMARY, text(&no_log(error)))),
+        Err(error) => Some((NAME, format!("{}\n", journal::note_entry(3, &format!("{error:#}"))))),
     };
-    match &kept {
-        Ok(summary) if form.summary => put(LOG_SUMMARY, text(summary))?,
-        Ok(_) => {}
-        Err(error) if form.summary => put(LOG_SUMMARY, text(&no_log(error)))?,
-        Err(error) => put(NAME, format!("{}\n", journal::note_entry(3, &format!("{error:#}"))))?,
+    if let Some((name, content)) = told {
+        outbox.put(&format!("{prefix}{name}"), content.as_bytes())?;
     }
     outbox.done(if in_folder { &folder } else { &log })?;
     kept.map(drop)
@@ -382,10 +380,10 @@ impl LogSummary {
         });
         let units: Vec<Item> = units.collect();
         let counts = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
-        let counts: BTreeMap<_, _> = counts.collect();
+        let counts: Value = counts.map(|(priority, count)| (*priority, count)).collect();
         let mut all = Item::new("log-summary", status)
             .with("entries", self.entries)
-            .with("priorities", json!(counts))
+            .with("priorities", counts)
             .with("origin", origin);
         if self.unreadable > 0 {
             all = all.with("unreadable", self.unreadable);

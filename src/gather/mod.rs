@@ -122,9 +122,14 @@ fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
+/// The values of a key in such lines.
+fn values<'t>(text: &'t str, separator: char, name: &str) -> impl Iterator<Item = &'t str> {
+    pairs(text, separator).filter(move |(key, _)| *key == name).map(|(_, value)| value)
+}
+
 /// The first value of a key in such lines.
 fn field<'t>(text: &'t str, separator: char, name: &str) -> Option<&'t str> {
-    pairs(text, separator).find(|(key, _)| *key == name).map(|(_, value)| value)
+    values(text, separator, name).next()
 }
 
 fn between(text: &str, open: char, close: char) -> Option<&str> {

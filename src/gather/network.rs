@@ -10,7 +10,7 @@ use nix::sys::socket::SockaddrStorage;
 use serde_json::Value;
 
 use super::{Facts, NodeFiles};
-use base::json::{json, list_in};
+use base::json::{json, list, list_in};
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
 const PROBE_ADDRESSES: [(&str, &str, &str); 2] = [
@@ -118,9 +118,9 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     }
     for (name, addresses) in [("ansible_all_ipv4_addresses", four), ("ansible_all_ipv6_addresses", six)] {
         let others = addresses.iter().filter(|address| !address.is_loopback());
-        facts.set(name, others.collect::<Vec<_>>());
+        facts.set(name, list(others));
     }
-    facts.set("ansible_interfaces", interfaces.keys().collect::<Vec<_>>());
+    facts.set("ansible_interfaces", list(interfaces.keys()));
     for (name, interface) in interfaces {
         // Ansible replaces dashes, so that names work in templates.
         facts.set(&format!("ansible_{}", name.replace('-', "_")), interface);

@@ -67,9 +67,9 @@ impl NodeFiles {
         between(&self.text(path)?, '[', ']').map(str::to_owned)
     }
 
-    /// The text of a file as a number.
-    pub(crate) fn number<T: std::str::FromStr>(&self, path: &str) -> Option<T> {
-        self.text(path)?.parse().ok()
+    /// The number with which a file begins.
+    pub(crate) fn number(&self, path: &str) -> Option<u64> {
+        self.text(path)?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
     }
 
     /// The content of a file.

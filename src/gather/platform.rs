@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 use serde_json::{Map, Value};
-use time::{Date, Duration as Span, Month, OffsetDateTime, UtcOffset, format_description};
+use time::{Date, Month, OffsetDateTime, UtcOffset, Weekday, format_description};
 
 use super::{Facts, NodeFiles, field};
-use base::json::json;
+use base::json::{json, list};
 
 /// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first that exists counts.
 const SERVICE_MANAGERS: &[(&str, &str)] = &[
@@ -21,18 +21,11 @@ const SERVICE_MANAGERS: &[(&str, &str)] = &[
     ("/etc/init.d", "sysvinit"),
 ];
 
-/// Facts that are the text of a file.
-const TEXTS: &[(&str, &str)] = &[
-    ("ansible_kernel", "/proc/sys/kernel/osrelease"),
-    ("ansible_kernel_version", "/proc/sys/kernel/version"),
-    ("sonobuoy_boot_id", "/proc/sys/kernel/random/boot_id"),
-];
-
 pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     facts.set("ansible_system", "Linux");
-    for (name, path) in TEXTS {
-        facts.set(name, node.text(path));
-    }
+    facts.set("ansible_kernel", node.text("/proc/sys/kernel/osrelease"));
+    facts.set("ansible_kernel_version", node.text("/proc/sys/kernel/version"));
+    facts.set("sonobuoy_boot_id", node.text("/proc/sys/kernel/random/boot_id"));
     facts.set("ansible_machine_id", node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]));
     names(node, facts);
     machine(node, facts);
@@ -40,11 +33,15 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
         facts.set("ansible_cmdline", command_line(&line, false));
         facts.set("ansible_proc_cmdline", command_line(&line, true));
     }
-    let uptime = node.text("/proc/uptime").unwrap_or_default();
-    let seconds = uptime.split('.').next().and_then(|text| text.parse::<u64>().ok());
-    facts.set("ansible_uptime_seconds", seconds);
-    let loads = node.text("/proc/loadavg").unwrap_or_default();
-    let loads: Vec<f64> = loads.split(' ').take(3).filter_map(|load| load.parse().ok()).collect();
+    facts.set("ansible_uptime_seconds", node.number("/proc/uptime"));
+    // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
+    let loads = if node.live {
+        let loads = rustix::system::sysinfo().loads;
+        loads.map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0).to_vec()
+    } else {
+        let text = node.text("/proc/loadavg").unwrap_or_default();
+        text.split(' ').take(3).filter_map(|load| load.parse().ok()).collect()
+    };
     if let [one, five, fifteen] = loads[..] {
         facts.set("ansible_loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
     }
@@ -72,7 +69,7 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let ports = node.list("/sys/class/fc_host").into_iter();
     let ports = ports.filter_map(|host| node.text(&format!("/sys/class/fc_host/{host}/port_name")));
     let ports = ports.map(|name| name.trim_start_matches("0x").to_owned());
-    facts.set("ansible_fibre_channel_wwn", ports.collect::<Vec<_>>());
+    facts.set("ansible_fibre_channel_wwn", list(ports));
     security(node, facts);
 }
 
@@ -140,20 +137,19 @@ fn command_line(line: &str, all: bool) -> Value {
 
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
 fn systemd(node: &NodeFiles) -> Option<Value> {
+    let multiarch = node.list("/usr/lib").into_iter().filter(|name| name.contains("-linux-gnu"));
+    let multiarch = multiarch.map(|name| format!("/usr/lib/{name}"));
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
-    let of_machine = |name: String| name.contains("-linux-gnu").then(|| format!("/usr/lib/{name}"));
-    let more = node.list("/usr/lib").into_iter().filter_map(of_machine);
-    let mut libraries = folders.into_iter().chain(more).flat_map(|folder| {
+    folders.into_iter().chain(multiarch).find_map(|folder| {
         let folder = format!("{folder}/systemd");
-        node.list(&folder).into_iter().map(move |name| (folder.clone(), name))
-    });
-    libraries.find_map(|(folder, name)| {
-        let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
-        let version: u64 = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
-        let bytes = node.bytes(&format!("{folder}/{name}"))?;
-        let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
-        let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
-        Some(json!({ "features": features, "version": version }))
+        node.list(&folder).into_iter().find_map(|name| {
+            let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
+            let version: u64 = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+            let bytes = node.bytes(&format!("{folder}/{name}"))?;
+            let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
+            let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
+            Some(json!({ "features": features, "version": version }))
+        })
     })
 }
 
@@ -166,8 +162,8 @@ fn security(node: &NodeFiles, facts: &mut Facts) {
         let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
         let text = node.first(files).unwrap_or_default();
         if let [keytype, key, ..] = text.split_whitespace().collect::<Vec<_>>()[..] {
-            facts.set(&format!("ssh_host_key_{kind}_public"), key);
-            facts.set(&format!("ssh_host_key_{kind}_public_keytype"), keytype);
+            facts.set(&format!("ansible_ssh_host_key_{kind}_public"), key);
+            facts.set(&format!("ansible_ssh_host_key_{kind}_public_keytype"), keytype);
         }
     }
     let lockdown = node.chosen("/sys/kernel/security/lockdown");
@@ -181,7 +177,7 @@ fn selinux(node: &NodeFiles) -> Value {
     };
     let config = node.text("/etc/selinux/config").unwrap_or_default();
     let field = |name| field(&config, '=', name).map_or_else(|| "unknown".into(), str::to_lowercase);
-    let version = node.number::<u64>("/sys/fs/selinux/policyvers");
+    let version = node.number("/sys/fs/selinux/policyvers");
     json!({
         "status": "enabled",
         "mode": if enforcing == "1" { "enforcing" } else { "permissive" },
@@ -262,10 +258,10 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
         let number = |index| text(index)?.parse::<u8>().ok();
         let (month, week, weekday) = (number(at)?, number(at + 1)?, number(at + 2)?);
         let start = Date::from_calendar_date(year, Month::try_from(month).ok()?, 1).ok()?;
-        let ahead = (7 + weekday - start.weekday().number_days_from_sunday()) % 7;
-        let mut day = start + Span::days(ahead.into()) + Span::weeks(i64::from(week) - 1);
+        let weekday = Weekday::Sunday.nth_next(weekday);
+        let mut day = start.previous_day()?.nth_next_occurrence(weekday, week);
         if day.month() != start.month() {
-            day -= Span::WEEK;
+            day = day.prev_occurrence(weekday);
         }
         let local = seconds(text(at + 3).unwrap_or("2"));
         Some(day.midnight().assume_utc().unix_timestamp() + i64::from(local - offset))
@@ -273,10 +269,8 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
     let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
     // South of the equator, summer spans the new year.
     let is_summer = if begin < end { (begin..end).contains(&epoch) } else { !(end..begin).contains(&epoch) };
-    Some(match is_summer {
-        true => (summer, summer_name.clone(), summer_name),
-        false => (winter, winter_name, summer_name),
-    })
+    let (offset, name) = if is_summer { (summer, summer_name.clone()) } else { (winter, winter_name) };
+    Some((offset, name, summer_name))
 }
 
 /// Parses `-1`, `5:45`, `2:00:30`.
@@ -341,6 +335,16 @@ mod tests {
         ] {
             assert_eq!(full_name("n7", hosts), expected, "{hosts:?}");
         }
+    }
+
+    #[test]
+    fn host_keys_are_facts() {
+        let key = ("etc/ssh/ssh_host_ed25519_key.pub", "ssh-ed25519 AAAA root@n7\n");
+        let (_scratch, node) = Scratch::node(&[key]);
+        let mut facts = Facts::default();
+        gather(&node, &mut facts);
+        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public"), "AAAA");
+        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public_keytype"), "ssh-ed25519");
     }
 
     #[test]

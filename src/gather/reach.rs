@@ -6,8 +6,9 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
-use std::thread;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use rustix::net::sockopt;
@@ -21,6 +22,7 @@ use super::network;
 use crate::item::{self, Item};
 use crate::names::env;
 use crate::remedies;
+use base::at::At as _;
 use base::clock;
 use base::json::{self, json};
 use base::kube::{self, Identity, Method, Object as _, Trust, client_config};
@@ -50,7 +52,8 @@ const WORKER_STARTS: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Mounted files with a pod's credentials.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+const AUTHORITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// Host and port.
 type Place = (String, u16);
@@ -59,8 +62,6 @@ type Place = (String, u16);
 #[derive(Default)]
 pub(crate) struct Destinations {
     api: Option<Place>,
-    token: Option<String>,
-    authority: Option<Vec<u8>>,
     aggregator: Option<Place>,
     /// The run's authority and this worker's identity, if available.
     proof: Option<(Trust, Identity)>,
@@ -86,17 +87,14 @@ pub(crate) struct Skew {
 impl Destinations {
     /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
-        let token = std::fs::read_to_string(format!("{ACCOUNT}/token"));
         let port = variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()).unwrap_or(443);
         Self {
             api: variable("KUBERNETES_SERVICE_HOST").map(|host| (host, port)),
-            token: token.ok().map(|token| token.trim().to_owned()),
-            authority: std::fs::read(format!("{ACCOUNT}/ca.crt")).ok(),
             aggregator: variable(env::AGGREGATOR_URL)
                 .or_else(|| variable(client::env::AGGREGATOR_URL))
                 .and_then(|url| host_and_port(&url)),
             proof: proof(),
-            resolver: network::resolver(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+            resolver: network::resolver(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
             relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
             node: variable(client::env::NODE_NAME),
         }
@@ -125,7 +123,8 @@ impl Destinations {
 
     /// The cluster's record of this node's kubelet, container runtime and system versions, if a service account is mounted.
     pub(crate) fn node_info(&self) -> Result<Value> {
-        let Some(node) = self.node.as_ref().filter(|_| self.api.is_some() && self.token.is_some()) else {
+        let has_account = self.api.is_some() && Path::new(TOKEN).exists();
+        let Some(node) = self.node.as_ref().filter(|_| has_account) else {
             return Ok(Value::Null);
         };
         let Response { status, body, .. } = self.ask_api(&format!("/api/v1/nodes/{node}"))?.1;
@@ -135,11 +134,11 @@ impl Destinations {
 
     fn ask_api(&self, path: &str) -> Result<(Connection, Response)> {
         let place = self.api.as_ref().context("no API server is known here")?;
-        let authority =
-            self.authority.clone().with_context(|| format!("no authority in `{ACCOUNT}/ca.crt`"))?;
+        let authority = fs::read(AUTHORITY).at("cannot read", AUTHORITY)?;
         let mut connection = dial(&(Trust::Authorities(authority), Identity::default()), place)?;
-        let token = self.token.iter().map(|token| format!("Authorization: Bearer {token}\r\n"));
-        let answer = connection.send("GET", path, &token.collect::<String>(), 0)?;
+        let token = fs::read_to_string(TOKEN);
+        let header = token.map(|token| format!("Authorization: Bearer {}\r\n", token.trim()));
+        let answer = connection.send("GET", path, &header.unwrap_or_default(), 0)?;
         Ok((connection, answer))
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Facts, NodeFiles};
-use base::json::json;
+use base::json::{json, list};
 
 /// Kinds of links by device name, as in `/dev/disk`.
 type Links = BTreeMap<&'static str, BTreeMap<String, Vec<String>>>;
@@ -70,7 +70,8 @@ fn device(node: &NodeFiles, name: &str, links: &Links) -> Value {
     let folder = format!("/sys/block/{name}");
     let read = |file: &str| node.text(&format!("{folder}/{file}"));
     let mut partitions = BTreeMap::new();
-    for part in node.list(&folder).into_iter().filter(|entry| is_partition(name, entry)) {
+    let is_partition = |entry: &String| node.exists(&format!("{folder}/{entry}/partition"));
+    for part in node.list(&folder).into_iter().filter(is_partition) {
         let mut value = volume(node, &format!("{folder}/{part}"), &part, links);
         value["start"] = read(&format!("{part}/start")).map_or(json!(0), Value::from);
         value["uuid"] = json!(links["uuids"].get(&part).and_then(|all| all.last()));
@@ -94,15 +95,9 @@ fn device(node: &NodeFiles, name: &str, links: &Links) -> Value {
     device
 }
 
-/// `sda1` of `sda`, `nvme0n1p1` of `nvme0n1`.
-fn is_partition(device: &str, entry: &str) -> bool {
-    let rest = entry.strip_prefix(device).map(|rest| rest.strip_prefix('p').unwrap_or(rest));
-    rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
 /// The facts that devices and partitions share.
 fn volume(node: &NodeFiles, folder: &str, name: &str, links: &Links) -> Value {
-    let bytes = node.number::<u64>(&format!("{folder}/size")).unwrap_or(0).saturating_mul(SECTOR);
+    let bytes = node.number(&format!("{folder}/size")).unwrap_or(0).saturating_mul(SECTOR);
     // A string as the kernel reports it, else a number, as in Ansible.
     let size =
         node.first(["logical_block_size", "hw_sector_size"].map(|file| format!("{folder}/queue/{file}")));
@@ -115,7 +110,7 @@ fn volume(node: &NodeFiles, folder: &str, name: &str, links: &Links) -> Value {
         "sectorsize": size.map_or(json!(SECTOR), Value::from),
         "size": human(bytes),
         "sectors": bytes / sector,
-        "holders": holders.collect::<Vec<_>>(),
+        "holders": list(holders),
     })
 }
 
@@ -221,6 +216,7 @@ mod tests {
         let files = [
             ("sys/block/sda/size", "536870912\n"),
             ("sys/block/sda/queue/scheduler", "none [mq-deadline] kyber\n"),
+            ("sys/block/sda/sda1/partition", "1\n"),
             ("sys/block/sda/sda1/size", "2048\n"),
             ("sys/block/sda/sda1/start", "2048\n"),
             ("sys/block/sda/sdaq/size", "1\n"),
