@@ -74,7 +74,7 @@ pub(crate) struct Plan {
 }
 
 /// How the tests of a plugin are split.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub(crate) struct Split {
     /// Number of parts.
     pub parts: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Split {
 }
 
 /// A change to the plugin of that name, if it is part of the run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub(crate) struct PluginChange {
     /// The plugin's name.
     pub plugin: String,
@@ -92,7 +92,7 @@ pub(crate) struct PluginChange {
 }
 
 /// What changes in a plugin.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub(crate) enum Edit {
     /// Sets the image of its container.
     Image(String),
@@ -204,7 +204,7 @@ fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
     Ok(all)
 }
 
-/// Checks that a plugin can be told which tests to run, as a flag requires.
+/// Checks that at least one plugin accepts a list of tests, as a flag requires.
 fn check_choice(flag: &str, plugins: &[Definition]) -> Result<()> {
     ensure!(
         plugins.iter().any(Definition::can_retry),

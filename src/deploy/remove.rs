@@ -80,7 +80,7 @@ impl Removal {
             work.namespace(&self.namespace, format!("Namespace \"{}\" has been deleted", self.namespace));
         }
         if self.rbac && (self.all || !run.namespaced) {
-            let own = format!("{},namespace={}", SELECTOR, self.namespace);
+            let own = format!("{SELECTOR},namespace={}", self.namespace);
             let labels = match self.all {
                 false => own.clone(),
                 true if spared.is_empty() => SELECTOR.to_owned(),
@@ -282,7 +282,7 @@ impl Target {
 struct RunObjects {
     /// Whether its namespace does not exist.
     is_absent: bool,
-    /// Whether its namespace was created before the run, or nobody knows.
+    /// Whether its namespace was created before the run, or by an unknown creator.
     is_foreign: bool,
     /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
@@ -302,11 +302,9 @@ impl RunObjects {
         if home.is_terminating() {
             return Ok(run);
         }
-        let map = |name: &str| match client.find(&Resource::CONFIG_MAPS, namespace, name) {
-            Err(error) if error.is_forbidden() => Ok(Value::Null),
-            other => other.map(Option::unwrap_or_default),
-        };
-        let (settings, plugins) = (map(names::CONFIG_MAP)?, map(names::PLUGINS_MAP)?);
+        let map = |name: &str| unless_forbidden(client.find(&Resource::CONFIG_MAPS, namespace, name));
+        let settings = map(names::CONFIG_MAP)?.unwrap_or_default();
+        let plugins = map(names::PLUGINS_MAP)?.unwrap_or_default();
         let text = settings["data"][names::CONFIG_KEY].text();
         let permissions = base::json::from_slice(text.as_bytes()).unwrap_or_default();
         let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
@@ -321,11 +319,7 @@ impl RunObjects {
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            match client.list(&resource, namespace, &Selector::labels(SELECTOR)) {
-                Ok(found) => traces.extend(found),
-                Err(error) if error.is_forbidden() => {}
-                Err(error) => return Err(error),
-            }
+            traces.extend(unless_forbidden(client.list(&resource, namespace, &Selector::labels(SELECTOR)))?);
         }
         let oldest = traces.iter().filter_map(created).min();
         let own = created(&home)
@@ -334,6 +328,11 @@ impl RunObjects {
         run.is_foreign = !(own && same && permissions == "clusterAdmin");
         Ok(run)
     }
+}
+
+/// Nothing, if the account may not look.
+fn unless_forbidden<T: Default>(found: Result<T, Error>) -> Result<T, Error> {
+    found.or_else(|error| if error.is_forbidden() { Ok(T::default()) } else { Err(error) })
 }
 
 /// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes `kubectl create

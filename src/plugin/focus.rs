@@ -84,7 +84,6 @@ pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> 
 }
 
 /// Which e2e tests run, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
     /// Name for `--mode`.
     pub name: &'static str,

@@ -56,7 +56,7 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     Ok(all)
 }
 
-/// The text of a key; empty if there is none.
+/// The text of a key; empty for a missing key or another type.
 fn plain<'n>(node: &'n Node, key: &str) -> &'n str {
     match node.get(key).map(|value| &value.content) {
         Some(Content::Text(text)) => text,
@@ -337,7 +337,8 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
         unmounted.map(|mount| format!(", mounted at `{}`", mount["mountPath"].text())).collect();
     if !gone.is_empty() {
         notes.push(format!(
-            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their environment, and there is no such file",
+            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their environment, and there is no such \
+             file",
             gone.join("`, `")
         ));
     }

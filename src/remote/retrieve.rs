@@ -160,43 +160,54 @@ impl Retrieval<'_> {
         };
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
-        let aggregator = &Aggregator { client: &client.under(stop), namespace, pod: pod.name() };
+        let aggregator = Aggregator { client: &client.under(stop), namespace, pod: pod.name() };
+        match self.by_container(&aggregator, run.as_ref()) {
+            Err(RetrievalError::Refused(why)) => {
+                let why = format!("commands cannot be run in the aggregator's container: {why}");
+                self.by_service(&why, stop)
+            }
+            fetched => fetched,
+        }
+    }
+
+    /// Fetches all archives from the aggregator's container, or the current files of an unfinished run.
+    fn by_container(
+        &self,
+        aggregator: &Aggregator<'_>,
+        run: Option<&status::Run>,
+    ) -> Result<Vec<PathBuf>, RetrievalError> {
         if self.partial {
-            let over = run.as_ref().is_some_and(|run| run.status == status::COMPLETE);
+            let over = run.is_some_and(|run| run.status == status::COMPLETE);
             // They change continuously, so an interruption is final.
-            let fetched = self.unfinished(|sink| aggregator.send(&[self.from, "--partial"], sink));
-            match fetched {
-                Ok(path) => return Ok(vec![path]),
-                Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
+            match self.unfinished(|sink| aggregator.send(&[self.from, "--partial"], sink)) {
                 Err(RetrievalError::NotReady(_)) if over => {}
                 Err(RetrievalError::NotReady(said)) => {
                     let why = said.context("there is nothing to fetch in parts");
                     return Err(RetrievalError::NotReady(why));
                 }
-                Err(failure) => return Err(failure),
+                fetched => return fetched.map(|path| vec![path]),
             }
         }
         // Another directory is read regardless of the run's status.
-        let known = run.as_ref().map(|run| &run.archive).filter(|archive| {
+        let known = run.map(|run| &run.archive).filter(|archive| {
             self.from == RUNS_DIR && !archive.name.is_empty() && !archive.sha256.is_empty()
         });
-        let mut attempts = Attempts::new(MAX_TRANSFERS, stop);
+        let mut attempts = Attempts::new(MAX_TRANSFERS, aggregator.client.stop());
         loop {
             match self.by_exec(aggregator, known) {
                 Ok(received) if received.is_empty() => {
-                    let finished = run.as_ref().map(finished).unwrap_or_default();
+                    let finished = run.map(finished).unwrap_or_default();
                     let why = anyhow!(
-                        "no valid entries in result: the run is not finished{finished}; wait for it with `sonobuoy wait -n {namespace}`, \
-                         or fetch what has arrived with `--partial`"
+                        "no valid entries in result: the run is not finished{finished}; wait for it with `sonobuoy wait -n {}`, \
+                         or fetch what has arrived with `--partial`",
+                        self.namespace
                     );
                     return Err(why.into());
                 }
-                Ok(received) => return Ok(self.settle(received, &self.seals(aggregator))?),
-                Err(RetrievalError::Refused(why)) => return self.by_service(&not_run(&why), stop),
                 Err(RetrievalError::Restart(error)) if attempts.again(false) => {
                     log::warn!("{error:#}; fetching everything again");
                 }
-                Err(failure) => return Err(failure),
+                received => return Ok(self.settle(received?, &self.seals(aggregator))?),
             }
         }
     }
@@ -391,7 +402,7 @@ impl Retrieval<'_> {
         });
         match (seal, certificate) {
             (Some(seal), certificate) => {
-                let checked = seal::check(seal, file.size(), &file.sha256(), certificate.as_ref())?;
+                let checked = seal::check(seal, file.size, &file.sha256(), certificate.as_ref())?;
                 if checked.statement.name != name {
                     bail!("`{name}` arrived with the seal of another archive, `{}`", checked.statement.name);
                 }
@@ -425,7 +436,7 @@ impl Retrieval<'_> {
         let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
         send(&mut |piece| {
             file.write(piece)?;
-            (self.watch)(file.size(), 0);
+            (self.watch)(file.size, 0);
             Ok(())
         })?;
         Ok(file.commit()?)
@@ -453,11 +464,6 @@ impl PartialFile {
     /// Path after the commit.
     fn path(&self) -> &Path {
         self.file.path()
-    }
-
-    /// Bytes written so far.
-    fn size(&self) -> u64 {
-        self.size
     }
 
     /// SHA-256 of the bytes so far, in hexadecimal.
@@ -576,10 +582,6 @@ impl Aggregator<'_> {
             _ => Err(RetrievalError::NotReady(anyhow!(said))),
         }
     }
-}
-
-fn not_run(why: &anyhow::Error) -> String {
-    format!("commands cannot be run in the aggregator's container: {why}")
 }
 
 /// Passes a stream on; returns the number of bytes.

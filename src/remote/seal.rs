@@ -19,7 +19,6 @@ use base::temp::NewFile;
 use base::{small, sys};
 
 /// Result of a successful check.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
     /// Content of the seal.
     pub statement: Statement,
@@ -110,7 +109,6 @@ const LEARN_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_CERTIFICATE_BYTES: u64 = 64 << 10;
 
 /// The stored certificates.
-#[derive(Clone, Debug)]
 pub(crate) struct Authorities {
     folder: PathBuf,
 }

@@ -46,13 +46,6 @@ pub struct Exit {
     pub stderr: String,
 }
 
-impl Exit {
-    /// Whether it ended with status 0.
-    pub fn success(&self) -> bool {
-        self.code == 0
-    }
-}
-
 /// An open connection.
 struct Socket<'c> {
     stream: Stream,
