@@ -48,8 +48,8 @@ pub(crate) struct Candidate {
     junit: String,
 }
 
-/// Examines the archive; compares its tests with `names`, if given.
-pub(crate) fn examine(archive: &str, names: Option<&str>) -> Result<Candidate> {
+/// Examines the archive; compares its tests with `names`, if there are any.
+pub(crate) fn examine(archive: &str, names: &[String]) -> Result<Candidate> {
     let folder = format!("{}/{}/{GLOBAL}/", layout::plugin(E2E), layout::RESULTS);
     let log = format!("{folder}{LOG}");
     let is_junit = |name: &str| {
@@ -126,7 +126,7 @@ impl Candidate {
     }
 
     /// Examines the outcomes of tests.
-    fn junit(&mut self, all: &[String], names: Option<&str>) -> Result<Option<Junit>> {
+    fn junit(&mut self, all: &[String], names: &[String]) -> Result<Option<Junit>> {
         let [path] = all else {
             let folder = format!("{}/{}/{GLOBAL}", layout::plugin(E2E), layout::RESULTS);
             match all.len() {
@@ -165,7 +165,7 @@ impl Candidate {
                 self.find_tests(path, &what, names.iter().map(String::as_str).collect());
             }
         }
-        let names = names.unwrap_or_default().lines().map(|line| plain(listed(line).unwrap_or(line)));
+        let names = names.iter().map(|line| plain(listed(line).unwrap_or(line)));
         let missing: Vec<&str> = names.filter(|name| name.contains(REQUIRED) && !junit.lists(name)).collect();
         match missing.len() {
             0 => {}

@@ -334,7 +334,7 @@ impl Table {
             });
             std::iter::once(node.clone()).chain(cells).collect()
         });
-        terminal.table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), usize::MAX, |_| "")
+        terminal.table(head, rows.collect(), usize::MAX, &[])
     }
 
     /// What text and page say about the table.
