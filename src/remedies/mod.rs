@@ -262,10 +262,9 @@ pub(crate) fn unreached(why: &str) -> String {
 
 /// The last reason in a log with this message.
 pub(crate) fn why_unreached(log: &str) -> Option<String> {
-    let mut reasons = log.lines().rev().filter_map(|line| {
+    log.lines().rev().find_map(|line| {
         Some(logger::message(line).split_once(UNREACHED)?.1.to_owned()).filter(|why| !why.is_empty())
-    });
-    reasons.next()
+    })
 }
 
 /// An error in the place of a result.

@@ -28,7 +28,7 @@ const MAX_BYTES: usize = 64 << 20;
 #[derive(Default)]
 pub(crate) struct JunitDetails {
     /// Duration in seconds.
-    seconds: f64,
+    pub duration: Option<f64>,
     /// Length in bytes of the message at the start of its failure; the rest is its text.
     pub message: usize,
     /// Its class; empty if the file names none.
@@ -72,7 +72,10 @@ impl Survey {
                 }
                 "testcase" => {
                     let mut details = JunitDetails {
-                        seconds: text("time").parse().unwrap_or_default(),
+                        duration: text("time")
+                            .parse()
+                            .ok()
+                            .filter(|time: &f64| time.is_finite() && *time > 0.0),
                         class: text("classname"),
                         source: text("file"),
                         ..JunitDetails::default()
@@ -147,13 +150,6 @@ impl Survey {
     /// The data of a test's file about it.
     pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
         self.tests.get(&base::digest(&(plugin, file, test)))
-    }
-}
-
-impl JunitDetails {
-    /// Duration of the test in seconds.
-    pub(crate) fn duration(&self) -> Option<f64> {
-        Some(self.seconds).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
     }
 }
 
