@@ -470,7 +470,7 @@ struct ValueCounts {
     /// Number of nodes.
     nodes: u64,
     /// Keys that differ by nature and are not compared.
-    pub volatile: BTreeSet<String>,
+    volatile: BTreeSet<String>,
 }
 
 /// A key that differs between nodes.
