@@ -8,6 +8,7 @@
 mod suite;
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -48,8 +49,8 @@ pub(crate) struct Candidate {
     junit: String,
 }
 
-/// Examines the archive; compares its tests with `names`, if given.
-pub(crate) fn examine(archive: &str, names: Option<&str>) -> Result<Candidate> {
+/// Examines the archive; compares its tests with `names`, if there are any.
+pub(crate) fn examine(archive: &str, names: &[String]) -> Result<Candidate> {
     let folder = format!("{}/{}/{GLOBAL}/", layout::plugin(E2E), layout::RESULTS);
     let log = format!("{folder}{LOG}");
     let is_junit = |name: &str| {
@@ -84,19 +85,15 @@ pub(crate) fn examine(archive: &str, names: Option<&str>) -> Result<Candidate> {
 }
 
 impl Candidate {
-    fn find(&mut self, file: &str, what: &str) {
-        self.find_tests(file, what, Vec::new());
+    fn find(&mut self, file: &str, what: impl Display) {
+        self.findings.push(format!("{file}: {what}"));
     }
 
-    fn find_tests(&mut self, file: &str, what: &str, tests: Vec<&str>) {
-        let mut finding = format!("{file}: {what}");
-        for name in tests.iter().take(MAX_NAMES) {
-            finding += &format!("\n    {name}");
-        }
-        if tests.len() > MAX_NAMES {
-            finding += &format!("\n    and {} more", tests.len() - MAX_NAMES);
-        }
-        self.findings.push(finding);
+    fn find_tests(&mut self, file: &str, what: impl Display, tests: impl ExactSizeIterator<Item: Display>) {
+        let more = tests.len().saturating_sub(MAX_NAMES);
+        let names: String = tests.take(MAX_NAMES).map(|name| format!("\n    {name}")).collect();
+        let rest = if more > 0 { format!("\n    and {more} more") } else { String::new() };
+        self.find(file, format!("{what}{names}{rest}"));
     }
 
     /// A document of the archive; null if it is missing.
@@ -107,8 +104,10 @@ impl Candidate {
     /// Examines other parts whose results count as the plugin's.
     fn parts(&mut self) -> Result<()> {
         if self.json(layout::CONFIG)?["Resumes"].as_str().is_some_and(|run| !run.is_empty()) {
-            let what = "the run continued another one, but all tests must run in one: run without `--resume`";
-            self.find(layout::CONFIG, what);
+            self.find(
+                layout::CONFIG,
+                "the run continued another one, but all tests must run in one: run without `--resume`",
+            );
         }
         for name in self.files.folders(layout::PLUGINS) {
             let path = layout::definition(&name);
@@ -126,14 +125,14 @@ impl Candidate {
     }
 
     /// Examines the outcomes of tests.
-    fn junit(&mut self, all: &[String], names: Option<&str>) -> Result<Option<Junit>> {
+    fn junit(&mut self, all: &[String], names: &[String]) -> Result<Option<Junit>> {
         let [path] = all else {
             let folder = format!("{}/{}/{GLOBAL}", layout::plugin(E2E), layout::RESULTS);
             match all.len() {
                 0 => self.find(&folder, "there is no JUnit file"),
                 many => self.find(
                     &folder,
-                    &format!("there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"),
+                    format!("there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"),
                 ),
             }
             return Ok(None);
@@ -142,7 +141,7 @@ impl Candidate {
         let junit = match Junit::read(BufReader::new(content)) {
             Ok(junit) => junit,
             Err(error) => {
-                self.find(path, &format!("cannot be read: {error:#}"));
+                self.find(path, format!("cannot be read: {error:#}"));
                 return Ok(None);
             }
         };
@@ -162,15 +161,14 @@ impl Candidate {
         ] {
             if let Some(names) = junit.required.get(&outcome) {
                 let what = format!("{} of {number} required tests {what}", names.len());
-                self.find_tests(path, &what, names.iter().map(String::as_str).collect());
+                self.find_tests(path, what, names.iter());
             }
         }
-        let names = names.unwrap_or_default().lines().map(|line| plain(listed(line).unwrap_or(line)));
+        let names = names.iter().map(|line| plain(listed(line).unwrap_or(line)));
         let missing: Vec<&str> = names.filter(|name| name.contains(REQUIRED) && !junit.lists(name)).collect();
-        match missing.len() {
-            0 => {}
-            1 => self.find_tests(path, "1 required test of the list is missing", missing),
-            many => self.find_tests(path, &format!("{many} required tests of the list are missing"), missing),
+        if !missing.is_empty() {
+            let tests = if missing.len() == 1 { "test of the list is" } else { "tests of the list are" };
+            self.find_tests(path, format!("{} required {tests} missing", missing.len()), missing.iter());
         }
         if junit.properties.is_empty() {
             self.find(path, "does not say how the suite was started (it has no <properties>)");
@@ -186,8 +184,10 @@ impl Candidate {
             ("FlakeAttempts", "0", "failed tests were retried"),
         ] {
             if let Some(value) = junit.properties.get(key).filter(|value| *value != fine) {
-                let what = format!("{means} ({key} is `{value}`): run with `--mode certified-conformance`");
-                self.find(path, &what);
+                self.find(
+                    path,
+                    format!("{means} ({key} is `{value}`): run with `--mode certified-conformance`"),
+                );
             }
         }
         Ok(Some(junit))
@@ -204,7 +204,7 @@ impl Candidate {
         match log.ends[..] {
             [] => self.find(&path, "has no ending: the tests did not finish (a line `Ran N of M Specs`)"),
             [(ran, all)] => self.end(&path, &log, ran, all, junit),
-            _ => self.find(&path, &format!("contains the endings of {} runs", log.ends.len())),
+            _ => self.find(&path, format!("contains the endings of {} runs", log.ends.len())),
         }
         let seed = junit.and_then(|junit| junit.properties.get("RandomSeed"));
         if seed.is_some_and(|seed| !log.seeds.is_empty() && !log.seeds.contains(seed)) {
@@ -230,15 +230,14 @@ impl Candidate {
                 "does not state the version of the tests: its image is `{image}`; use one with a version as its tag, such as `conformance:{}.0`",
                 self.version
             );
-            self.find(&path, &what);
+            self.find(&path, what);
         }
         let tag = tag.iter().map(|version| (&path, "tests", version));
         let log = log.versions.iter().map(|(who, version)| (&self.log, *who, version));
         let others = tag.chain(log).filter(|(.., version)| **version != self.version);
         let others: Vec<_> = others.map(|(path, who, version)| (path.clone(), who, version)).collect();
         for (path, who, version) in others {
-            let what = format!("states {version} for the {who}, but the cluster is {}", self.version);
-            self.find(&path, &what);
+            self.find(&path, format!("states {version} for the {who}, but the cluster is {}", self.version));
         }
         Ok(())
     }
@@ -246,16 +245,20 @@ impl Candidate {
     fn end(&mut self, path: &str, log: &SuiteLog, ran: usize, all: usize, junit: Option<&Junit>) {
         let [_, failed, pending, flaked] = log.counts;
         if !log.passed || [failed, pending, flaked] != [0; 3] {
-            let what = format!("the suite did not pass: {failed} failed, {pending} pending, {flaked} flaked");
-            self.find(path, &what);
+            self.find(
+                path,
+                format!("the suite did not pass: {failed} failed, {pending} pending, {flaked} flaked"),
+            );
         }
         let Some(&Junit { tests, ran: listed, .. }) = junit else { return };
         if all != tests {
-            self.find(path, &format!("the suite has {all} tests, but the JUnit file lists {tests}"));
+            self.find(path, format!("the suite has {all} tests, but the JUnit file lists {tests}"));
         }
         if ran != listed {
-            let what = "they are not from the same run";
-            self.find(path, &format!("{ran} tests ran, but the JUnit file says {listed}: {what}"));
+            self.find(
+                path,
+                format!("{ran} tests ran, but the JUnit file says {listed}: they are not from the same run"),
+            );
         }
     }
 }

@@ -261,7 +261,7 @@ fn diff(args: Args) -> Result<u8> {
 /// Runs `certify`.
 pub(crate) fn certify(args: Args) -> Result<u8> {
     let archive = args.text("archive").context("no archive given")?;
-    let tests = args.text("tests").map(run_args::tests).transpose()?.map(|names| names.join("\n"));
+    let tests = args.text("tests").map(run_args::tests).transpose()?.unwrap_or_default();
     check_seal(archive)?;
     Submission { into: args.text("output").map(Path::new), product: args.text("product"), tests }
         .judge(archive)
@@ -283,7 +283,7 @@ pub(super) struct Submission<'a> {
     into: Option<&'a Path>,
     product: Option<&'a str>,
     /// The names of the tests, if known.
-    tests: Option<String>,
+    tests: Vec<String>,
 }
 
 impl<'a> Submission<'a> {
@@ -300,7 +300,7 @@ impl<'a> Submission<'a> {
             bail!("`{path}` does not describe a product: {}", wrong.join("; "));
         }
         let kit = args.text("kit").map(|path| Kit::read(Path::new(path))).transpose()?.flatten();
-        let tests = kit.filter(|kit| !kit.tests.is_empty()).map(|kit| kit.tests.join("\n"));
+        let tests = kit.unwrap_or_default().tests;
         Ok(Some(Self { into: Some(into), product: Some(path), tests }))
     }
 
@@ -313,7 +313,7 @@ impl<'a> Submission<'a> {
         }
         self.into.map_or(Ok(()), certify::check)?;
         let described = self.product.map(|path| run_args::read_text(path).map(Product::read)).transpose()?;
-        let candidate = certify::examine(archive, self.tests.as_deref())
+        let candidate = certify::examine(archive, &self.tests)
             .with_context(|| format!("could not process archive: {archive}"))?;
         let (required, passed) = candidate.required;
         let version = &candidate.version;

@@ -13,7 +13,7 @@ const EPHEMERAL: u32 = 10_000;
 
 /// Tokens, the first match counts: numbers that matter after such a word; times; UUIDs; hashes; addresses and words, each with
 /// its port.
-static TOKENS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
     const HOST: &str = concat!(
         r"(?:(?<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b|H(?::H){7}\b|H(?::H)*::(?:H(?::H)*)?\b|::H(?::H)*\b)",
         r"|(?<word>\w+(?:[.-]+\w+)*%?))(?<close>\]?)(?::(?<port>\d+)\b)?",
@@ -25,20 +25,20 @@ static TOKENS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         r"(?<hash>\b0x[[:xdigit:]]{5,}\b|\b[[:xdigit:]]{12,}\b)",
         &HOST.replace('H', "[[:xdigit:]]{1,4}"),
     ];
-    Regex::new(&tokens.join("|")).ok()
+    Regex::new(&tokens.join("|")).expect("a valid pattern")
 });
 
 /// Kubernetes' random suffixes: the hash of a template, a pod's own, or both.
-static SUFFIX: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"-R{8,10}\b(?:-R{5}\b)?|-R{5}\b".replace('R', "[b-df-hj-np-tv-xz24-9]").as_str()).ok()
+static SUFFIX: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"-R{8,10}\b(?:-R{5}\b)?|-R{5}\b".replace('R', "[b-df-hj-np-tv-xz24-9]").as_str())
+        .expect("a valid pattern")
 });
 
 /// A line with its variable parts masked.
 pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
     let blank = |c: char| c.is_whitespace() || c.is_control();
     let line = line.split(blank).filter(|word| !word.is_empty()).joined(" ");
-    let Some(tokens) = &*TOKENS else { return line };
-    let masked = tokens.replace_all(&line, |found: &Captures<'_>| {
+    let masked = TOKENS.replace_all(&line, |found: &Captures<'_>| {
         let get = |name| found.name(name).map(|part| part.as_str());
         if let Some(name) = ["time", "id", "hash"].into_iter().find(|name| get(name).is_some()) {
             return format!("<{name}>");
@@ -70,13 +70,10 @@ fn word(word: &str) -> String {
         return "<n>".into();
     }
     let digits = |text: &str| text.bytes().any(|byte| byte.is_ascii_digit());
-    let masked = SUFFIX.as_ref().map(|suffix| {
-        suffix.replace(word, |found: &Captures<'_>| match &found[0] {
-            suffix if digits(suffix) => "-<id>".repeat(suffix.matches('-').count()),
-            other => other.to_owned(),
-        })
+    let masked = SUFFIX.replace(word, |found: &Captures<'_>| match &found[0] {
+        suffix if digits(suffix) => "-<id>".repeat(suffix.matches('-').count()),
+        other => other.to_owned(),
     });
-    let masked = masked.unwrap_or_default();
     let part = |part: &str| {
         let bare = part.trim_end_matches(['-', '_']);
         let number = digits(bare) && bare.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

@@ -37,12 +37,12 @@ const MAX_REASONS: usize = 20;
 const MAX_TOLD: usize = 3;
 
 /// Lines that contain only a location, or announce the next line.
-static FRAME: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static FRAME: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
         r"^\s*(?:|Unexpected error|occurred|Full Stack Trace|Expected|to equal|goroutine(?: .*)?|<\*\S*|<.* \| 0x.*>|\[[^ ]*\]",
         r"|(?:In \[It\] at: )?[^ :]*\.(?:go|rs|py|sh|js)(?::[\d:]*)?(?: [^ ]+){0,2})[\s:{},]*$",
     ))
-    .ok()
+    .expect("a valid pattern")
 });
 
 /// Appends the remedy to a text, unless the text has one, which follows a semicolon.
@@ -249,7 +249,7 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn frame(line: &str) -> bool {
-    FRAME.as_ref().is_some_and(|frame| frame.is_match(line))
+    FRAME.is_match(line)
 }
 
 /// Start of a worker's log message about an unreachable aggregator.
@@ -262,10 +262,9 @@ pub(crate) fn unreached(why: &str) -> String {
 
 /// The last reason in a log with this message.
 pub(crate) fn why_unreached(log: &str) -> Option<String> {
-    let mut reasons = log.lines().rev().filter_map(|line| {
+    log.lines().rev().find_map(|line| {
         Some(logger::message(line).split_once(UNREACHED)?.1.to_owned()).filter(|why| !why.is_empty())
-    });
-    reasons.next()
+    })
 }
 
 /// An error in the place of a result.

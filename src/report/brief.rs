@@ -114,11 +114,9 @@ impl TextOutput<'_> {
             self.paint(&format!("1;{}", colour(report.status.word()).unwrap_or_default()), &word)
         )?;
         self.fill(include_str!("brief_head.txt"), &values)?;
-        if report.plugins.is_empty() {
-            let next = "Next: check that it is the archive of a run; `sonobuoy retrieve` fetches one";
-            return Ok(writeln!(self.out, "{next}")?);
+        if !report.plugins.is_empty() {
+            self.plugins(report)?;
         }
-        self.plugins(report)?;
         self.fill(include_str!("brief.txt"), &values)
     }
 
@@ -141,12 +139,12 @@ impl TextOutput<'_> {
                 plugin.duration.map_or_else(|| "-".into(), |span| spoken(span.seconds())),
             ]
         });
-        let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
-        self.table(&rows, 2, |row| match row.checked_sub(1).map(|row| plugins[row].verdict()) {
-            None => DIM,
-            Some(RunVerdict::Passed) => "",
-            Some(verdict) => colour(verdict.word()).unwrap_or_default(),
-        })?;
+        let colours = plugins.iter().map(|plugin| match plugin.verdict() {
+            RunVerdict::Passed => "",
+            verdict => colour(verdict.word()).unwrap_or_default(),
+        });
+        let colours: Vec<_> = std::iter::once(DIM).chain(colours).collect();
+        self.table(head.map(str::to_owned).to_vec(), rows.collect(), 2, &colours)?;
         self.gap()
     }
 }

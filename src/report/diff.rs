@@ -134,31 +134,18 @@ fn delivered<'r>(report: &'r Report<'_>) -> Delivered<'r> {
 }
 
 /// Tests of a plugin, or of one of its nodes, that one archive lacks as a whole: a change for all of them.
-#[derive(Default)]
-struct Folded(BTreeMap<(String, Option<String>), TestChange>);
+type Folded = BTreeMap<(ChangeKind, String, Option<String>), TestChange>;
 
-impl Folded {
-    /// Adds a test that the other archive lacks; `other` is what that has.
-    fn add(&mut self, other: &Delivered<'_>, change: TestChange) -> Option<TestChange> {
-        let (plugin, node) = (change.plugin.clone(), change.node.clone());
-        let node = match other.get(&*plugin) {
-            None => None,
-            Some(nodes) if nodes.get(node.as_deref().unwrap_or_default()).is_none_or(Option::is_none) => node,
-            Some(_) => return Some(change),
-        };
-        self.0.entry((plugin, node)).and_modify(|all| all.tests += 1).or_insert(change);
-        None
-    }
-
-    fn changes(self) -> impl Iterator<Item = TestChange> {
-        self.0.into_iter().map(|((plugin, node), first)| match first.tests {
-            1 => first,
-            tests => {
-                let test = format!("all {}", count(tests, "test"));
-                TestChange { tests, ..TestChange::new(first.kind, &plugin, node.as_deref(), test) }
-            }
-        })
-    }
+/// Adds a test that the other archive lacks; `other` is what that has.
+fn fold(all: &mut Folded, other: &Delivered<'_>, change: TestChange) -> Option<TestChange> {
+    let (plugin, node) = (change.plugin.clone(), change.node.clone());
+    let node = match other.get(&*plugin) {
+        None => None,
+        Some(nodes) if nodes.get(node.as_deref().unwrap_or_default()).is_none_or(Option::is_none) => node,
+        Some(_) => return Some(change),
+    };
+    all.entry((change.kind, plugin, node)).and_modify(|all| all.tests += 1).or_insert(change);
+    None
 }
 
 fn failing(status: &str) -> bool {
@@ -178,7 +165,7 @@ impl Diff {
         each(&runs[0], |key, case| {
             old.insert(key, (case.status.to_owned(), case.duration));
         })?;
-        let (mut appeared, mut vanished) = (Folded::default(), Folded::default());
+        let mut folded = Folded::new();
         each(&runs[1], |key, case| {
             let before = old.remove(&key);
             let was_error = was.get(case.plugin).and_then(|nodes| nodes.get(case.node.unwrap_or_default()))
@@ -188,7 +175,7 @@ impl Diff {
             } else if !was_error {
                 let after = Some(case.status.to_owned());
                 let change = TestChange { after, ..TestChange::of(ChangeKind::Appeared, case) };
-                diff.changes.extend(appeared.add(&was, change));
+                diff.changes.extend(fold(&mut folded, &was, change));
             }
             // Else the error is fixed, which is reported below.
         })?;
@@ -204,9 +191,15 @@ impl Diff {
             };
             let (before, after) = (Some(case.status.to_owned()), after.map(str::to_owned));
             let change = TestChange { before, after, ..TestChange::of(kind, case) };
-            diff.changes.extend(if case.is_error() { Some(change) } else { vanished.add(&is, change) });
+            diff.changes.extend(if case.is_error() { Some(change) } else { fold(&mut folded, &is, change) });
         })?;
-        diff.changes.extend(appeared.changes().chain(vanished.changes()));
+        diff.changes.extend(folded.into_iter().map(|((kind, plugin, node), first)| match first.tests {
+            1 => first,
+            tests => {
+                let test = format!("all {}", count(tests, "test"));
+                TestChange { tests, ..TestChange::new(kind, &plugin, node.as_deref(), test) }
+            }
+        }));
         diff.changes.sort_by(|a, b| {
             (a.kind, &a.plugin, &a.test, &a.node).cmp(&(b.kind, &b.plugin, &b.test, &b.node))
         });

@@ -285,7 +285,8 @@ impl Many {
     /// Writes a text table.
     pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> anyhow::Result<()> {
         if self.clusters {
-            terminal.table(&self.matrix(), usize::MAX, |_| "")?;
+            let mut rows = self.matrix();
+            terminal.table(rows.remove(0), rows, usize::MAX, &[])?;
         } else {
             for (at, column) in self.columns.iter().enumerate() {
                 let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
@@ -298,8 +299,7 @@ impl Many {
                     terminal.gap()?;
                     let numbers = (1..=self.columns.len()).map(|number| number.to_string());
                     let head = iter::once(title.to_owned()).chain(numbers).collect();
-                    let rows: Vec<_> = iter::once(head).chain(rows).collect();
-                    terminal.table(&rows, usize::MAX, |_| "")?;
+                    terminal.table(head, rows, usize::MAX, &[])?;
                 }
             }
         }

@@ -595,7 +595,7 @@ impl Cases<'_> {
                 node: node_item.map(|item| &*item.name),
                 file,
                 error: item.meta.get("error").map(String::as_str),
-                duration: item.duration().or_else(|| told?.duration()),
+                duration: item.duration().or_else(|| told?.duration),
                 item: &item,
                 plugin: self.plugin,
                 root: above.first().unwrap_or(&item),

@@ -12,12 +12,13 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 
 use super::archive::ExtractedFiles;
 use crate::layout::{self, RECEIVED, RUN_LOG};
 use crate::names;
 use base::clock::parse_rfc3339;
-use base::json::nullable;
+use base::json::{json, nullable};
 use base::xml::{Lexer, Token};
 
 /// Maximum bytes of the data of all tests.
@@ -27,7 +28,7 @@ const MAX_BYTES: usize = 64 << 20;
 #[derive(Default)]
 pub(crate) struct JunitDetails {
     /// Duration in seconds.
-    seconds: f64,
+    pub duration: Option<f64>,
     /// Length in bytes of the message at the start of its failure; the rest is its text.
     pub message: usize,
     /// Its class; empty if the file names none.
@@ -71,7 +72,10 @@ impl Survey {
                 }
                 "testcase" => {
                     let mut details = JunitDetails {
-                        seconds: text("time").parse().unwrap_or_default(),
+                        duration: text("time")
+                            .parse()
+                            .ok()
+                            .filter(|time: &f64| time.is_finite() && *time > 0.0),
                         class: text("classname"),
                         source: text("file"),
                         ..JunitDetails::default()
@@ -116,16 +120,36 @@ impl Survey {
         Ok(())
     }
 
+    /// The logs to show, if there are any: those of plugins that did not pass first, then those with the most `errors`, which
+    /// are lines by the name of the log.
+    pub(super) fn logs(
+        &self,
+        errors: Option<&BTreeMap<String, u64>>,
+        not_passed: &[&str],
+    ) -> Result<Option<Value>> {
+        let errors = |name: &String| errors.and_then(|errors| errors.get(name)).copied().unwrap_or_default();
+        let mut logs: Vec<_> = self.logs.iter().collect();
+        logs.sort_by_cached_key(|(name, _)| {
+            let has_passed = !not_passed.iter().any(|plugin| names::is_of_plugin(name, plugin));
+            (has_passed, Reverse(errors(name)), name)
+        });
+        let (mut left, mut shown) = (ALL, Vec::new());
+        for (name, size) in &logs {
+            let tail = self.ends.small(name)?.unwrap_or_default();
+            let Some(rest) = left.checked_sub(tail.len()) else { break };
+            left = rest;
+            shown.push(json!({
+                "name": name, "short": layout::below_pod_logs(name), "size": size, "errors": errors(name),
+                "tail": String::from_utf8_lossy(&tail),
+            }));
+        }
+        let more = logs.len() - shown.len();
+        Ok((!shown.is_empty()).then(|| json!({"shown": shown, "more": more})))
+    }
+
     /// The data of a test's file about it.
     pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
         self.tests.get(&base::digest(&(plugin, file, test)))
-    }
-}
-
-impl JunitDetails {
-    /// Duration of the test in seconds.
-    pub(crate) fn duration(&self) -> Option<f64> {
-        Some(self.seconds).filter(|seconds| seconds.is_finite() && *seconds > 0.0)
     }
 }
 
@@ -240,62 +264,6 @@ fn tail(content: &mut dyn Read) -> Result<Vec<u8>> {
         tail.drain(..=end);
     }
     Ok(tail)
-}
-
-/// One log.
-#[derive(Serialize)]
-pub(crate) struct LogExcerpt<'a> {
-    /// Its path in the archive.
-    pub name: &'a str,
-    /// Its path without the prefix common to all.
-    short: &'a str,
-    /// Its length in bytes.
-    size: u64,
-    /// Number of lines that look like errors.
-    errors: u64,
-    /// Its end, if shown.
-    tail: String,
-}
-
-/// The logs of an archive.
-#[derive(Serialize)]
-pub(crate) struct Logs<'a> {
-    /// Logs with their ends, those with the most errors first.
-    pub shown: Vec<LogExcerpt<'a>>,
-    /// Number of logs left out.
-    more: usize,
-}
-
-impl<'a> Logs<'a> {
-    /// Selects the logs to show: those of plugins that did not pass first, then those with the most `errors`.
-    pub(crate) fn read(
-        survey: &'a Survey,
-        errors: Option<&BTreeMap<String, u64>>,
-        not_passed: &[&str],
-    ) -> Result<Self> {
-        let logs = survey.logs.iter().map(|(name, size)| LogExcerpt {
-            name,
-            short: layout::below_pod_logs(name).unwrap_or(name),
-            size: *size,
-            errors: errors.and_then(|errors| errors.get(name)).copied().unwrap_or_default(),
-            tail: String::new(),
-        });
-        let mut shown: Vec<_> = logs.collect();
-        shown.sort_by_cached_key(|log| {
-            let has_passed = !not_passed.iter().any(|plugin| names::is_of_plugin(log.name, plugin));
-            (has_passed, Reverse(log.errors), log.name)
-        });
-        let (mut left, mut count) = (ALL, 0);
-        for log in &mut shown {
-            let bytes = survey.ends.small(log.name)?.unwrap_or_default();
-            let Some(rest) = left.checked_sub(bytes.len()) else { break };
-            (left, count) = (rest, count + 1);
-            log.tail = String::from_utf8_lossy(&bytes).into_owned();
-        }
-        let more = shown.len() - count;
-        shown.truncate(count);
-        Ok(Self { shown, more })
-    }
 }
 
 #[cfg(test)]

@@ -79,22 +79,24 @@ impl TextOutput<'_> {
         Ok(writeln!(self.out)?)
     }
 
-    /// Writes columns as wide as their content, numbers `right`-aligned from a column on.
+    /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in these colours.
     pub(super) fn table(
         &mut self,
-        rows: &[Vec<String>],
+        head: Vec<String>,
+        mut rows: Vec<Vec<String>>,
         right: usize,
-        colour: impl Fn(usize) -> &'static str,
+        colours: &[&str],
     ) -> Result<()> {
-        let columns = rows.first().map_or(0, Vec::len);
+        let columns = head.len();
+        rows.insert(0, head);
         let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        for (at, row) in rows.iter().enumerate() {
+        for (line, row) in rows.iter().enumerate() {
             let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
                 let cell = visible::line(cell);
                 if at < right { format!("{cell:width$}") } else { format!("{cell:>width$}") }
             });
-            self.painted(colour(at), &cells.joined("  "))?;
+            self.painted(colours.get(line).copied().unwrap_or_default(), &cells.joined("  "))?;
         }
         Ok(())
     }

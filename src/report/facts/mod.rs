@@ -334,7 +334,7 @@ impl Table {
             });
             std::iter::once(node.clone()).chain(cells).collect()
         });
-        terminal.table(&std::iter::once(head).chain(rows).collect::<Vec<_>>(), usize::MAX, |_| "")
+        terminal.table(head, rows.collect(), usize::MAX, &[])
     }
 
     /// What text and page say about the table.
@@ -470,7 +470,7 @@ struct ValueCounts {
     /// Number of nodes.
     nodes: u64,
     /// Keys that differ by nature and are not compared.
-    pub volatile: BTreeSet<String>,
+    volatile: BTreeSet<String>,
 }
 
 /// A key that differs between nodes.

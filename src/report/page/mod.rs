@@ -16,7 +16,7 @@ use super::diff::{ChangeKind, Diff, tests};
 use super::facts::Table;
 use super::many::Many;
 use super::run::{Case, Counts, NodeReport, PluginReport, Report, RunVerdict, column};
-use super::survey::{Arrival, Logs, Period};
+use super::survey::{Arrival, Period};
 use super::template::{anchor, escape, fill};
 use super::terminal::as_file;
 use super::words::{count, number, spoken};
@@ -66,7 +66,6 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
     let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed);
     let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
-    let logs = Logs::read(&report.opened.survey, errors, &not_passed)?;
     let digest = Digest::read(report, &plugins)?;
     let excluded = |plugin: &PluginReport<'_>| report.excluded.get(plugin.name).into_iter().flatten();
     let sections = plugins.iter().enumerate();
@@ -85,7 +84,7 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
             "facts": list(report.opened.facts.tables.values().map(facts)),
             "time": time(report, &digest), "health": health(report), "leftOut": report.left_out,
             "trend": earlier.map(Many::trend),
-            "logs": (!logs.shown.is_empty()).then_some(&logs),
+            "logs": report.opened.survey.logs(errors, &not_passed)?,
         }),
         out,
     )
@@ -344,18 +343,6 @@ struct TestList {
     rows: u64,
 }
 
-/// Assigns an anchor to each listed test; of several with one name the later are numbered.
-#[derive(Default)]
-struct Anchors(HashMap<String, u32>);
-
-impl Anchors {
-    fn next(&mut self, case: &Case<'_>) -> String {
-        let of = anchor("t", &[case.plugin, case.node.unwrap_or_default(), case.name]);
-        let nth = self.0.entry(of.clone()).and_modify(|nth| *nth += 1).or_insert(1);
-        if *nth == 1 { of } else { format!("{of}-{nth}") }
-    }
-}
-
 /// What a pass over all tests finds.
 struct Digest {
     /// The sections of failures and of unknown results, each with its causes.
@@ -373,7 +360,13 @@ impl Digest {
         let mut causes = [(); 2].map(|()| Causes::new(report.node_names()));
         // The cards of each cause.
         let mut groups = [(); 2].map(|()| HashMap::<usize, Vec<Value>>::new());
-        let mut anchors = Anchors::default();
+        // Of several tests with one name the later are numbered.
+        let mut anchors = HashMap::<String, u32>::new();
+        let mut next_anchor = |case: &Case<'_>| {
+            let of = anchor("t", &[case.plugin, case.node.unwrap_or_default(), case.name]);
+            let nth = anchors.entry(of.clone()).and_modify(|nth| *nth += 1).or_insert(1);
+            if *nth == 1 { of } else { format!("{of}-{nth}") }
+        };
         // The number of the card of each test and cause.
         let mut first = HashMap::new();
         let (mut room, mut cards, mut listed) = (DETAILS, 0, 0);
@@ -382,7 +375,7 @@ impl Digest {
             plugin.cases.each(|case| {
                 let (mut is_card, mut is_chip) = (false, false);
                 let is_listed = list.rows < ROWS.min(ALL_ROWS - listed);
-                let mut id = is_listed.then(|| anchors.next(case));
+                let mut id = is_listed.then(|| next_anchor(case));
                 if let Some(at) = [FAILED, UNKNOWN].iter().position(|class| *class == column(case.status)) {
                     let cause = case.failure(|failure| causes[at].add(failure));
                     let of_cause = groups[at].entry(cause).or_default();
@@ -394,7 +387,7 @@ impl Digest {
                     let chips = chips.filter(|chips| chips.len() < OF_ONE_CAUSE);
                     is_chip = chips.is_some();
                     if is_card || is_chip {
-                        id.get_or_insert_with(|| anchors.next(case));
+                        id.get_or_insert_with(|| next_anchor(case));
                     }
                     if let Some(chips) = chips {
                         chips.push(json!({"id": id, "node": case.node}));
