@@ -121,8 +121,7 @@ impl Query<'_> {
     pub(crate) fn run(&self, stop: &Stop) -> Result<SnapshotSummary> {
         let meta = self.folder.join(layout::META);
         fs::create_dir_all(&meta).at("cannot create", &meta)?;
-        let namespaces = pattern::compile(&self.config.filters.namespaces)
-            .map_err(|why| anyhow!("`Filters.Namespaces` `{}`: {why}", self.config.filters.namespaces))?;
+        let namespaces = pattern::compile(&self.config.filters.namespaces).map_err(anyhow::Error::msg)?;
         let choice = logs::PodSelection::new(self.config)?;
         let mut records = Records::default();
 
