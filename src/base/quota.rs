@@ -109,6 +109,6 @@ mod tests {
         assert_eq!((quota.held(&"a"), quota.held(&"b")), (0, 4));
         assert!(quota.take(&"c", 6).is_some() && quota.take(&"c", u64::MAX).is_none());
         drop(second);
-        assert!(quota.0.lock().by_key.is_empty(), "keys that hold nothing are forgotten");
+        assert!(lock(&quota.0.held).by_key.is_empty(), "keys that hold nothing are forgotten");
     }
 }
