@@ -56,8 +56,9 @@ impl PodSelection {
             let namespaces = pattern::compile(&text.join("|")).map_err(anyhow::Error::msg)?;
             choice.push((namespaces, Selector::labels(labels.clone())));
         }
+        let all = Regex::new("")?;
         for fields in limits.field_selectors.iter().flatten() {
-            choice.push((Regex::new("")?, Selector { labels: labels.clone(), fields: fields.clone() }));
+            choice.push((all.clone(), Selector { labels: labels.clone(), fields: fields.clone() }));
         }
         Ok(Self(choice))
     }
