@@ -1,11 +1,11 @@
 //! Downloads a file from a URL, and uploads one to a URL. Does not interpret content.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Error, anyhow, ensure};
+use anyhow::{Context as _, Error, ensure};
 use ureq::SendBody;
 
 use crate::at::At as _;
@@ -81,20 +81,11 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
 /// Fetches at most `limit` bytes. The error of a response that refuses the file contains its `StatusCode`.
 pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
     let agent = agent(url, FETCH_TIMEOUT, &Stop::new())?;
-    let shown = short(url);
-    let response = agent
-        .get(url)
-        .call()
-        .map_err(tls::explained)
-        .with_context(|| format!("failed to fetch `{shown}`"))?;
+    let failed = || format!("failed to fetch `{}`", short(url));
+    let response = agent.get(url).call().map_err(tls::explained).with_context(failed)?;
     let status = response.status();
     if status.as_u16() > 399 {
-        return Err(Error::msg(status).context(format!("failed to fetch `{shown}`: the server answered")));
+        return Err(Error::msg(status).context("the server answered").context(failed()));
     }
-    small::read_from(response.into_body().into_reader(), limit).map_err(|error| match error.kind() {
-        ErrorKind::FileTooLarge => anyhow!(
-            "failed to fetch `{shown}`: it has more than {limit} bytes, which is too large for such a file"
-        ),
-        _ => anyhow!(error).context(format!("failed to fetch `{shown}`")),
-    })
+    small::read_from(response.into_body().into_reader(), limit).with_context(failed)
 }

@@ -236,10 +236,8 @@ impl Translator<'_> {
             'x' => (Some(self.digits(2, 16)).filter(|text| text.len() == 2).unwrap_or_default(), 16),
             first => (format!("{first}{}", self.digits(2, 8)), 8),
         };
-        let fits = match first {
-            'x' => (1..9).contains(&text.len()),
-            first => first == '0' || text.len() > 1,
-        };
+        // For Go, one octal digit other than 0 is a back-reference.
+        let fits = matches!(first, 'x' | '0') || text.len() > 1;
         let number = u32::from_str_radix(&text, base).ok().filter(|_| fits && !text.starts_with('+'));
         number
             .and_then(char::from_u32)

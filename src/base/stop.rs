@@ -106,20 +106,21 @@ impl Stop {
 
     /// Waits for `limit`; true as soon as a stop is requested, false when the time is up.
     pub fn wait(&self, limit: Duration) -> bool {
-        self.wait_while_before(Instant::now().checked_add(limit))
+        self.wait_for(Instant::now().checked_add(limit))
     }
 
     /// Waits until `end`; true as soon as a stop is requested, false when the time is up.
     pub fn wait_until(&self, end: Instant) -> bool {
-        self.wait_while_before(Some(end))
+        self.wait_for(Some(end))
     }
 
     /// Waits until a stop is requested.
     pub fn wait_forever(&self) {
-        self.wait_while_before(None);
+        self.wait_for(None);
     }
 
-    fn wait_while_before(&self, end: Option<Instant>) -> bool {
+    /// Waits until `end`, or forever without one; true as soon as a stop is requested.
+    fn wait_for(&self, end: Option<Instant>) -> bool {
         let mut state = lock(&self.0.state);
         while !state.stopped {
             let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));

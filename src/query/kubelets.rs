@@ -81,14 +81,16 @@ impl Kubelets {
 
     /// Whether to send a kubelet another query; if not, the query counts as skipped.
     pub(super) fn may_ask(&self, node: &str) -> bool {
-        let more = self.may_ask_more();
         // A pod without a node has no kubelet.
-        node.is_empty()
-            || self.change(node, |kubelet| {
-                let may = kubelet.silent.is_none() && (more || kubelet.answered);
-                kubelet.left_out += u64::from(!may);
-                may
-            })
+        if node.is_empty() {
+            return true;
+        }
+        let (answered, silent) = self.change(node, |kubelet| (kubelet.answered, kubelet.silent.is_some()));
+        let may = !silent && (answered || self.may_ask_more());
+        if !may {
+            self.leave_out(node);
+        }
+        may
     }
 
     pub(super) fn answered(&self, node: &str) {

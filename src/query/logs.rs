@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write as _};
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use regex::Regex;
 use serde_json::Value;
 
@@ -33,7 +32,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOOKS: usize = 3;
 
 /// Selects the pods whose logs to read: all in these namespaces, and those that a selector of fields matches.
-pub(super) struct PodSelection(Vec<(Option<Regex>, Selector)>);
+pub(super) struct PodSelection(Vec<(Regex, Selector)>);
 
 /// A log to fetch.
 pub(super) struct LogRequest {
@@ -48,35 +47,32 @@ impl PodSelection {
     /// Reads the settings.
     pub(super) fn new(config: &config::Run) -> anyhow::Result<Self> {
         let limits = &config.limits.pod_logs;
-        if limits.since_seconds.is_some() && limits.since_time.is_some() {
-            bail!("`Limits.PodLogs`: only one of `SinceSeconds` and `SinceTime` can be given");
-        }
         let own = (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
         let given = Some(&limits.namespaces).filter(|given| !given.is_empty()).cloned();
         let text: Vec<String> = given.into_iter().chain(own).collect();
         let labels = objects::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
         let mut choice = Vec::new();
         if !text.is_empty() {
-            let compiled = pattern::compile(&text.join("|"));
-            let namespaces = compiled.map_err(|why| anyhow::anyhow!("`Limits.PodLogs.Namespaces`: {why}"))?;
-            choice.push((Some(namespaces), Selector::labels(labels.clone())));
+            let namespaces = pattern::compile(&text.join("|")).map_err(anyhow::Error::msg)?;
+            choice.push((namespaces, Selector::labels(labels.clone())));
         }
-        let fields = limits.field_selectors.iter().flatten();
-        let select = |fields: &String| (None, Selector { labels: labels.clone(), fields: fields.clone() });
-        choice.extend(fields.map(select));
+        let all = Regex::new("")?;
+        for fields in limits.field_selectors.iter().flatten() {
+            choice.push((all.clone(), Selector { labels: labels.clone(), fields: fields.clone() }));
+        }
         Ok(Self(choice))
     }
 
-    /// The logs of one pod.
+    /// The logs of one pod; a selector other than by namespace selects only among all pods.
     pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<QueryTask> {
-        let takes = |wanted: &Regex| wanted.is_match(pod.namespace());
-        let is_chosen = |(wanted, selector): &(Option<Regex>, Selector)| {
-            selector.labels.is_empty() && wanted.as_ref().is_some_and(takes)
+        let is_chosen = |(wanted, selector): &(Regex, Selector)| {
+            *selector == Selector::all() && wanted.is_match(pod.namespace())
         };
         if self.0.iter().any(is_chosen) { logs_of(pod, config) } else { Vec::new() }
     }
 
-    /// Finds the pods, and creates a query for each container.
+    /// Finds the pods, and creates a query for each container. Pods of a few namespaces are listed individually, of more at
+    /// once; without permission to list all, the known ones are listed.
     pub(super) fn tasks(
         &self,
         query: &Query<'_>,
@@ -84,49 +80,30 @@ impl PodSelection {
         troubles: &mut Vec<FailedQuery>,
     ) -> Vec<QueryTask> {
         let mut tasks = Vec::new();
-        for (namespaces, selector) in &self.0 {
-            let wanted = |name: &str| namespaces.as_ref().is_none_or(|pattern| pattern.is_match(name));
-            find(query, selector, wanted, known, &mut tasks, troubles);
+        for (wanted, selector) in &self.0 {
+            let chosen: Vec<_> = known.iter().filter(|name| wanted.is_match(name)).collect();
+            let mut list = |namespace: &str| {
+                let mut take = |pod: Value| {
+                    if wanted.is_match(pod.namespace()) {
+                        tasks.extend(logs_of(&pod, query.config));
+                    }
+                    Ok(())
+                };
+                let failed = query.client.each(&Resource::PODS, namespace, selector, &mut take).err()?;
+                let trouble = FailedQuery::new("PodLogs", namespace, "", failed.to_string());
+                Some((failed.is_forbidden(), trouble))
+            };
+            let all = chosen.len() > objects::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len();
+            match all.then(|| list("")) {
+                Some(None) => {}
+                Some(Some((false, trouble))) => troubles.push(trouble),
+                _ => troubles.extend(chosen.into_iter().filter_map(|name| Some(list(name)?.1))),
+            }
         }
         tasks.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
         // Several selectors may match a pod.
         tasks.dedup_by(|a, b| (&a.namespace, &a.name) == (&b.namespace, &b.name));
         tasks
-    }
-}
-
-/// Finds the pods of all namespaces that are `wanted`: a few are listed individually, more at once; without permission to
-/// list all, the known ones are listed.
-fn find(
-    query: &Query<'_>,
-    selector: &Selector,
-    wanted: impl Fn(&str) -> bool,
-    known: &BTreeSet<String>,
-    tasks: &mut Vec<QueryTask>,
-    troubles: &mut Vec<FailedQuery>,
-) {
-    let chosen: Vec<&str> = known.iter().map(String::as_str).filter(|name| wanted(name)).collect();
-    let mut list = |namespace: &str| {
-        let mut take = |pod: Value| {
-            if wanted(pod.namespace()) {
-                tasks.extend(logs_of(&pod, query.config));
-            }
-            Ok(())
-        };
-        query.client.each(&Resource::PODS, namespace, selector, &mut take).err()
-    };
-    let mut failed = |namespace: &str, error: kube::Error| {
-        troubles.push(FailedQuery::new("PodLogs", namespace, "", error.to_string()));
-    };
-    if chosen.len() > objects::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len() {
-        match list("") {
-            None => return,
-            Some(error) if error.is_forbidden() => {}
-            Some(error) => return failed("", error),
-        }
-    }
-    for namespace in chosen {
-        list(namespace).into_iter().for_each(|error| failed(namespace, error));
     }
 }
 

@@ -5,7 +5,6 @@
 //! about plugins or archives: it fills a folder. Threads: [`WORKERS`], which take one query after the other, and one that
 //! waits for the end of the time; the client limits the rate.
 
-mod health;
 mod kubelets;
 mod logs;
 mod objects;
@@ -15,15 +14,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
+use regex::Regex;
 use serde::Serialize;
 use serde_json::Value;
 
 pub(crate) use crate::health::FailedQuery;
-use crate::health::Health;
+use crate::health::{Detail, Health};
 use crate::{config, layout};
 use base::at::At as _;
 use base::json::{self, json};
@@ -44,6 +44,10 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_NAME_BYTES: usize = 200;
 /// Maximum size of responses held in memory: versions, groups, settings of a kubelet.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
+
+static ERROR: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"[fF]ailed|[eE]rror|^E[0-9]+|level=error").ok());
+static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|^W[0-9]+|level=warn").ok());
 
 /// How to take a snapshot.
 #[derive(Clone, Copy)]
@@ -117,8 +121,7 @@ impl Query<'_> {
     pub(crate) fn run(&self, stop: &Stop) -> Result<SnapshotSummary> {
         let meta = self.folder.join(layout::META);
         fs::create_dir_all(&meta).at("cannot create", &meta)?;
-        let namespaces = pattern::compile(&self.config.filters.namespaces)
-            .map_err(|why| anyhow!("`Filters.Namespaces` `{}`: {why}", self.config.filters.namespaces))?;
+        let namespaces = pattern::compile(&self.config.filters.namespaces).map_err(anyhow::Error::msg)?;
         let choice = logs::PodSelection::new(self.config)?;
         let mut records = Records::default();
 
@@ -318,6 +321,63 @@ impl Records {
             fs::write(&path, content).at("cannot write", &path)?;
         }
         Ok(())
+    }
+}
+
+/// The health of the cluster according to its objects and logs: `meta/clusterhealth.json`.
+impl Health {
+    /// Counts an object before it is written.
+    fn see<'o>(&mut self, resource: &kube::Resource, object: &'o Value) {
+        let status = &object["status"];
+        let detail = |healthy, [ready, reason, message]: [&str; 3]| {
+            let (name, namespace) = (object.name().into(), object.namespace().into());
+            let [ready, reason, message] = [ready, reason, message].map(str::to_owned);
+            vec![Detail { name, healthy, ready, reason, message, namespace }]
+        };
+        let of = |condition: &'o Value| ["status", "reason", "message"].map(|key| condition[key].text());
+        let ready = ["Ready", "", ""];
+        match (&*resource.group, &*resource.plural) {
+            ("", "nodes") => {
+                let found = object.condition("Ready").map_or(ready, of);
+                self.node_health.add(detail(found[0] == "True", found));
+            }
+            ("", "pods") => {
+                let healthy = status["phase"] == "Running" || status["phase"] == "Succeeded";
+                let mut conditions = status["conditions"].items();
+                let found = match conditions.find(|condition| condition["status"] != "True") {
+                    _ if healthy => ready,
+                    Some(first) => of(first),
+                    None => {
+                        let reason = if status["reason"].is_null() { "phase" } else { "reason" };
+                        ["False", status[reason].text(), status["message"].text()]
+                    }
+                };
+                self.pod_health.add(detail(healthy, found));
+            }
+            _ => {}
+        }
+    }
+
+    /// Examines a line of the log stored in `file`.
+    fn see_line(&mut self, file: &str, line: &str) {
+        for (pattern, kind) in [(&*ERROR, "Errors"), (&*WARNING, "Warnings")] {
+            if pattern.as_ref().is_some_and(|pattern| pattern.is_match(line)) {
+                let files = self.error_summary.entry(kind.into()).or_default();
+                *files.entry(file.to_owned()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Adds another's counts.
+    fn add(&mut self, other: Self) {
+        self.node_health.add(other.node_health.details);
+        self.pod_health.add(other.pod_health.details);
+        for (kind, files) in other.error_summary {
+            self.error_summary.entry(kind).or_default().extend(files);
+        }
+        if !other.api_version.is_empty() {
+            self.api_version = other.api_version;
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use anyhow::anyhow;
 use regex::{Captures, Match, Regex};
 use serde_json::Value;
 
@@ -82,7 +81,7 @@ impl Redactor {
         if asked.off {
             return Ok(None);
         }
-        let compile = |pattern: &String| pattern::compile(pattern).map_err(|why| anyhow!("redaction: {why}"));
+        let compile = |pattern: &String| pattern::compile(pattern).map_err(anyhow::Error::msg);
         let mut env = vec![Regex::new(ENV)?];
         for pattern in &asked.env {
             env.push(compile(pattern)?);

@@ -43,7 +43,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The same error with the path in front, which the system's message lacks.
-fn at(path: &std::path::Path, error: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
+/// Puts the path in front of an error, which the system's message lacks.
+fn at(path: &std::path::Path) -> impl Fn(std::io::Error) -> std::io::Error + '_ {
+    move |error| std::io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }

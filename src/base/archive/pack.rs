@@ -20,13 +20,13 @@ use crate::temp::NewFile;
 /// Symbolic links and special files are left out. A file that grows in the meantime is cut off at its previous size, one
 /// that shrinks is padded with zeros, one that vanishes is left out: a folder of live logs still yields a valid archive.
 pub fn pack<W: Write>(dir: &Path, out: W) -> io::Result<W> {
-    let folder = Folder::open(dir).map_err(|error| at(dir, &error))?;
+    let folder = Folder::open(dir).map_err(at(dir))?;
     pack_open(&folder, dir, out)
 }
 
 /// Like [`pack`], with less compression, for an archive that is read once.
 pub fn pack_quickly<W: Write>(dir: &Path, out: W) -> io::Result<W> {
-    let folder = Folder::open(dir).map_err(|error| at(dir, &error))?;
+    let folder = Folder::open(dir).map_err(at(dir))?;
     pack_as(Compression::fast(), &folder, dir, out)
 }
 
@@ -43,18 +43,18 @@ fn pack_as<W: Write>(level: Compression, folder: &Folder, dir: &Path, out: W) ->
 
 /// Packs a folder that was opened as `dir`; paths only appear in errors.
 fn pack_folder<W: Write>(tar: &mut Builder<W>, folder: &Folder, dir: &Path, name: &Path) -> io::Result<()> {
-    let mut names = folder.names().map_err(|error| at(dir, &error))?;
+    let mut names = folder.names().map_err(at(dir))?;
     names.sort_unstable();
     for file_name in names {
         let (path, name) = (dir.join(&file_name), name.join(&file_name));
-        match folder.entry(&file_name).map_err(|error| at(&path, &error))? {
+        match folder.entry(&file_name).map_err(at(&path))? {
             Some((Opened::Folder(inner), meta)) => {
                 let mut header = header(&meta, EntryType::Directory);
                 tar.append_data(&mut header, &name, io::empty())?;
                 pack_folder(tar, &inner, &path, &name)?;
             }
             Some((Opened::File(file), meta)) => {
-                append_file(tar, file, &meta, &name).map_err(|error| at(&path, &error))?;
+                append_file(tar, file, &meta, &name).map_err(at(&path))?;
             }
             None => {}
         }
@@ -106,7 +106,7 @@ pub fn pack_file(dir: &Path, path: &Path) -> io::Result<(NewFile, Packed)> {
         let (file, sha256) = out.finish();
         Ok((file, Packed { size, sha256: crate::hex(sha256) }))
     };
-    pack().map_err(|error| at(path, &error))
+    pack().map_err(at(path))
 }
 
 /// Suffix of finished archives; unfinished ones have another one.
@@ -114,7 +114,7 @@ const ENDING: &str = ".tar.gz";
 
 /// The finished archives in a folder, by name.
 pub fn finished(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).map_err(|error| at(folder, &error))?;
+    let entries = fs::read_dir(folder).map_err(at(folder))?;
     let mut found: Vec<_> = entries
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().ends_with(ENDING))
@@ -144,7 +144,7 @@ pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
             )
         };
         add().map_err(
-            |error| if error.kind() == io::ErrorKind::BrokenPipe { error } else { at(path, &error) },
+            |error| if error.kind() == io::ErrorKind::BrokenPipe { error } else { at(path)(error) },
         )?;
     }
     tar.into_inner()?.finish()?.out.flush()

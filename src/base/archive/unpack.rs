@@ -64,7 +64,7 @@ pub fn unpack_within(
                 to.make_way(&path)?;
                 to.claim(entry.size)?;
                 let created = create(&path, &name, entry.mode);
-                let (mut file, own) = created.map_err(|error| output_error(&path, &error))?;
+                let (mut file, own) = created.map_err(output_error(&path))?;
                 if escaped || own != name {
                     let (from, own) = (show(&entry.name), own.display());
                     to.warn(&format!(
@@ -141,18 +141,15 @@ impl Destination<'_> {
         for folder in missing.into_iter().rev() {
             self.count()?;
             self.claim(0)?;
-            fs::create_dir(folder).map_err(|error| output_error(folder, &error))?;
+            fs::create_dir(folder).map_err(output_error(folder))?;
         }
         Ok(())
     }
 
     /// Whether a folder exists, as all parents of `into` do.
     fn is_made(&self, folder: &Path) -> Result<bool, Error> {
-        match folder.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(folder == self.into),
-            Err(error) => Err(output_error(folder, &error)),
-            Ok(_) => Ok(true),
-        }
+        let found = crate::found(folder.symlink_metadata()).map_err(output_error(folder))?;
+        Ok(found.is_some() || folder == self.into)
     }
 
     fn make_folder(&mut self, path: &Path, mode: u32) -> Result<(), Error> {
@@ -162,14 +159,13 @@ impl Destination<'_> {
         }
         // Owner bits are added so that its contents can be written, whatever the archive says.
         let made = sys::dir_builder(0o755).recursive(true).create(path);
-        made.and_then(|()| sys::set_mode(path, mode & 0o777 | 0o700))
-            .map_err(|error| output_error(path, &error))
+        made.and_then(|()| sys::set_mode(path, mode & 0o777 | 0o700)).map_err(output_error(path))
     }
 
     /// Creates the links whose targets are inside. Targets may contain other links, so there is a second pass; since links are
     /// created last and replace nothing, no file is ever written through one.
     fn make_links(&mut self, links: &[[Vec<u8>; 2]]) -> Result<(), Error> {
-        let root = self.into.canonicalize().map_err(|error| output_error(self.into, &error))?;
+        let root = self.into.canonicalize().map_err(output_error(self.into))?;
         for last in [false, true] {
             for [target, name] in links {
                 let Ok(path) = clean(name).map(|(name, _)| self.into.join(name)) else { continue };
@@ -258,20 +254,22 @@ fn write_file(reader: &mut impl Read, file: &mut File, path: &Path, buffer: &mut
     loop {
         match reader.read(buffer) {
             Ok(0) => return Ok(()),
-            Ok(count) => file.write_all(&buffer[..count]).map_err(|error| output_error(path, &error))?,
+            Ok(count) => file.write_all(&buffer[..count]).map_err(output_error(path))?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(input_error(error)),
         }
     }
 }
 
-fn output_error(path: &Path, error: &io::Error) -> Error {
+fn output_error(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     use io::ErrorKind::{AlreadyExists, InvalidFilename, IsADirectory, NotADirectory, NotFound};
-    match error.kind() {
-        NotADirectory | IsADirectory | AlreadyExists | InvalidFilename => {}
-        // The error of Windows for a folder that is a file.
-        NotFound if path.ancestors().any(Path::is_file) => {}
-        _ => return Error::Output(at(path, error)),
+    move |error| {
+        match error.kind() {
+            NotADirectory | IsADirectory | AlreadyExists | InvalidFilename => {}
+            // The error of Windows for a folder that is a file.
+            NotFound if path.ancestors().any(Path::is_file) => {}
+            _ => return Error::Output(at(path)(error)),
+        }
+        Error::Malformed(format!("the archive contradicts itself at {}", at(path)(error)))
     }
-    Error::Malformed(format!("the archive contradicts itself at {}", at(path, error)))
 }

@@ -26,17 +26,13 @@ use windows as family;
 #[cfg(feature = "program")]
 mod ask;
 mod beneath;
-#[cfg(feature = "program")]
-mod connect;
 mod name;
 #[cfg(feature = "program")]
-mod poller;
+mod sockets;
 
 #[cfg(feature = "program")]
 pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Folder, Opened};
-#[cfg(feature = "program")]
-pub use connect::{finish_connecting, keep_alive, listen, listen_at_all, socket};
 #[cfg(feature = "program")]
 pub use family::program::{
     Group, INHERITED, adopt_strays, colours, end_strays, ended_by_signal, homes, host_name, kill_bearing,
@@ -48,7 +44,7 @@ pub use family::{
     read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
 };
 #[cfg(feature = "program")]
-pub use poller::Poller;
+pub use sockets::{Poller, finish_connecting, keep_alive, listen, listen_at_all, socket};
 
 /// Lets other threads and processes go first from now on: on Linux this thread, on other systems the whole process.
 pub fn yield_to_others() {

@@ -351,7 +351,7 @@ mod tests {
         };
         // That reader rejects U+FFFE even if escaped.
         let texts: Vec<String> = pieces().into_iter().filter(|text| !text.contains('\u{fffe}')).collect();
-        let value = json!({"list": texts, "map": texts.iter().map(|text| (text.clone(), json!(1))).collect::<Map<_, _>>()});
+        let value = json!({"list": texts, "map": texts.iter().map(|text| (text.clone(), json!(1))).collect::<serde_json::Map<_, _>>()});
         std::io::Write::write_all(&mut python.stdin.take().unwrap(), write(&value).as_bytes()).unwrap();
         let output = python.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,8 @@
-//! Socket functions shared by all systems, and connecting a socket that other threads can shut down meanwhile.
+//! Sockets: functions shared by all systems, connecting one that other threads can shut down meanwhile, and finding the
+//! readable ones among thousands, without a thread for each.
 //!
-//! Starts no thread. Polls for a stop where shutting down the socket does not end the wait.
+//! Starts no thread. Polls for a stop where shutting down the socket does not end the wait. On Linux the system reports each
+//! readable socket once. Elsewhere the caller tries all sockets every few milliseconds: other systems serve only a handful.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
@@ -11,6 +13,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, sockopt};
 
 use super::family::program::tcp_socket;
+#[cfg(not(target_os = "linux"))]
+pub use everywhere::Poller;
+#[cfg(target_os = "linux")]
+pub use linux::Poller;
 
 /// Interval between two checks for a stop.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -81,6 +87,89 @@ fn wait(tcp: &TcpStream, end: Instant, stopped: impl Fn() -> bool) -> io::Result
         }
         if stopped() {
             return Err(io::ErrorKind::Interrupted.into());
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::io;
+    use std::os::fd::{AsFd, OwnedFd};
+    use std::time::Duration;
+
+    use rustix::buffer::spare_capacity;
+    use rustix::event::Timespec;
+    use rustix::event::epoll::{self, EventData, EventFlags};
+
+    /// The watched sockets.
+    #[derive(Debug)]
+    pub struct Poller(OwnedFd);
+
+    impl Poller {
+        /// Watches no socket yet.
+        pub fn new() -> io::Result<Self> {
+            Ok(Self(epoll::create(epoll::CreateFlags::CLOEXEC)?))
+        }
+
+        /// Watches `socket` under the number `id`.
+        pub fn add(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
+            Ok(epoll::add(&self.0, socket, EventData::new_u64(id), flags())?)
+        }
+
+        /// Watches `socket` no longer.
+        pub fn remove(&self, socket: impl AsFd) {
+            // A socket that was never added needs no removal.
+            let _ = epoll::delete(&self.0, socket);
+        }
+
+        /// Waits up to `limit`; returns the sockets that are readable or have ended.
+        pub fn wait(&self, limit: Duration) -> io::Result<Option<Vec<u64>>> {
+            let mut events = Vec::with_capacity(256);
+            let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
+            match epoll::wait(&self.0, spare_capacity(&mut events), Some(&limit)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {
+                    Ok(Some(events.iter().map(|event| event.data.u64()).collect()))
+                }
+                Err(error) => Err(error.into()),
+            }
+        }
+    }
+
+    fn flags() -> EventFlags {
+        EventFlags::IN | EventFlags::RDHUP | EventFlags::ET
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod everywhere {
+    use std::io;
+    use std::time::Duration;
+
+    /// Interval between two attempts.
+    const INTERVAL: Duration = Duration::from_millis(10);
+
+    /// Watches nothing.
+    #[derive(Debug)]
+    pub struct Poller;
+
+    impl Poller {
+        /// Watches no socket yet.
+        pub fn new() -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        /// Watches `socket` under the number `id`.
+        pub fn add<S>(&self, _: &S, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        /// Watches `socket` no longer.
+        pub fn remove<S>(&self, _: &S) {}
+
+        /// Waits for a few milliseconds; `None`, since each socket may be readable.
+        pub fn wait(&self, limit: Duration) -> io::Result<Option<Vec<u64>>> {
+            std::thread::park_timeout(limit.min(INTERVAL));
+            Ok(None)
         }
     }
 }
