@@ -38,10 +38,10 @@ fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
 /// A terminal: the room for a board, and what it can draw.
 #[derive(Clone, Copy)]
 pub(super) struct BoardTerminal {
-    pub(super) width: usize,
-    pub(super) rows: usize,
-    pub(super) colour: bool,
-    pub(super) unicode: bool,
+    width: usize,
+    rows: usize,
+    colour: bool,
+    unicode: bool,
 }
 
 impl BoardTerminal {

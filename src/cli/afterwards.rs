@@ -203,7 +203,7 @@ impl<'a> OutputFiles<'a> {
     }
 
     /// Whether any file is requested.
-    pub(crate) fn is_any(&self) -> bool {
+    fn is_any(&self) -> bool {
         self.junit.is_some() || self.html.is_some() || self.submission.is_some()
     }
 

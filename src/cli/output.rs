@@ -45,7 +45,7 @@ pub(crate) fn stdout() -> Box<dyn Write> {
 }
 
 /// Standard output for callers that write escapes, and pass untrusted text through [`visible`].
-pub(crate) fn raw() -> Box<dyn Write> {
+fn raw() -> Box<dyn Write> {
     Box::new(Stdout(io::stdout()))
 }
 

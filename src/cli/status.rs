@@ -30,7 +30,9 @@ use client::protocol::Progress;
 const BUGS: &str = "the page that this program comes from";
 /// Maximum lines of messages, and letters of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
-const MAX_NOTE: usize = 600;
+const MAX_NOTE: usize = 440;
+/// Of a long note, the bytes that are kept at its end.
+const NOTE_END: usize = 150;
 /// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
 
@@ -302,7 +304,14 @@ fn notes(run: &Run) -> Vec<String> {
 
 /// Problems of plugins, a line of limited length per plugin and cause.
 fn troubles(run: &Run) -> Vec<String> {
-    let line = |trouble: &Trouble| visible::cut(&board::sentence(trouble, MAX_PLACES), MAX_NOTE).into_owned();
+    let line = |trouble: &Trouble| {
+        let line = board::sentence(trouble, MAX_PLACES);
+        if line.len() <= MAX_NOTE {
+            return line;
+        }
+        // The remedy is at the end.
+        format!("{} {}", visible::cut(&line, MAX_NOTE - NOTE_END), visible::tail(&line, NOTE_END))
+    };
     board::troubles(run).iter().map(line).collect()
 }
 

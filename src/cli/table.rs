@@ -73,7 +73,7 @@ pub(crate) fn parsed() -> Command {
 }
 
 /// How the program was called: `sonobuoy`, or `kubectl sonobuoy` if kubectl found it as a plugin.
-pub(crate) fn program() -> &'static str {
+fn program() -> &'static str {
     let called = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
     let name = called.file_name().unwrap_or_default().to_string_lossy();
     if name.starts_with("kubectl-") { "kubectl sonobuoy" } else { "sonobuoy" }
