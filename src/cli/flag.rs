@@ -137,10 +137,9 @@ pub(crate) fn version(usage: &'static str, words: &'static [&'static str], help:
         if word.is_empty() || words.contains(&word) {
             return Ok(word.to_owned());
         }
-        release::parse(word).map_err(|why| match words {
-            [others @ .., last] if !others.is_empty() => format!("{why}, {} or {last}", others.join(", ")),
-            _ => why.to_string(),
-        })
+        let (last, others) = words.split_last().unwrap_or((&"", &[]));
+        let others: String = others.iter().map(|word| format!(", {word}")).collect();
+        release::parse(word).map_err(|why| format!("{why}{others} or {last}"))
     })
 }
 

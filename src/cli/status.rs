@@ -223,18 +223,18 @@ fn news(text: &str, printed: &mut HashSet<String>) -> String {
 
 /// One row per plugin, status and result.
 fn summary(run: &Run) -> String {
+    let entries = || run.plugins.iter().flatten();
     let mut groups: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
-    let mut entries: BTreeMap<&str, (u64, Option<&Progress>)> = BTreeMap::new();
-    for entry in run.plugins.iter().flatten() {
+    for entry in entries() {
         let count = entry.count.unwrap_or(1);
         *groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default() += count;
-        let known = entries.entry(&entry.plugin).or_default();
-        *known = (known.0 + count, entry.progress.as_deref());
     }
     let rows = groups.iter().map(|((plugin, status, result), count)| {
         // Progress of several nodes does not fit into one cell.
-        let shown = entries.get(plugin).and_then(|(count, progress)| progress.filter(|_| *count == 1));
-        [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), cell(shown)]
+        let mut own = entries().filter(|entry| entry.plugin == *plugin);
+        let only = own.next().filter(|_| own.next().is_none());
+        let progress = cell(only.and_then(|entry| entry.progress.as_deref()));
+        [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), progress]
     });
     output::table(["plugin", "status", "result", "count", "progress"], &rows.collect::<Vec<_>>(), true)
 }

@@ -142,9 +142,12 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         Some(ContextValue::Strings(texts)) => texts.join(" "),
         _ => String::new(),
     };
+    let first = |usage: &str| {
+        let word = usage.split(['[', ' ', '=']).find(|word| !word.is_empty()).unwrap_or_default();
+        word.trim_matches(['<', '>', ']']).to_owned()
+    };
     let argument = context(ContextKind::InvalidArg);
-    let flag = argument.split(['[', ' ', '=']).find(|flag| !flag.is_empty()).unwrap_or_default();
-    let flag = flag.trim_matches(['<', '>', ']']);
+    let flag = &*first(&argument);
     let value = context(ContextKind::InvalidValue);
     let message = match wrong.kind() {
         ErrorKind::DisplayHelp
@@ -168,8 +171,7 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         }
         ErrorKind::ArgumentConflict => match context(ContextKind::InvalidSubcommand) {
             word if word.is_empty() => {
-                let other = context(ContextKind::PriorArg);
-                let other = other.split(['[', ' ']).next().unwrap_or_default();
+                let other = first(&context(ContextKind::PriorArg));
                 format!("{flag} and {other} cannot be used together; leave one out")
             }
             word => format!("{:?} takes no argument {word:?}", name(path)),
