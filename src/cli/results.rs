@@ -109,22 +109,25 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
         return Ok(None);
     }
     let as_original = format == "text" && !is_for_people(args);
-    let annotated = is_annotated(args);
     let depth = match format {
-        _ if annotated => Depth::Tests,
         // An unfinished run has no list of its plugins yet.
         "text" if as_original && !args.on("live") => Depth::Trees,
         "text" => Depth::Run,
         "html" => Depth::Page,
         _ => Depth::Tests,
     };
-    let archive = OpenedArchive::open(name, plugin, depth)?;
+    let mut archive = OpenedArchive::open(name, plugin, depth)?;
+    let annotated = is_annotated(args);
     if as_original {
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
         view.show(&archive, &archive.plugins, out)?;
         out.flush()?;
         if limit(args) == "never" && !annotated {
             return Ok(None);
+        }
+        // What the original shows does not depend on where it is shown.
+        if annotated && name != "-" {
+            archive = OpenedArchive::open(name, plugin, Depth::Tests)?;
         }
     }
     let mut report = Report::read(&archive, node)?;
