@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use super::conduct;
 use super::retry::{self, RunContext};
-use super::status_service::{Events, StatusPublisher, StatusService, announced};
+use super::status_service::{StatusPublisher, StatusService, announced};
 use super::{pack, review, upload};
 use crate::aggregator::Aggregator;
-use crate::driver::roster::Roster;
+use crate::driver::cluster::Roster;
 use crate::driver::{self, Driver as _};
 use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
@@ -66,12 +66,13 @@ impl ClusterRun<'_> {
     /// Runs everything; returns whether all went well, and `Err` only without an archive.
     pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<bool> {
         let pod = self.own_pod();
+        let pod = pod.as_ref();
         let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
-        let uid = pod.as_ref().map(uid).filter(|uid| !uid.is_empty());
+        let uid = pod.map(uid).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             log::info!("the run is complete; its archive is in `{}`", self.folder.display());
-            self.recall(&self.publisher(pod.as_ref()), stop);
+            self.recall(&StatusPublisher { run: &self, pod, created: Mutex::default() }, stop);
             return Ok(true);
         }
         let identity = self.identity(uid, &rights);
@@ -96,7 +97,7 @@ impl ClusterRun<'_> {
         let run_dir = self.folder.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let publisher = self.publisher(pod.as_ref());
+        let publisher = StatusPublisher { run: &self, pod, created: Mutex::default() };
         let outcome = self.run_in(&run_dir, pod, (&identity, &rights), &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
@@ -116,7 +117,7 @@ impl ClusterRun<'_> {
     fn run_in(
         &self,
         run_dir: &Path,
-        pod: Option<Value>,
+        pod: Option<&Value>,
         (identity, rights): (&str, &FreshPermissions<'_>),
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
@@ -130,12 +131,12 @@ impl ClusterRun<'_> {
         aggregator.identify(identity)?;
         // If launched, they would send results that are no longer awaited.
         failures.iter().for_each(|failure| aggregator.store.record(failure));
-        self.tell_authority(&aggregator.authority().certificate_pem(), pod.as_ref());
+        self.tell_authority(&aggregator.authority().certificate_pem(), pod);
         let address =
             format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
         let server = Server::bind(&address)?;
 
-        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
+        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
             bail!(
                 "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
@@ -143,13 +144,13 @@ impl ClusterRun<'_> {
         };
         let again = retry::attempts(&self.config, &self.definitions);
         let roster = Roster::default();
-        let by_node = self.certifies_nodes(&pod, rights)?;
+        let by_node = self.certifies_nodes(pod, rights)?;
         if by_node {
             aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
                 client: self.client.once(review::REVIEW_TIMEOUT),
                 config: self.config.clone(),
                 definitions: self.definitions.iter().chain(&again).cloned().collect(),
-                owner: uid(&pod).to_owned(),
+                owner: uid(pod).to_owned(),
                 roster: roster.clone(),
             }));
         }
@@ -169,7 +170,7 @@ impl ClusterRun<'_> {
             config: &self.config,
             authority: aggregator.authority(),
             audience: by_node.then(|| review::audience(&self.config)),
-            owner: (pod.name().to_owned(), uid(&pod).to_owned()),
+            owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
             heard: &heard,
             receiving: &receiving,
@@ -199,7 +200,7 @@ impl ClusterRun<'_> {
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
             errors += failed;
-            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(&pod)) {
+            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(pod)) {
                 log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
@@ -421,14 +422,6 @@ impl ClusterRun<'_> {
         }
     }
 
-    fn publisher(&self, pod: Option<&Value>) -> StatusPublisher<'_> {
-        let events = |pod: &Value| {
-            let pod = (pod.name().to_owned(), uid(pod).to_owned());
-            Events::new(&self.client, &self.config.namespace, pod)
-        };
-        StatusPublisher { run: self, events: pod.map(events) }
-    }
-
     /// Serves the last status of a run that an earlier container completed, and uploads the archive if that container did
     /// not.
     fn recall(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
@@ -532,7 +525,7 @@ impl FreshPermissions<'_> {
     }
 }
 
-fn uid(pod: &Value) -> &str {
+pub(super) fn uid(pod: &Value) -> &str {
     pod["metadata"]["uid"].text()
 }
 
