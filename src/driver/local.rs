@@ -324,7 +324,7 @@ impl<'a> LocalPod<'a> {
             .args(["worker", role, "--level=info"])
             .env_clear()
             .envs(self.local.worker_env.clone())
-            .envs(plugin.env.clone())
+            .envs(&plugin.env)
             .envs(self.shared_variables(None))
             .env(env::NAMESPACE, &self.local.config.namespace)
             .env(env::PLUGIN_POD, &self.name)
@@ -371,7 +371,7 @@ impl<'a> LocalPod<'a> {
             bail!("container `{}` has no command", container.name);
         };
         let mut command = Command::new(program);
-        command.args(args).env_clear().envs(container.env.clone());
+        command.args(args).env_clear().envs(&container.env);
         if let Some(dir) = &container.dir {
             command.current_dir(dir);
         }
