@@ -194,7 +194,7 @@ impl ClusterDriver<'_> {
         let settled = |place: &str| (self.settled)(&ResultId::on_node(plugin, place));
         waves.adopt(|| monitor.occupied().map(str::to_owned).collect());
         let mut due = Vec::new();
-        for place in monitor.take_due() {
+        for place in std::mem::take(&mut monitor.due) {
             // The lost one ends if its node comes back.
             self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
@@ -344,7 +344,7 @@ impl ClusterDriver<'_> {
                 }
                 // Losses are sent before the next pods are created, so that a restarted aggregator knows them.
                 if let Some(waves) = &mut waves
-                    && monitor.is_listed()
+                    && monitor.listed
                     && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
                 {
                     changed = Some(Instant::now());

@@ -161,10 +161,6 @@ impl ClusterRun<'_> {
         }
         let host = &self.config.server.advertise_address;
         let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
-        let heard = |id: &ResultId| aggregator.heard(id);
-        let receiving = |id: &ResultId| aggregator.receiving(id);
-        let settled = |id: &ResultId| aggregator.settled(id);
-        let keep_logs = |pod: &Value| self.keep_logs(run_dir, pod, stop);
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
@@ -172,10 +168,10 @@ impl ClusterRun<'_> {
             audience: by_node.then(|| review::audience(&self.config)),
             owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
-            heard: &heard,
-            receiving: &receiving,
-            settled: &settled,
-            keep_logs: &keep_logs,
+            heard: &|id: &ResultId| aggregator.heard(id),
+            receiving: &|id: &ResultId| aggregator.receiving(id),
+            settled: &|id: &ResultId| aggregator.settled(id),
+            keep_logs: &|pod: &Value| self.keep_logs(run_dir, pod, stop),
         };
         let context = RunContext {
             aggregator: &aggregator,
@@ -356,8 +352,8 @@ impl ClusterRun<'_> {
             );
             return Ok(false);
         }
-        let mut allowed = || self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
-        let allowed = rights.ask(&mut allowed, |answer| !matches!(answer, Ok(true)));
+        let allowed = || self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
+        let allowed = rights.ask(allowed, |answer| !matches!(answer, Ok(true)));
         match allowed.context("asking whether tokens may be reviewed") {
             Ok(true) => Ok(true),
             Ok(false) if asked_for => bail!(
@@ -456,8 +452,8 @@ impl ClusterRun<'_> {
     /// recreated pod finds unchanged, and the uid of this pod.
     fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
         let of_map = |name: &str| {
-            let mut get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
-            let map = rights.ask(&mut get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));
+            let get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
+            let map = rights.ask(get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));
             let map = map.map_err(|error| log::debug!("only this pod resumes the run: {error}")).ok()?;
             let metadata = &map["metadata"];
             Some(format!("{}@{}", metadata["uid"].as_str()?, metadata["resourceVersion"].as_str()?))
@@ -515,7 +511,7 @@ struct FreshPermissions<'a> {
 
 impl FreshPermissions<'_> {
     /// Calls `ask`, again while a refusal may pass.
-    fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
+    fn ask<T>(&self, mut ask: impl FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {
             let answer = ask();
             if !is_refused(&answer) || Instant::now() >= self.settled || self.stop.wait(REFUSED_PAUSE) {

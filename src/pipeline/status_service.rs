@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Seek as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -43,7 +43,7 @@ const MAX_PLACES: usize = 3;
 /// Time limit of the creation of an event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-type CurrentStatus = Arc<dyn Fn() -> Run + Send + Sync>;
+type CurrentStatus = Box<dyn Fn() -> Run + Send>;
 
 /// The server and what it serves.
 pub(crate) struct StatusService {
@@ -63,13 +63,13 @@ impl StatusService {
         let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
         let tls = server_config(&read("ca.crt")?, &identity, false)?;
         let server = Server::bind(&format!("[::]:{port}"))?.tls(tls);
-        let source = Mutex::new(Arc::new(Run::default) as CurrentStatus);
+        let source = Mutex::new(Box::new(Run::default) as CurrentStatus);
         Ok(Self { server, folder: folder.to_owned(), source })
     }
 
     /// Sets the source of the status.
-    pub(crate) fn show(&self, source: impl Fn() -> Run + Send + Sync + 'static) {
-        *lock(&self.source) = Arc::new(source);
+    pub(crate) fn show(&self, source: impl Fn() -> Run + Send + 'static) {
+        *lock(&self.source) = Box::new(source);
     }
 
     /// Serves until `stop`.
@@ -90,8 +90,7 @@ impl StatusService {
         if !["GET", "HEAD"].contains(&&*request.method) {
             return Response::empty(405).header("allow", "GET, HEAD");
         }
-        let source = lock(&self.source).clone();
-        let status = source();
+        let status = lock(&self.source)();
         if request.path == "/status" {
             return Response::json(200, &document(&status)).header("cache-control", "no-store");
         }
@@ -123,9 +122,7 @@ impl StatusService {
             Err(error) => Response::text(500, format_args!("`{}` cannot be read: {error}", archive.name)),
         }
     }
-}
 
-impl StatusService {
     /// The results so far, by way of a file without a name, since their packed size is unknown.
     fn partial(&self) -> Result<Response> {
         let mut file = pack_partial(&self.folder, temp::file(&self.folder)?)?;

@@ -134,7 +134,7 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Respons
         store.lock().limited(id, &limit);
         limit.response(id)
     };
-    let max = store.limits().progress.bytes;
+    let max = store.limits.progress.bytes;
     // Held until the update is parsed, which takes more memory than the body.
     let _memory = store.memory(id, request.length.unwrap_or(max).min(max)).map_err(limited)?;
     request.peer.meter.finish_within(Some(BODY_TIMEOUT));
