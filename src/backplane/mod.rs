@@ -46,7 +46,7 @@ pub struct Identity {
 }
 
 /// The sender of a request, according to its verified certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// Any worker of this plugin, all of which share one certificate.
     Plugin(String),

@@ -570,12 +570,10 @@ impl WaveQueue {
 }
 
 /// A pod of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Seat {
     /// Session, which identifies plugin and run.
     pub session: String,
-    /// Name of the pod.
-    pub name: String,
     /// Node; empty before scheduling.
     pub node: String,
     /// Addresses of the pod.
@@ -602,7 +600,6 @@ impl Seat {
         };
         let seat = Self {
             session: text(&meta["labels"][LABEL_SESSION])?,
-            name: text(&meta["name"])?,
             node: text(&pod["spec"]["nodeName"]).unwrap_or_default(),
             addresses: addresses("podIP", "podIPs"),
             host_addresses: addresses("hostIP", "hostIPs"),

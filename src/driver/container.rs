@@ -31,7 +31,7 @@ pub(super) struct PodFields<'a> {
 }
 
 /// A process to start.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct ProcessSpec {
     pub name: String,
     /// Program and arguments.

@@ -115,9 +115,8 @@ impl LocalDriver<'_> {
 /// A process of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PodProcess {
+    /// The worker, or a keeper in its place, which only kills the plugin if this process is killed.
     Worker,
-    /// In place of a worker: only kills the plugin if this process is killed.
-    Keeper,
     Container(usize),
 }
 
@@ -154,15 +153,10 @@ impl Processes<'_, '_> {
         Ok(())
     }
 
-    /// The next event except the keeper's end.
     fn next(&mut self) -> anyhow::Result<ProcessEvent> {
-        loop {
-            let event = self.receiver.recv()?;
-            self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
-            if !matches!(event, ProcessEvent::Ended(PodProcess::Keeper, _)) {
-                return Ok(event);
-            }
-        }
+        let event = self.receiver.recv()?;
+        self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
+        Ok(event)
     }
 
     /// Ends all processes and their children.
@@ -276,7 +270,7 @@ impl<'a> LocalPod<'a> {
                 ProcessEvent::Ended(PodProcess::Container(index), status) => (index, status?),
                 ProcessEvent::Ended(_, status) => {
                     let status = status?;
-                    if !status.success() {
+                    if !status.success() && self.plugin.definition.config.has_worker() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
                         self.fail(Failure::new(self.id.clone(), ended));
                     }
@@ -345,7 +339,7 @@ impl<'a> LocalPod<'a> {
         let (group, mut child) = process::start(&mut command, &log, Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))?;
         if how == ALONE {
-            processes.add(PodProcess::Keeper, (group, child))?;
+            processes.add(PodProcess::Worker, (group, child))?;
             return Ok(None);
         }
         let number = group.id();

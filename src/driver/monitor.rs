@@ -20,7 +20,6 @@ use base::kube::Object as _;
 use client::protocol::{Failure, FailureKind, Finding, Lost, ResultId};
 
 /// An event of a watch.
-#[derive(Debug)]
 pub(crate) enum WatchEvent {
     /// A pod of the plugin, new or changed.
     Pod(Value),
@@ -114,7 +113,7 @@ impl Monitor {
             pending: Vec::new(),
             troubles: BTreeMap::new(),
             expected,
-            silent: SilentWorkers::new(None, progress),
+            silent: SilentWorkers::new(progress),
             retries: 0,
             lost: Vec::new(),
             attempts: BTreeMap::new(),

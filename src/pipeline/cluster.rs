@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -132,9 +132,11 @@ impl ClusterRun<'_> {
         // If launched, they would send results that are no longer awaited.
         failures.iter().for_each(|failure| aggregator.store.record(failure));
         self.tell_authority(&aggregator.authority().certificate_pem(), pod);
-        let address =
-            format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let server = Server::bind(&address)?;
+        // An IPv6 address needs brackets before a port.
+        let (host, port) =
+            (self.config.server.bind_address.trim_matches(['[', ']']), self.config.server.bind_port);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let server = Server::bind(&format!("{host}:{port}"))?;
 
         let Some(pod) = pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
             bail!(
@@ -525,15 +527,6 @@ pub(super) fn uid(pod: &Value) -> &str {
     pod["metadata"]["uid"].text()
 }
 
-/// An IPv6 address needs brackets before a port.
-fn bracketed(address: &str) -> String {
-    if address.contains(':') && !address.starts_with('[') {
-        format!("[{address}]")
-    } else {
-        address.to_owned()
-    }
-}
-
 /// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
 pub(crate) fn aggregate(
     connect: impl FnOnce() -> anyhow::Result<kube::Client>,
@@ -553,8 +546,7 @@ pub(crate) fn aggregate(
         }
     }
     let client = connect()?;
-    let folder =
-        std::env::var_os("SONOBUOY_AGGREGATOR_DIR").map_or_else(|| names::RUNS_DIR.into(), PathBuf::from);
+    let folder = variable("SONOBUOY_AGGREGATOR_DIR").unwrap_or_else(|| names::RUNS_DIR.into());
     let status_service = status_service(&config, Path::new(&folder), &variable);
     let run = ClusterRun {
         config,

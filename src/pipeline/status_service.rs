@@ -207,7 +207,7 @@ impl StatusPublisher<'_> {
                 self.create(pod, "Normal", "Complete", "", &format!("the archive is `{}`", run.archive.name));
             }
             status::FAILED => {
-                self.create(pod, "Warning", "Failed", "", run.error.as_deref().unwrap_or_default())
+                self.create(pod, "Warning", "Failed", "", run.error.as_deref().unwrap_or_default());
             }
             _ => {}
         }

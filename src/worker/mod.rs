@@ -54,7 +54,7 @@ pub(crate) enum Scope {
 }
 
 /// Settings of a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct WorkerSettings {
     /// Address of the aggregator, and credentials.
     pub access: Access,

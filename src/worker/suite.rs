@@ -41,7 +41,7 @@ const RUNTIME: &str = " (Spec Runtime: ";
 const FAILED: [&str; 5] = [" [FAILED]", " [TIMEDOUT]", " [PANICKED!]", " [INTERRUPTED]", " Failure ["];
 
 /// Progress read from a log.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Suite {
     total: usize,
     completed: usize,

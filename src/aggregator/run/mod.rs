@@ -72,7 +72,7 @@ pub(crate) struct Receipt {
 }
 
 /// One entry of `meta/results.json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Serialize)]
 pub(crate) struct Received {
     pub plugin: String,
     pub node: String,
