@@ -1,7 +1,8 @@
 //! Starts a plugin in a cluster, follows it by watches, removes it.
 //!
 //! Owns the API calls of one launch. [`super::pod`] defines the objects, [`super::monitor`] judges the events. Knows
-//! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Threads while
+//! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Also keeps the order in which
+//! pods are started in waves, and the roster of all pods, which decides whether one belongs to this run. Threads while
 //! following: one watch of the plugin's pods, one of the nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

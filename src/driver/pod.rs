@@ -1,8 +1,7 @@
 //! The pod of a plugin in a cluster: the plugin's containers, the worker sidecar, their shared volumes.
 //!
 //! Owns the common part of both drivers' manifests, and the manifests themselves. Pure: builds API objects without
-//! creating
-//! them. Overrides nothing in the pod spec of a definition.
+//! creating them. Overrides nothing in the pod spec of a definition.
 
 use serde_json::Value;
 

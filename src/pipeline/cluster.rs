@@ -1,9 +1,9 @@
 //! A whole run in a cluster, as the aggregator's pod performs it.
 //!
-//! Combines the steps and makes them resumable: a container that restarts in the same pod finds the folder of its
-//! run,
-//! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried
-//! long enough for the run to survive an outage of the API server. Starts the thread `status_service`, and joins it.
+//! Reads settings and definitions, combines the steps, and makes them resumable: a container that restarts in the same pod finds
+//! the folder of its run, which may be on a volume with others, continues with the same identity, authority and expectations,
+//! and adopts its plugins. Calls to the API are retried long enough for the run to survive an outage of the API server. Starts
+//! the thread `status_service`, and joins it.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -96,7 +96,7 @@ impl RunContext<'_> {
         }
     }
 
-    /// Plugins with results of their own: not those that are parts of others.
+    /// Plugins that are not parts of others.
     pub(super) fn wholes(&self) -> impl Iterator<Item = &PluginLaunch<'_>> {
         self.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none())
     }

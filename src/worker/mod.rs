@@ -1,7 +1,7 @@
 //! The worker: waits for a plugin's `done` file and submits the result that it names.
 //!
-//! Owns its settings, read from the environment, the submission, and the messages to the aggregator until then: progress and heartbeats. Does not know
-//! Kubernetes: [`Others`] reports the end of the other containers.
+//! Owns its settings, read from the environment, the submission, and the messages to the aggregator until then: progress and
+//! heartbeats. Does not know Kubernetes: [`Others`] reports the end of the other containers.
 //! Starts the threads `grace`, `heartbeat`, `relay` and `suite`, and joins them.
 
 mod done;
