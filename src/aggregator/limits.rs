@@ -54,7 +54,7 @@ pub(crate) fn connections(limits: &config::Connections) -> http::Limits {
 }
 
 /// Why a request was refused.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Refusal {
     /// No such result is expected.
     Unexpected,

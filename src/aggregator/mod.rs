@@ -51,7 +51,6 @@ const RETRY_LIMIT: Duration = Duration::from_secs(600);
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
 /// The settings of an aggregator.
-#[derive(Clone, Debug)]
 pub(crate) struct AggregatorSettings {
     pub limits: config::Limits,
     /// Time for a retry after a refused upload.

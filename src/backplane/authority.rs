@@ -100,9 +100,9 @@ impl Authority {
             bail!("a plugin without a name cannot have a certificate");
         }
         let uri = format!("{}{}", PLUGIN_URI, base::percent_encoded(plugin));
-        let mut names = vec![SanType::URI(uri.try_into().context("cannot write the plugin's URI")?)];
+        let mut names = vec![SanType::URI(uri.try_into()?)];
         if is_dns_name(plugin) {
-            let name = plugin.try_into().context("cannot write the plugin's DNS name")?;
+            let name = plugin.try_into()?;
             names.insert(0, SanType::DnsName(name));
         }
         let params = self.params("plugin", ExtendedKeyUsagePurpose::ClientAuth, names)?;
@@ -117,7 +117,7 @@ impl Authority {
         request: &SigningRequest,
         valid: Duration,
     ) -> anyhow::Result<String> {
-        let names = vec![SanType::URI(result_uri(id).try_into().context("cannot write the URI")?)];
+        let names = vec![SanType::URI(result_uri(id).try_into()?)];
         let usage = ExtendedKeyUsagePurpose::ClientAuth;
         let mut params = self.params("worker", usage, names)?;
         set_validity(&mut params, self.not_after.min(since_1970() + valid));
@@ -193,7 +193,7 @@ fn host_of(advertised: &str) -> anyhow::Result<SanType> {
     if !is_dns_name(name) {
         bail!("the advertised address `{advertised}` is neither an IP address nor a host name");
     }
-    Ok(SanType::DnsName(name.try_into().context("cannot write the host's name")?))
+    Ok(SanType::DnsName(name.try_into()?))
 }
 
 /// Whether a name is a valid DNS name: labels of letters, digits, `-` and `_`. Strict parsers reject the whole certificate

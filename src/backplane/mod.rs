@@ -46,7 +46,7 @@ pub struct Identity {
 }
 
 /// The sender of a request, according to its verified certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// Any worker of this plugin, all of which share one certificate.
     Plugin(String),
@@ -134,16 +134,15 @@ pub fn server_config(
         PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).context("cannot read the server's key")?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(authority.clone()).context("cannot trust the run's authority")?;
+    roots.add(authority.clone())?;
     let mut clients =
         rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
     if guests {
         clients = clients.allow_unauthenticated();
     }
-    let clients = clients.build().context("cannot set up the check of client certificates")?;
+    let clients = clients.build()?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .context("cannot set up TLS")?
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_client_cert_verifier(clients)
         .with_single_cert(vec![certificate, authority], key)
         .context("cannot use the server's certificate and key")?;

@@ -1,11 +1,13 @@
 //! Starts a plugin in a cluster, follows it by watches, removes it.
 //!
 //! Owns the API calls of one launch. [`super::pod`] defines the objects, [`super::monitor`] judges the events. Knows
-//! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Threads while
+//! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Also keeps the order in which
+//! pods are started in waves, and the roster of all pods, which decides whether one belongs to this run. Threads while
 //! following: one watch of the plugin's pods, one of the nodes.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
@@ -14,16 +16,16 @@ use super::monitor::{Monitor, WatchEvent};
 use super::node::refusal;
 pub(crate) use super::pod::object_name;
 use super::pod::{ClusterLaunch, attempt};
-use super::roster::{Roster, is_own};
 use super::{Driver, PluginLaunch, session};
 use crate::backplane::Authority;
 use crate::config;
-use crate::names::WORKER_CONTAINER;
+use crate::names::{LABEL_SESSION, WORKER_CONTAINER};
 use crate::nodes::{Choice, Order, zone};
 use crate::plugin::{Definition, DriverKind, default_spec};
 use base::clock::{self, passed};
 use base::json::json;
 use base::kube::{self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers};
+use base::lock;
 use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
 
@@ -75,7 +77,6 @@ impl Driver for ClusterDriver<'_> {
         stop: &Stop,
     ) -> anyhow::Result<()> {
         let launch = self.launch(plugin.definition);
-        let launched = SystemTime::now();
         let driver = plugin.definition.config.driver;
         if self.audience.is_none() {
             let identity = self.authority.client(plugin.definition.name())?;
@@ -84,16 +85,13 @@ impl Driver for ClusterDriver<'_> {
         if driver != DriverKind::Nodes && !self.was_replaced(&launch)? {
             self.create(resource(&launch), &launch.object(), stop)?;
         }
-        self.follow(&launch, &plugin.ids, launched, findings, stop);
+        self.follow(&launch, &plugin.ids, findings, stop);
         Ok(())
     }
 
     fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
-        let grace = match plugin.config.driver {
-            DriverKind::Job => JOB_GRACE,
-            DriverKind::DaemonSet | DriverKind::Nodes => DAEMON_SET_GRACE,
-        };
+        let grace = if plugin.config.driver == DriverKind::Job { JOB_GRACE } else { DAEMON_SET_GRACE };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
         });
@@ -196,7 +194,7 @@ impl ClusterDriver<'_> {
         let settled = |place: &str| (self.settled)(&ResultId::on_node(plugin, place));
         waves.adopt(|| monitor.occupied().map(str::to_owned).collect());
         let mut due = Vec::new();
-        for place in monitor.take_due() {
+        for place in std::mem::take(&mut monitor.due) {
             // The lost one ends if its node comes back.
             self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
@@ -280,7 +278,6 @@ impl ClusterDriver<'_> {
         &self,
         launch: &ClusterLaunch<'_>,
         expected: &[ResultId],
-        launched: SystemTime,
         findings: &SyncSender<Finding>,
         stop: &Stop,
     ) {
@@ -291,7 +288,7 @@ impl ClusterDriver<'_> {
             DriverKind::Job => (None, BTreeSet::new()),
             _ => (Some(launch.pod_spec()), places().collect()),
         };
-        let mut monitor = Monitor::new(plugin, spec, nodes, self.config.graces.clone(), launched);
+        let mut monitor = Monitor::new(plugin, spec, nodes, self.config.graces.clone(), SystemTime::now());
         monitor.retries = self.config.retries.node_lost;
         let mut waves = match driver {
             DriverKind::DaemonSet => None,
@@ -347,7 +344,7 @@ impl ClusterDriver<'_> {
                 }
                 // Losses are sent before the next pods are created, so that a restarted aggregator knows them.
                 if let Some(waves) = &mut waves
-                    && monitor.is_listed()
+                    && monitor.listed
                     && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
                 {
                     changed = Some(Instant::now());
@@ -389,10 +386,8 @@ impl ClusterDriver<'_> {
 }
 
 fn resource(launch: &ClusterLaunch<'_>) -> &'static Resource {
-    match launch.definition.config.driver {
-        DriverKind::Job | DriverKind::Nodes => &Resource::PODS,
-        DriverKind::DaemonSet => &Resource::DAEMON_SETS,
-    }
+    let is_set = launch.definition.config.driver == DriverKind::DaemonSet;
+    if is_set { &Resource::DAEMON_SETS } else { &Resource::PODS }
 }
 
 fn watch_pods(
@@ -574,6 +569,89 @@ impl WaveQueue {
     }
 }
 
+/// A pod of a plugin.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    /// Session, which identifies plugin and run.
+    pub session: String,
+    /// Node; empty before scheduling.
+    pub node: String,
+    /// Addresses of the pod.
+    pub addresses: Vec<String>,
+    /// Addresses of its node, which connections from all its pods may have.
+    pub host_addresses: Vec<String>,
+}
+
+/// The plugins' pods as the watches see them, by uid: shared by the drivers, which fill it, and by the check of tokens.
+#[derive(Clone, Default)]
+pub(crate) struct Roster(Arc<Mutex<HashMap<String, Seat>>>);
+
+impl Seat {
+    /// Reads a pod's seat and uid; `None` for pods of other runs.
+    pub(crate) fn of(pod: &Value) -> Option<(String, Self)> {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let meta = &pod["metadata"];
+        let addresses = |single: &str, list: &str| {
+            let listed = pod["status"][list].items();
+            text(&pod["status"][single])
+                .into_iter()
+                .chain(listed.filter_map(|entry| text(&entry["ip"])))
+                .collect()
+        };
+        let seat = Self {
+            session: text(&meta["labels"][LABEL_SESSION])?,
+            node: text(&pod["spec"]["nodeName"]).unwrap_or_default(),
+            addresses: addresses("podIP", "podIPs"),
+            host_addresses: addresses("hostIP", "hostIPs"),
+        };
+        Some((text(&meta["uid"])?, seat))
+    }
+}
+
+/// Whether a pod was created by this launch, directly or by its DaemonSet's controller. Labels alone prove nothing:
+/// any pod may have them.
+pub(crate) fn is_own(owner: &Value, object_name: &str, aggregator_uid: &str) -> bool {
+    let references = owner.items();
+    references.into_iter().any(|reference| {
+        reference["uid"] == *aggregator_uid && reference["kind"] == "Pod"
+            || reference["kind"] == "DaemonSet" && reference["name"] == *object_name
+    })
+}
+
+impl Roster {
+    /// The pod with this uid.
+    pub(crate) fn seat(&self, uid: &str) -> Option<Seat> {
+        lock(&self.0).get(uid).cloned()
+    }
+
+    /// Whether the address belongs to another pod than `uid` or to another node, and not to this pod.
+    pub(crate) fn is_elsewhere(&self, uid: &str, own: &Seat, address: &str) -> bool {
+        let has = |addresses: &[String]| addresses.iter().any(|known| known == address);
+        // A pod connects before its own status has any address.
+        let elsewhere = |seat: &Seat| match has(&seat.host_addresses) {
+            true => seat.node != own.node,
+            false => has(&seat.addresses),
+        };
+        !has(&own.addresses)
+            && !has(&own.host_addresses)
+            && lock(&self.0).iter().any(|(other, seat)| other != uid && elsewhere(seat))
+    }
+
+    fn enter(&self, launch: &ClusterLaunch<'_>, pod: &Value) {
+        if is_own(&pod["metadata"]["ownerReferences"], &launch.object_name(), launch.owner.1)
+            && let Some((uid, seat)) = Seat::of(pod)
+        {
+            lock(&self.0).insert(uid, seat);
+        }
+    }
+
+    fn leave(&self, pod: &Value) {
+        if let Some(uid) = pod["metadata"]["uid"].as_str() {
+            lock(&self.0).remove(uid);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -599,5 +677,31 @@ mod tests {
         waves.adopt(|| unreachable!());
         assert_eq!(waves.due(|_| true), [""; 0]);
         assert_eq!(waves.finished(|_| true), ["b"]);
+    }
+
+    #[test]
+    fn address_of_the_own_node_is_not_that_of_another_pod() {
+        let seat = |uid: &str, node: &str, status: Value| {
+            let meta = json!({"uid": uid, "name": uid, "labels": {LABEL_SESSION: "s"}});
+            Seat::of(&json!({"metadata": meta, "spec": {"nodeName": node}, "status": status})).unwrap()
+        };
+        let roster = Roster::default();
+        lock(&roster.0).extend([
+            seat("beside", "a", json!({"podIPs": [{"ip": "10.0.0.1"}], "hostIP": "1.1.1.1"})),
+            seat("in-host-network", "a", json!({"podIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.1"}]})),
+            seat("away", "b", json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"})),
+        ]);
+        let (uid, fresh) = seat("own", "a", json!({}));
+        for (address, expected) in [
+            ("1.1.1.1", false),
+            ("10.0.0.1", true),
+            ("10.0.0.2", true),
+            ("2.2.2.2", true),
+            ("192.0.2.1", false),
+        ] {
+            assert_eq!(roster.is_elsewhere(&uid, &fresh, address), expected, "{address}");
+        }
+        let (uid, known) = seat("away", "b", json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"}));
+        assert!(["10.0.0.2", "2.2.2.2"].iter().all(|address| !roster.is_elsewhere(&uid, &known, address)));
     }
 }

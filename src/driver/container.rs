@@ -4,6 +4,7 @@
 //! Pure except for looking up commands. Features that need an image, a volume or a cluster object are rejected with
 //! an error that names the plugin.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -30,13 +31,13 @@ pub(super) struct PodFields<'a> {
 }
 
 /// A process to start.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct ProcessSpec {
     pub name: String,
     /// Program and arguments.
     pub command: Vec<String>,
     /// Complete environment.
-    pub env: Vec<(String, String)>,
+    pub env: BTreeMap<String, String>,
     /// Working directory, if the definition sets one.
     pub dir: Option<PathBuf>,
 }
@@ -93,9 +94,9 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
         if program.contains("$(") {
             continue;
         }
-        let path = container.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+        let path = container.env.get("PATH");
         let folder = container.dir.as_deref().unwrap_or(Path::new(""));
-        if sys::find_program(program.as_ref(), path.map(str::as_ref), folder).is_none() {
+        if sys::find_program(program.as_ref(), path.map(String::as_ref), folder).is_none() {
             bail!(
                 "plugin `{plugin}`: the command `{program}` of container `{}` is not on this machine; `--local` starts commands of this machine, not images, so install it, or run the plugin in a cluster",
                 container.name
@@ -125,47 +126,42 @@ pub(super) fn resolve(
     given: &[(String, String)],
 ) -> anyhow::Result<ProcessSpec> {
     let name = container["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("plugin").to_owned();
-    let mut listed: Vec<(String, String)> = Vec::new();
-    let mut put = |name: &str, value: String| {
-        listed.retain(|(known, _)| known != name);
-        listed.push((name.to_owned(), value));
-    };
+    let mut listed = BTreeMap::new();
     for entry in container["env"].items() {
         let Some(key) = entry["name"].as_str() else { continue };
         if given.iter().any(|(name, _)| name == key) {
             continue;
         }
-        match (entry["value"].as_str(), &entry["valueFrom"]) {
-            (Some(value), _) => put(key, on_host(value, container, facts)),
-            (None, Value::Null) => put(key, String::new()),
+        let value = match (entry["value"].as_str(), &entry["valueFrom"]) {
+            (Some(value), _) => on_host(value, container, facts),
+            (None, Value::Null) => String::new(),
             (None, from) => match value_from(from, facts) {
-                Some(value) => put(key, value),
-                None if optional(from) => {}
+                Some(value) => value,
+                None if optional(from) => continue,
                 None => bail!(
                     "plugin `{plugin}`: `{key}` of container `{name}` comes from a cluster ({from}); with \
                      `--local`, give it a `value`"
                 ),
             },
-        }
+        };
+        listed.insert(key.to_owned(), value);
     }
-    for (key, value) in given {
-        put(key, value.clone());
-    }
+    listed.extend(given.iter().cloned());
     // Sorted as in the original, since the order decides which references resolve.
+    let mut listed: Vec<_> = listed.into_iter().collect();
     listed.sort_by_key(|(name, _)| name.to_ascii_lowercase());
-    let mut env: Vec<(String, String)> = Vec::new();
+    let mut env = BTreeMap::new();
     // A container has these from its image.
     for name in sys::INHERITED {
         if let Ok(value) = std::env::var(name) {
             // The container's working directory may differ.
             let value = if *name == "TMPDIR" { temp::dir().to_string_lossy().into_owned() } else { value };
-            env.push(((*name).to_owned(), value));
+            env.insert((*name).to_owned(), value);
         }
     }
     for (name, value) in listed {
         let value = expand(&value, &env);
-        env.retain(|(known, _)| *known != name);
-        env.push((name, value));
+        env.insert(name, value);
     }
     let strings = |key: &str| container[key].items().filter_map(Value::as_str);
     let mut command: Vec<String> = strings("command").map(|word| expand(word, &env)).collect();
@@ -199,13 +195,12 @@ fn optional(from: &Value) -> bool {
 }
 
 /// Replaces `$(NAME)` by its value; `$$` is a literal dollar, an unknown name is left unchanged.
-fn expand(text: &str, env: &[(String, String)]) -> String {
+fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     static REFERENCE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\$\$|\$\(([^)]*)\)").expect("a valid pattern"));
     let value = |found: &Captures<'_>| {
         let Some(name) = found.get(1) else { return "$".to_owned() };
-        let known = env.iter().find(|(known, _)| known == name.as_str());
-        known.map_or(&found[0], |(_, value)| value).to_owned()
+        env.get(name.as_str()).map_or(&found[0], String::as_str).to_owned()
     };
     REFERENCE.replace_all(text, value).into_owned()
 }
@@ -220,12 +215,12 @@ mod tests {
     const FACTS: PodFields<'_> = PodFields { node: "n1", pod: "p1", namespace: "ns", volumes: &[] };
 
     fn env<'a>(container: &'a ProcessSpec, name: &str) -> Option<&'a str> {
-        container.env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        container.env.get(name).map(String::as_str)
     }
 
     #[test]
     fn references_are_expanded_as_in_a_pod() {
-        let vars = [("A".to_owned(), "1".to_owned())];
+        let vars = [("A".to_owned(), "1".to_owned())].into();
         for (text, expected) in [
             ("$(A)", "1"),
             ("x$(A)y$(A)", "x1y1"),

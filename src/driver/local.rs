@@ -5,7 +5,6 @@
 //! pod and for each of its processes, and joins them.
 
 use base::at::At as _;
-use base::sys::Open as _;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -28,6 +27,7 @@ use crate::plugin::Definition;
 use crate::{config, layout};
 use base::stop::{Stop, caught};
 use base::sys::{self, Group};
+use base::temp;
 use client::env as var;
 use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 
@@ -115,9 +115,8 @@ impl LocalDriver<'_> {
 /// A process of a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PodProcess {
+    /// The worker, or a keeper in its place, which only kills the plugin if this process is killed.
     Worker,
-    /// In place of a worker: only kills the plugin if this process is killed.
-    Keeper,
     Container(usize),
 }
 
@@ -154,15 +153,10 @@ impl Processes<'_, '_> {
         Ok(())
     }
 
-    /// The next event except the keeper's end.
     fn next(&mut self) -> anyhow::Result<ProcessEvent> {
-        loop {
-            let event = self.receiver.recv()?;
-            self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
-            if !matches!(event, ProcessEvent::Ended(PodProcess::Keeper, _)) {
-                return Ok(event);
-            }
-        }
+        let event = self.receiver.recv()?;
+        self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
+        Ok(event)
     }
 
     /// Ends all processes and their children.
@@ -218,8 +212,7 @@ impl<'a> LocalPod<'a> {
         }
         if let Some(token) = local.tokens.get(id) {
             let path = pod.token();
-            let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            file.and_then(|mut file| file.write_all(token.as_bytes())).at("cannot write", &path)?;
+            temp::write(&path, 0o600, token).at("cannot write", &path)?;
         }
         for (file, text) in &definition.config_map {
             let path = pod.config().join(file);
@@ -245,14 +238,9 @@ impl<'a> LocalPod<'a> {
         };
         let resolve =
             |value: &Value, given: &[_]| container::resolve(definition.name(), value, &facts, given);
-        let given = if definition.config.has_worker() {
-            // The worker inherits variables of the plugin, so they are resolved before its port is known.
-            let own = resolve(&definition.spec, &self.shared_variables(Some(0)))?;
-            self.shared_variables(Some(self.start_worker(&own, processes)?))
-        } else {
-            processes.add(PodProcess::Keeper, self.start_keeper()?)?;
-            self.shared_variables(None)
-        };
+        // The worker inherits variables of the plugin, so they are resolved before its port is known.
+        let own = resolve(&definition.spec, &self.shared_variables(Some(0)))?;
+        let given = self.shared_variables(self.start_worker(&own, processes)?);
         for value in first {
             if !self.watch(&[resolve(value, &given)?], true, processes)? {
                 return Ok(());
@@ -282,7 +270,7 @@ impl<'a> LocalPod<'a> {
                 ProcessEvent::Ended(PodProcess::Container(index), status) => (index, status?),
                 ProcessEvent::Ended(_, status) => {
                     let status = status?;
-                    if !status.success() {
+                    if !status.success() && self.plugin.definition.config.has_worker() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
                         self.fail(Failure::new(self.id.clone(), ended));
                     }
@@ -316,22 +304,30 @@ impl<'a> LocalPod<'a> {
         }
     }
 
-    /// Starts the worker; returns the port that it announces.
-    fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes<'_, '_>) -> anyhow::Result<u16> {
+    /// Starts the worker; returns the port that it announces. A plugin without a worker gets a keeper, which has no port.
+    fn start_worker(
+        &self,
+        plugin: &ProcessSpec,
+        processes: &mut Processes<'_, '_>,
+    ) -> anyhow::Result<Option<u16>> {
+        let (how, log) = match self.plugin.definition.config.has_worker() {
+            true => (BESIDE, self.log(WORKER_CONTAINER)),
+            false => (ALONE, self.dir.join("keeper.txt")),
+        };
         let mut command = Command::new(&self.local.program);
         let role = self.plugin.definition.config.driver.worker_role();
         command
             .args(["worker", role, "--level=info"])
             .env_clear()
             .envs(self.local.worker_env.clone())
-            .envs(plugin.env.clone())
+            .envs(&plugin.env)
             .envs(self.shared_variables(None))
             .env(env::NAMESPACE, &self.local.config.namespace)
             .env(env::PLUGIN_POD, &self.name)
             .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
             .env(env::OTHERS_ENDED_FILE, self.marker())
-            // The worker kills the plugin's processes if this process is killed.
-            .env(env::LIFELINE, BESIDE)
+            // It kills the plugin's processes if this process is killed.
+            .env(env::LIFELINE, how)
             // Many pods share this machine's ports, so each takes a free one and announces it.
             .env(env::PROGRESS_PORT, "0")
             // At the end of the pod its result has arrived, or is not wanted.
@@ -340,8 +336,12 @@ impl<'a> LocalPod<'a> {
             command.env(env::RESULTS_ANYWHERE, "true");
         }
         let program = self.local.program.display();
-        let (group, mut child) = process::start(&mut command, &self.log(WORKER_CONTAINER), Talk::WithUs)
+        let (group, mut child) = process::start(&mut command, &log, Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))?;
+        if how == ALONE {
+            processes.add(PodProcess::Worker, (group, child))?;
+            return Ok(None);
+        }
         let number = group.id();
         let _asked = self.stop.on_stop(move || sys::kill_group(number));
         let mut line = String::new();
@@ -350,20 +350,8 @@ impl<'a> LocalPod<'a> {
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
         processes.add(PodProcess::Worker, (group, child))?;
-        let port = line.trim().parse();
-        port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&self.log(WORKER_CONTAINER))))
-    }
-
-    /// Starts a keeper for a plugin without a worker.
-    fn start_keeper(&self) -> anyhow::Result<(Group, Child)> {
-        let mut command = Command::new(&self.local.program);
-        command
-            .args(["worker", "global"])
-            .env_clear()
-            .env(env::RESULTS_DIR, self.results())
-            .env(env::LIFELINE, ALONE);
-        process::start(&mut command, &self.dir.join("keeper.txt"), Talk::WithUs)
-            .at("cannot start", &self.local.program)
+        let port = line.trim().parse().map(Some);
+        port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&log)))
     }
 
     fn start(&self, container: &ProcessSpec) -> anyhow::Result<(Group, Child)> {
@@ -371,7 +359,7 @@ impl<'a> LocalPod<'a> {
             bail!("container `{}` has no command", container.name);
         };
         let mut command = Command::new(program);
-        command.args(args).env_clear().envs(container.env.clone());
+        command.args(args).env_clear().envs(&container.env);
         if let Some(dir) = &container.dir {
             command.current_dir(dir);
         }

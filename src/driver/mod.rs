@@ -10,7 +10,6 @@ mod monitor;
 mod node;
 mod pod;
 pub(crate) mod process;
-pub(crate) mod roster;
 mod silence;
 mod verdict;
 

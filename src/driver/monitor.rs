@@ -20,7 +20,6 @@ use base::kube::Object as _;
 use client::protocol::{Failure, FailureKind, Finding, Lost, ResultId};
 
 /// An event of a watch.
-#[derive(Debug)]
 pub(crate) enum WatchEvent {
     /// A pod of the plugin, new or changed.
     Pod(Value),
@@ -49,7 +48,8 @@ pub(crate) struct Monitor {
     grace: Grace,
     /// When the latest pod appeared, or the launch.
     progress: SystemTime,
-    listed: bool,
+    /// Whether all existing pods are known.
+    pub listed: bool,
     relisted: BTreeSet<String>,
     pods: BTreeMap<String, PodState>,
     nodes: BTreeMap<String, NodeState>,
@@ -67,8 +67,8 @@ pub(crate) struct Monitor {
     lost: Vec<Lost>,
     /// The number of each result's current pod, if that is not the first. Earlier pods no longer matter.
     attempts: BTreeMap<ResultId, u64>,
-    /// Places that need their next pod.
-    due: Vec<String>,
+    /// Places that need their next pod: theirs was lost, or the node came back.
+    pub due: Vec<String>,
     /// Which nodes are taken when they join, if this run creates the pods itself, in waves: each pod is expected only
     /// after its wave has created it.
     pub waves: Option<Choice>,
@@ -113,18 +113,13 @@ impl Monitor {
             pending: Vec::new(),
             troubles: BTreeMap::new(),
             expected,
-            silent: SilentWorkers::new(None, progress),
+            silent: SilentWorkers::new(progress),
             retries: 0,
             lost: Vec::new(),
             attempts: BTreeMap::new(),
             due: Vec::new(),
             waves: None,
         }
-    }
-
-    /// Places that need their next pod: theirs was lost, or the node came back.
-    pub(crate) fn take_due(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.due)
     }
 
     /// The number of the current pod at a place.
@@ -135,11 +130,6 @@ impl Monitor {
     /// Nodes on which a single pod was lost.
     pub(crate) fn lost_nodes(&self) -> Vec<String> {
         self.lost.iter().map(|lost| lost.node.clone()).filter(|node| !node.is_empty()).collect()
-    }
-
-    /// Whether all existing pods are known.
-    pub(crate) fn is_listed(&self) -> bool {
-        self.listed
     }
 
     /// Places with a pod.
@@ -728,7 +718,7 @@ mod tests {
         let mut monitor = retried();
         let again = "p/global? node `n` was lost at 13:46:50: Kubelet stopped posting node status; it is started again";
         check(&see(&mut monitor, down("n", 10), 130), &["p/global! n", again]);
-        assert_eq!(monitor.take_due(), ["global"]);
+        assert_eq!(std::mem::take(&mut monitor.due), ["global"]);
         assert_eq!((monitor.attempt("global"), monitor.lost_nodes()), (2, vec!["n".to_owned()]));
         let failed = json!({"phase": "Failed", "reason": "NodeLost"});
         check(&see(&mut monitor, WatchEvent::Pod(pod("u1", "n", failed)), 131), &NONE);
@@ -739,7 +729,7 @@ mod tests {
             &see(&mut monitor, WatchEvent::Pod(pod("u2", "m", ended)), 140),
             &["p/global! m", "p/global: Pod failed: Evicted: low on disk"],
         );
-        assert_eq!(monitor.take_due(), NONE);
+        assert_eq!(std::mem::take(&mut monitor.due), NONE);
     }
 
     #[test]
@@ -749,7 +739,10 @@ mod tests {
             &see(&mut monitor, WatchEvent::PodGone(pod("u1", "n", json!({}))), 2),
             &["p/global! n", "p/global? the plugin's"],
         );
-        assert_eq!((monitor.take_due(), monitor.lost_nodes()), (vec!["global".into()], vec!["n".into()]));
+        assert_eq!(
+            (std::mem::take(&mut monitor.due), monitor.lost_nodes()),
+            (vec!["global".into()], vec!["n".into()])
+        );
         let unscheduled = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": clock::rfc3339(at(0))}]});
         check(
             &see(&mut monitor, WatchEvent::Pod(pod("u2", "", unscheduled)), 3),

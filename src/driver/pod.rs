@@ -1,8 +1,7 @@
 //! The pod of a plugin in a cluster: the plugin's containers, the worker sidecar, their shared volumes.
 //!
 //! Owns the common part of both drivers' manifests, and the manifests themselves. Pure: builds API objects without
-//! creating
-//! them. Overrides nothing in the pod spec of a definition.
+//! creating them. Overrides nothing in the pod spec of a definition.
 
 use serde_json::Value;
 
@@ -115,11 +114,21 @@ impl ClusterLaunch<'_> {
 
     /// The pod of a Job plugin, or the DaemonSet.
     pub(crate) fn object(&self) -> Value {
+        let name = self.definition.name();
+        let mut annotations = json!(self.config.custom_annotations);
+        annotations[ANNOTATION_DRIVER] = json!(self.definition.config.driver_spelling);
+        annotations[LABEL_PLUGIN] = json!(name);
         let mut metadata = json!({
             "name": self.object_name(),
             "namespace": self.config.namespace,
-            "labels": self.labels(),
-            "annotations": self.object_annotations(),
+            "labels": {
+                LABEL_ALL: SONOBUOY,
+                LABEL_PART: PLUGIN,
+                LABEL_PLUGIN: name,
+                LABEL_SESSION: self.session,
+                "tier": "analysis",
+            },
+            "annotations": annotations,
             "ownerReferences": self.owners(),
         });
         names::recommend(&mut metadata);
@@ -341,23 +350,6 @@ impl ClusterLaunch<'_> {
     fn is_on_host(&self) -> bool {
         let default = default_spec(self.definition.config.driver, "");
         self.definition.pod_spec.as_ref().unwrap_or(&default)["hostNetwork"] == true
-    }
-
-    fn labels(&self) -> Value {
-        json!({
-            LABEL_ALL: SONOBUOY,
-            LABEL_PART: PLUGIN,
-            LABEL_PLUGIN: self.definition.name(),
-            LABEL_SESSION: self.session,
-            "tier": "analysis",
-        })
-    }
-
-    fn object_annotations(&self) -> Value {
-        let mut annotations = json!(self.config.custom_annotations);
-        annotations[ANNOTATION_DRIVER] = json!(self.definition.config.driver_spelling);
-        annotations[LABEL_PLUGIN] = json!(self.definition.name());
-        annotations
     }
 
     fn owners(&self) -> Value {

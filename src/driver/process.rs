@@ -1,7 +1,6 @@
 //! Child processes with a log, and their exit status.
 //!
-//! No process of a group outlives its [`Group`]. Processes that leave the group (`setsid`) become children of this
-//! process
+//! No process of a group outlives its [`Group`]. Processes that leave the group (`setsid`) become children of this process
 //! when their parent ends, if [`base::sys::adopt_strays`] was called, and are found by [`base::sys::end_strays`].
 //!
 //! When the run on this machine was killed, its lifeline kills a plugin's processes: inside the worker, or in a separate keeper

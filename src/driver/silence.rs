@@ -44,8 +44,15 @@ struct SilentWorker {
 }
 
 impl SilentWorkers {
-    pub(super) fn new(limit: Option<Duration>, began: SystemTime) -> Self {
-        Self { limit, began, progress: began, next: began, pause: FIRST_PAUSE, workers: BTreeMap::new() }
+    pub(super) fn new(began: SystemTime) -> Self {
+        Self {
+            limit: None,
+            began,
+            progress: began,
+            next: began,
+            pause: FIRST_PAUSE,
+            workers: BTreeMap::new(),
+        }
     }
 
     /// Records a pod's current state.
@@ -143,7 +150,8 @@ mod tests {
     }
 
     fn silent_workers(nodes: &[&str]) -> SilentWorkers {
-        let mut silent = SilentWorkers::new(Some(Duration::from_secs(180)), at(0));
+        let mut silent = SilentWorkers::new(at(0));
+        silent.limit = Some(Duration::from_secs(180));
         for node in nodes {
             silent.see(node, &id(node), &running(node, 5));
         }
@@ -181,7 +189,7 @@ mod tests {
         silent.lose("c");
         assert_eq!(silent.look_at(&|_| true, at(100)), None);
         assert_eq!(silent.findings(at(999)), []);
-        let mut silent = SilentWorkers::new(None, at(0));
+        let mut silent = SilentWorkers::new(at(0));
         silent.see("a", &id("a"), &running("a", 0));
         assert_eq!(silent.look_at(&|_| false, at(100)), None, "workers of the original send no heartbeats");
         assert_eq!(silent.findings(at(9_999)), []);
@@ -206,7 +214,8 @@ mod tests {
 
     #[test]
     fn silence_before_the_aggregator_started_does_not_count() {
-        let mut silent = SilentWorkers::new(Some(Duration::from_secs(180)), at(1_000));
+        let mut silent = SilentWorkers::new(at(1_000));
+        silent.limit = Some(Duration::from_secs(180));
         silent.see("a", &id("a"), &running("a", 0));
         assert_eq!(silent.findings(at(1_100)), []);
         assert_eq!(silent.findings(at(1_180)).len(), 1);

@@ -50,17 +50,13 @@ pub(crate) enum PodVerdict {
 
 /// Judges `pod`, whose container `worker` submits results, at the time `now`.
 pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> PodVerdict {
-    let mut found = PodVerdict::Fine;
-    for verdict in verdicts(pod, worker, grace) {
-        let verdict = match verdict {
-            PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal) if fatal <= now => {
-                PodVerdict::Failed(reason)
-            }
-            other => other,
-        };
-        found = worse(found, verdict);
-    }
-    found
+    let verdicts = verdicts(pod, worker, grace).into_iter().map(|verdict| match verdict {
+        PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal) if fatal <= now => {
+            PodVerdict::Failed(reason)
+        }
+        other => other,
+    });
+    verdicts.fold(PodVerdict::Fine, worse)
 }
 
 fn worse(left: PodVerdict, right: PodVerdict) -> PodVerdict {

@@ -1,14 +1,14 @@
 //! A whole run in a cluster, as the aggregator's pod performs it.
 //!
-//! Combines the steps and makes them resumable: a container that restarts in the same pod finds the folder of its
-//! run,
-//! continues with the same identity, authority and expectations, and adopts its plugins. Calls to the API are retried
-//! long enough for the run to survive an outage of the API server. Starts the thread `status_service`, and joins it.
+//! Reads settings and definitions, combines the steps, and makes them resumable: a container that restarts in the same pod finds
+//! the folder of its run, which may be on a volume with others, continues with the same identity, authority and expectations,
+//! and adopts its plugins. Calls to the API are retried long enough for the run to survive an outage of the API server. Starts
+//! the thread `status_service`, and joins it.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use super::conduct;
 use super::retry::{self, RunContext};
-use super::status_service::{Events, StatusPublisher, StatusService, announced};
+use super::status_service::{StatusPublisher, StatusService, announced};
 use super::{pack, review, upload};
 use crate::aggregator::Aggregator;
-use crate::driver::roster::Roster;
+use crate::driver::cluster::Roster;
 use crate::driver::{self, Driver as _};
 use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
@@ -66,12 +66,13 @@ impl ClusterRun<'_> {
     /// Runs everything; returns whether all went well, and `Err` only without an archive.
     pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<bool> {
         let pod = self.own_pod();
+        let pod = pod.as_ref();
         let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
-        let uid = pod.as_ref().map(uid).filter(|uid| !uid.is_empty());
+        let uid = pod.map(uid).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             log::info!("the run is complete; its archive is in `{}`", self.folder.display());
-            self.recall(&self.publisher(pod.as_ref()), stop);
+            self.recall(&StatusPublisher { run: &self, pod, created: Mutex::default() }, stop);
             return Ok(true);
         }
         let identity = self.identity(uid, &rights);
@@ -96,7 +97,7 @@ impl ClusterRun<'_> {
         let run_dir = self.folder.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let publisher = self.publisher(pod.as_ref());
+        let publisher = StatusPublisher { run: &self, pod, created: Mutex::default() };
         let outcome = self.run_in(&run_dir, pod, (&identity, &rights), &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
@@ -116,7 +117,7 @@ impl ClusterRun<'_> {
     fn run_in(
         &self,
         run_dir: &Path,
-        pod: Option<Value>,
+        pod: Option<&Value>,
         (identity, rights): (&str, &FreshPermissions<'_>),
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
@@ -130,12 +131,14 @@ impl ClusterRun<'_> {
         aggregator.identify(identity)?;
         // If launched, they would send results that are no longer awaited.
         failures.iter().for_each(|failure| aggregator.store.record(failure));
-        self.tell_authority(&aggregator.authority().certificate_pem(), pod.as_ref());
-        let address =
-            format!("{}:{}", bracketed(&self.config.server.bind_address), self.config.server.bind_port);
-        let server = Server::bind(&address)?;
+        self.tell_authority(&aggregator.authority().certificate_pem(), pod);
+        // An IPv6 address needs brackets before a port.
+        let (host, port) =
+            (self.config.server.bind_address.trim_matches(['[', ']']), self.config.server.bind_port);
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let server = Server::bind(&format!("{host}:{port}"))?;
 
-        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then(Default::default)) else {
+        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
             bail!(
                 "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
@@ -143,13 +146,13 @@ impl ClusterRun<'_> {
         };
         let again = retry::attempts(&self.config, &self.definitions);
         let roster = Roster::default();
-        let by_node = self.certifies_nodes(&pod, rights)?;
+        let by_node = self.certifies_nodes(pod, rights)?;
         if by_node {
             aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
                 client: self.client.once(review::REVIEW_TIMEOUT),
                 config: self.config.clone(),
                 definitions: self.definitions.iter().chain(&again).cloned().collect(),
-                owner: uid(&pod).to_owned(),
+                owner: uid(pod).to_owned(),
                 roster: roster.clone(),
             }));
         }
@@ -160,21 +163,17 @@ impl ClusterRun<'_> {
         }
         let host = &self.config.server.advertise_address;
         let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
-        let heard = |id: &ResultId| aggregator.heard(id);
-        let receiving = |id: &ResultId| aggregator.receiving(id);
-        let settled = |id: &ResultId| aggregator.settled(id);
-        let keep_logs = |pod: &Value| self.keep_logs(run_dir, pod, stop);
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
             authority: aggregator.authority(),
             audience: by_node.then(|| review::audience(&self.config)),
-            owner: (pod.name().to_owned(), uid(&pod).to_owned()),
+            owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
-            heard: &heard,
-            receiving: &receiving,
-            settled: &settled,
-            keep_logs: &keep_logs,
+            heard: &|id: &ResultId| aggregator.heard(id),
+            receiving: &|id: &ResultId| aggregator.receiving(id),
+            settled: &|id: &ResultId| aggregator.settled(id),
+            keep_logs: &|pod: &Value| self.keep_logs(run_dir, pod, stop),
         };
         let context = RunContext {
             aggregator: &aggregator,
@@ -199,7 +198,7 @@ impl ClusterRun<'_> {
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
             errors += failed;
-            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(&pod)) {
+            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(pod)) {
                 log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
@@ -355,8 +354,8 @@ impl ClusterRun<'_> {
             );
             return Ok(false);
         }
-        let mut allowed = || self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
-        let allowed = rights.ask(&mut allowed, |answer| !matches!(answer, Ok(true)));
+        let allowed = || self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
+        let allowed = rights.ask(allowed, |answer| !matches!(answer, Ok(true)));
         match allowed.context("asking whether tokens may be reviewed") {
             Ok(true) => Ok(true),
             Ok(false) if asked_for => bail!(
@@ -421,14 +420,6 @@ impl ClusterRun<'_> {
         }
     }
 
-    fn publisher(&self, pod: Option<&Value>) -> StatusPublisher<'_> {
-        let events = |pod: &Value| {
-            let pod = (pod.name().to_owned(), uid(pod).to_owned());
-            Events::new(&self.client, &self.config.namespace, pod)
-        };
-        StatusPublisher { run: self, events: pod.map(events) }
-    }
-
     /// Serves the last status of a run that an earlier container completed, and uploads the archive if that container did
     /// not.
     fn recall(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
@@ -463,8 +454,8 @@ impl ClusterRun<'_> {
     /// recreated pod finds unchanged, and the uid of this pod.
     fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
         let of_map = |name: &str| {
-            let mut get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
-            let map = rights.ask(&mut get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));
+            let get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
+            let map = rights.ask(get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));
             let map = map.map_err(|error| log::debug!("only this pod resumes the run: {error}")).ok()?;
             let metadata = &map["metadata"];
             Some(format!("{}@{}", metadata["uid"].as_str()?, metadata["resourceVersion"].as_str()?))
@@ -522,7 +513,7 @@ struct FreshPermissions<'a> {
 
 impl FreshPermissions<'_> {
     /// Calls `ask`, again while a refusal may pass.
-    fn ask<T>(&self, ask: &mut dyn FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
+    fn ask<T>(&self, mut ask: impl FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {
             let answer = ask();
             if !is_refused(&answer) || Instant::now() >= self.settled || self.stop.wait(REFUSED_PAUSE) {
@@ -532,17 +523,8 @@ impl FreshPermissions<'_> {
     }
 }
 
-fn uid(pod: &Value) -> &str {
+pub(super) fn uid(pod: &Value) -> &str {
     pod["metadata"]["uid"].text()
-}
-
-/// An IPv6 address needs brackets before a port.
-fn bracketed(address: &str) -> String {
-    if address.contains(':') && !address.starts_with('[') {
-        format!("[{address}]")
-    } else {
-        address.to_owned()
-    }
 }
 
 /// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
@@ -564,8 +546,7 @@ pub(crate) fn aggregate(
         }
     }
     let client = connect()?;
-    let folder =
-        std::env::var_os("SONOBUOY_AGGREGATOR_DIR").map_or_else(|| names::RUNS_DIR.into(), PathBuf::from);
+    let folder = variable("SONOBUOY_AGGREGATOR_DIR").unwrap_or_else(|| names::RUNS_DIR.into());
     let status_service = status_service(&config, Path::new(&folder), &variable);
     let run = ClusterRun {
         config,

@@ -210,13 +210,6 @@ pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
     }
 }
 
-/// Test that a plugin currently runs, if reported.
-fn running(aggregator: &Aggregator, plugin: &str) -> Option<String> {
-    let status = aggregator.status();
-    let mut entries = status.plugins.iter().flatten().filter(|entry| entry.plugin == plugin);
-    board::running(entries.next()?.progress.as_deref()?)
-}
-
 fn launch_one(
     context: &RunContext<'_>,
     driver: &dyn Driver,
@@ -246,8 +239,10 @@ fn launch_one(
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
             let why = format!("no result within the time limit of {}", clock::duration(limit));
-            let why =
-                running(aggregator, name).map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
+            let status = aggregator.status();
+            let mut entries = status.plugins.iter().flatten().filter(|entry| entry.plugin == name);
+            let test = entries.next().and_then(|entry| board::running(entry.progress.as_deref()?));
+            let why = test.map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator.store.record_end(&Failure::timed_out(ResultId::global(name), &why));
         }
     });

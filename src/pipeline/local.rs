@@ -107,8 +107,11 @@ impl LocalRun<'_> {
         let mut settings = conduct::settings(&self.config, self.definitions);
         settings.publish_every = PUBLISH_EVERY;
         let nodes = nodes(self.nodes);
-        let expected = self.definitions.iter().map(|definition| expected(definition, &nodes));
-        let expected: Vec<Vec<ResultId>> = expected.collect();
+        let expected = |definition: &Definition| match definition.config.driver.is_per_node() {
+            true => nodes.iter().map(|node| ResultId::on_node(definition.name(), node.as_str())).collect(),
+            false => vec![ResultId::global(definition.name())],
+        };
+        let expected: Vec<Vec<ResultId>> = self.definitions.iter().map(expected).collect();
         let again = retry::attempts(&self.config, self.definitions);
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
         // Processes on one machine only have the tokens created here.
@@ -169,11 +172,4 @@ fn nodes(count: usize) -> Vec<String> {
     (1..=count.max(1))
         .map(|number| if number == 1 { name.clone() } else { format!("{name}-{number}") })
         .collect()
-}
-
-fn expected(definition: &Definition, nodes: &[String]) -> Vec<ResultId> {
-    match definition.config.driver.is_per_node() {
-        true => nodes.iter().map(|node| ResultId::on_node(definition.name(), node.as_str())).collect(),
-        false => vec![ResultId::global(definition.name())],
-    }
 }

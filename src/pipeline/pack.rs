@@ -44,9 +44,7 @@ pub(super) fn pack(
     let errors = process_all(context);
     // Processing adds to the log.
     redact(run_dir, redactor)?;
-    // A part of another plugin's results has no tree.
-    let wholes = context.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none());
-    let names: Vec<&str> = wholes.map(|plugin| plugin.definition.name()).collect();
+    let names: Vec<&str> = context.wholes().map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
     let received = json!(context.aggregator.received());
@@ -81,7 +79,7 @@ pub(super) fn pack(
 /// plugins that could not be processed, which does not affect the others.
 fn process_all(context: &RunContext<'_>) -> usize {
     let mut errors = context.aggregator.store.verify();
-    for plugin in &context.plugins {
+    for plugin in context.wholes() {
         if let Err(error) = process_one(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
             errors += 1;
@@ -91,9 +89,6 @@ fn process_all(context: &RunContext<'_>) -> usize {
 }
 
 fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::Result<()> {
-    if plugin.definition.config.part_of.is_some() {
-        return Ok(());
-    }
     let name = plugin.definition.name();
     let dir = context.run_dir.join(layout::plugin(name));
     let rules = context.rules(plugin);

@@ -96,6 +96,11 @@ impl RunContext<'_> {
         }
     }
 
+    /// Plugins that are not parts of others.
+    pub(super) fn wholes(&self) -> impl Iterator<Item = &PluginLaunch<'_>> {
+        self.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none())
+    }
+
     /// Plugins to remove after the run.
     pub(super) fn to_remove(&self) -> impl Iterator<Item = &Definition> {
         let attempts = self.attempts.iter().filter(|attempt| self.aggregator.expects(attempt.name()));

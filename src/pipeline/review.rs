@@ -4,7 +4,7 @@
 //! and
 //! that runs on the node of the result. Knows nothing about certificates.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -15,8 +15,7 @@ use serde_json::Value;
 use crate::aggregator::{Holder, ReviewError, Reviewer};
 use crate::backplane::random;
 use crate::config;
-use crate::driver::cluster::object_name;
-use crate::driver::roster::{Roster, Seat, is_own};
+use crate::driver::cluster::{Roster, Seat, is_own, object_name};
 use crate::driver::session;
 use crate::plugin::Definition;
 use base::hex;
@@ -172,7 +171,7 @@ impl Claims {
 }
 
 /// Tokens created here, for the pods of one machine.
-pub(super) struct KnownTokens(HashMap<String, ResultId>);
+pub(super) struct KnownTokens(BTreeMap<ResultId, String>);
 
 impl KnownTokens {
     /// Creates a token for each result; returns the known tokens, and those to hand out.
@@ -181,20 +180,19 @@ impl KnownTokens {
     ) -> anyhow::Result<(Self, BTreeMap<ResultId, String>)> {
         let token = |id| anyhow::Ok((id, hex(random::<[u8; 32]>()?)));
         let tokens = ids.map(token).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
-        Ok((Self(tokens.iter().map(|(id, token)| (token.clone(), id.clone())).collect()), tokens))
+        Ok((Self(tokens.clone()), tokens))
     }
 }
 
 impl Reviewer for KnownTokens {
     fn may_know(&self, token: &str) -> bool {
-        self.0.contains_key(token)
+        self.0.values().any(|known| known == token)
     }
 
     fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
-        let id = self
-            .0
-            .get(token)
-            .ok_or_else(|| ReviewError::Unknown("the token does not belong to this run".into()))?;
+        let known = self.0.iter().find(|(_, known)| *known == token);
+        let (id, _) =
+            known.ok_or_else(|| ReviewError::Unknown("the token does not belong to this run".into()))?;
         Ok(Holder { id: id.clone(), pod: id.to_string() })
     }
 }

@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Seek as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use serde_json::Value;
 
 use super::annotation::shorten;
-use super::cluster::ClusterRun;
+use super::cluster::{ClusterRun, uid};
 use super::pack::pack_partial;
 use crate::backplane::{Identity, server_config};
 use crate::board::{sentence, troubles};
@@ -28,7 +28,7 @@ use crate::status::{self, Run};
 use base::at::At as _;
 use base::http::{Request, Response, Server};
 use base::json::json;
-use base::kube::{self, Resource};
+use base::kube::{Object as _, Resource};
 use base::openmetrics::{self, Metrics, Sample};
 use base::stop::Stop;
 use base::{clock, hex, lock, sha256, temp};
@@ -43,7 +43,7 @@ const MAX_PLACES: usize = 3;
 /// Time limit of the creation of an event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-type CurrentStatus = Arc<dyn Fn() -> Run + Send + Sync>;
+type CurrentStatus = Box<dyn Fn() -> Run + Send>;
 
 /// The server and what it serves.
 pub(crate) struct StatusService {
@@ -63,13 +63,13 @@ impl StatusService {
         let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
         let tls = server_config(&read("ca.crt")?, &identity, false)?;
         let server = Server::bind(&format!("[::]:{port}"))?.tls(tls);
-        let source = Mutex::new(Arc::new(Run::default) as CurrentStatus);
+        let source = Mutex::new(Box::new(Run::default) as CurrentStatus);
         Ok(Self { server, folder: folder.to_owned(), source })
     }
 
     /// Sets the source of the status.
-    pub(crate) fn show(&self, source: impl Fn() -> Run + Send + Sync + 'static) {
-        *lock(&self.source) = Arc::new(source);
+    pub(crate) fn show(&self, source: impl Fn() -> Run + Send + 'static) {
+        *lock(&self.source) = Box::new(source);
     }
 
     /// Serves until `stop`.
@@ -90,8 +90,7 @@ impl StatusService {
         if !["GET", "HEAD"].contains(&&*request.method) {
             return Response::empty(405).header("allow", "GET, HEAD");
         }
-        let source = lock(&self.source).clone();
-        let status = source();
+        let status = lock(&self.source)();
         if request.path == "/status" {
             return Response::json(200, &document(&status)).header("cache-control", "no-store");
         }
@@ -123,9 +122,7 @@ impl StatusService {
             Err(error) => Response::text(500, format_args!("`{}` cannot be read: {error}", archive.name)),
         }
     }
-}
 
-impl StatusService {
     /// The results so far, by way of a file without a name, since their packed size is unknown. Packed in a thread that
     /// ends: its priority stays low.
     fn partial(&self) -> Result<Response> {
@@ -140,14 +137,16 @@ impl StatusService {
 /// Where the status is published.
 pub(super) struct StatusPublisher<'a> {
     pub run: &'a ClusterRun<'a>,
-    /// Those of the pod, if it is known.
-    pub events: Option<Events<'a>>,
+    /// The aggregator's own, if it is known.
+    pub pod: Option<&'a Value>,
+    /// The events that were created, at most [`MAX_EVENTS`], so that no failure floods the cluster.
+    pub created: Mutex<HashSet<String>>,
 }
 
 impl StatusPublisher<'_> {
     /// Writes the status into the annotation of the pod.
     pub(super) fn publish(&self, status: &Run) -> anyhow::Result<()> {
-        let Some(events) = &self.events else { return Ok(()) };
+        let Some(pod) = self.pod else { return Ok(()) };
         let short = shorten(announced(status.clone(), self.run.upload.is_some()));
         if short.truncated {
             // `status --json --all` reads it.
@@ -155,9 +154,9 @@ impl StatusPublisher<'_> {
         }
         let patch =
             json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
-        let (namespace, pod) = (&self.run.config.namespace, &events.pod.0);
-        self.run.client.merge_patch(&Resource::PODS, namespace, pod, &patch)?;
-        events.tell(status);
+        let namespace = &self.run.config.namespace;
+        self.run.client.merge_patch(&Resource::PODS, namespace, pod.name(), &patch)?;
+        self.tell(pod, status);
         Ok(())
     }
 
@@ -185,34 +184,15 @@ impl StatusPublisher<'_> {
             log::warn!("cannot keep the last status: {error}");
         }
     }
-}
 
-/// Kubernetes Events on the aggregator's pod: the run has started, a plugin has failed, with the first cause, a node was lost,
-/// the run is over. Each is created once, also by the next container of the pod: its name is a digest of its content. At most
-/// [`MAX_EVENTS`], so that no failure floods the cluster. A failed creation is only logged at debug level, since the status
-/// has the same information.
-pub(super) struct Events<'a> {
-    client: kube::Client,
-    namespace: &'a str,
-    /// The pod's name and UID.
-    pod: (String, String),
-    created: Mutex<HashSet<String>>,
-}
-
-impl<'a> Events<'a> {
-    pub(super) fn new(client: &kube::Client, namespace: &'a str, pod: (String, String)) -> Self {
-        // An API server that does not answer must not delay the run.
-        let client = client.once(EVENT_TIMEOUT);
-        Self { client, namespace, pod, created: Mutex::default() }
-    }
-
-    /// Creates the events of this status that do not exist yet.
-    pub(super) fn tell(&self, run: &Run) {
+    /// Creates the events of this status that do not exist yet: the run has started, a plugin has failed, with the first cause, a
+    /// node was lost, the run is over.
+    fn tell(&self, pod: &Value, run: &Run) {
         let entries = run.plugins.as_deref().unwrap_or_default();
         if !entries.is_empty() {
             let plugins: HashSet<_> = entries.iter().map(|entry| &entry.plugin).collect();
             let text = format!("{} results of {} plugins are expected", entries.len(), plugins.len());
-            self.create("Normal", "Started", "", &text);
+            self.create(pod, "Normal", "Started", "", &text);
         }
         for (reason, lost) in [("NodeLost", true), ("PluginFailed", false)] {
             let is_lost = |entry: &status::Entry| entry.lost.as_ref().is_some_and(|lost| !lost.pod);
@@ -222,21 +202,24 @@ impl<'a> Events<'a> {
             for trouble in troubles(&Run { plugins: Some(failed), ..Run::default() }) {
                 // Causes may name pods, so that no two are the same.
                 let key = if lost { &trouble.cause } else { &trouble.task };
-                self.create("Warning", reason, key, &sentence(&trouble, MAX_PLACES));
+                self.create(pod, "Warning", reason, key, &sentence(&trouble, MAX_PLACES));
             }
         }
         match run.status.as_str() {
             status::COMPLETE => {
-                self.create("Normal", "Complete", "", &format!("the archive is `{}`", run.archive.name));
+                self.create(pod, "Normal", "Complete", "", &format!("the archive is `{}`", run.archive.name));
             }
-            status::FAILED => self.create("Warning", "Failed", "", run.error.as_deref().unwrap_or_default()),
+            status::FAILED => {
+                self.create(pod, "Warning", "Failed", "", run.error.as_deref().unwrap_or_default());
+            }
             _ => {}
         }
     }
 
-    /// Creates an event, unless there is one of this reason and `key`.
-    fn create(&self, kind: &str, reason: &str, key: &str, message: &str) {
-        let (pod, uid) = &self.pod;
+    /// Creates an event once, also by the next container of the pod: its name is a digest of its reason and `key`. A failed creation
+    /// is only logged at debug level, since the status has the same information.
+    fn create(&self, pod: &Value, kind: &str, reason: &str, key: &str, message: &str) {
+        let (pod, uid, namespace) = (pod.name(), uid(pod), &self.run.config.namespace);
         let name = format!("{pod}.{}", hex(&sha256(format!("{uid} {reason} {key}")).as_ref()[..8]));
         {
             let mut created = lock(&self.created);
@@ -249,13 +232,15 @@ impl<'a> Events<'a> {
         let event = json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"labels": names::own_labels(), "name": name, "namespace": self.namespace},
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": self.namespace, "uid": uid},
+            "metadata": {"labels": names::own_labels(), "name": name, "namespace": namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": namespace, "uid": uid},
             "type": kind, "reason": reason, "message": message,
             "source": {"component": SONOBUOY},
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
-        if let Err(error) = self.client.create(&Resource::EVENTS, self.namespace, &event)
+        // An API server that does not answer must not delay the run.
+        let client = self.run.client.once(EVENT_TIMEOUT);
+        if let Err(error) = client.create(&Resource::EVENTS, namespace, &event)
             && !error.already_exists()
         {
             log::debug!("the event `{reason}` was not created: {error}");
@@ -344,7 +329,7 @@ fn metrics(run: &Run) -> String {
 mod tests {
     use super::*;
     use crate::backplane::Authority;
-    use base::kube::Method;
+    use base::kube::{self, Method};
 
     #[test]
     fn both_names_of_a_plugin_are_printed() {

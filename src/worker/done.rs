@@ -144,9 +144,9 @@ pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, sto
         let (ended, last) = others.ended();
         let look = place.look();
         seen = match (look, seen) {
-            (DoneFile::Absent, _) => None,
-            (look, Some(before)) if before.look == look => Some(before),
-            (look, before) => Some(ObservedDoneFile {
+            (None, _) => None,
+            (Some(look), Some(before)) if before.look == look => Some(before),
+            (Some(look), before) => Some(ObservedDoneFile {
                 first: before.map_or_else(Instant::now, |seen| seen.first),
                 since: Instant::now(),
                 look,
@@ -173,7 +173,8 @@ struct ObservedDoneFile {
     first: Instant,
     /// Time of the last change.
     since: Instant,
-    look: DoneFile,
+    /// Its content, or the reason why it cannot be read.
+    look: Result<Vec<u8>, String>,
 }
 
 impl ObservedDoneFile {
@@ -184,31 +185,21 @@ impl ObservedDoneFile {
             return Err(left);
         }
         let (found, settled) = match &self.look {
-            DoneFile::Absent => return Err(POLL),
-            DoneFile::Unreadable(why) => (DoneOutcome::Unusable(why.clone()), SETTLED_WRONG),
-            DoneFile::Content(content) => match place.named(content) {
+            Err(why) => (DoneOutcome::Unusable(why.clone()), SETTLED_WRONG),
+            Ok(content) => match place.named(content) {
                 Ok(named) if content.ends_with(b"\n") => return Ok(DoneOutcome::Result(named)),
                 Ok(named) => (DoneOutcome::Result(named), SETTLED),
                 Err(why) => (DoneOutcome::Unusable(why), SETTLED_WRONG),
             },
         };
-        match settled.saturating_sub(self.since.elapsed()) {
-            _ if last => Ok(found),
-            Duration::ZERO => Ok(found),
-            left => Err(left),
-        }
+        let left = settled.saturating_sub(self.since.elapsed());
+        if last || left.is_zero() { Ok(found) } else { Err(left) }
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum DoneFile {
-    Absent,
-    Content(Vec<u8>),
-    Unreadable(String),
-}
-
 impl ResultsDir<'_> {
-    fn look(&self) -> DoneFile {
+    /// The content of the done file, if there is one, or the reason why it cannot be read.
+    fn look(&self) -> Option<Result<Vec<u8>, String>> {
         let path = self.dir.join(DONE_FILE);
         let read = || {
             // Opening a pipe blocks until it has a writer.
@@ -224,10 +215,10 @@ impl ResultsDir<'_> {
             Ok(content)
         };
         match read() {
-            Ok(content) => DoneFile::Content(content),
-            Err(error) if error.kind() == ErrorKind::NotFound => DoneFile::Absent,
-            Err(error) => {
-                DoneFile::Unreadable(format!("the done file `{}` cannot be read: {error}", path.display()))
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            read => {
+                let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
+                Some(read.map_err(why))
             }
         }
     }

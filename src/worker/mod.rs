@@ -1,15 +1,18 @@
 //! The worker: waits for a plugin's `done` file and submits the result that it names.
 //!
-//! Owns its settings, read from the environment, the submission, and the messages to the aggregator until then: progress and heartbeats. Does not know
-//! Kubernetes: [`Others`] reports the end of the other containers.
+//! Owns its settings, read from the environment, the submission, and the messages to the aggregator until then: progress and
+//! heartbeats. Does not know Kubernetes: [`Others`] reports the end of the other containers.
 //! Starts the threads `grace`, `heartbeat`, `relay` and `suite`, and joins them.
 
 mod done;
-mod heartbeat;
 mod relay;
 mod senders;
 mod suite;
 
+use std::fmt::Display;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -18,11 +21,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use crate::names::{self, env};
+use crate::remedies;
 use base::clock;
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
 use client::protocol::ResultId;
-use client::{self, Access, Client, Retry, env as var};
+use client::{self, Access, Client, Error, Retry, env as var};
 use done::{DoneOutcome, ResultsDir};
 
 pub(crate) use done::{End, Others};
@@ -32,6 +36,13 @@ const DONE_DELAY: Duration = Duration::from_secs(5);
 /// Grace period after a termination request, as in a pod with a longer one than Kubernetes' default; results often
 /// arrive within it.
 const GRACE: Duration = Duration::from_secs(60);
+
+/// Frequent enough to detect a lost worker within a minute.
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(15);
+/// Interval of connection attempts until the aggregator is reachable.
+const PROBE_PERIOD: Duration = Duration::from_secs(3);
+/// Connect timeout; longer silence indicates dropped packets.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a worker submits for the cluster or for its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +54,7 @@ pub(crate) enum Scope {
 }
 
 /// Settings of a worker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct WorkerSettings {
     /// Address of the aggregator, and credentials.
     pub access: Access,
@@ -137,7 +148,7 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> an
                 }
             })?;
             base::thread("heartbeat")
-                .spawn_scoped(scope, || heartbeat::run(&talk, &settings.access.aggregator_url, &over))?;
+                .spawn_scoped(scope, || send_heartbeats(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
                 base::thread("relay")
                     .spawn_scoped(scope, || relay::run(relay, &talk, &senders, &shared, &over))?;
@@ -206,13 +217,13 @@ fn wait_and_submit(
             return Ok(false);
         }
     };
-    let opened = opened.map_err(|source| client::Error::File { path: path.clone(), source });
+    let opened = opened.map_err(|source| Error::File { path: path.clone(), source });
     match opened.and_then(|opened| client.submit_opened(&path, opened)) {
         Ok(client::Submitted::Accepted) => log::info!("the aggregator has accepted the result"),
         Ok(client::Submitted::AlreadyThere) => log::info!("the aggregator already has this result"),
-        Err(error @ client::Error::File { .. }) => return report(client, &error.to_string()),
+        Err(error @ Error::File { .. }) => return report(client, &error.to_string()),
         // The aggregator rejects the content: record that as the result.
-        Err(error @ client::Error::Refused { status: 400 | 413 | 422 | 500, .. }) => {
+        Err(error @ Error::Refused { status: 400 | 413 | 422 | 500, .. }) => {
             return report(client, &error.to_string());
         }
         Err(error) => return Err(error).context(format!("cannot submit the result of {}", client.id())),
@@ -228,8 +239,82 @@ fn report(client: &Client, why: &str) -> anyhow::Result<bool> {
     }
 }
 
+/// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the first period, since
+/// the workers of a large cluster start together; the connection, which costs little, is tried at once.
+fn send_heartbeats(client: &Client, aggregator: &str, stop: &Stop) {
+    let mut contact = Contact::default();
+    while let Err(error) = probe(aggregator) {
+        contact.failed(&format_args!("`{aggregator}`: {error}"));
+        if stop.wait(PROBE_PERIOD) {
+            return;
+        }
+    }
+    let share = RandomState::new().hash_one(0) % 1000;
+    let mut pause = HEARTBEAT_PERIOD.mul_f64(share as f64 / 1000.0);
+    while !stop.wait(pause) {
+        pause = HEARTBEAT_PERIOD;
+        match client.heartbeat() {
+            Ok(()) => contact.made(),
+            Err(Error::Refused { status: 404 | 405, .. }) => {
+                log::debug!("this aggregator does not support heartbeats");
+                return;
+            }
+            // Reachable, but overloaded.
+            Err(Error::Refused { status: 429 | 503, text, .. }) => log::debug!("{text}"),
+            Err(error) => contact.failed(&error),
+        }
+    }
+}
+
+/// Whether the aggregator was ever reached, and the last error logged.
+#[derive(Default)]
+struct Contact {
+    made: bool,
+    said: String,
+}
+
+impl Contact {
+    fn made(&mut self) {
+        if !std::mem::replace(&mut self.made, true) && !self.said.is_empty() {
+            log::info!("the aggregator is reachable");
+        }
+    }
+
+    /// Logs the reason: without contact, the log is the only place to find it.
+    fn failed(&mut self, why: &dyn Display) {
+        let why = remedies::unreached(&why.to_string());
+        if self.made {
+            // Not an error: the next heartbeat follows soon, and the result is sent with retries.
+            log::debug!("{why}");
+        } else if self.said != why {
+            log::error!("{why}");
+            self.said = why;
+        }
+    }
+}
+
+/// Tries to connect to the host of `url`.
+fn probe(url: &str) -> io::Result<()> {
+    let authority = url.strip_prefix("https://").unwrap_or(url).split('/').next().unwrap_or_default();
+    let port = |text: &str| text.parse::<u16>().ok();
+    let (host, port) = authority
+        .rsplit_once(':')
+        .and_then(|(host, text)| Some((host, port(text)?)))
+        .unwrap_or((authority, 443));
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in (host.trim_matches(['[', ']']), port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PROBE_TIMEOUT) {
+            Ok(_) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     fn read(scope: Scope, pairs: &[(&str, &str)]) -> anyhow::Result<WorkerSettings> {
@@ -283,5 +368,17 @@ mod tests {
         assert_eq!(settings.progress_port, None);
         assert_eq!(settings.done_delay, Duration::from_millis(150));
         assert_eq!(settings.retry_limit, Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn route_to_the_aggregator_is_probed() {
+        for host in ["127.0.0.1", "[::1]"] {
+            let Ok(listener) = TcpListener::bind((host.trim_matches(['[', ']']), 0)) else { continue };
+            let url = format!("https://{host}:{}/a/path", listener.local_addr().unwrap().port());
+            probe(&url).unwrap();
+            drop(listener);
+            assert_eq!(probe(&url).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        }
+        assert!(probe("https://there-is-no.such-host.invalid:1").is_err());
     }
 }

@@ -72,7 +72,7 @@ impl Senders {
         let alone = self.0.len() == 1;
         let sender = &mut self.0[at];
         sender.id = id.or(sender.id.take());
-        sender.note(connection, None, update.clone());
+        sender.note(connection, update.clone());
         // Received later, but sent earlier.
         let is_older = sender.latest.counts[0] == update.counts[0] && update.done() < sender.latest.done();
         if sender.id.is_some() || alone || !is_older {
@@ -183,30 +183,34 @@ impl Sender {
         self.connections.iter().any(|one| one.is(connection))
     }
 
-    fn note(&mut self, connection: &Arc<()>, free: Option<Instant>, latest: Update) {
-        self.connections.retain(|one| one.alive.strong_count() > 0 && !one.is(connection));
-        self.connections.push(Connection { alive: Arc::downgrade(connection), free, latest });
+    fn note(&mut self, connection: &Arc<()>, latest: Update) {
+        self.connections.retain(|one| one.is_open() && !one.is(connection));
+        self.connections.push(Connection { alive: Arc::downgrade(connection), free: None, latest });
     }
 
     /// Whether the updates of one connection continue its own counts and not those of the sender's other connections.
     fn differs(&self, connection: &Arc<()>, update: &Update) -> bool {
         let own = self.connections.iter().find(|one| one.is(connection));
-        let shared = self.connections.iter().any(|one| one.alive.strong_count() > 0 && !one.is(connection));
+        let shared = self.connections.iter().any(|one| one.is_open() && !one.is(connection));
         shared && own.is_some_and(|own| own.latest.leads_to(update)) && !self.latest.leads_to(update)
     }
 
     fn is_alive(&self) -> bool {
-        self.connections.iter().any(|one| one.alive.strong_count() > 0)
+        self.connections.iter().any(Connection::is_open)
     }
 
     /// Whether an idle connection would be reused.
     fn is_idle(&self) -> bool {
         let free = |one: &Connection| one.free.is_some_and(|since| since.elapsed() > CLIENT_PAUSE);
-        self.connections.iter().any(|one| one.alive.strong_count() > 0 && free(one))
+        self.connections.iter().any(|one| one.is_open() && free(one))
     }
 }
 
 impl Connection {
+    fn is_open(&self) -> bool {
+        self.alive.strong_count() > 0
+    }
+
     fn is(&self, connection: &Arc<()>) -> bool {
         std::ptr::eq(self.alive.as_ptr(), Arc::as_ptr(connection))
     }

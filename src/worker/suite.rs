@@ -41,7 +41,7 @@ const RUNTIME: &str = " (Spec Runtime: ";
 const FAILED: [&str; 5] = [" [FAILED]", " [TIMEDOUT]", " [PANICKED!]", " [INTERRUPTED]", " Failure ["];
 
 /// Progress read from a log.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Suite {
     total: usize,
     completed: usize,
@@ -57,6 +57,8 @@ struct Suite {
     running: Option<String>,
     /// Slow tests that run beside others, with their start.
     slow: Vec<(String, SystemTime)>,
+    /// Changes to report, each with the numbers of completed and failed tests.
+    told: Vec<(String, usize, usize)>,
 }
 
 /// Kind of a line, as announced by the previous one.
@@ -75,12 +77,12 @@ enum LineKind {
 }
 
 impl Suite {
-    /// Reads more of the log; calls `tell` with the message of each change.
-    fn take(&mut self, text: &[u8], tell: &mut dyn FnMut(&Self, &str)) {
+    /// Reads more of the log.
+    fn take(&mut self, text: &[u8]) {
         const DOT: &[u8] = "•".as_bytes();
         for byte in text {
             if *byte == b'\n' {
-                self.end_of_line(tell);
+                self.end_of_line();
                 self.line.clear();
                 continue;
             }
@@ -88,12 +90,12 @@ impl Suite {
                 self.line.push(*byte);
             }
             if self.line.ends_with(DOT) {
-                self.plain_dot(tell);
+                self.plain_dot();
                 self.after_dot = true;
                 self.line.clear();
             } else if self.after_dot && self.line.first().is_some_and(|byte| *byte != b' ' && *byte != DOT[0])
             {
-                self.plain_dot(tell);
+                self.plain_dot();
             } else if self.line.len() == MAX_LINE_BYTES {
                 // A line of skipped tests before the next dot.
                 self.line.clear();
@@ -102,32 +104,32 @@ impl Suite {
     }
 
     /// Counts a dot: a passed test without a name.
-    fn plain_dot(&mut self, tell: &mut dyn FnMut(&Self, &str)) {
+    fn plain_dot(&mut self) {
         if std::mem::take(&mut self.after_dot) {
             self.completed += 1;
             match self.running.take() {
-                Some(name) => self.ended("PASSED", &name, tell),
+                Some(name) => self.ended("PASSED", &name),
                 None => {
                     if self.next != LineKind::Passed {
                         // Any of the slow tests may have ended.
                         self.slow.clear();
                     }
-                    tell(self, "");
+                    self.tell("");
                 }
             }
         }
     }
 
     /// Counts a finished test; keeps other slow tests.
-    fn ended(&mut self, word: &str, name: &str, tell: &mut dyn FnMut(&Self, &str)) {
+    fn ended(&mut self, word: &str, name: &str) {
         self.slow.retain(|(slow, _)| slow != name);
-        tell(self, &format!("{word} {name}"));
+        self.tell(&format!("{word} {name}"));
         if let Some((slow, since)) = self.slow.first() {
-            tell(self, &status::running_test(slow, Some(*since)));
+            self.tell(&status::running_test(slow, Some(*since)));
         }
     }
 
-    fn end_of_line(&mut self, tell: &mut dyn FnMut(&Self, &str)) {
+    fn end_of_line(&mut self) {
         let line = String::from_utf8_lossy(&self.line).into_owned();
         let inner = line.trim();
         match std::mem::take(&mut self.next) {
@@ -142,28 +144,28 @@ impl Suite {
                 if self.failures.len() < MAX_FAILURES {
                     self.failures.push(name.clone());
                 }
-                self.ended("FAILED", &name, tell);
+                self.ended("FAILED", &name);
             }
-            LineKind::Passed if is_test(&line) => self.ended("PASSED", &name(&line), tell),
-            LineKind::Slow => self.is_slow(inner, tell),
+            LineKind::Passed if is_test(&line) => self.ended("PASSED", &name(&line)),
+            LineKind::Slow => self.is_slow(inner),
             LineKind::BelowRule if inner.starts_with(PROCESS) => self.next = LineKind::BelowRule,
             LineKind::BelowRule if inner == POLLING => self.next = LineKind::Slow,
             LineKind::BelowRule if is_test(&line) => {
                 let name = name(&line);
-                tell(self, &status::running_test(&name, None));
+                self.tell(&status::running_test(&name, None));
                 self.running = Some(name);
             }
-            _ => self.plain_line(&line, tell),
+            _ => self.plain_line(&line),
         }
     }
 
-    fn plain_line(&mut self, line: &str, tell: &mut dyn FnMut(&Self, &str)) {
+    fn plain_line(&mut self, line: &str) {
         if line.trim_start().starts_with(RULE) {
             self.next = LineKind::BelowRule;
         } else if self.after_dot && self.running.is_none() && line.ends_with(" seconds]") {
             self.next = LineKind::Passed;
         }
-        self.plain_dot(tell);
+        self.plain_dot();
         let words: Vec<&str> = line.split_whitespace().collect();
         if let ["Will", "run", chosen, "of", _, "specs"] = words[..] {
             self.total = chosen.parse().unwrap_or_default();
@@ -171,7 +173,7 @@ impl Suite {
     }
 
     /// Records a slow test: reported unless it runs alone and was named before.
-    fn is_slow(&mut self, line: &str, tell: &mut dyn FnMut(&Self, &str)) {
+    fn is_slow(&mut self, line: &str) {
         let Some((name, runtime)) = line.rsplit_once(RUNTIME) else { return };
         let is_known = |slow: &(String, SystemTime)| slow.0 == name;
         if self.running.is_some() || self.slow.len() >= MAX_SLOW || self.slow.iter().any(is_known) {
@@ -179,14 +181,22 @@ impl Suite {
         }
         let runtime = clock::parse_duration(runtime.trim_end_matches(')')).unwrap_or_default();
         let since = SystemTime::now().checked_sub(runtime).unwrap_or(SystemTime::UNIX_EPOCH);
-        tell(self, &status::running_test(name, Some(since)));
+        self.tell(&status::running_test(name, Some(since)));
         self.slow.push((name.to_owned(), since));
     }
 
-    fn update(&self, message: &str) -> Vec<u8> {
+    fn tell(&mut self, message: &str) {
+        if message.is_empty() {
+            // The last dot includes all previous ones.
+            self.told.pop_if(|(last, ..)| last.is_empty());
+        }
+        self.told.push((message.to_owned(), self.completed, self.failed));
+    }
+
+    fn update(&self, (message, completed, failed): &(String, usize, usize)) -> Vec<u8> {
         let update = json!({
-            "msg": message, "total": self.total, "completed": self.completed, "failed": self.failed,
-            "failures": self.failures,
+            "msg": message, "total": self.total, "completed": completed, "failed": failed,
+            "failures": self.failures[..self.failures.len().min(*failed)],
         });
         update.to_string().into_bytes()
     }
@@ -221,20 +231,11 @@ pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop
             }
         }
         let mut piece = [0; 64 << 10];
-        let mut updates = Vec::new();
         while let Some(count @ 1..) = file.as_mut().and_then(|file| file.read(&mut piece).ok()) {
-            suite.take(&piece[..count], &mut |suite, message| {
-                if suite.total == 0 {
-                    return;
-                }
-                if message.is_empty() {
-                    // The last dot includes all previous ones.
-                    updates.pop_if(|(bare, _)| *bare);
-                }
-                updates.push((message.is_empty(), suite.update(message)));
-            });
+            suite.take(&piece[..count]);
         }
-        for (_, update) in updates {
+        for told in std::mem::take(&mut suite.told) {
+            let update = suite.update(&told);
             if !lock(senders).stands_in(&update) {
                 return;
             }
@@ -251,10 +252,10 @@ mod tests {
 
     fn told(pieces: &[&[u8]]) -> (Suite, Vec<String>) {
         let (mut suite, mut told) = (Suite::default(), Vec::new());
-        for piece in pieces {
-            suite.take(piece, &mut |suite, message| {
-                told.push(format!("{} {message}", suite.completed + suite.failed));
-            });
+        for byte in pieces.concat() {
+            suite.take(&[byte]);
+            let new = suite.told.drain(..);
+            told.extend(new.map(|(message, completed, failed)| format!("{} {message}", completed + failed)));
         }
         (suite, told)
     }

@@ -38,7 +38,7 @@ const WINDOW: Duration = Duration::from_secs(300);
 const MAX_REMEMBERED: u64 = 32_768;
 
 /// The holder of a token.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Holder {
     /// The result that its pod sends.
     pub id: ResultId,
@@ -47,7 +47,7 @@ pub(crate) struct Holder {
 }
 
 /// Why the holder of a token is unknown.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum ReviewError {
     /// The token is invalid; another one may be valid.
     Unknown(String),

@@ -72,7 +72,7 @@ pub(crate) struct Receipt {
 }
 
 /// One entry of `meta/results.json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Serialize)]
 pub(crate) struct Received {
     pub plugin: String,
     pub node: String,
@@ -455,15 +455,12 @@ impl State {
 
     /// Ends `waiter` when the next result settles.
     pub(crate) fn wait_here(&mut self, waiter: Stop) {
-        // Waiters that gave up have stopped them.
-        self.waiters.retain(|waiter| !waiter.stopped());
-        self.waiters.push(waiter);
+        enter(&mut self.waiters, waiter);
     }
 
     /// Ends `onlooker` at the next change of the status document.
     pub(crate) fn wake_on_change(&mut self, onlooker: Stop) {
-        self.onlookers.retain(|onlooker| !onlooker.stopped());
-        self.onlookers.push(onlooker);
+        enter(&mut self.onlookers, onlooker);
     }
 
     /// The status document. A worker is named as silent when nothing was heard of it for `silence`.
@@ -616,6 +613,12 @@ impl Slot {
             }
         })
     }
+}
+
+fn enter(waiting: &mut Vec<Stop>, stop: Stop) {
+    // Those that gave up have stopped it.
+    waiting.retain(|stop| !stop.stopped());
+    waiting.push(stop);
 }
 
 fn wake(waiting: &mut Vec<Stop>) {

@@ -44,7 +44,7 @@ pub(crate) struct Store {
     plugins: PathBuf,
     incoming: PathBuf,
     journal: Journal,
-    limits: config::Limits,
+    pub limits: config::Limits,
     disk: Disk,
     state: Mutex<State>,
     /// Notified when files are in place, or an upload has ended.
@@ -106,10 +106,6 @@ impl Store {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // Each change is complete before anything that could panic.
         base::lock(&self.state)
-    }
-
-    pub(crate) fn limits(&self) -> &config::Limits {
-        &self.limits
     }
 
     /// Memory for a body of `bytes` for `id`; small ones need no permit.
