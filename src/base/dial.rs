@@ -111,15 +111,12 @@ impl Dialer {
     fn open(&self, host: &str, port: u16, limit: Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in (host, port).to_socket_addrs()? {
-            if self.stop.stopped() {
-                return Err(stopped());
-            }
             match self.open_one(address, limit) {
-                Ok(open) => return Ok(open),
-                Err(error) => failure = error,
+                Err(error) if !self.stop.stopped() => failure = error,
+                done => return done,
             }
         }
-        if self.stop.stopped() { Err(stopped()) } else { Err(failure) }
+        Err(failure)
     }
 
     /// `TcpStream::connect_timeout` would create a socket that cannot be shut down while connecting.
@@ -132,8 +129,7 @@ impl Dialer {
                 let _ = tcp.shutdown(Shutdown::Both);
             }
         });
-        let connected = sys::finish_connecting(&tcp, address, limit, || self.stop.stopped());
-        connected.map_err(|e| if e.kind() == io::ErrorKind::TimedOut { timed_out() } else { e })?;
+        sys::finish_connecting(&tcp, address, limit, || self.stop.stopped()).map_err(timed_out)?;
         tcp.set_nodelay(true)?;
         sys::keep_alive(&tcp, KEEP_ALIVE_INTERVAL, 3)?;
         Ok((tcp, hook))
@@ -172,18 +168,14 @@ impl Read for Stream {
         match self.io.read(buffer) {
             // Some servers close without `close_notify`; framing detects missing data.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
-            other => other,
+            other => other.map_err(timed_out),
         }
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.io.write(bytes) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
-            other => other,
-        }
+        self.io.write(bytes).map_err(timed_out)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -399,16 +391,18 @@ fn within(error: io::Error, place: &str) -> io::Error {
     if matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>()) {
         return error;
     }
-    let why = if error.kind() == io::ErrorKind::WouldBlock { timed_out() } else { error };
+    let why = timed_out(error);
     io::Error::new(why.kind(), format!("{place}: {why}"))
 }
 
-fn timed_out() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "timed out")
-}
-
-fn stopped() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "stopped")
+/// Names an expired timeout of a socket, which the system calls by several names.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            io::Error::new(io::ErrorKind::TimedOut, "timed out")
+        }
+        _ => error,
+    }
 }
 
 fn invalid(why: impl ToString) -> io::Error {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
+use ureq::http::HeaderMap;
 
 use crate::stop::Stop;
 
@@ -26,6 +27,11 @@ impl Backoff {
     pub fn pause(&self, failures: u32) -> Duration {
         self.first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(self.max).mul_f64(fraction())
     }
+}
+
+/// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is ignored.
+pub fn after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get("retry-after")?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// A random number between 0 and 1; without a random source 0.5, which only loses the jitter.

@@ -63,8 +63,9 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn file(path: &std::path::Path, source: std::io::Error) -> Self {
-        Self::File { path: path.to_owned(), source }
+    /// Adds the path to an error of the system.
+    pub(super) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        |source| Self::File { path: path.to_owned(), source }
     }
 
     pub(super) fn transport(url: &str, source: ureq::Error) -> Self {

@@ -146,7 +146,7 @@ impl Client {
 
     /// Submits a folder: packs and streams it; the aggregator unpacks it.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
-        let folder = Folder::open(path).map_err(|source| Error::file(path, source))?;
+        let folder = Folder::open(path).map_err(Error::file(path))?;
         self.submit(&mut Source::directory(path, &folder)?, false, UNWATCHED)
     }
 
@@ -208,15 +208,13 @@ impl Client {
         self.agent(&url)?;
         let sent = SystemTime::now();
         let answer = self.send_once(&url, |agent| get(agent, &url))?;
-        let received = SystemTime::now();
-        let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
-        let theirs = date.ok_or_else(|| Error::Refused {
+        let latency_ms = sent.elapsed().unwrap_or_default().as_secs_f64() * 1_000.0;
+        let offset = clock::offset_of(answer.headers(), sent).ok_or_else(|| Error::Refused {
             what: "request for the time".into(),
             status: answer.status().as_u16(),
             text: "the response has no date".into(),
         })?;
-        let (offset_seconds, uncertainty_seconds) = clock::offset(theirs, sent, received);
-        let latency_ms = received.duration_since(sent).unwrap_or_default().as_secs_f64() * 1_000.0;
+        let (offset_seconds, uncertainty_seconds) = offset;
         Ok(Clock { offset_seconds, uncertainty_seconds, latency_ms })
     }
 

@@ -79,10 +79,9 @@ impl From<Error> for Failed {
 /// Maximum pause that a server can request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is ignored.
+/// The pause that a response requests.
 pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get("retry-after").and_then(|text| text.to_str().ok()?.trim().parse().ok());
-    seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
+    base::retry::after(headers).map(|pause| pause.min(MAX_RETRY_AFTER))
 }
 
 /// Classifies a response. `is_cut` tells whether only a part of the body was sent: the response then says nothing about

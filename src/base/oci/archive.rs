@@ -9,7 +9,7 @@ use serde_json::Value;
 use tar::{Builder, Header};
 
 use super::store::{Store, Stored, parts};
-use super::{Descriptor, MAX_JSON_BYTES, Reference, hash_of};
+use super::{Descriptor, MAX_JSON_BYTES, Reference, hash_of, items};
 use crate::Hashing;
 use crate::archive::{Kind, Limits, Reader};
 use crate::at::At as _;
@@ -75,7 +75,7 @@ fn documents(store: &Store, images: &[Stored]) -> Result<[(&'static str, String)
     let mut docker = Vec::new();
     let mut index = Vec::new();
     for image in images {
-        let mut entry = image.root.to_value();
+        let mut entry = serde_json::to_value(&image.root)?;
         let tag = image.name.tag.as_deref().unwrap_or_default();
         entry["annotations"] = json!({ NAME: image.name.to_string(), TAG: tag });
         index.push(entry);
@@ -142,7 +142,7 @@ pub fn read(path: &Path, store: &Store) -> Result<Vec<Stored>> {
         format!("`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… oci-archive:…` converts docker's old format")
     })?;
     let mut images = Vec::new();
-    for entry in index["manifests"].as_array().into_iter().flatten() {
+    for entry in items(&index["manifests"]) {
         let root = Descriptor::read(entry).with_context(broken)?;
         let whole = entry["annotations"][TAG].as_str().filter(|name| name.contains('/'));
         if let Some(name) = entry["annotations"][NAME].as_str().or(whole) {

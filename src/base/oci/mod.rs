@@ -15,6 +15,7 @@ pub use reference::Reference;
 pub use registry::{Client, ImageInfo, is_unreached};
 pub use store::{Platform, Store, Stored, architecture};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Maximum bytes of an index, a manifest or another document.
@@ -24,9 +25,11 @@ const MAX_JSON_BYTES: u64 = 8 << 20;
 pub type Watch<'a> = &'a dyn Fn(&Descriptor, u64);
 
 /// A pointer to a blob: its type, hash and size.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Descriptor {
     /// The media type.
+    #[serde(default)]
     pub media_type: String,
     /// `sha256:` and 64 digits.
     pub digest: String,
@@ -37,16 +40,7 @@ pub struct Descriptor {
 impl Descriptor {
     /// Reads one from a manifest; `None` if it is invalid or uses an unsupported hash.
     fn read(value: &Value) -> Option<Self> {
-        let digest = value["digest"].as_str().filter(|digest| hash_of(digest).is_some())?;
-        Some(Self {
-            media_type: value["mediaType"].as_str().unwrap_or_default().to_owned(),
-            digest: digest.to_owned(),
-            size: value["size"].as_u64()?,
-        })
-    }
-
-    fn to_value(&self) -> Value {
-        crate::json::json!({ "mediaType": self.media_type, "digest": self.digest, "size": self.size })
+        Self::deserialize(value).ok().filter(|blob| hash_of(&blob.digest).is_some())
     }
 
     /// Whether it points to an index of images for several platforms.
@@ -57,6 +51,11 @@ impl Descriptor {
         ]
         .contains(&self.media_type.as_str())
     }
+}
+
+/// The elements of a list; none of anything else.
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
 }
 
 /// The digits of a digest; checked, since they become a file name.

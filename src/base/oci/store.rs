@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{
-    Client, Descriptor, ImageInfo, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, platform_of,
+    Client, Descriptor, ImageInfo, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, items, platform_of,
 };
 use crate::archive::{Gunzip, Kind, Limits, Reader};
 use crate::at::At as _;
@@ -109,7 +109,7 @@ impl Walk<'_> {
         let manifest = read_manifest(kind, bytes)?;
         let mut blobs = Vec::new();
         if kind.is_index() {
-            for inner in manifest["manifests"].as_array().into_iter().flatten() {
+            for inner in items(&manifest["manifests"]) {
                 let inner = descriptor(inner, name)?;
                 if !self.visited.contains(&inner.digest) {
                     let inner = (self.read)(&inner)?;
@@ -182,7 +182,7 @@ impl Store {
             return Ok(Some(root.clone()));
         }
         let index = self.manifest(root)?;
-        let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let all = items(&index["manifests"]);
         let here = Platform::here();
         let chosen = all.iter().find(|entry| here.fits(entry)).or(all.first());
         Ok(chosen.and_then(Descriptor::read).filter(|chosen| !chosen.is_index()))
@@ -229,7 +229,7 @@ impl Store {
             return Ok((root, bytes));
         }
         let mut index: Value = json::from_slice(&bytes)?;
-        let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let all = items(&index["manifests"]);
         let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
         if let Some(missing) = wanted.iter().find(|one| !known.contains(one)) {
             bail!("`{name}` is not available for {missing}, only for {}", known.join(", "));
@@ -271,7 +271,7 @@ impl Store {
 
 /// A manifest's configuration and layers, except layers that must not be copied.
 pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
-    let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let layers = items(&manifest["layers"]);
     let all = std::iter::once(&manifest["config"]).chain(layers);
     let own = all.filter(|part| !part["mediaType"].as_str().unwrap_or_default().contains("foreign"));
     own.map(|part| descriptor(part, name)).collect()
@@ -313,7 +313,7 @@ impl Store {
         limit: u64,
         out: &mut File,
     ) -> Result<bool> {
-        for layer in manifest["layers"].as_array().into_iter().flatten().rev() {
+        for layer in items(&manifest["layers"]).iter().rev() {
             let layer = descriptor(layer, name)?;
             let blob = self.path(&layer.digest)?;
             if let Some(client) = client.filter(|_| std::fs::metadata(&blob).is_err()) {
