@@ -28,7 +28,6 @@ mod channel;
 pub mod env;
 mod error;
 pub mod protocol;
-mod retry;
 #[cfg(test)]
 mod tests;
 
@@ -48,12 +47,11 @@ use base::stop::Stop;
 use base::sys::{Folder, Opened};
 
 pub use access::{Access, Credentials};
-pub use error::Error;
-pub use retry::Retry;
+pub use error::{Error, Retry};
 
 use body::{Source, UNWATCHED, Watch};
 use channel::Channel;
-use retry::Failed;
+use error::Failed;
 
 /// Includes the queue of a busy server: a burst of thousands of workers takes seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -237,7 +235,7 @@ impl Client {
         send: impl FnOnce(&Agent) -> Result<Response<ureq::Body>, ureq::Error>,
     ) -> Result<Response<ureq::Body>, Error> {
         let sent = send(&self.agent(url)?);
-        if retry::distrusted(&sent) {
+        if error::distrusted(&sent) {
             self.channel.forget();
         }
         sent.map_err(|source| Error::transport(url, source))
@@ -302,7 +300,7 @@ impl Client {
         }
         let response = request.send(SendBody::from_reader(&mut body));
         let (trouble, is_cut, sent) = (body.trouble(), body.is_cut(), body.sent());
-        if retry::distrusted(&response) && self.channel.forget() {
+        if error::distrusted(&response) && self.channel.forget() {
             return Err(Failed::again("the aggregator rejected the certificate".into()));
         }
         let outcome = match response {
@@ -313,13 +311,13 @@ impl Client {
                 if damaged && response.status().is_success() {
                     return Err(Error::Damaged { url: url.into() }.into());
                 }
-                retry::judge_answer(url, response, is_cut, || source.changed())
+                error::judge_answer(url, response, is_cut, || source.changed())
             }
             Err(error) => Err(match trouble {
                 Some(why) => {
                     Failed::Again { why: format!("`{}` {why}", source.name()), after: None, is_changed: true }
                 }
-                None => retry::judge_error(url, error),
+                None => error::judge_error(url, error),
             }),
         };
         if let Some(sent) = sent {

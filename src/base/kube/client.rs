@@ -35,7 +35,8 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Outages longer than this are logged.
 const OUTAGE_NOTICE: Duration = Duration::from_secs(3);
 /// Pauses between attempts.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(5) };
+pub(super) const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(200), max: Duration::from_secs(5) };
 /// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
 pub(super) const MAX_OBJECT_BYTES: u64 = 16 << 20;
 /// Maximum bytes read of an error response.
