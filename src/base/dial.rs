@@ -72,7 +72,7 @@ impl Dialer {
         Agent::with_parts(config.proxy(None).build(), self.clone(), self.clone())
     }
 
-    /// Connects to the server of `uri`, each step within `left`; every error names the step that failed.
+    /// Connects to the server of `uri`, each step within `left`; an error names a proxy or handshake that failed.
     pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
         // `Io` would mean that the request may have been sent.
         self.connected(uri, left).map_err(|error| ureq::Error::Other(Box::new(error)))
@@ -85,15 +85,15 @@ impl Dialer {
             None => Proxy::before(uri).map_err(|error| invalid(format!("{error:#}")))?,
         };
         let (host, port) = proxy.as_ref().map_or(server, |proxy| (&*proxy.host, proxy.port));
-        let (tcp, hook) = self
-            .open(host, port, left.min(CONNECT_TIMEOUT))
-            .map_err(|e| within(e, &format!("cannot connect to `{host}:{port}`")))?;
+        let by_proxy = |error| within(error, &format!("proxy `{host}:{port}`"));
+        let opened = self.open(host, port, left.min(CONNECT_TIMEOUT));
+        let (tcp, hook) = opened.map_err(|error| if proxy.is_some() { by_proxy(error) } else { error })?;
         let limit = Some(left.min(HANDSHAKE_TIMEOUT));
         tcp.set_read_timeout(limit)?;
         tcp.set_write_timeout(limit)?;
         let mut io: Box<dyn Io> = Box::new(tcp.try_clone()?);
         if let Some(proxy) = &proxy {
-            io = pass(io, proxy, server).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
+            io = pass(io, proxy, server).map_err(by_proxy)?;
         }
         let mut certificate = None;
         if uri.scheme_str() == Some("https") {
