@@ -63,7 +63,7 @@ pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f6
     (f64::midpoint(sent, received) - theirs, 0.5 + (received - sent).abs() / 2.0)
 }
 
-/// The same offset, from the date of the response to a request that was `sent` and answered just now; `None` without a date.
+/// The same offset, from the date of a response that has begun, to a request that was `sent`; `None` without a date.
 pub fn offset_of(headers: &HeaderMap, sent: SystemTime) -> Option<(f64, f64)> {
     let received = SystemTime::now();
     let date = parse_http_date(headers.get("date")?.to_str().ok()?)?;

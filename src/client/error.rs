@@ -281,7 +281,7 @@ fn lasting(error: &rustls::Error) -> bool {
 }
 
 #[cfg(test)]
-mod retry_tests {
+mod tests {
     use super::*;
 
     #[test]

@@ -222,7 +222,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 #[cfg(test)]
-mod authorities_tests {
+mod tests {
     use super::*;
 
     const ONE: &str = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
