@@ -473,7 +473,7 @@ fn splat(
     sink: &mut Sink<'_>,
 ) -> Result<Exit, kube::Error> {
     let command = [&["/sonobuoy", "splat"], words].concat();
-    client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, Some(SILENCE_TIMEOUT), sink)
+    client.exec((namespace, pod, AGGREGATOR_CONTAINER), &command, SILENCE_TIMEOUT, sink)
 }
 
 fn not_run(why: &str) -> String {
