@@ -28,14 +28,9 @@ const MAX_DEPTH: usize = 3;
 /// Maximum manifests of an image: one per platform, and perhaps a signature for each.
 const MAX_MANIFESTS: usize = 1_000;
 
-/// Selected platforms of an image.
+/// Selected platforms of an image, such as `linux/arm64`; none means all.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Platform {
-    /// All of them.
-    All,
-    /// These: operating system and architecture, such as `linux/arm64`.
-    Of(Vec<String>),
-}
+pub struct Platform(pub Vec<String>);
 
 impl Platform {
     /// Parses `linux/amd64`, `arm64`, several with commas between them, or `all`.
@@ -50,22 +45,19 @@ impl Platform {
             Ok(format!("{os}/{arch}"))
         };
         match text {
-            "all" => Ok(Self::All),
-            _ => text.split(',').map(|part| one(part.trim())).collect::<Result<_>>().map(Self::Of),
+            "all" => Ok(Self(Vec::new())),
+            _ => text.split(',').map(|part| one(part.trim())).collect::<Result<_>>().map(Self),
         }
     }
 
     /// Whether an entry of an index is for one of these platforms.
     fn fits(&self, entry: &Value) -> bool {
-        match self {
-            Self::All => true,
-            Self::Of(wanted) => platform_of(&entry["platform"]).is_some_and(|one| wanted.contains(&one)),
-        }
+        self.0.is_empty() || platform_of(&entry["platform"]).is_some_and(|one| self.0.contains(&one))
     }
 
     /// This machine's platform.
     pub fn here() -> Self {
-        Self::Of(vec![format!("linux/{}", architecture())])
+        Self(vec![format!("linux/{}", architecture())])
     }
 }
 
@@ -227,9 +219,9 @@ impl Store {
     /// The manifest of an image for a platform, or an index for several: with these alone, or its own for all.
     fn chosen(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Manifest> {
         let (root, bytes) = client.manifest(name, name.wanted())?;
-        let Platform::Of(wanted) = platform else { return Ok((root, bytes)) };
-        if !root.is_index() {
-            ensure!(wanted.len() == 1, "`{name}` is for one platform only, and {} are wanted", wanted.len());
+        let Platform(wanted) = platform;
+        if wanted.is_empty() || !root.is_index() {
+            ensure!(wanted.len() < 2, "`{name}` is for one platform only, and {} are wanted", wanted.len());
             return Ok((root, bytes));
         }
         let mut index: Value = json::from_slice(&bytes)?;
@@ -524,11 +516,11 @@ mod tests {
 
     #[test]
     fn platforms() {
-        let one = |os: &str, arch: &str| Platform::Of(vec![format!("{os}/{arch}")]);
-        assert_eq!(Platform::parse("all").unwrap(), Platform::All);
+        let one = |os: &str, arch: &str| Platform(vec![format!("{os}/{arch}")]);
+        assert_eq!(Platform::parse("all").unwrap(), Platform(Vec::new()));
         assert_eq!(Platform::parse("arm64").unwrap(), one("linux", "arm64"));
         assert_eq!(Platform::parse("linux/amd64").unwrap(), one("linux", "amd64"));
-        let both = Platform::Of(["linux/amd64", "windows/arm64"].map(str::to_owned).into());
+        let both = Platform(["linux/amd64", "windows/arm64"].map(str::to_owned).into());
         assert_eq!(Platform::parse("amd64, windows/arm64").unwrap(), both);
         for text in ["", "/", "a/b/c", "amd64,", "amd64,all"] {
             assert!(Platform::parse(text).is_err(), "{text}");
