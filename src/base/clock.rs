@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use ureq::http::HeaderMap;
 
 /// Go's zero time, the placeholder in status documents.
 pub const ZERO: &str = "0001-01-01T00:00:00Z";
@@ -51,6 +52,13 @@ pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f6
     let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let (theirs, sent, received) = (since(theirs) + 0.5, since(sent), since(received));
     (f64::midpoint(sent, received) - theirs, 0.5 + (received - sent).abs() / 2.0)
+}
+
+/// The same offset, from the date of a response that has begun, to a request that was `sent`; `None` without a date.
+pub fn offset_of(headers: &HeaderMap, sent: SystemTime) -> Option<(f64, f64)> {
+    let received = SystemTime::now();
+    let date = parse_http_date(headers.get("date")?.to_str().ok()?)?;
+    Some(offset(date, sent, received))
 }
 
 /// Parses a duration in Go's notation: `5s`, `1h30m`, `1.5ms`, `0`; never negative.

@@ -72,7 +72,7 @@ impl Dialer {
         Agent::with_parts(config.proxy(None).build(), self.clone(), self.clone())
     }
 
-    /// Connects to the server of `uri`, each step within `left`; every error names the step that failed.
+    /// Connects to the server of `uri`, each step within `left`; an error names a proxy or handshake that failed.
     pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
         // `Io` would mean that the request may have been sent.
         self.connected(uri, left).map_err(|error| ureq::Error::Other(Box::new(error)))
@@ -85,15 +85,15 @@ impl Dialer {
             None => Proxy::before(uri).map_err(|error| invalid(format!("{error:#}")))?,
         };
         let (host, port) = proxy.as_ref().map_or(server, |proxy| (&*proxy.host, proxy.port));
-        let (tcp, hook) = self
-            .open(host, port, left.min(CONNECT_TIMEOUT))
-            .map_err(|e| within(e, &format!("cannot connect to `{host}:{port}`")))?;
+        let by_proxy = |error| within(error, &format!("proxy `{host}:{port}`"));
+        let opened = self.open(host, port, left.min(CONNECT_TIMEOUT));
+        let (tcp, hook) = opened.map_err(|error| if proxy.is_some() { by_proxy(error) } else { error })?;
         let limit = Some(left.min(HANDSHAKE_TIMEOUT));
         tcp.set_read_timeout(limit)?;
         tcp.set_write_timeout(limit)?;
         let mut io: Box<dyn Io> = Box::new(tcp.try_clone()?);
         if let Some(proxy) = &proxy {
-            io = pass(io, proxy, server).map_err(|e| within(e, &format!("proxy `{host}:{port}`")))?;
+            io = pass(io, proxy, server).map_err(by_proxy)?;
         }
         let mut certificate = None;
         if uri.scheme_str() == Some("https") {
@@ -111,15 +111,12 @@ impl Dialer {
     fn open(&self, host: &str, port: u16, limit: Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in (host, port).to_socket_addrs()? {
-            if self.stop.stopped() {
-                return Err(stopped());
-            }
             match self.open_one(address, limit) {
-                Ok(open) => return Ok(open),
-                Err(error) => failure = error,
+                Err(error) if !self.stop.stopped() => failure = error,
+                done => return done,
             }
         }
-        if self.stop.stopped() { Err(stopped()) } else { Err(failure) }
+        Err(failure)
     }
 
     /// `TcpStream::connect_timeout` would create a socket that cannot be shut down while connecting.
@@ -132,8 +129,7 @@ impl Dialer {
                 let _ = tcp.shutdown(Shutdown::Both);
             }
         });
-        let connected = sys::finish_connecting(&tcp, address, limit, || self.stop.stopped());
-        connected.map_err(|e| if e.kind() == io::ErrorKind::TimedOut { timed_out() } else { e })?;
+        sys::finish_connecting(&tcp, address, limit, || self.stop.stopped()).map_err(timed_out)?;
         tcp.set_nodelay(true)?;
         sys::keep_alive(&tcp, KEEP_ALIVE_INTERVAL, 3)?;
         Ok((tcp, hook))
@@ -172,18 +168,14 @@ impl Read for Stream {
         match self.io.read(buffer) {
             // Some servers close without `close_notify`; framing detects missing data.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
-            other => other,
+            other => other.map_err(timed_out),
         }
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.io.write(bytes) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(timed_out()),
-            other => other,
-        }
+        self.io.write(bytes).map_err(timed_out)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -399,16 +391,18 @@ fn within(error: io::Error, place: &str) -> io::Error {
     if matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>()) {
         return error;
     }
-    let why = if error.kind() == io::ErrorKind::WouldBlock { timed_out() } else { error };
+    let why = timed_out(error);
     io::Error::new(why.kind(), format!("{place}: {why}"))
 }
 
-fn timed_out() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "timed out")
-}
-
-fn stopped() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "stopped")
+/// Names an expired timeout of a socket, which the system calls by several names.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            io::Error::new(io::ErrorKind::TimedOut, "timed out")
+        }
+        _ => error,
+    }
 }
 
 fn invalid(why: impl ToString) -> io::Error {

@@ -6,6 +6,8 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
+use ureq::http::HeaderMap;
+
 use crate::stop::Stop;
 
 /// Pauses between attempts.
@@ -25,6 +27,11 @@ impl Backoff {
     pub fn pause(&self, failures: u32) -> Duration {
         self.first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(self.max).mul_f64(fraction())
     }
+}
+
+/// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is ignored.
+pub fn after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get("retry-after")?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// A random number between 0 and 1: the hashers of maps begin with random keys.

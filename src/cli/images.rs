@@ -499,11 +499,10 @@ fn verify(args: Args) -> Result<()> {
 /// The required architectures of images: from a flag, else from the nodes, if accessible.
 fn architectures(args: Args, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
     Ok(match args.text("platform").map(Platform::parse).transpose()? {
-        Some(Platform::Of(platforms)) => {
+        Some(Platform(platforms)) => {
             let architecture = |platform: String| Some(platform.split_once('/')?.1.to_owned());
             platforms.into_iter().filter_map(architecture).collect()
         }
-        Some(Platform::All) => BTreeSet::new(),
         None => nodes.map_or_else(
             |error| {
                 log::info!("the nodes' architectures are unknown and not compared: {error:#}");

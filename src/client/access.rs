@@ -92,8 +92,10 @@ impl Access {
     /// key does not match the certificate.
     pub(super) fn tls(&self) -> Result<TlsConfig, Error> {
         Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key)?;
-        let certificate = Certificate::from_pem(self.client_cert.as_bytes()).map_err(wrong)?;
-        let key = PrivateKey::from_pem(self.client_key.as_bytes()).map_err(wrong)?;
+        let certificate = Certificate::from_pem(self.client_cert.as_bytes())
+            .map_err(settings("cannot use a certificate or key"))?;
+        let key = PrivateKey::from_pem(self.client_key.as_bytes())
+            .map_err(settings("cannot use a certificate or key"))?;
         let own = ClientCert::new_with_certs(&[certificate], key);
         Ok(self.trusting()?.client_cert(Some(own)).build())
     }
@@ -105,7 +107,8 @@ impl Access {
 
     /// TLS settings that trust only the run's authority.
     fn trusting(&self) -> Result<TlsConfigBuilder, Error> {
-        let authority = Certificate::from_pem(self.ca_cert.as_bytes()).map_err(wrong)?;
+        let authority = Certificate::from_pem(self.ca_cert.as_bytes())
+            .map_err(settings("cannot use a certificate or key"))?;
         Ok(TlsConfig::builder()
             .provider(TlsProvider::Rustls)
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -113,8 +116,8 @@ impl Access {
     }
 }
 
-fn wrong(error: ureq::Error) -> Error {
-    Error::Settings(format!("cannot use a certificate or key: {error}"))
+fn settings<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> Error {
+    move |error| Error::Settings(format!("{what}: {error}"))
 }
 
 /// A client's credentials, checked: using them later cannot fail because a part is malformed.
@@ -130,7 +133,7 @@ impl Credentials {
         let authority = certificate(authority_pem, "certificate of the authority")?;
         let certificate = certificate(certificate_pem, "client certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
-            .map_err(|e| Error::Settings(format!("the client key is not a PEM private key: {e}")))?;
+            .map_err(settings("the client key is not a PEM private key"))?;
         let credentials = Self { authority, certificate, key };
         credentials.client_config()?;
         Ok(credentials)
@@ -141,14 +144,14 @@ impl Credentials {
         let mut roots = rustls::RootCertStore::empty();
         roots
             .add(self.authority.clone())
-            .map_err(|e| Error::Settings(format!("cannot trust the certificate of the authority: {e}")))?;
+            .map_err(settings("cannot trust the certificate of the authority"))?;
         let mut config =
             rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .with_safe_default_protocol_versions()
-                .map_err(|e| Error::Settings(format!("cannot set up TLS: {e}")))?
+                .map_err(settings("cannot set up TLS"))?
                 .with_root_certificates(roots)
                 .with_client_auth_cert(vec![self.certificate.clone()], self.key.clone_key())
-                .map_err(|e| Error::Settings(format!("cannot use client certificate and key: {e}")))?;
+                .map_err(settings("cannot use client certificate and key"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -156,7 +159,7 @@ impl Credentials {
 
 fn certificate(pem: &str, what: &str) -> Result<CertificateDer<'static>, Error> {
     CertificateDer::from_pem_slice(pem.as_bytes())
-        .map_err(|e| Error::Settings(format!("the {what} is not a PEM certificate: {e}")))
+        .map_err(settings(&format!("the {what} is not a PEM certificate")))
 }
 
 /// Version 1 and an empty subject.
@@ -178,14 +181,14 @@ impl Key {
     /// Generates a new key.
     pub(super) fn new() -> Result<Self, Error> {
         let random = SystemRandom::new();
-        let wrong = |what: &dyn std::fmt::Display| Error::Settings(format!("cannot generate a key: {what}"));
-        let der =
-            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).map_err(|e| wrong(&e))?;
+        let failed = "cannot generate a key";
+        let der = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random);
+        let der = der.map_err(settings(failed))?;
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_ref(), &random)
-            .map_err(|e| wrong(&e))?;
+            .map_err(settings(failed))?;
         let public = key.public_key().as_ref();
         let named = element(SEQUENCE, &[VERSION_AND_SUBJECT, P256_KEY, public, NO_ATTRIBUTES]);
-        let signature = key.sign(&random, &named).map_err(|e| wrong(&e))?;
+        let signature = key.sign(&random, &named).map_err(settings(failed))?;
         let proof = element(BIT_STRING, &[&[0], signature.as_ref()]);
         let request = element(SEQUENCE, &[&named, ECDSA_WITH_SHA256, &proof]);
         Ok(Self {

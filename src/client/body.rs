@@ -56,15 +56,14 @@ impl<'a> Source<'a> {
     }
 
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
-        let wrong = |source| Error::file(path, source);
         // Opening a pipe would wait for a writer.
-        Self::regular(path, &path.metadata().map_err(wrong)?)?;
-        Self::opened(path, File::open(path).map_err(wrong)?)
+        Self::regular(path, &path.metadata().map_err(Error::file(path))?)?;
+        Self::opened(path, File::open(path).map_err(Error::file(path))?)
     }
 
     /// The file that was opened as `path`.
     pub(super) fn opened(path: &Path, file: File) -> Result<Self, Error> {
-        Self::regular(path, &file.metadata().map_err(|source| Error::file(path, source))?)?;
+        Self::regular(path, &file.metadata().map_err(Error::file(path))?)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self { name, kind: Kind::File(path.into(), file), digest: None })
     }
@@ -73,7 +72,7 @@ impl<'a> Source<'a> {
         if metadata.is_file() {
             return Ok(());
         }
-        Err(Error::file(path, io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")))
+        Err(Error::file(path)(io::Error::other("not a regular file")))
     }
 
     /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind after a crash, and no archive
@@ -86,7 +85,7 @@ impl<'a> Source<'a> {
             Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, digest))
         };
         let packed = pack(path).or_else(|error: io::Error| pack(temp::dir()).map_err(|_| error));
-        let (file, digest) = packed.map_err(|source| Error::file(path, source))?;
+        let (file, digest) = packed.map_err(Error::file(path))?;
         let mut source = Self { name: PACKED_NAME.into(), kind: Kind::File(path.into(), file), digest: None };
         source.digest = Some((source.version()?, digest_text(digest)));
         Ok(source)
@@ -102,7 +101,7 @@ impl<'a> Source<'a> {
         let path = if let Kind::File(path, _) = &self.kind { path } else { Path::new(&self.name) };
         let why =
             format!("it changed while it was sent, {changes} times: it must be complete before it is named");
-        Error::file(path, io::Error::other(why))
+        Error::file(path)(io::Error::other(why))
     }
 
     /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not changed since.
@@ -137,7 +136,7 @@ impl<'a> Source<'a> {
             Kind::Bytes(bytes) => Box::new(*bytes),
             Kind::File(path, file) => {
                 let mut file = file;
-                file.seek(SeekFrom::Start(0)).map_err(|source| Error::file(path, source))?;
+                file.seek(SeekFrom::Start(0)).map_err(Error::file(path))?;
                 Box::new(file)
             }
         };
@@ -182,7 +181,7 @@ impl<'a> Source<'a> {
         match &self.kind {
             Kind::Bytes(bytes) => Ok(Version { length: bytes.len() as u64, modified: None }),
             Kind::File(path, file) => {
-                let metadata = file.metadata().map_err(|source| Error::file(path, source))?;
+                let metadata = file.metadata().map_err(Error::file(path))?;
                 Ok(Version { length: metadata.len(), modified: metadata.modified().ok() })
             }
         }

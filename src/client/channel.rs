@@ -13,7 +13,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, RustlsConnector, TcpConnector};
 
 use super::access::Key;
-use super::retry::{self, Failed};
+use super::error::{self, Failed};
 use super::{Access, Error, answer};
 use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
 use base::lock;
@@ -139,12 +139,12 @@ impl Channel {
             .timeout_global(Some(REQUEST_TIMEOUT))
             .build()
             .send(key.request_pem.as_bytes());
-        let response = sent.map_err(|error| retry::judge_error(&url, error))?;
-        let after = retry::after(response.headers());
+        let response = sent.map_err(|error| error::judge_error(&url, error))?;
+        let after = error::after(response.headers());
         let renew = response.headers().get(RENEW_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
         let answer = answer(response, MAX_CERTIFICATE_BYTES);
         if answer.status != 200 {
-            return Err(retry::judge_certificate(&url, answer, after));
+            return Err(error::judge_certificate(&url, answer, after));
         }
         let client_key = key.key_pem.clone();
         let access = Access { client_cert: answer.text, client_key, ..self.access.clone() };

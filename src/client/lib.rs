@@ -28,7 +28,6 @@ mod channel;
 pub mod env;
 mod error;
 pub mod protocol;
-mod retry;
 #[cfg(test)]
 mod tests;
 
@@ -48,12 +47,11 @@ use base::stop::Stop;
 use base::sys::{Folder, Opened};
 
 pub use access::{Access, Credentials};
-pub use error::Error;
-pub use retry::Retry;
+pub use error::{Error, Retry};
 
 use body::Source;
 use channel::Channel;
-use retry::Failed;
+use error::Failed;
 
 /// Includes the queue of a busy server: a burst of thousands of workers takes seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -146,7 +144,7 @@ impl Client {
 
     /// Submits a folder: packs and streams it; the aggregator unpacks it.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
-        let folder = Folder::open(path).map_err(|source| Error::file(path, source))?;
+        let folder = Folder::open(path).map_err(Error::file(path))?;
         self.submit(&mut Source::directory(path, &folder)?, false)
     }
 
@@ -202,15 +200,13 @@ impl Client {
         self.agent(&url)?;
         let sent = SystemTime::now();
         let answer = self.send_once(&url, |agent| get(agent, &url))?;
-        let received = SystemTime::now();
-        let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
-        let theirs = date.ok_or_else(|| Error::Refused {
+        let latency_ms = sent.elapsed().unwrap_or_default().as_secs_f64() * 1_000.0;
+        let offset = clock::offset_of(answer.headers(), sent).ok_or_else(|| Error::Refused {
             what: "request for the time".into(),
             status: answer.status().as_u16(),
             text: "the response has no date".into(),
         })?;
-        let (offset_seconds, uncertainty_seconds) = clock::offset(theirs, sent, received);
-        let latency_ms = received.duration_since(sent).unwrap_or_default().as_secs_f64() * 1_000.0;
+        let (offset_seconds, uncertainty_seconds) = offset;
         Ok(Clock { offset_seconds, uncertainty_seconds, latency_ms })
     }
 
@@ -233,7 +229,7 @@ impl Client {
         send: impl FnOnce(&Agent) -> Result<Response<ureq::Body>, ureq::Error>,
     ) -> Result<Response<ureq::Body>, Error> {
         let sent = send(&self.agent(url)?);
-        if retry::distrusted(&sent) {
+        if error::distrusted(&sent) {
             self.channel.forget();
         }
         sent.map_err(|source| Error::transport(url, source))
@@ -292,7 +288,7 @@ impl Client {
         }
         let response = request.send(SendBody::from_reader(&mut body));
         let (trouble, is_cut, sent) = (body.trouble(), body.is_cut(), body.sent());
-        if retry::distrusted(&response) && self.channel.forget() {
+        if error::distrusted(&response) && self.channel.forget() {
             return Err(Failed::again("the aggregator rejected the certificate".into()));
         }
         let outcome = match response {
@@ -303,13 +299,13 @@ impl Client {
                 if damaged && response.status().is_success() {
                     return Err(Error::Damaged { url: url.into() }.into());
                 }
-                retry::judge_answer(url, response, is_cut, || source.changed())
+                error::judge_answer(url, response, is_cut, || source.changed())
             }
             Err(error) => Err(match trouble {
                 Some(why) => {
                     Failed::Again { why: format!("`{}` {why}", source.name()), after: None, is_changed: true }
                 }
-                None => retry::judge_error(url, error),
+                None => error::judge_error(url, error),
             }),
         };
         if let Some(sent) = sent {

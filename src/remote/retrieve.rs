@@ -571,7 +571,7 @@ impl Aggregator<'_> {
     fn send(&self, words: &[&str], sink: &mut Sink<'_>) -> Result<(), RetrievalError> {
         let command = [&["/sonobuoy", "splat"], words].concat();
         let place = (self.namespace, self.pod, AGGREGATOR_CONTAINER);
-        let exit = self.client.exec(place, &command, Some(SILENCE_TIMEOUT), sink)?;
+        let exit = self.client.exec(place, &command, SILENCE_TIMEOUT, sink)?;
         let said = match exit.stderr.trim() {
             "" => exit.message,
             log => logger::message(log),

@@ -3,13 +3,12 @@
 //! The thread of [`Server::run`] accepts connections and parks them (`park`): a parked connection costs a descriptor and no
 //! thread. One that becomes readable enters the `queue`, whose first page says which client is served next, by one of at
 //! most [`Limits::threads`] threads. That thread performs the handshake on the `wire`, and serves the `connection`: it checks
-//! each `head`, lets the handler read the `body`, and writes the `response`. A doubt about the end of a message is a refusal
+//! each `head`, lets the handler read the body, and writes the `response`. A doubt about the end of a message is a refusal
 //! and the end of the connection, and a body is never complete because its sender went away. Knows no routes or files.
 //!
 //! tiny_http was no alternative: it cannot require client certificates, accepts malformed lengths, and aborts on a declared
 //! length of 10^15.
 
-mod body;
 mod connection;
 mod head;
 mod park;
@@ -31,7 +30,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::stop::Stop;
 use crate::{small, sys};
-pub use body::Body;
+pub use connection::Body;
 use connection::{Connection, Served};
 pub use head::Headers;
 use head::Refusal;

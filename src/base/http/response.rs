@@ -24,9 +24,13 @@ enum Payload {
 }
 
 impl Response {
+    fn new(status: u16, payload: Payload) -> Self {
+        Self { status, headers: Vec::new(), payload }
+    }
+
     /// A response without a body.
     pub fn empty(status: u16) -> Self {
-        Self { status, headers: Vec::new(), payload: Payload::Bytes(Vec::new()) }
+        Self::new(status, Payload::Bytes(Vec::new()))
     }
 
     /// One line of text.
@@ -45,8 +49,7 @@ impl Response {
 
     /// A body of any type.
     pub fn bytes(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
-        Self { status, headers: Vec::new(), payload: Payload::Bytes(body.into()) }
-            .header("content-type", content_type)
+        Self::new(status, Payload::Bytes(body.into())).header("content-type", content_type)
     }
 
     /// A file, or the one range of it that a `Range` header asks for; it is read while it is sent. Ranges that
@@ -61,10 +64,9 @@ impl Response {
                     .header("content-range", format!("bytes */{length}")));
             }
         };
-        let mut response =
-            Self { status, headers: Vec::new(), payload: Payload::File { file, range: range.clone() } }
-                .header("content-type", content_type)
-                .header("accept-ranges", "bytes");
+        let mut response = Self::new(status, Payload::File { file, range: range.clone() })
+            .header("content-type", content_type)
+            .header("accept-ranges", "bytes");
         if status == 206 {
             let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
             response = response.header("content-range", text);

@@ -21,7 +21,7 @@ use crate::dial::{Dialer, Stream};
 use crate::json::{self, json};
 use crate::lock;
 use crate::proxy::{self, Proxy};
-use crate::retry::Backoff;
+use crate::retry::{self, Backoff};
 use crate::stop::Stop;
 use crate::tls;
 use crate::visible::short;
@@ -35,7 +35,8 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Outages longer than this are logged.
 const OUTAGE_NOTICE: Duration = Duration::from_secs(3);
 /// Pauses between attempts.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), max: Duration::from_secs(5) };
+pub(super) const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(200), max: Duration::from_secs(5) };
 /// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
 pub(super) const MAX_OBJECT_BYTES: u64 = 16 << 20;
 /// Maximum bytes read of an error response.
@@ -226,7 +227,7 @@ impl Client {
     /// Opens a response of unlimited duration: a log, a watch. A silence longer than `silence` is an error. Retries only the
     /// opening.
     pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
-        self.retry(request, &mut || self.open(request, None, silence))
+        self.retry(request, &mut || self.open(request, [None, silence]))
     }
 
     /// Sends a request and calls `read` with the response; repeats both if the connection breaks and the request permits it.
@@ -236,7 +237,7 @@ impl Client {
         read: &mut dyn FnMut(Body) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
-        self.retry(request, &mut || self.open(request, whole, Some(SILENCE_TIMEOUT)).and_then(&mut *read))
+        self.retry(request, &mut || self.open(request, [whole, Some(SILENCE_TIMEOUT)]).and_then(&mut *read))
     }
 
     /// Offset of this machine's clock from the server's, in seconds, and the margin of error; `None` if the response has no
@@ -244,10 +245,8 @@ impl Client {
     pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
         let sent = SystemTime::now();
         let request = Request::raw(Method::GET, "/version");
-        let answer = self.exchange(&request, self.whole, Some(SILENCE_TIMEOUT))?;
-        let received = SystemTime::now();
-        let date = answer.headers().get("date").and_then(|date| clock::parse_http_date(date.to_str().ok()?));
-        Ok(date.map(|theirs| clock::offset(theirs, sent, received)))
+        let answer = self.exchange(&request, [self.whole, Some(SILENCE_TIMEOUT)])?;
+        Ok(clock::offset_of(answer.headers(), sent))
     }
 
     /// The server's certificate and the client's own, as far as they exist.
@@ -309,21 +308,17 @@ impl Client {
         }
     }
 
-    fn open(
-        &self,
-        request: &Request,
-        whole: Option<Duration>,
-        silence: Option<Duration>,
-    ) -> Result<Body, Error> {
-        let mut response = self.exchange(request, whole, silence)?;
+    /// Sends a request, again with new credentials if its own are rejected. The limits are those of the whole exchange, and
+    /// of silence.
+    fn open(&self, request: &Request, limits: [Option<Duration>; 2]) -> Result<Body, Error> {
+        let mut response = self.exchange(request, limits)?;
         if response.status() == http::StatusCode::UNAUTHORIZED && self.shared.config.credential.renew() {
             // A new certificate only applies to new connections.
             *lock(&self.agent) = agent(&self.dialer);
-            response = self.exchange(request, whole, silence)?;
+            response = self.exchange(request, limits)?;
         }
         let status = response.status();
-        let retry_after = response.headers().get("retry-after");
-        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let after = retry::after(response.headers());
         let body = Body {
             reader: response.into_body().into_with_config().limit(u64::MAX).reader(),
             stop: self.stop().clone(),
@@ -334,19 +329,13 @@ impl Client {
         let mut text = Vec::new();
         // A truncated explanation is better than none.
         let _ = body.take(MAX_REFUSAL_BYTES).read_to_end(&mut text);
-        Err(Error::from_answer(
-            status.as_u16(),
-            retry_after.map(Duration::from_secs),
-            &text,
-            &self.address(request),
-        ))
+        Err(Error::from_answer(status.as_u16(), after, &text, &self.address(request)))
     }
 
     fn exchange(
         &self,
         request: &Request,
-        whole: Option<Duration>,
-        silence: Option<Duration>,
+        [whole, silence]: [Option<Duration>; 2],
     ) -> Result<http::Response<ureq::Body>, Error> {
         self.limiter.take(self.stop())?;
         let uri = format!("{}{}", self.shared.config.server, request.target());

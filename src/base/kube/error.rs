@@ -220,11 +220,7 @@ impl fmt::Display for Error {
         match self {
             Self::Api(refusal) => refusal.fmt(f),
             Self::Transport { what, why, stage: Stage::Unsent } => {
-                let server = server_of(what);
-                // Repeating the address adds no information.
-                let host = server.split_once("://").map_or(server, |(_, host)| host);
-                let why = why.strip_prefix(&*format!("cannot connect to `{host}`: ")).unwrap_or(why);
-                write!(f, "cannot reach `{server}`: {why}")
+                write!(f, "cannot reach `{}`: {why}", server_of(what))
             }
             Self::Transport { what, why, .. } => write!(f, "`{what}`: {why}"),
             Self::Sink(error) | Self::Other(error) => write!(f, "{error:#}"),

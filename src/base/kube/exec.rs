@@ -63,7 +63,7 @@ impl Client {
         &self,
         (namespace, pod, container): (&str, &str, &str),
         command: &[&str],
-        silence: Option<Duration>,
+        silence: Duration,
         sink: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>,
     ) -> Result<Exit, Error> {
         let mut request = Request::get(&Resource::PODS, namespace, pod)
@@ -110,7 +110,7 @@ impl Client {
                 }
                 None => {}
             }
-            if silence.is_some_and(|silence| heard.elapsed() > silence) {
+            if heard.elapsed() > silence {
                 return Err(socket.failed(io::Error::other("nothing more was received")));
             }
         }
@@ -468,7 +468,7 @@ mod tests {
             let client =
                 Client::new(super::super::Config::plain(address), &crate::stop::Stop::new()).unwrap();
             let (started, mut came) = (Instant::now(), 0);
-            let outcome = client.exec(("default", "p", "c"), &["x"], Some(silence), &mut |bytes| {
+            let outcome = client.exec(("default", "p", "c"), &["x"], silence, &mut |bytes| {
                 came += bytes.len();
                 // Long after the time of silence it is still heard.
                 if started.elapsed() > silence * 3 { Err(anyhow!("enough")) } else { Ok(()) }

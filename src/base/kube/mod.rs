@@ -5,10 +5,10 @@
 //! this project. Starts no thread: every call blocks, and ends with the client's [`Stop`](crate::stop::Stop).
 //!
 //! ```text
-//! kubeconfig, credential   how to reach it
-//! request, error           pure values
-//! client                   sends, retries
-//! list, watch, exec, discovery
+//! kubeconfig        how to reach it
+//! request, error    pure values
+//! client            sends, retries
+//! list_watch, exec, discovery
 //! ```
 
 /// The server of the black-box tests; it shares no type with the crate.
@@ -17,20 +17,18 @@
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod client;
-mod credential;
 mod discovery;
 mod error;
 mod exec;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;
 mod kubeconfig;
-mod list;
+mod list_watch;
 mod request;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_reach;
-mod watch;
 
 pub use crate::tls::{Identity, Trust, client_config};
 pub use client::Client;
@@ -38,5 +36,5 @@ pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
 pub use exec::Exit;
 pub use kubeconfig::{Config, Options};
+pub use list_watch::{Event, forget_managers};
 pub use request::{Method, Object, Request, Resource, Selector};
-pub use watch::{Event, forget_managers};

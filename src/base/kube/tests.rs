@@ -166,7 +166,8 @@ fn expired_credentials_are_renewed() {
     api.on_exec(|_| ExecAnswer::ok(""));
     api.demand_token(Some("fourth"));
     std::fs::write(&token, "fourth").unwrap();
-    assert!(client.exec(("default", "p0000", "c"), &["x"], None, &mut |_| Ok(())).unwrap().code == 0);
+    let seconds = Duration::from_secs(30);
+    assert!(client.exec(("default", "p0000", "c"), &["x"], seconds, &mut |_| Ok(())).unwrap().code == 0);
     api.demand_token(Some("third"));
     assert_eq!(client.version().unwrap_err().code(), Some(401));
 }
@@ -295,7 +296,7 @@ fn commands_run_in_containers() {
     let run = |command: &[&str]| {
         let mut stdout = Vec::new();
         let place = ("default", "p0000", "c");
-        let exit = client.exec(place, command, Some(Duration::from_secs(30)), &mut |bytes| {
+        let exit = client.exec(place, command, Duration::from_secs(30), &mut |bytes| {
             stdout.extend_from_slice(bytes);
             Ok(())
         });
@@ -321,9 +322,13 @@ fn commands_run_in_containers() {
         matches!(run(&["large"]).unwrap_err(), Error::Transport { .. }),
         "a stream that broke off is not a success"
     );
-    let absent = client.exec(("default", "absent", "c"), &["x"], None, &mut |_| Ok(())).unwrap_err();
+    let absent = client
+        .exec(("default", "absent", "c"), &["x"], Duration::from_secs(30), &mut |_| Ok(()))
+        .unwrap_err();
     assert!(absent.is_not_found() && absent.to_string().contains("\"absent\" not found"), "{absent}");
-    let full = client.exec(("default", "p0000", "c"), &["large"], None, &mut |_| Err(anyhow!("disk full")));
+    let full = client.exec(("default", "p0000", "c"), &["large"], Duration::from_secs(30), &mut |_| {
+        Err(anyhow!("disk full"))
+    });
     assert!(matches!(full.unwrap_err(), Error::Sink(_)));
 }
 

@@ -17,7 +17,7 @@ use ureq::http::{Request, Response, StatusCode};
 use ureq::{Body, SendBody};
 
 use super::credential::{self, Credential};
-use super::{Descriptor, MAX_JSON_BYTES, Reference, Watch, digest_of, platform_of};
+use super::{Descriptor, MAX_JSON_BYTES, Reference, Watch, digest_of, items, platform_of};
 use crate::at::At as _;
 use crate::lock;
 use crate::{dial::Dialer, json, retry::Attempts, small, stop::Stop, tls, visible::short};
@@ -535,7 +535,7 @@ impl ImageInfo {
         settings: impl FnOnce(&Descriptor) -> Result<Value>,
     ) -> Result<Self> {
         let platforms = if root.is_index() {
-            let all = manifest["manifests"].as_array().into_iter().flatten();
+            let all = items(&manifest["manifests"]).iter();
             all.filter_map(|entry| platform_of(&entry["platform"])).collect()
         } else {
             let settings = Descriptor::read(&manifest["config"]).map(|blob| settings(&blob));

@@ -1,37 +1,36 @@
-//! Images on disk as an OCI layout: blobs by hash, and which of them are the roots of images; single files of images.
+//! Images on disk as an OCI layout: a folder of blobs by hash, single files of images, and archives of images.
 //!
 //! Owns the traversal from an image to its blobs, for downloads and uploads. Existing blobs are not fetched again, so that
 //! an interrupted transfer resumes. A file is searched in the layers from the last to the first, so that the result is what
-//! a container would see; nothing else of a layer, which is untrusted, is unpacked. Starts no thread.
+//! a container would see; nothing else of a layer, which is untrusted, is unpacked. An archive is the layout in a tar, with
+//! docker's `manifest.json` for daemons without OCI support. Starts no thread.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Read, Seek as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+use tar::{Builder, Header};
 
 use super::{
-    Client, Descriptor, ImageInfo, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, platform_of,
+    Client, Descriptor, ImageInfo, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, items, platform_of,
 };
 use crate::archive::{Gunzip, Kind, Limits, Reader};
 use crate::at::At as _;
-use crate::{json, sha256, small, temp};
+use crate::json::{self, json};
+use crate::temp::{self, NewFile};
+use crate::{Hashing, sha256, small};
 
 /// Indexes that contain indexes exist; deeper nesting is a mistake or an attack.
 const MAX_DEPTH: usize = 3;
 /// Maximum manifests of an image: one per platform, and perhaps a signature for each.
 const MAX_MANIFESTS: usize = 1_000;
 
-/// Selected platforms of an image.
+/// Selected platforms of an image, such as `linux/arm64`; none means all.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Platform {
-    /// All of them.
-    All,
-    /// These: operating system and architecture, such as `linux/arm64`.
-    Of(Vec<String>),
-}
+pub struct Platform(pub Vec<String>);
 
 impl Platform {
     /// Parses `linux/amd64`, `arm64`, several with commas between them, or `all`.
@@ -46,22 +45,19 @@ impl Platform {
             Ok(format!("{os}/{arch}"))
         };
         match text {
-            "all" => Ok(Self::All),
-            _ => text.split(',').map(|part| one(part.trim())).collect::<Result<_>>().map(Self::Of),
+            "all" => Ok(Self(Vec::new())),
+            _ => text.split(',').map(|part| one(part.trim())).collect::<Result<_>>().map(Self),
         }
     }
 
     /// Whether an entry of an index is for one of these platforms.
     fn fits(&self, entry: &Value) -> bool {
-        match self {
-            Self::All => true,
-            Self::Of(wanted) => platform_of(&entry["platform"]).is_some_and(|one| wanted.contains(&one)),
-        }
+        self.0.is_empty() || platform_of(&entry["platform"]).is_some_and(|one| self.0.contains(&one))
     }
 
     /// This machine's platform.
     pub fn here() -> Self {
-        Self::Of(vec![format!("linux/{}", architecture())])
+        Self(vec![format!("linux/{}", architecture())])
     }
 }
 
@@ -109,7 +105,7 @@ impl Walk<'_> {
         let manifest = read_manifest(kind, bytes)?;
         let mut blobs = Vec::new();
         if kind.is_index() {
-            for inner in manifest["manifests"].as_array().into_iter().flatten() {
+            for inner in items(&manifest["manifests"]) {
                 let inner = descriptor(inner, name)?;
                 if !self.visited.contains(&inner.digest) {
                     let inner = (self.read)(&inner)?;
@@ -182,7 +178,7 @@ impl Store {
             return Ok(Some(root.clone()));
         }
         let index = self.manifest(root)?;
-        let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let all = items(&index["manifests"]);
         let here = Platform::here();
         let chosen = all.iter().find(|entry| here.fits(entry)).or(all.first());
         Ok(chosen.and_then(Descriptor::read).filter(|chosen| !chosen.is_index()))
@@ -223,13 +219,13 @@ impl Store {
     /// The manifest of an image for a platform, or an index for several: with these alone, or its own for all.
     fn chosen(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Manifest> {
         let (root, bytes) = client.manifest(name, name.wanted())?;
-        let Platform::Of(wanted) = platform else { return Ok((root, bytes)) };
-        if !root.is_index() {
-            ensure!(wanted.len() == 1, "`{name}` is for one platform only, and {} are wanted", wanted.len());
+        let Platform(wanted) = platform;
+        if wanted.is_empty() || !root.is_index() {
+            ensure!(wanted.len() < 2, "`{name}` is for one platform only, and {} are wanted", wanted.len());
             return Ok((root, bytes));
         }
         let mut index: Value = json::from_slice(&bytes)?;
-        let all = index["manifests"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let all = items(&index["manifests"]);
         let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
         if let Some(missing) = wanted.iter().find(|one| !known.contains(one)) {
             bail!("`{name}` is not available for {missing}, only for {}", known.join(", "));
@@ -271,7 +267,7 @@ impl Store {
 
 /// A manifest's configuration and layers, except layers that must not be copied.
 pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
-    let layers = manifest["layers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let layers = items(&manifest["layers"]);
     let all = std::iter::once(&manifest["config"]).chain(layers);
     let own = all.filter(|part| !part["mediaType"].as_str().unwrap_or_default().contains("foreign"));
     own.map(|part| descriptor(part, name)).collect()
@@ -313,7 +309,7 @@ impl Store {
         limit: u64,
         out: &mut File,
     ) -> Result<bool> {
-        for layer in manifest["layers"].as_array().into_iter().flatten().rev() {
+        for layer in items(&manifest["layers"]).iter().rev() {
             let layer = descriptor(layer, name)?;
             let blob = self.path(&layer.digest)?;
             if let Some(client) = client.filter(|_| std::fs::metadata(&blob).is_err()) {
@@ -368,17 +364,163 @@ fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<LayerEntr
     Ok(found)
 }
 
+/// Annotation with the name of the image for runtimes.
+const NAME: &str = "io.containerd.image.name";
+
+/// Checksums of all other files in an archive, in the format of `sha256sum -c`.
+const SUMS: &str = "SHA256SUMS";
+
+/// The layout's own annotation for a tag; some programs write the whole name.
+const TAG: &str = "org.opencontainers.image.ref.name";
+
+/// An additional file of an archive, stored before the images.
+pub struct Beside {
+    /// Path in the archive.
+    pub name: String,
+    /// Content of the file.
+    pub content: Vec<u8>,
+    /// Whether the file is executable.
+    pub is_program: bool,
+}
+
+/// Writes images and everything in `store` to one file; equal images give equal bytes. If there are files `beside` them,
+/// adds the checksums of all files.
+///
+/// Docker's own list has one platform of each image: this machine's, if available.
+pub fn write_archive(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
+    write_files(store, images, beside, path).at("cannot write", path)
+}
+
+fn write_files(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
+    let mut tar = Builder::new(BufWriter::new(NewFile::create(path, 0o666)?));
+    let documents = documents(store, images)?;
+    let blobs = store.blobs()?;
+    for file in beside {
+        let mode = if file.is_program { 0o755 } else { 0o644 };
+        append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content)?;
+    }
+    if !beside.is_empty() {
+        let sum = |content: &[u8]| crate::hex(crate::sha256(content));
+        let files = beside.iter().map(|file| format!("{}  {}\n", sum(&file.content), file.name));
+        let all = blobs.iter().map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
+        let rest = documents.iter().map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
+        let sums: String = files.chain(all).chain(rest).collect();
+        append(&mut tar, SUMS, 0o644, sums.len() as u64, sums.as_bytes())?;
+    }
+    for (hash, file) in blobs {
+        let size = fs::metadata(&file)?.len();
+        let blob = File::open(&file)?;
+        append(&mut tar, &format!("blobs/sha256/{hash}"), 0o644, size, blob.take(size))?;
+    }
+    for (name, text) in documents {
+        append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes())?;
+    }
+    Ok(tar.into_inner()?.into_inner()?.commit(true)?)
+}
+
+/// The lists of an archive's images: the layout's, and docker's.
+fn documents(store: &Store, images: &[Stored]) -> Result<[(&'static str, String); 3]> {
+    let mut docker = Vec::new();
+    let mut index = Vec::new();
+    for image in images {
+        let mut entry = serde_json::to_value(&image.root)?;
+        let tag = image.name.tag.as_deref().unwrap_or_default();
+        entry["annotations"] = json!({ NAME: image.name.to_string(), TAG: tag });
+        index.push(entry);
+        if let Some(root) = store.single(&image.root)? {
+            let all = parts(&store.manifest(&root)?, &image.name)?;
+            // Docker accepts no name with a digest; without a tag, the image has no name there.
+            let mut name = image.name.clone();
+            let names = name.digest.take().is_none() || name.tag.is_some();
+            let place = |blob: &Descriptor| hash_of(&blob.digest).map(|hash| format!("blobs/sha256/{hash}"));
+            if let Some((config, layers)) = all.split_first() {
+                docker.push(json!({
+                    "Config": place(config),
+                    "RepoTags": names.then(|| vec![name.to_string()]),
+                    "Layers": layers.iter().map(place).collect::<Vec<_>>(),
+                }));
+            }
+        }
+    }
+    let layout = json!({ "imageLayoutVersion": "1.0.0" });
+    let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": index });
+    let all = [("index.json", index), ("manifest.json", Value::Array(docker)), ("oci-layout", layout)];
+    Ok(all.map(|(name, document)| (name, document.to_string())))
+}
+
+fn append(
+    tar: &mut Builder<impl Write>,
+    name: &str,
+    mode: u32,
+    size: u64,
+    content: impl Read,
+) -> std::io::Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_size(size);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    tar.append_data(&mut header, name, content)
+}
+
+/// Reads an archive into `store`, checking every blob against its name. Returns the images that have a name.
+pub fn read_archive(path: &Path, store: &Store) -> Result<Vec<Stored>> {
+    let shown = path.display();
+    let file = File::open(path).at("cannot read", path)?;
+    let broken = || format!("`{shown}` is not an image archive, or it is damaged");
+    let mut reader = Reader::new(BufReader::new(file), Limits::default());
+    let mut index = None;
+    while let Some(entry) = reader.next_entry().with_context(broken)? {
+        let name = String::from_utf8_lossy(&entry.name);
+        let name = name.trim_start_matches("./");
+        let blob = name.strip_prefix("blobs/sha256/").filter(|hash| !hash.is_empty());
+        if name != "index.json" && blob.is_none() {
+            continue;
+        }
+        ensure!(entry.kind == Kind::File, "{}: `{name}` is not a file", broken());
+        if let Some(hash) = blob {
+            let blob = store.path(&format!("sha256:{hash}")).with_context(broken)?;
+            keep(&mut reader, hash, &blob).with_context(broken)?;
+        } else {
+            let mut text = Vec::new();
+            reader.by_ref().take(MAX_JSON_BYTES).read_to_end(&mut text).with_context(broken)?;
+            index = Some(json::from_slice(&text).with_context(broken)?);
+        }
+    }
+    let index = index.with_context(|| {
+        format!("`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… oci-archive:…` converts docker's old format")
+    })?;
+    let mut images = Vec::new();
+    for entry in items(&index["manifests"]) {
+        let root = Descriptor::read(entry).with_context(broken)?;
+        let whole = entry["annotations"][TAG].as_str().filter(|name| name.contains('/'));
+        if let Some(name) = entry["annotations"][NAME].as_str().or(whole) {
+            images.push(Stored { name: Reference::parse(name)?, root });
+        }
+    }
+    ensure!(!images.is_empty(), "`{shown}` names no images");
+    Ok(images)
+}
+
+fn keep(from: &mut impl Read, hash: &str, path: &Path) -> Result<()> {
+    let mut file = Hashing::new(NewFile::create(path, 0o666).at("cannot write", path)?);
+    std::io::copy(from, &mut file)?;
+    let (file, came) = file.finish();
+    let came = crate::hex(came);
+    ensure!(came == hash, "blob {hash} has the digest {came}");
+    Ok(file.commit(true)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn platforms() {
-        let one = |os: &str, arch: &str| Platform::Of(vec![format!("{os}/{arch}")]);
-        assert_eq!(Platform::parse("all").unwrap(), Platform::All);
+        let one = |os: &str, arch: &str| Platform(vec![format!("{os}/{arch}")]);
+        assert_eq!(Platform::parse("all").unwrap(), Platform(Vec::new()));
         assert_eq!(Platform::parse("arm64").unwrap(), one("linux", "arm64"));
         assert_eq!(Platform::parse("linux/amd64").unwrap(), one("linux", "amd64"));
-        let both = Platform::Of(["linux/amd64", "windows/arm64"].map(str::to_owned).into());
+        let both = Platform(["linux/amd64", "windows/arm64"].map(str::to_owned).into());
         assert_eq!(Platform::parse("amd64, windows/arm64").unwrap(), both);
         for text in ["", "/", "a/b/c", "amd64,", "amd64,all"] {
             assert!(Platform::parse(text).is_err(), "{text}");
@@ -436,5 +578,36 @@ mod within_tests {
         assert!(look(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err(), "a layer that is cut");
         std::fs::write(&blob, [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
         assert!(look(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err());
+    }
+}
+
+#[cfg(test)]
+mod archive_tests {
+    use super::*;
+    use crate::temp;
+
+    #[test]
+    fn sparse_or_linked_blob_is_refused_before_writing() {
+        let folder = temp::Folder::new().unwrap();
+        let path = folder.join("i.tar");
+        let name = format!("blobs/sha256/{}", "0".repeat(64));
+        for (kind, words) in [
+            (tar::EntryType::GNUSparse, "sparse"),
+            (tar::EntryType::Symlink, "is not a file"),
+            (tar::EntryType::Link, "is not a file"),
+            (tar::EntryType::Char, "is not a file"),
+        ] {
+            let mut tar = Builder::new(Vec::new());
+            let mut header = Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_size(0);
+            header.set_link_name("/etc/passwd").unwrap();
+            tar.append_data(&mut header, &name, std::io::empty()).unwrap();
+            fs::write(&path, tar.into_inner().unwrap()).unwrap();
+            let store = Store::open(&folder.join("store")).unwrap();
+            let error = format!("{:#}", read_archive(&path, &store).unwrap_err());
+            assert!(error.contains(words), "{kind:?}: {error}");
+            assert!(store.blobs().unwrap().is_empty());
+        }
     }
 }

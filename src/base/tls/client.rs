@@ -1,9 +1,11 @@
-//! The TLS settings of a client.
+//! The TLS settings of a client: whom it trusts, and its certificate.
 //!
-//! Owns trust, the client certificate, and the rule for servers that are not to be verified. Opens no connection.
+//! Finds certificate authorities in the order of Go programs, so that a machine configured for one of them works here, too.
 
-use std::fmt;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::{fmt, fs};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -16,8 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::authorities;
-use crate::lock;
+use crate::{lock, small};
 
 /// Trusted authorities.
 #[derive(Debug, Clone, Default)]
@@ -38,7 +39,7 @@ pub struct Identity(Arc<Mutex<Option<Arc<CertifiedKey>>>>);
 impl Identity {
     /// Takes a chain and key in PEM; the key may be SEC1, PKCS#8 or PKCS#1.
     pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<()> {
-        let chain = certificates(chain).context("client certificate")?;
+        let chain = some_certificates(chain).context("client certificate")?;
         let is_encrypted = key.windows(9).any(|word| word == b"ENCRYPTED");
         ensure!(!is_encrypted, "client key: it is encrypted; store it decrypted");
         let key = PrivateKeyDer::from_pem_slice(key).context("client key")?;
@@ -68,7 +69,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
         }
         Trust::System => {
-            roots.add_parsable_certificates(authorities::authorities()?);
+            roots.add_parsable_certificates(authorities()?);
             if roots.is_empty() {
                 // A machine without a bundle, such as an empty container.
                 roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -76,7 +77,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
             builder.with_root_certificates(roots)
         }
         Trust::Authorities(pem) => {
-            roots.add_parsable_certificates(certificates(pem)?);
+            roots.add_parsable_certificates(some_certificates(pem)?);
             ensure!(!roots.is_empty(), "it contains no usable certificate");
             builder.with_root_certificates(roots)
         }
@@ -92,8 +93,8 @@ pub fn server_name(name: &str) -> Result<ServerName<'static>> {
         .map_err(|_| anyhow!("`{name}` is neither a DNS name nor an IP address"))
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
-    let found = authorities::certificates(pem)?;
+fn some_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    let found = certificates(pem)?;
     ensure!(!found.is_empty(), "it contains no PEM certificate");
     Ok(found)
 }
@@ -154,5 +155,103 @@ impl ServerCertVerifier for AnyCertificate {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_schemes()
+    }
+}
+
+/// Bundles of distributions, to which administrators add their own authorities.
+const BUNDLES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Maximum bytes of a certificate file; the bundle of a distribution has 250 KB.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// The authorities in `$SSL_CERT_FILE`, else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
+///
+/// Empty if the system has no bundle, as in an empty container: the built-in public ones apply then.
+pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
+    let folders: Vec<PathBuf> =
+        variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| std::env::split_paths(&folders).collect());
+    among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)
+}
+
+/// The authorities in `$SSL_CERT_FILE` as PEM, without other content of the file; empty without the variable.
+pub fn named() -> Result<String> {
+    let Some(path) = variable("SSL_CERT_FILE") else { return Ok(String::new()) };
+    let found = among(Some(Path::new(&path)), &[], &[])?;
+    Ok(found.iter().map(|found| super::pem("CERTIFICATE", found)).collect())
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn among(
+    named: Option<&Path>,
+    bundles: &[&Path],
+    folders: &[PathBuf],
+) -> Result<Vec<CertificateDer<'static>>> {
+    let mut found = match named {
+        // If a file is named, it must exist: falling back to the bundle would hide a typo.
+        Some(path) => {
+            let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
+            let pem = small::read(path, MAX_BYTES).with_context(shown)?;
+            let found = certificates(&pem).with_context(shown)?;
+            ensure!(!found.is_empty(), "{}: it contains none; the file must be PEM", shown());
+            found
+        }
+        None => bundles.iter().find_map(|path| readable(path)).unwrap_or_default(),
+    };
+    let files = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    found.extend(files.filter_map(|file| readable(&file.path())).flatten());
+    Ok(found)
+}
+
+fn readable(path: &Path) -> Option<Vec<CertificateDer<'static>>> {
+    certificates(&small::read_regular(path, MAX_BYTES).ok()?).ok().filter(|found| !found.is_empty())
+}
+
+/// The certificates of a PEM text.
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
+    Ok(CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n";
+
+    #[test]
+    fn named_file_precedes_bundles_and_folders_add_to_it() {
+        let scratch = crate::temp::Folder::new().unwrap();
+        let path = |name: &str| scratch.join(name);
+        fs::create_dir_all(path("folder")).unwrap();
+        fs::write(path("bundle"), ONE.repeat(2)).unwrap();
+        fs::write(path("other"), ONE).unwrap();
+        fs::write(path("empty"), "").unwrap();
+        fs::write(path("folder/a.pem"), ONE.repeat(4)).unwrap();
+        fs::write(path("folder/README"), "no certificate").unwrap();
+        let (absent, empty, bundle, other) = (path("absent"), path("empty"), path("bundle"), path("other"));
+        let bundles: [&Path; 4] = [&absent, &empty, &bundle, &other];
+        let folders = [path("folder"), path("absent")];
+        let count = |named: Option<&Path>, bundles: &[&Path], folders: &[PathBuf]| {
+            among(named, bundles, folders).map(|found| found.len()).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(count(None, &bundles, &[]), Ok(2));
+        assert_eq!(count(Some(&other), &bundles, &[]), Ok(1));
+        assert_eq!(count(Some(&other), &bundles, &folders), Ok(5));
+        assert_eq!(count(None, &[], &folders), Ok(4));
+        assert_eq!(count(None, &[], &[]), Ok(0), "an empty container");
+        let endless = PathBuf::from(if cfg!(unix) { "/dev/zero" } else { "absent" });
+        for wrong in [&absent, &empty, &endless] {
+            let error = count(Some(wrong), &bundles, &folders).unwrap_err();
+            assert!(error.contains("SSL_CERT_FILE") && error.contains(wrong.to_str().unwrap()), "{error}");
+        }
     }
 }

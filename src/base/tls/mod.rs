@@ -4,14 +4,10 @@
 //! Opens no connection. Starts no thread.
 
 #[cfg(feature = "program")]
-mod authorities;
-#[cfg(feature = "program")]
 mod client;
 
 #[cfg(feature = "program")]
-pub use authorities::{authorities, named};
-#[cfg(feature = "program")]
-pub use client::{Identity, Trust, client_config, server_name};
+pub use client::{Identity, Trust, authorities, client_config, named, server_name};
 
 /// The TLS error behind a failed request, wherever the HTTP client has put it.
 pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
