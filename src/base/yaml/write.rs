@@ -274,7 +274,6 @@ mod tests {
     use super::super::parse;
     use super::*;
     use crate::json::json;
-    use serde_json::Map;
 
     #[test]
     fn output_equals_that_of_go() {
