@@ -276,7 +276,7 @@ fn plugins_are_fetched_by_url() {
         for (path, words) in [
             ("/none.yaml", "404"),
             ("/bad.yaml", "/bad.yaml`, line 1, column 5"),
-            ("/large.yaml", "more than"),
+            ("/large.yaml", "larger than"),
         ] {
             call(path).status(1).stderr_has(words).run();
         }

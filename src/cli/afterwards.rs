@@ -1,8 +1,6 @@
 //! Steps after the end of a run: fetching, the report, files for other programs, annotations of GitHub Actions, the exit code,
-//! cleaning up. Two of them are commands as well: `sonobuoy retrieve`, which prints only file names on stdout, and `sonobuoy
-//! delete`.
+//! cleaning up.
 
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::net::IpAddr;
@@ -12,10 +10,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
+use super::certify::Submission;
 use super::flag::{Args, usage_error};
-use super::results::Submission;
-use super::{cluster, output, run_args};
-use crate::board::{Scene, Task, Unit};
+use super::retrieve::{TRANSFER, fetch};
+use super::{output, run_args};
 use crate::deploy::Removal;
 use crate::item::plain;
 use crate::remote::service::Credentials;
@@ -23,7 +21,6 @@ use crate::remote::{Retrieval, RetrievalError};
 use crate::report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
 use crate::status::Run;
 use crate::{layout, pipeline};
-use base::archive;
 use base::at::At as _;
 use base::kube::Client;
 use base::stop::Stop;
@@ -35,9 +32,6 @@ const DELETION: Duration = Duration::from_secs(3_600);
 
 /// Maximum annotations per level; GitHub shows no more for a step.
 const MAX_ANNOTATIONS: usize = 10;
-
-/// Exit code of a failed transfer, as opposed to earlier failures.
-const TRANSFER: u8 = 2;
 
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
@@ -371,115 +365,4 @@ pub(super) fn annotate(args: Args, report: &Report<'_>) {
 fn encoded(text: &str, more: &str) -> String {
     let is_special = |c: char| "%\r\n".contains(c) || more.contains(c);
     text.chars().map(|c| if is_special(c) { format!("%{:02X}", u32::from(c)) } else { c.into() }).collect()
-}
-
-/// Runs `retrieve`.
-pub(crate) fn retrieve(args: Args) -> Result<u8> {
-    let stop = output::stop_on_signal()?;
-    let into = Path::new(args.text("dir").unwrap_or("."));
-    let namespace = &cluster::namespace_of_run(args)?;
-    let (client, service) = cluster::to_run(args, namespace, &stop)?;
-    let retrieval = Retrieval {
-        client: client.as_ref(),
-        from: args.word("retrieve-path"),
-        name: args.text("filename"),
-        partial: args.on("partial"),
-        service: service.as_ref(),
-        force: args.on("force"),
-        keep_seal: !args.on("extract"),
-        ..Retrieval::new(namespace, into)
-    };
-    let fetched = fetch(args, &retrieval, &stop).and_then(|paths| match args.on("extract") {
-        true => Ok(extract(&paths, into).map(|()| Vec::new())?),
-        false => Ok(paths),
-    });
-    match fetched {
-        Ok(paths) => {
-            for path in paths {
-                output::line(path.strip_prefix(".").unwrap_or(&path).display())?;
-            }
-            Ok(0)
-        }
-        Err(RetrievalError::Unasked(error)) => Err(error),
-        Err(RetrievalError::NotReady(error)) => {
-            output::error("Results not ready yet. Check `sonobuoy status` for status.\n");
-            Err(error)
-        }
-        Err(failure) => {
-            output::error(&format!("error retrieving results: {:#}\n", failure.into_error()));
-            Ok(TRANSFER)
-        }
-    }
-}
-
-/// Fetches the wanted archives; returns the paths in order of arrival.
-pub(super) fn fetch(
-    args: Args,
-    retrieval: &Retrieval<'_>,
-    stop: &Stop,
-) -> Result<Vec<PathBuf>, RetrievalError> {
-    let fetched = output::with_board(output::or_quiet(args), |board| {
-        let show = |done, total, over: bool| {
-            let task =
-                Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };
-            let scene = Scene {
-                title: format!("results of namespace {}", retrieval.namespace),
-                state: (if over { "fetched" } else { "coming" }).into(),
-                tasks: vec![task],
-                footer: vec!["Ctrl-C ends it, and leaves nothing behind".into()],
-                ..Scene::default()
-            };
-            // A closed output does not stop the download.
-            drop(board.show(scene));
-        };
-        let size = Cell::new(0);
-        let watch = |done, total| {
-            size.set(done);
-            show(done, total, false);
-        };
-        let fetched = Retrieval { watch: &watch, ..*retrieval }.fetch(stop);
-        if fetched.is_ok() {
-            show(size.get(), size.get(), true);
-        }
-        Ok(fetched)
-    });
-    fetched.unwrap_or_else(|error| Err(RetrievalError::Transfer(error)))
-}
-
-/// Unpacks each archive next to it, and deletes the archive.
-fn extract(paths: &[PathBuf], into: &Path) -> Result<()> {
-    for path in paths {
-        unpack(path, into)?;
-        fs::remove_file(path).at("cannot remove", path)?;
-    }
-    Ok(())
-}
-
-/// Unpacks an archive into a folder.
-pub(super) fn unpack(path: &Path, into: &Path) -> Result<()> {
-    let file = File::open(path).at("cannot read", path)?;
-    archive::unpack(file, into, &archive::Limits::default()).at("cannot unpack", path).map(drop)
-}
-
-/// Runs `delete`.
-pub(crate) fn delete(args: Args) -> Result<u8> {
-    let client = cluster::client(args)?;
-    let removal = Removal {
-        namespace: cluster::namespace(args)?,
-        rbac: run_args::rbac(args)?,
-        all: args.on("all"),
-        dry_run: args.on("dry-run"),
-    };
-    let left = removal.issue(&client)?;
-    let minutes = u64::try_from(args.number("wait")).unwrap_or_default();
-    if minutes > 0 && !removal.dry_run {
-        let shown = args.word("wait-output") == "Progress";
-        left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
-            // The original prints it to standard output. A closed output does not stop the deletion.
-            if shown {
-                let _ = output::print(&format!("\n{state}\n"));
-            }
-        })?;
-    }
-    Ok(0)
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::ops::{Deref, RangeInclusive};
 
-use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -173,7 +173,7 @@ pub(crate) fn accepting_values(command: Command) -> Command {
             ArgAction::SetTrue => bare(arg.action(ArgAction::Set), "true")
                 .value_name("BOOL")
                 .default_value("false")
-                .value_parser(BoolishValueParser::new()),
+                .value_parser(boolean),
             _ => arg,
         })
         .mut_subcommands(accepting_values)
@@ -187,6 +187,15 @@ fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
     let whole = base::clock::parse_duration(word)
         .and_then(|span| i64::try_from(span.as_millis().div_ceil(u128::from(seconds) * 1_000)).ok());
     whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
+}
+
+/// Parses a bool in the spellings of the original's flag library.
+fn boolean(word: &str) -> Result<bool, String> {
+    match word.to_lowercase().as_str() {
+        "1" | "t" | "true" => Ok(true),
+        "0" | "f" | "false" => Ok(false),
+        _ => Err("write true or false".into()),
+    }
 }
 
 /// An error that `cli` prints differently from others.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::flag::Args;
-use super::run::usual_archive;
+use super::load::usual_archive;
 use super::{cluster, output, run_args};
 use crate::board::{Board, ProgressOutput, Scene, Task, Unit};
 use crate::config;

@@ -20,20 +20,27 @@ mod table;
 mod usage;
 
 mod afterwards;
+mod certify;
 mod clusters;
 mod completion;
 mod containers;
+mod delete;
+mod doctor;
 mod e2e;
 #[cfg(target_os = "linux")]
 mod gather;
 mod generate;
 mod images;
+mod load;
+mod local;
 mod logs;
 mod query;
 mod results;
+mod retrieve;
 mod run;
 mod status;
 mod version;
+mod wait;
 
 use flag::{Args, Error, usage_error};
 
@@ -54,10 +61,10 @@ type Run = fn(Args) -> Result<u8>;
 /// The commands of the table.
 const COMMANDS: &[(&str, Run)] = &[
     ("aggregator", containers::aggregator),
-    ("certify", results::certify),
+    ("certify", certify::run),
     ("completion", completion::run),
-    ("delete", afterwards::delete),
-    ("doctor", run::doctor),
+    ("delete", delete::run),
+    ("doctor", doctor::run),
     ("e2e", e2e::run),
     ("gather", gather::run),
     ("gen", generate::run),
@@ -70,14 +77,14 @@ const COMMANDS: &[(&str, Run)] = &[
     ("post-process", containers::post_process),
     ("query", query::run),
     ("results", results::run),
-    ("retrieve", afterwards::retrieve),
+    ("retrieve", retrieve::run),
     ("run", run::run),
     ("schema", generate::schema),
     ("splat", containers::splat),
     ("status", status::run),
     ("verify", results::verify),
     ("version", version::run),
-    ("wait", status::wait),
+    ("wait", wait::run),
     ("worker", containers::worker),
 ];
 

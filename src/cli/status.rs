@@ -4,26 +4,23 @@
 //! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io::IsTerminal as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::afterwards::{Afterwards, upload};
 use super::flag::{Args, interrupted, usage_error};
-use super::run_args::{self, Purpose, RunArgs};
+use super::run_args::{self};
 use super::{cluster, output};
-use crate::board::{self, About, Board, ProgressOutput, Scene, Trouble};
+use crate::board::{self, About, Board, Scene, Trouble};
+use crate::layout;
 use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
 use crate::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
-use crate::{deploy, layout};
 use base::Joined as _;
 use base::json::{self, json};
-use base::kube::Resource;
 use base::stop::Stop;
-use base::{clock, sys, visible};
+use base::visible;
 use client::protocol::Progress;
 
 /// The page for bug reports.
@@ -36,10 +33,8 @@ const NOTE_END: usize = 150;
 /// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
 
-/// The timeout of a bare `--wait` in minutes: a day.
-pub(crate) const DAY: i64 = 1_440;
 /// Silence after which a heartbeat is printed, as the original does at each poll.
-const NEWS_INTERVAL: Duration = Duration::from_secs(60);
+pub(super) const NEWS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs `status`.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -104,7 +99,7 @@ fn learn(args: Args, source: &StatusSource, namespace: &str, run: &status::Run) 
 }
 
 /// The state in a form of `-o`, by default the table and sentences of the original.
-fn text(form: &str, state: &RunState) -> String {
+pub(super) fn text(form: &str, state: &RunState) -> String {
     match (form, state) {
         ("json", _) => format!("{}\n", json::line(&state.document())),
         ("yaml", _) => output::document(form, &json!(state.document())),
@@ -130,21 +125,21 @@ fn code(state: &RunState) -> u8 {
 }
 
 /// What has become known about a run since the last look: on a board, as documents, or as lines.
-struct News<'a> {
+pub(super) struct News<'a> {
     form: &'a str,
-    board: Option<&'a Board>,
+    pub(super) board: Option<&'a Board>,
     about: About,
-    printed: HashSet<String>,
+    pub(super) printed: HashSet<String>,
     latest: String,
 }
 
 impl<'a> News<'a> {
-    fn new(form: &'a str, board: Option<&'a Board>, about: About) -> Self {
+    pub(super) fn new(form: &'a str, board: Option<&'a Board>, about: About) -> Self {
         Self { form, board, about, printed: HashSet::new(), latest: String::new() }
     }
 
     /// Draws the state, or returns what of its `text` was not printed before.
-    fn of(&mut self, state: &RunState, text: impl FnOnce() -> String) -> Result<String> {
+    pub(super) fn of(&mut self, state: &RunState, text: impl FnOnce() -> String) -> Result<String> {
         if let Some(board) = self.board {
             return board.show(scene(state, &self.about)).map(|()| String::new());
         }
@@ -159,7 +154,7 @@ impl<'a> News<'a> {
 }
 
 /// The scene of a run in a cluster.
-fn scene(state: &RunState, about: &About) -> Scene {
+pub(super) fn scene(state: &RunState, about: &About) -> Scene {
     let mut scene = board::of_run(&state.document(), about);
     let mut trouble = |cause| {
         scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
@@ -336,217 +331,6 @@ fn cell(progress: Option<&Progress>) -> String {
     text
 }
 
-/// Runs `wait`.
-pub(crate) fn wait(args: Args) -> Result<u8> {
-    let request = RunArgs::new(args, Purpose::Print)?;
-    let afterwards = Afterwards::asked(args, upload(args, false)?)?;
-    let stop = Stop::new();
-    let per_test = request.per_test()?;
-    let namespace = request.config.namespace;
-    let service = cluster::service(args, &namespace, false)?;
-    let source = cluster::source(args, service.as_ref(), true, &stop)?;
-    let client = match source.cluster() {
-        Some(client) => Some(client.clone()),
-        // The status service has the archive; only a deletion needs the cluster.
-        None => args.on("delete").then(|| cluster::client(args)).transpose()?,
-    };
-    if let Some(client) = source.cluster()
-        && client.get(&Resource::NAMESPACES, "", &namespace).is_err_and(|error| error.is_not_found())
-    {
-        bail!("namespace `{namespace}` does not exist; name the namespace of the run with `-n`");
-    }
-    if args.on("recover") {
-        let Some(client) = source.cluster() else { bail!("--recover needs access to the cluster") };
-        deploy::recover(client, &namespace)?;
-    }
-    // The original's limit is 0 here, which ends every wait at once.
-    let run = Wait::asked(args, DAY, per_test)?.map(|wait| wait.wait(&source, &namespace)).transpose()?;
-    let code = afterwards.run(client.as_ref(), &namespace, run.as_ref(), service.as_ref(), &stop)?;
-    Ok(run.map_or(code, |run| conclude(&run, code, &namespace)))
-}
-
-/// The timeout and the output of a wait.
-pub(crate) struct Wait {
-    limit: Duration,
-    output: Option<ProgressOutput>,
-    /// Without `output`: whether to print lines of a table, as the original does.
-    prints: bool,
-    per_test: Option<Duration>,
-}
-
-impl Wait {
-    /// Reads the flags; `None` without a wait. `default` is the limit in minutes without the flag.
-    pub(crate) fn asked(args: Args, default: i64, per_test: Option<Duration>) -> Result<Option<Self>> {
-        let minutes = Some(args.number("wait")).filter(|minutes| *minutes != 0).unwrap_or(default);
-        let minutes = u64::try_from(minutes).map_err(|_| usage_error("--wait is negative; write minutes"))?;
-        // The original's spinner is useless in a log; a table is more informative.
-        let is_off =
-            sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
-        let prints = args.word("wait-output") == "Progress" && !is_off;
-        let output = output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
-        let limit = Duration::from_secs(minutes.saturating_mul(60));
-        Ok((minutes > 0).then_some(Self { limit, output, prints, per_test }))
-    }
-
-    /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
-    pub(crate) fn wait(&self, source: &StatusSource, namespace: &str) -> Result<Run> {
-        output::stop_on_interrupt(source.stop())?;
-        let follow = |board: Option<&Board>| self.follow(source, namespace, board);
-        match self.output {
-            Some(output) => output::with_board(output, |board| follow(Some(board))),
-            None => follow(None),
-        }
-    }
-
-    fn follow(&self, source: &StatusSource, namespace: &str, board: Option<&Board>) -> Result<Run> {
-        let mut follower = Follower::new(self, namespace, board);
-        let (mut learning, mut outcome) = (Authorities::of_user().ok(), Ok(None));
-        source.stop().within(self.limit, |over| {
-            let source = source.under(over);
-            source.follow(namespace, |state| {
-                // The earlier the certificate is stored, the less time for tampering.
-                if let (Some(RunState::Told(_)), Some(kept), Some(client)) =
-                    (&state, &learning, source.cluster())
-                    && kept.learn(client, namespace)
-                {
-                    learning = None;
-                }
-                outcome = match state {
-                    Some(state) => follower.take(state),
-                    None => follower.tick().map(|()| None),
-                };
-                matches!(outcome, Ok(None))
-            })
-        })??;
-        match outcome? {
-            Some(run) => Ok(run),
-            None if source.stop().stopped() => Err(interrupted(format!(
-                "the wait was interrupted; the run continues: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n \
-                 {namespace}` ends it"
-            ))),
-            None => Err(follower.timeout()),
-        }
-    }
-}
-
-/// The exit code for a complete run, given that of the steps after it: a run in which every plugin only reported
-/// errors has failed its purpose.
-pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
-    if !run.brought_nothing() {
-        return code;
-    }
-    log::error!("no plugin has delivered a result");
-    code.max(1)
-}
-
-/// The exit code for a run in a cluster; a terminal also gets the results in a line.
-pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
-    if std::io::stderr().is_terminal() {
-        let tasks = board::of_run(run, &About::default()).tasks;
-        let results = tasks.iter().map(|task| match task.result.as_str() {
-            "" => format!("{} without a result", task.name),
-            result => format!("{} {result}", task.name),
-        });
-        log::info!("the run in namespace `{namespace}` is complete: {}", results.joined(", "));
-    }
-    verdict(run, code)
-}
-
-struct Follower<'a> {
-    wait: &'a Wait,
-    namespace: &'a str,
-    news: News<'a>,
-    latest: RunState,
-    seen: bool,
-    /// Deadline for a stuck aggregator.
-    stuck: Option<Instant>,
-    /// When something was last printed.
-    printed: Instant,
-}
-
-impl<'a> Follower<'a> {
-    fn new(wait: &'a Wait, namespace: &'a str, board: Option<&'a Board>) -> Self {
-        let about = About {
-            title: format!("run in namespace {namespace}"),
-            limit: format!("at most {}", board::span(wait.limit)),
-            hint: "Ctrl-C ends the wait, not the run".into(),
-            per_test: wait.per_test,
-        };
-        let news = News::new("wide", board, about);
-        let printed = Instant::now();
-        Self { wait, namespace, news, latest: RunState::Absent, seen: false, stuck: None, printed }
-    }
-
-    /// Reports a state. Returns the run, if complete; an error if it cannot complete.
-    fn take(&mut self, state: RunState) -> Result<Option<Run>> {
-        if self.tell(&state)? {
-            self.printed = Instant::now();
-        }
-        let namespace = self.namespace;
-        self.stuck = match &state {
-            RunState::Silent { stuck: Some(limit), .. } => {
-                self.stuck.or_else(|| Instant::now().checked_add(*limit))
-            }
-            _ => None,
-        };
-        match &state {
-            RunState::Told(run) if run.status == COMPLETE && run.is_over() => return Ok(Some(run.clone())),
-            RunState::Told(run) if run.status == FAILED => {
-                let error = run.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-                bail!("the run has failed{error}; see `sonobuoy logs -n {namespace}`")
-            }
-            RunState::Told(_) => self.seen = true,
-            RunState::Lost(message) => bail!("{message}"),
-            RunState::Absent if self.seen => {
-                bail!("the aggregator of the run in namespace `{namespace}` is gone, and its results with it")
-            }
-            RunState::Silent { message, .. } if state.is_over() => {
-                bail!("{message}; see `sonobuoy logs -n {namespace}`");
-            }
-            _ => {}
-        }
-        self.latest = state;
-        Ok(None)
-    }
-
-    /// Prints a heartbeat if one is due. Fails if the aggregator has been stuck for too long.
-    fn tick(&mut self) -> Result<()> {
-        if self.stuck.is_some_and(|until| Instant::now() >= until) {
-            bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
-        }
-        if !self.wait.prints || self.news.board.is_some() || self.printed.elapsed() < NEWS_INTERVAL {
-            return Ok(());
-        }
-        self.printed = Instant::now();
-        output::print("...\n")
-    }
-
-    fn timeout(&self) -> anyhow::Error {
-        let (limit, namespace) = (clock::duration(self.wait.limit), self.namespace);
-        let is = if matches!(self.latest, RunState::Told(_)) { "it is " } else { "" };
-        anyhow::anyhow!(
-            "the run in namespace `{namespace}` was not over within {limit}: {is}{}; it is still running, see `sonobuoy status -n \
-             {namespace}`",
-            self.latest.summary()
-        )
-    }
-
-    /// Reports news; returns whether there was any.
-    fn tell(&mut self, state: &RunState) -> Result<bool> {
-        let new = self.news.of(state, || match state {
-            RunState::Silent { message, .. } => format!(
-                "Waiting for the aggregator status to become Running. Currently the status is {message}"
-            ),
-            RunState::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
-            state => text("wide", state),
-        })?;
-        if self.wait.prints {
-            output::print(&new)?;
-        }
-        Ok(!new.is_empty())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -625,70 +409,5 @@ mod tests {
     fn surplus_results_leave_no_negative_remainder() {
         let progress = Progress { total: 1, completed: 3, ..Progress::default() };
         assert_eq!(cell(Some(&progress)), "Passed:  3, Failed:  0");
-    }
-
-    fn wait(limit: Duration) -> Wait {
-        Wait { limit, output: None, prints: false, per_test: None }
-    }
-
-    fn follower(wait: &Wait) -> Follower<'_> {
-        Follower::new(wait, "ns", None)
-    }
-
-    #[test]
-    fn only_a_complete_run_is_a_success() {
-        let wait = wait(Duration::from_secs(60));
-        let run = |status: &str| RunState::Told(Run { status: status.into(), ..Run::default() });
-        let mut fresh = follower(&wait);
-        assert!(fresh.take(RunState::Absent).unwrap().is_none(), "it may still come");
-        assert!(fresh.take(run("running")).unwrap().is_none());
-        assert!(fresh.take(run("complete")).unwrap().is_some());
-        assert!(fresh.take(run("failed")).is_err());
-        assert!(fresh.take(RunState::Absent).unwrap_err().to_string().contains("gone"));
-    }
-
-    #[test]
-    fn lines_are_printed_once_at_any_width() {
-        let wait = wait(Duration::from_secs(60));
-        let mut follower = follower(&wait);
-        let entry = |node: &str| Entry { plugin: "p".into(), node: node.into(), ..Entry::default() };
-        let mut run = Run { plugins: Some(vec![entry("a")]), ..Run::default() };
-        assert!(follower.tell(&RunState::Told(run.clone())).unwrap());
-        assert!(!follower.tell(&RunState::Told(run.clone())).unwrap());
-        run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
-        let before = follower.news.printed.len();
-        assert!(follower.tell(&RunState::Told(run)).unwrap());
-        assert_eq!(follower.news.printed.len(), before + 1);
-    }
-
-    #[test]
-    fn timeout_names_the_last_state() {
-        let wait = wait(Duration::ZERO);
-        let mut late = follower(&wait);
-        late.latest = RunState::Told(Run::default());
-        let error = late.timeout().to_string();
-        assert!(error.contains("was not over within 0s: it is running"), "{error}");
-    }
-
-    #[test]
-    fn stuck_aggregator_has_time_for_repair() {
-        let wait = wait(Duration::from_secs(3_600));
-        let stuck = RunState::Silent {
-            phase: "Pending".into(),
-            message: "no image".into(),
-            stuck: Some(Duration::from_secs(300)),
-            no_image: Some(String::new()),
-        };
-        let mut follower = follower(&wait);
-        assert!(follower.take(stuck.clone()).unwrap().is_none());
-        let until = follower.stuck;
-        assert!(until.is_some());
-        follower.tick().unwrap();
-        assert!(follower.take(stuck).unwrap().is_none());
-        assert_eq!(follower.stuck, until, "the time counts from the first");
-        follower.stuck = Some(Instant::now());
-        assert!(follower.tick().unwrap_err().to_string().contains("no image"));
-        follower.take(RunState::Told(Run::default())).unwrap();
-        assert_eq!(follower.stuck, None);
     }
 }

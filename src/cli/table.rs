@@ -10,8 +10,8 @@ use super::flag::{
     accepting_values, argument, bare, choice, command, list, number, one_of, regex, repeated, switch, text,
     time, version,
 };
+use super::load::DEFAULT_ARCHIVE;
 use super::output::{FORMS, PROGRESS};
-use super::run::DEFAULT_ARCHIVE;
 use super::run_args::default_of;
 use crate::config::{IdentityMode, MAX_ATTEMPTS};
 use crate::doctor;

@@ -8,16 +8,20 @@ use std::io::{self, BufRead as _, BufReader, Read, Seek as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use serde_json::Value;
 
 use super::{NodeFiles, field};
 use base::clock;
 use base::json::json;
+
+/// A journal that is silent for so many seconds has hung.
+const SILENCE_SECONDS: i64 = 120;
 
 /// Maximum bytes kept of what `journalctl` writes to its stderr.
 const MAX_STDERR_BYTES: u64 = 4_096;
@@ -82,7 +86,7 @@ pub(crate) fn read(
     let why = match journalctl(node, wanted) {
         Ok((mut child, mut messages)) => {
             let stdout = child.stdout.take().context("the journal has no output")?;
-            let drained = pieces(stdout, MAX_ENTRY_BYTES, &mut *take);
+            let drained = pieces(Awaited(stdout), MAX_ENTRY_BYTES, &mut *take);
             if drained.is_err() {
                 let _ = child.kill();
             }
@@ -160,6 +164,21 @@ fn has_journal(node: &NodeFiles) -> bool {
 /// A journal entry of this program.
 pub(super) fn note_entry(priority: u8, message: &str) -> Value {
     json!({ "SYSLOG_IDENTIFIER": "sonobuoy", "PRIORITY": priority.to_string(), "MESSAGE": message })
+}
+
+/// The output of `journalctl`; silence for too long is an error.
+struct Awaited(ChildStdout);
+
+impl Read for Awaited {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut pipe = [PollFd::new(&self.0, PollFlags::IN)];
+        let silence = Timespec { tv_sec: SILENCE_SECONDS, tv_nsec: 0 };
+        if rustix::io::retry_on_intr(|| poll(&mut pipe, Some(&silence)))? == 0 {
+            let why = format!("`journalctl` printed nothing for {SILENCE_SECONDS} s and was stopped");
+            return Err(io::Error::other(why));
+        }
+        self.0.read(buffer)
+    }
 }
 
 /// Passes each line with its newline to `take`, a longer one than `limit` in several pieces; returns the last byte, if any.

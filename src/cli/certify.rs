@@ -1,0 +1,102 @@
+//! `sonobuoy certify`: checks the archive of a conformance run, and writes the submission.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::flag::{Args, usage_error};
+use super::{output, run_args};
+use crate::certify::{self, Product};
+use crate::image::kit::Kit;
+use crate::remote::seal;
+use crate::report;
+
+/// Exit code if an archive cannot be submitted.
+const NOT_READY: u8 = 3;
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<u8> {
+    let archive = args.text("archive").context("no archive given")?;
+    let tests = args.text("tests").map(run_args::tests).transpose()?.unwrap_or_default();
+    check_seal(archive)?;
+    Submission { into: args.text("output").map(Path::new), product: args.text("product"), tests }
+        .judge(archive)
+}
+
+/// Checks the seal of an archive, and warns if it has none or cannot be checked.
+fn check_seal(archive: &str) -> Result<()> {
+    let archive = PathBuf::from(report::locate(archive)?);
+    if seal::is_beside(&archive) {
+        seal::check_file(&archive, None, false)?.tell();
+    } else {
+        log::warn!("`{}` was not checked: it has no seal beside it", archive.display());
+    }
+    Ok(())
+}
+
+/// The requested check of a product, and its submission.
+pub(super) struct Submission<'a> {
+    into: Option<&'a Path>,
+    product: Option<&'a str>,
+    /// The names of the tests, if known.
+    tests: Vec<String>,
+}
+
+impl<'a> Submission<'a> {
+    /// Reads `--certify` and `--product`, and reports every error that is detectable before the run.
+    pub(super) fn asked(args: Args<'a>) -> Result<Option<Self>> {
+        let Some(into) = args.text("certify").map(Path::new) else { return Ok(None) };
+        let Some(path) = args.text("product") else {
+            return Err(usage_error(
+                "--certify: a submission describes a product; name its description by --product FILE",
+            ));
+        };
+        certify::check(into)?;
+        if let Err(wrong) = Product::read(run_args::read_text(path)?) {
+            bail!("`{path}` does not describe a product: {}", wrong.join("; "));
+        }
+        let kit = args.text("kit").map(|path| Kit::read(Path::new(path))).transpose()?.flatten();
+        let tests = kit.unwrap_or_default().tests;
+        Ok(Some(Self { into: Some(into), product: Some(path), tests }))
+    }
+
+    /// Checks an archive and the product, and writes the submission if ready and requested; returns the exit code.
+    pub(super) fn judge(&self, archive: &str) -> Result<u8> {
+        if self.into.is_some() && self.product.is_none() {
+            return Err(usage_error(
+                "a submission describes a product; name its description by --product FILE",
+            ));
+        }
+        self.into.map_or(Ok(()), certify::check)?;
+        let described = self.product.map(|path| run_args::read_text(path).map(Product::read)).transpose()?;
+        let candidate = certify::examine(archive, &self.tests)
+            .with_context(|| format!("could not process archive: {archive}"))?;
+        let (required, passed) = candidate.required;
+        let version = &candidate.version;
+        let of = if version.is_empty() { String::new() } else { format!(" of {version}") };
+        let mut text = format!("{passed} of {required} conformance tests{of} passed\n");
+        let mut findings = candidate.findings.clone();
+        if let (Some(path), Some(Err(wrong))) = (self.product, &described) {
+            findings.extend(wrong.iter().map(|why| format!("{path}: {why}")));
+        }
+        if !findings.is_empty() {
+            text.push_str("Not ready for certification:\n");
+            text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
+            output::print(&text)?;
+            return Ok(NOT_READY);
+        }
+        let (Some(into), Some(Ok(product))) = (self.into, described) else {
+            let how = "Ready for certification: write the submission with --product FILE -o DIR";
+            output::line(format!("{text}{how}"))?;
+            return Ok(0);
+        };
+        let paths = certify::write(&candidate, &product, into)?;
+        text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
+        output::print(&text)?;
+        log::info!(
+            "submit these four files, and nothing else, as {version}/<product>/ in a pull request whose title names {version} and {}",
+            product.name
+        );
+        Ok(0)
+    }
+}

@@ -1,0 +1,32 @@
+//! `sonobuoy delete`: removes the objects of a run from the cluster.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::flag::Args;
+use super::{cluster, output, run_args};
+use crate::deploy::Removal;
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<u8> {
+    let client = cluster::client(args)?;
+    let removal = Removal {
+        namespace: cluster::namespace(args)?,
+        rbac: run_args::rbac(args)?,
+        all: args.on("all"),
+        dry_run: args.on("dry-run"),
+    };
+    let left = removal.issue(&client)?;
+    let minutes = u64::try_from(args.number("wait")).unwrap_or_default();
+    if minutes > 0 && !removal.dry_run {
+        let shown = args.word("wait-output") == "Progress";
+        left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
+            // The original prints it to standard output. A closed output does not stop the deletion.
+            if shown {
+                let _ = output::print(&format!("\n{state}\n"));
+            }
+        })?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,75 @@
+//! `sonobuoy doctor`, and the checks of `run --doctor`.
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+
+use super::flag::{Args, interrupted};
+use super::run::{checks, objects, read_given, skipped};
+use super::run_args::{Purpose, RunArgs};
+use super::{cluster, output};
+use crate::deploy::Preflight;
+use crate::doctor::{self, Check, Subject};
+use base::kube::Client;
+
+/// Exit code if a run would fail.
+const NOT_READY: u8 = 3;
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<u8> {
+    let request = RunArgs::new(args, Purpose::Run)?;
+    let stop = output::stop_on_signal()?;
+    let client = cluster::client(args)?.under(&stop);
+    let format = args.word("format");
+    let tell = |check: &Check| match format {
+        "text" => output::print(&check.lines()),
+        _ => Ok(()),
+    };
+    let checks = match doctor::reach(&client) {
+        (server, true) => {
+            let (objects, namespace) = objects(request, read_given(args)?, |_| Ok(()))?;
+            let skip = skipped(args)?;
+            let preflight = checks(args, &objects, &namespace, &skip);
+            examine(&client, server, &objects, &preflight, &args.all("nodes").collect::<Vec<_>>(), &tell)?
+        }
+        (server, false) => {
+            tell(&server)?;
+            vec![server]
+        }
+    };
+    output::print(&match format {
+        "text" => doctor::verdict(&checks),
+        _ => doctor::show(&checks, format),
+    })?;
+    Ok(if doctor::is_ready(&checks) { 0 } else { NOT_READY })
+}
+
+/// Checks the cluster for `run --doctor`.
+pub(super) fn examine_before(client: &Client, objects: &[Value], preflight: &Preflight) -> Result<()> {
+    let tell = |check: &Check| {
+        check.lines().lines().for_each(|line| log::info!("{line}"));
+        Ok(())
+    };
+    let checks = examine(client, doctor::reach(client).0, objects, preflight, &[doctor::SAMPLE], &tell)?;
+    log::info!("{}", doctor::verdict(&checks).trim_end());
+    if !doctor::is_ready(&checks) {
+        bail!("`--doctor` found something that would fail: nothing was created");
+    }
+    Ok(())
+}
+
+fn examine(
+    client: &Client,
+    server: Check,
+    objects: &[Value],
+    preflight: &Preflight,
+    nodes: &[&str],
+    tell: &dyn Fn(&Check) -> Result<()>,
+) -> Result<Vec<Check>> {
+    let subject = Subject::new(objects, preflight.namespace)?;
+    let checks = doctor::examine(client, server, &subject, preflight, nodes, tell)?;
+    if client.stop().stopped() {
+        let said = "interrupted; everything that was created for the checks has been removed";
+        return Err(interrupted(said));
+    }
+    Ok(checks)
+}

@@ -1,0 +1,100 @@
+//! `run --load`: brings Sonobuoy's image to nodes without a registry for it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::cluster;
+use super::flag::Args;
+use crate::deploy::load;
+use base::at::At as _;
+use base::kube::{Client, Config};
+use base::oci::{self, Store};
+use base::{small, temp};
+
+/// The value of `--load` without an archive.
+pub(super) const DEFAULT_ARCHIVE: &str = "default";
+/// The usual places of the archive: beside the program, and where `make image` writes it.
+const ARCHIVE_NAME: &str = "sonobuoy-image.tar";
+/// Maximum size of the archive.
+const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
+/// Tools of clusters on one machine: the beginning of their contexts, the program, and the words after it; `A` is the
+/// archive, `C` the cluster.
+const TOOLS: [(&str, &str, &[&str]); 3] = [
+    ("kind-", "kind", &["load", "image-archive", "A", "--name", "C"]),
+    ("k3d-", "k3d", &["image", "import", "A", "--cluster", "C"]),
+    ("minikube", "minikube", &["image", "load", "A", "--profile", "minikubeC"]),
+];
+
+/// Loads `image` unless every node has it, and reports what was done.
+pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()> {
+    if load::is_everywhere(client, image).unwrap_or(false) {
+        log::info!("every node has the image {image} already; nothing was loaded");
+        return Ok(());
+    }
+    let archive = archive(args)?;
+    check_archive(&archive, image)?;
+    let context = Config::context(&cluster::options(args)).unwrap_or_default();
+    for (prefix, program, words) in TOOLS {
+        let Some(name) = context.strip_prefix(prefix) else { continue };
+        let path = archive.display().to_string();
+        let words = words.iter().map(|word| match *word {
+            "A" => path.clone(),
+            word => word.replace('C', name),
+        });
+        let words: Vec<_> = words.collect();
+        let output = Command::new(program).args(&words).output();
+        let output = output
+            .with_context(|| format!("--load: the context `{context}` needs the program `{program}`"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "`{program} {}` failed: {}",
+            words.join(" "),
+            base::visible::line(said.trim())
+        );
+        log::info!("`{program} {}` loaded {image} into the nodes", words.join(" "));
+        return Ok(());
+    }
+    let bytes = small::read(&archive, MAX_ARCHIVE_BYTES).at("cannot read", &archive)?;
+    let count = load::load(client, &bytes, args.text("load-with")).with_context(|| {
+        format!("--load: {image} is not in all nodes; load `{}` with the tools of the cluster, or push it to a registry", archive.display())
+    })?;
+    log::info!("a privileged pod on each of {count} nodes loaded {image} from `{}`", archive.display());
+    Ok(())
+}
+
+/// The archive to load.
+fn archive(args: Args) -> Result<PathBuf> {
+    let named = args.text("load").filter(|name| *name != DEFAULT_ARCHIVE).map(PathBuf::from);
+    named.or_else(usual_archive).context(
+        "--load: there is no `sonobuoy-image.tar` beside this program or in `target`; `make image` builds it, kits and releases have it; \
+         name it with --load=ARCHIVE",
+    )
+}
+
+/// The archive of Sonobuoy's image in a usual place.
+pub(super) fn usual_archive() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE_NAME));
+    beside.into_iter().chain([Path::new("target").join(ARCHIVE_NAME)]).find(|path| path.exists())
+}
+
+/// Checks that the archive has the image by this name.
+fn check_archive(archive: &Path, image: &str) -> Result<()> {
+    let work = temp::Folder::new()?;
+    let stored = oci::read_archive(archive, &Store::open(&work)?)?;
+    let names: Vec<_> = stored.iter().map(|stored| stored.name.to_string()).collect();
+    if names.iter().any(|name| name == image) {
+        return Ok(());
+    }
+    match &names[..] {
+        [] => bail!("`{}` has no image", archive.display()),
+        names => bail!(
+            "--load: `{}` has {}, and the run uses {image}; add --sonobuoy-image {}",
+            archive.display(),
+            names.join(", "),
+            names[0]
+        ),
+    }
+}
