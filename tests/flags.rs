@@ -195,3 +195,11 @@ fn doctor_accepts_the_flags_of_run() {
     }
     Sonobuoy::new("doctor --local").status(1).stderr_has("unknown flag: --local").run();
 }
+
+#[test]
+fn old_name_of_the_version_flag_works_and_warns() {
+    Sonobuoy::new("gen --kube-conformance-image-version v1.30.0")
+        .stdout_has("conformance:v1.30.0")
+        .stderr_has("--kube-conformance-image-version is an old name; use --kubernetes-version")
+        .run();
+}

@@ -55,6 +55,9 @@ mod gather {
     }
 }
 
+/// An old name of `--kubernetes-version`.
+const OLD_VERSION: &str = "--kube-conformance-image-version";
+
 /// A command, which returns the exit code.
 type Run = fn(Args) -> Result<u8>;
 
@@ -111,10 +114,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
+    let is_old = args.iter().any(|arg| arg.to_string_lossy().starts_with(OLD_VERSION));
     match table.try_get_matches_from(ordered) {
         Ok(matches) => {
             let args = Args(&matches);
             logger::init(if args.on("debug") { "debug" } else { args.word("level") });
+            if is_old {
+                log::warn!("{OLD_VERSION} is an old name; use --kubernetes-version");
+            }
             end(obey(args, &path), &path)
         }
         Err(error) => {

@@ -1,5 +1,5 @@
 //! The commands about archives: `sonobuoy results` shows them, as text or for programs, and compares them; `verify` checks
-//! the seal of one, using only files; `certify` checks one of a conformance run, and writes the submission.
+//! the seal of one, using only files.
 
 use std::io::{IsTerminal as _, Write};
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! `sonobuoy status`: the state of a run, once or after each change, as tables and sentences; and `sonobuoy wait`, which waits
-//! for its end, as `run --wait` does. Outages of the API server are tolerated within the limit.
+//! `sonobuoy status`: the state of a run, once or after each change, as tables and sentences.
 //!
 //! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 

@@ -1,4 +1,5 @@
-//! `sonobuoy wait`, and the wait of `run --wait`: follows a run to its end, and reports what its status was.
+//! `sonobuoy wait`, and the wait of `run --wait`: follows a run to its end. Outages of the API server are tolerated within the
+//! limit.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};

@@ -38,6 +38,7 @@ impl NodeFiles {
         let shown = root.display();
         let root =
             root.canonicalize().with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
+        ensure!(root.is_dir(), "`{shown}` is not a directory, so it cannot be a node's root");
         let exists = |name: &&str| root.join(name).symlink_metadata().is_ok();
         ensure!(
             ["etc", "proc", "usr"].iter().any(exists),
@@ -223,6 +224,6 @@ pub(crate) mod tests {
         assert!(says(&scratch.0).contains("is not the root of a system"));
         assert!(says(&scratch.0.join("absent")).contains("cannot look at"));
         fs::write(scratch.0.join("file"), "").unwrap();
-        assert!(says(&scratch.0.join("file")).contains("is not the root of a system"));
+        assert!(says(&scratch.0.join("file")).contains("is not a directory"));
     }
 }
