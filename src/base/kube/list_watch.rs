@@ -11,7 +11,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed as _, Error as _};
 use serde_json::Value;
@@ -55,26 +55,21 @@ impl Client {
         selector: &Selector,
         sink: &mut Sink<'_>,
     ) -> Result<Meta, Error> {
-        let (version, hasher, mut seen) = (resource.api_version(), RandomState::new(), HashSet::new());
+        let (hasher, mut seen) = (RandomState::new(), HashSet::new());
         let first = Request::list(resource, namespace, selector).query("limit", PAGE.to_string());
         let mut request = first.clone();
         let (mut restarts, mut empty) = (0, 0);
         loop {
             let before = seen.len();
-            let mut once = |mut item: Value| {
+            let mut once = |item: Value| {
                 let meta = &item["metadata"];
                 if !seen.insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str()))) {
                     return Ok(());
                 }
                 ensure!(seen.len() <= MAX_OBJECTS, "the list has more than {MAX_OBJECTS} objects");
-                if let Value::Object(fields) = &mut item {
-                    for (field, value) in [("kind", &*resource.kind), ("apiVersion", &*version)] {
-                        fields.entry(field).or_insert_with(|| value.into());
-                    }
-                }
                 sink(item)
             };
-            let meta = match self.call(&request, &mut |body| decode(&request, body, &mut once)) {
+            let meta = match self.page(resource, &request, &mut once) {
                 Ok(meta) => meta,
                 Err(Error::Api(refusal)) if refusal.code == 410 && restarts < MAX_RESTARTS => {
                     restarts += 1;
@@ -106,31 +101,40 @@ impl Client {
         namespace: &str,
         selector: &Selector,
     ) -> Result<Vec<Value>, Error> {
-        self.collect(resource, namespace, selector, |_| {}).map(|(items, _)| items)
+        let mut held = Held::default();
+        self.each(resource, namespace, selector, &mut |item| held.add(resource, item))?;
+        Ok(held.items)
     }
 
-    /// All objects, each reduced with `shrink` before it is held, and the metadata of the list.
-    pub(super) fn collect(
-        &self,
-        resource: &Resource,
-        namespace: &str,
-        selector: &Selector,
-        shrink: fn(&mut Value),
-    ) -> Result<(Vec<Value>, Meta), Error> {
-        let (mut items, mut left) = (Vec::new(), MAX_LIST_BYTES);
-        let meta = self.each(resource, namespace, selector, &mut |mut item| {
-            shrink(&mut item);
-            left = left.checked_sub(weight(&item)).with_context(|| {
-                format!(
-                    "the list of {} takes more than {} MiB of memory",
-                    resource.plural,
-                    MAX_LIST_BYTES >> 20
-                )
-            })?;
-            items.push(item);
-            Ok(())
-        })?;
-        Ok((items, meta))
+    /// Passes the objects of one page to `sink`, with kind and version.
+    fn page(&self, resource: &Resource, request: &Request, sink: &mut Sink<'_>) -> Result<Meta, Error> {
+        let version = resource.api_version();
+        let mut complete = |mut item: Value| {
+            if let Value::Object(fields) = &mut item {
+                for (field, value) in [("kind", &*resource.kind), ("apiVersion", &*version)] {
+                    fields.entry(field).or_insert_with(|| value.into());
+                }
+            }
+            sink(item)
+        };
+        self.call(request, &mut |body| decode(request, body, &mut complete))
+    }
+}
+
+/// Objects held in memory, up to a limit.
+#[derive(Default)]
+struct Held {
+    items: Vec<Value>,
+    bytes: usize,
+}
+
+impl Held {
+    fn add(&mut self, resource: &Resource, item: Value) -> anyhow::Result<()> {
+        self.bytes += weight(&item);
+        let (name, max) = (&resource.plural, MAX_LIST_BYTES >> 20);
+        ensure!(self.bytes <= MAX_LIST_BYTES, "the list of {name} takes more than {max} MiB of memory");
+        self.items.push(item);
+        Ok(())
     }
 }
 
@@ -180,6 +184,8 @@ fn meta<'de, R: serde_json::de::Read<'de>>(
     }
 }
 
+/// Objects that a watch holds at once while it lists.
+const WATCHED_PAGE: usize = 200;
 /// The server ends a watch after this long; a new one continues from there.
 const WATCH_SECONDS: u64 = 290;
 /// A watch must end, or report something, shortly after that.
@@ -206,7 +212,9 @@ pub struct Watch {
     selector: Selector,
     /// Reduces objects before they are held.
     shrink: fn(&mut Value),
-    /// The last version seen; `None` before the list.
+    /// The next page of the list; empty for the first.
+    page: String,
+    /// The last version seen; `None` until the list is complete.
     version: Option<String>,
     stream: Option<BufReader<Body>>,
     ready: VecDeque<Event>,
@@ -223,6 +231,7 @@ impl Client {
             namespace: namespace.to_owned(),
             selector: selector.clone(),
             shrink: forget_managers,
+            page: String::new(),
             version: None,
             stream: None,
             ready: VecDeque::new(),
@@ -260,6 +269,7 @@ impl Iterator for Watch {
                     self.rest();
                     if error.is_gone() {
                         self.version = None;
+                        self.page.clear();
                     } else if error.is_passing() {
                         log::debug!("watch of {}: {error}; retrying", self.resource.plural);
                     } else {
@@ -279,12 +289,25 @@ impl Watch {
     }
 
     fn list(&mut self) -> Result<(), Error> {
-        let (items, meta) =
-            self.client.collect(&self.resource, &self.namespace, &self.selector, self.shrink)?;
-        self.ready.push_back(Event::Restarted);
-        self.ready.extend(items.into_iter().map(Event::Applied));
-        self.ready.push_back(Event::Synced);
-        self.version = Some(meta.version);
+        let mut request = Request::list(&self.resource, &self.namespace, &self.selector)
+            .query("limit", WATCHED_PAGE.to_string());
+        if !self.page.is_empty() {
+            request = request.query("continue", self.page.clone());
+        }
+        let mut held = Held::default();
+        let meta = self.client.page(&self.resource, &request, &mut |mut item| {
+            (self.shrink)(&mut item);
+            held.add(&self.resource, item)
+        })?;
+        if self.page.is_empty() {
+            self.ready.push_back(Event::Restarted);
+        }
+        self.ready.extend(held.items.into_iter().map(Event::Applied));
+        self.page = meta.next;
+        if self.page.is_empty() {
+            self.ready.push_back(Event::Synced);
+            self.version = Some(meta.version);
+        }
         Ok(())
     }
 
