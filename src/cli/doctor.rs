@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::flag::{Args, interrupted};
-use super::run::{checks, objects, read_given, skipped};
+use super::manifest::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
 use super::{cluster, output};
 use crate::deploy::Preflight;

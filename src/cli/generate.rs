@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 
 use super::flag::{Args, invalid};
-use super::run::read_manifest;
+use super::manifest::read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
 use super::{output, table};
 use crate::config;

@@ -34,6 +34,7 @@ mod images;
 mod load;
 mod local;
 mod logs;
+mod manifest;
 mod query;
 mod results;
 mod retrieve;

@@ -3,26 +3,23 @@
 use std::io::IsTerminal as _;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 
 use super::afterwards::{Afterwards, upload};
 use super::cluster::{self, credentials};
-use super::flag::{Args, invalid, usage_error};
+use super::flag::{Args, usage_error};
+use super::manifest::{checks, objects, read_given, skipped};
 use super::output::{self};
 use super::run_args::{Purpose, RunArgs};
 use super::wait::{DAY, Wait, conclude};
 use super::{doctor, load, local};
-use crate::deploy::{self, CHECKS, Plan, Preflight};
+use crate::deploy::{self};
 use crate::names::{self};
 use crate::plugin::focus::CERTIFIED;
 use crate::remote::seal::Authorities;
 use crate::remote::service::{self, Service};
 use crate::remote::state::StatusSource;
 use base::kube::Client;
-use base::{small, tls};
-
-/// Larger than any manifest that a cluster accepts.
-const MAX_MANIFEST_BYTES: u64 = 64 << 20;
+use base::tls;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -220,80 +217,5 @@ fn warn_of_idle_flags(args: Args) {
     let waits = !named(&waits).is_empty() || args.given("upload") && args.given("file");
     if !waits && !idle.is_empty() {
         log::warn!("nothing is waited for without --wait: {} does nothing", idle.join(" and "));
-    }
-}
-
-/// The objects to create, and the namespace of their run: those of a given manifest, else of a plan.
-pub(super) fn objects(
-    request: RunArgs,
-    given: Option<Vec<Value>>,
-    adjust: impl FnOnce(&mut Plan) -> Result<()>,
-) -> Result<(Vec<Value>, String)> {
-    if let Some(objects) = given {
-        // Objects without a namespace can be created all the same.
-        let home = deploy::home(&objects).map_or(request.config.namespace, str::to_owned);
-        return Ok((objects, home));
-    }
-    let mut plan = request.plan(None)?;
-    plan.check_selection()?;
-    adjust(&mut plan)?;
-    Ok((plan.manifest()?, plan.run.namespace))
-}
-
-/// The manifest of `--file`.
-pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
-    let Some(file) = args.text("file") else { return Ok(None) };
-    if file == "-" && std::io::stdin().is_terminal() {
-        bail!("`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it");
-    }
-    let objects =
-        deploy::from_yaml(&read_manifest(file)?).with_context(|| format!("`{}`", file_name(file)))?;
-    if objects.iter().any(|object| object.get("sonobuoy-config").is_some()) {
-        bail!("`{}` is a plugin definition and not a manifest; run it with `-p {file}`", file_name(file));
-    }
-    Ok(Some(objects))
-}
-
-/// The text of a manifest; `-` is standard input.
-pub(super) fn read_manifest(file: &str) -> Result<String> {
-    let read = match file {
-        "-" => small::read_from(std::io::stdin(), MAX_MANIFEST_BYTES),
-        _ => small::read(file.as_ref(), MAX_MANIFEST_BYTES),
-    };
-    read.and_then(small::text).with_context(|| format!("cannot read `{}`", file_name(file)))
-}
-
-fn file_name(file: &str) -> &str {
-    if file == "-" { "standard input" } else { file }
-}
-
-/// The checks that `--skip-preflight` disables.
-pub(super) fn skipped(args: Args) -> Result<Vec<String>> {
-    const ID: &str = "skip-preflight";
-    let words = args.all(ID).map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty());
-    let words: Vec<String> = words.collect();
-    let is_known = |word: &str| CHECKS.contains(&word) || ["true", "false", "*"].contains(&word);
-    if let Some(word) = words.iter().find(|word| !is_known(word)) {
-        return Err(invalid(ID, word, &format!("it must be one of {}", CHECKS.join(", "))));
-    }
-    let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    let skipped = CHECKS.iter().filter(|check| !has("false") && (has("true") || has("*") || has(check)));
-    Ok(skipped.map(|&check| check.to_owned()).collect())
-}
-
-/// The checks before anything is created.
-pub(super) fn checks<'a>(
-    args: Args<'a>,
-    objects: &[Value],
-    namespace: &'a str,
-    skip: &'a [String],
-) -> Preflight<'a> {
-    Preflight {
-        namespace,
-        makes_namespace: deploy::makes_namespace(objects, namespace),
-        dns_namespace: args.word("dns-namespace"),
-        dns_labels: args.all("dns-pod-labels").map(str::to_owned).collect(),
-        pull_secret: args.text("image-pull-secret"),
-        skip,
     }
 }

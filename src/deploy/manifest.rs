@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use serde_json::{Map, Value};
 
 use super::Plan;
-use super::rights::RunAccounts;
+use super::rights::{RunAccounts, is_original};
 use crate::config;
 use crate::names::{
     self, AGGREGATOR, CONFIG_MAP, LABEL_ALL, LABEL_PART, PLUGINS_MAP, SONOBUOY, UPLOAD_DIR, UPLOAD_KEY,
@@ -16,7 +16,6 @@ use crate::names::{
 };
 use crate::plugin::{self, RESERVED};
 use base::json::{self, json};
-use base::oci::Reference;
 
 /// Secret with the private key for the e2e tests.
 pub(crate) const SSH_KEY: &str = "ssh-key";
@@ -253,9 +252,6 @@ fn service(run: &config::Run) -> Value {
 
 /// Keeps a cluster autoscaler from evicting the pod.
 const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-/// Image of the original, whose aggregator cannot resume a run and keeps all results in memory.
-const ORIGINAL: &str = "sonobuoy/sonobuoy";
-
 /// Makes the pod resume after a failure, resist eviction, limit its resources, and pass the `restricted` level of Pod
 /// Security where the settings of the run leave that open.
 fn harden(pod: &mut Value, run: &config::Run) {
@@ -287,15 +283,10 @@ fn harden(pod: &mut Value, run: &config::Run) {
     }
 }
 
-/// Whether an image is the original's, in any registry and version.
-pub(super) fn is_original(image: &str) -> bool {
-    let name = Reference::parse(image.split('@').next().unwrap_or(image));
-    name.is_ok_and(|name| format!("/{}", name.repository).ends_with(&format!("/{ORIGINAL}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deploy::rights::ORIGINAL;
 
     #[test]
     fn volume_size_equals_the_aggregators_limit() {

@@ -23,7 +23,7 @@ use crate::{config, layout};
 use base::json::{self, json};
 use base::kube::Object as _;
 use base::yaml;
-use manifest::is_original;
+use rights::is_original;
 
 pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
 pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};

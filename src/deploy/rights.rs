@@ -9,11 +9,11 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::Plan;
-use super::manifest::is_original;
 use crate::config;
 use crate::names::{self, AGGREGATOR_ACCOUNT, LABEL_ALL, SONOBUOY};
 use crate::plugin::{Definition, Permissions};
 use base::json::json;
+use base::oci::Reference;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 const READ: [&str; 3] = ["get", "list", "watch"];
@@ -276,6 +276,15 @@ fn any(verbs: &[&str]) -> Value {
 
 fn urls() -> Value {
     json!({"nonResourceURLs": ["/metrics", "/logs", "/logs/*"], "verbs": ["get"]})
+}
+
+/// Image of the original, whose aggregator cannot resume a run and keeps all results in memory.
+pub(super) const ORIGINAL: &str = "sonobuoy/sonobuoy";
+
+/// Whether an image is the original's, in any registry and version.
+pub(super) fn is_original(image: &str) -> bool {
+    let name = Reference::parse(image.split('@').next().unwrap_or(image));
+    name.is_ok_and(|name| format!("/{}", name.repository).ends_with(&format!("/{ORIGINAL}")))
 }
 
 #[cfg(test)]

@@ -15,9 +15,10 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::conduct;
-use super::retry::{self, RunContext};
-use super::status_service::{StatusPublisher, StatusService, announced};
-use super::{pack, review, upload};
+use super::context::{ClusterRun, RunContext, uid};
+use super::publisher::StatusPublisher;
+use super::status_service::{StatusService, announced};
+use super::{pack, retry, review, upload};
 use crate::aggregator::Aggregator;
 use crate::driver::cluster::Roster;
 use crate::driver::{self, Driver as _};
@@ -43,24 +44,6 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 const MAX_IDENTITY_BYTES: u64 = 4 << 10;
 /// Maximum errors of a snapshot that are logged individually.
 const TOLD_TROUBLES: usize = 20;
-
-/// A run in a cluster.
-pub(crate) struct ClusterRun<'a> {
-    /// Settings of the run.
-    pub config: config::Run,
-    /// The plugins.
-    pub definitions: Vec<Definition>,
-    /// Access to the API.
-    pub client: kube::Client,
-    /// The folder for runs and archives.
-    pub folder: &'a Path,
-    /// The name of this pod, if known.
-    pub own_name: Option<String>,
-    /// Second publisher of the status.
-    pub status_service: Option<&'a StatusService>,
-    /// Secret with the upload URL of the archive.
-    pub upload: Option<String>,
-}
 
 impl ClusterRun<'_> {
     /// Runs everything; returns whether all went well, and `Err` only without an archive.
@@ -521,10 +504,6 @@ impl FreshPermissions<'_> {
             }
         }
     }
-}
-
-pub(super) fn uid(pod: &Value) -> &str {
-    pod["metadata"]["uid"].text()
 }
 
 /// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.

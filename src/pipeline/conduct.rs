@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+use super::context::RunContext;
 use super::pack::write_json;
-use super::retry::RunContext;
 use crate::aggregator::{Aggregator, AggregatorSettings, Waited, connections};
 use crate::backplane::{plugin_of, server_config};
 use crate::driver::{Driver, PluginLaunch, session};

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::conduct;
-use super::retry::{self, RunContext};
+use super::context::RunContext;
+use super::retry;
 use super::{pack, review};
 use crate::aggregator::Aggregator;
 use crate::driver::{self, Driver as _};

@@ -7,8 +7,11 @@
 mod annotation;
 mod cluster;
 mod conduct;
+mod context;
 mod local;
 mod pack;
+mod partial;
+mod publisher;
 mod retry;
 mod review;
 mod status_service;
@@ -17,5 +20,5 @@ mod upload;
 pub(crate) use annotation::shorten;
 pub(crate) use cluster::aggregate;
 pub(crate) use local::LocalRun;
-pub(crate) use pack::pack_partial;
+pub(crate) use partial::pack_partial;
 pub(crate) use upload::upload;

@@ -1,5 +1,5 @@
 //! The last steps: secrets are hidden, results are processed, and the run's folder becomes one archive, which gets its name only
-//! once it is complete and sealed. Also packs an unfinished run as it is.
+//! once it is complete and sealed.
 //!
 //! Redaction concerns the files that the run itself adds: settings, definitions, error reports, its log; it uses and counts
 //! the rules of the snapshot. Starts no thread.
@@ -9,10 +9,10 @@ use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::retry::RunContext;
+use super::context::RunContext;
 use crate::backplane::Statement;
 use crate::driver::PluginLaunch;
 use crate::item::FAILED;
@@ -22,7 +22,7 @@ use crate::{layout, process, status};
 use base::at::At as _;
 use base::json::json;
 use base::stop::caught;
-use base::{archive, clock, logger, small, sys, temp};
+use base::{archive, clock, logger, small, temp};
 
 /// Maximum size of the run's own files that are redacted.
 const MAX_JSON_BYTES: u64 = 16 << 20;
@@ -186,18 +186,6 @@ fn event(result: &Value, run_dir: &Path) -> Option<Event> {
 /// Writes compact JSON without a newline, like all small files of an archive.
 pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
     fs::write(path, value.to_string()).at("cannot write", path)
-}
-
-/// Packs the run under way in `folder`, and lowers the priority of the calling thread for good.
-pub(crate) fn pack_partial<W: Write>(folder: &Path, out: W) -> anyhow::Result<W> {
-    let entries = fs::read_dir(folder).at("cannot read", folder)?;
-    let runs = entries.flatten().map(|entry| entry.path()).filter(|path| path.join(layout::META).is_dir());
-    let Some(run) = runs.max() else {
-        bail!("no unfinished run in `{}`; fetch a finished one without --partial", folder.display());
-    };
-    // Uploads go first: what is fetched here is read once, and often soon out of date.
-    sys::yield_to_others();
-    archive::pack_quickly(&run, out).at("cannot pack", &run)
 }
 
 #[cfg(test)]

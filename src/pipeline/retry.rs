@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::path::Path;
 use std::time::Instant;
 
 use super::conduct::describe;
-use crate::aggregator::{Aggregator, Received, Waited};
+use super::context::RunContext;
+use crate::aggregator::{Received, Waited};
 use crate::driver::PluginLaunch;
 use crate::plugin::{Definition, builtin, focus};
 use crate::process::{Expected, ReadingRules};
@@ -32,17 +32,6 @@ fn attempt(definition: &Definition, number: u32) -> Definition {
     attempt.config.part_of = Some(definition.name().to_owned());
     attempt.config.plugin_name = layout::attempt(definition.name(), number);
     attempt
-}
-
-/// What the steps of a run share.
-pub(super) struct RunContext<'a> {
-    pub aggregator: &'a Aggregator,
-    pub run_dir: &'a Path,
-    pub config: &'a config::Run,
-    /// The run's plugins.
-    pub plugins: Vec<PluginLaunch<'a>>,
-    /// All attempts that the run may need.
-    pub attempts: &'a [Definition],
 }
 
 /// A launch of each definition, with its expected results.

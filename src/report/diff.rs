@@ -16,7 +16,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
-use super::archive::{ArchiveSource, ExtractedFiles, OpenedArchive, PassAction, objects};
+use super::archive::{ArchiveSource, OpenedArchive, PassAction};
+use super::facts::parts;
+use super::files::{ExtractedFiles, objects};
 use super::many::ArchiveColumn;
 use super::run::{Case, Cases, FAILED_CODE, Report, UNKNOWN_CODE};
 use super::survey::Period;
@@ -386,9 +388,6 @@ const VALUE: usize = 1000;
 /// Maximum width of a value in the text.
 const SHOWN: usize = 79;
 
-/// Fields that name the element of a list.
-const NAMES: [&str; 4] = ["mount", "name", "server", "device"];
-
 /// The changes of objects.
 #[derive(Default, Serialize)]
 pub(crate) struct Objects {
@@ -522,25 +521,6 @@ fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, out: &mut 
             before: before.map(cut),
             after: after.map(cut),
         }),
-    }
-}
-
-/// The parts of an object or a list by their step in a path: `.field`, `[name]` if all elements have names, else `[0]`;
-/// `None` for a value without parts.
-pub(super) fn parts(value: &Value) -> Option<BTreeMap<String, &Value>> {
-    let is_simple = |key: &str| key.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-    let field = |key: &String| if is_simple(key) { format!(".{key}") } else { format!("[{}]", json!(key)) };
-    let named =
-        |element: &Value| NAMES.iter().find_map(|name| Some(format!("[{}]", element.get(name)?.as_str()?)));
-    match value {
-        Value::Object(map) => Some(map.iter().map(|(key, value)| (field(key), value)).collect()),
-        Value::Array(list) => {
-            let by_name: Option<BTreeMap<_, _>> =
-                list.iter().map(|element| Some((named(element)?, element))).collect();
-            let by_index = || (0..).map(|at| format!("[{at}]")).zip(list).collect();
-            Some(by_name.filter(|named| named.len() == list.len()).unwrap_or_else(by_index))
-        }
-        _ => None,
     }
 }
 

@@ -10,6 +10,7 @@ mod archive;
 mod brief;
 mod diff;
 mod facts;
+mod files;
 mod many;
 mod page;
 mod rerun;
@@ -25,10 +26,11 @@ mod words;
 /// raise it.
 const SCHEMA_VERSION: u32 = 1;
 
-pub(crate) use archive::{ArchiveSource, Depth, ExtractedFiles, OpenedArchive, PassAction, archives, locate};
+pub(crate) use archive::{ArchiveSource, Depth, OpenedArchive, PassAction, archives, locate};
 pub(crate) use brief::{safe as markdown_text, write_markdown};
 pub(crate) use diff::{Diff, Objects};
 pub(crate) use facts::FactTables;
+pub(crate) use files::ExtractedFiles;
 pub(crate) use many::Many;
 pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_many as write_many_html};
 pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};

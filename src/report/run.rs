@@ -13,7 +13,8 @@ use serde::{Deserialize as _, Serialize, Serializer};
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
-use super::archive::{ExtractedFiles, HEALTH_NAME, OpenedArchive};
+use super::archive::{HEALTH_NAME, OpenedArchive};
+use super::files::ExtractedFiles;
 use super::survey::{self, Arrival, JunitDetails, Period};
 use super::words::{count, majority, number};
 use crate::health::{FailedQuery, Health, Part};

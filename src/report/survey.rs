@@ -14,7 +14,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::archive::ExtractedFiles;
+use super::files::ExtractedFiles;
 use crate::layout::{self, RECEIVED, RUN_LOG};
 use crate::names;
 use base::clock::parse_rfc3339;

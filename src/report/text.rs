@@ -6,7 +6,8 @@ use std::io::{self, BufRead as _, BufReader, Read, Write};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::archive::{ExtractedFiles, HEALTH_NAME, OpenedArchive, PassAction, absent, clean};
+use super::archive::{HEALTH_NAME, OpenedArchive, PassAction, absent, clean};
+use super::files::ExtractedFiles;
 use super::run::{Report, missing};
 use super::words::named;
 use crate::health::{Detail, Health, Part};

@@ -1,0 +1,141 @@
+//! Publishes the status of a run: in the annotation of the aggregator's pod, as events of that pod, and through the status
+//! service.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::annotation::shorten;
+use super::context::{ClusterRun, uid};
+use super::status_service::announced;
+use crate::board::{sentence, troubles};
+use crate::layout;
+use crate::names::{self, ANNOTATION_STATUS, SONOBUOY};
+use crate::status::{self, Run};
+use base::json::json;
+use base::kube::{Object as _, Resource};
+use base::{clock, hex, lock, sha256};
+
+/// Maximum events of a container.
+const MAX_EVENTS: usize = 20;
+/// Maximum characters of a message, and nodes to name; the API refuses more than 1,024 bytes.
+const MAX_CHARS: usize = 250;
+const MAX_PLACES: usize = 3;
+/// Time limit of the creation of an event.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Where the status is published.
+pub(super) struct StatusPublisher<'a> {
+    pub run: &'a ClusterRun<'a>,
+    /// The aggregator's own, if it is known.
+    pub pod: Option<&'a Value>,
+    /// The events that were created, at most [`MAX_EVENTS`], so that no failure floods the cluster.
+    pub created: Mutex<HashSet<String>>,
+}
+
+impl StatusPublisher<'_> {
+    /// Writes the status into the annotation of the pod.
+    pub(super) fn publish(&self, status: &Run) -> anyhow::Result<()> {
+        let Some(pod) = self.pod else { return Ok(()) };
+        let short = shorten(announced(status.clone(), self.run.upload.is_some()));
+        if short.truncated {
+            // `status --json --all` reads it.
+            self.keep(status);
+        }
+        let patch =
+            json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
+        let namespace = &self.run.config.namespace;
+        self.run.client.merge_patch(&Resource::PODS, namespace, pod.name(), &patch)?;
+        self.tell(pod, status);
+        Ok(())
+    }
+
+    /// Serves a status that no longer changes.
+    pub(super) fn serve(&self, last: &Run) {
+        if let Some(status_service) = self.run.status_service {
+            let last = last.clone();
+            status_service.show(move || last.clone());
+        }
+    }
+
+    /// Serves and publishes a status that no longer changes.
+    pub(super) fn settle(&self, last: Run) {
+        self.serve(&last);
+        if let Err(error) = self.publish(&last) {
+            log::warn!("the status could not be published: {error:#}");
+        }
+    }
+
+    /// Keeps the last status for the next container.
+    pub(super) fn keep(&self, last: &Run) {
+        let text =
+            serde_json::to_string(&announced(last.clone(), self.run.upload.is_some())).unwrap_or_default();
+        if let Err(error) = std::fs::write(self.run.folder.join(layout::LAST_STATUS), text) {
+            log::warn!("cannot keep the last status: {error}");
+        }
+    }
+
+    /// Creates the events of this status that do not exist yet: the run has started, a plugin has failed, with the first cause, a
+    /// node was lost, the run is over.
+    fn tell(&self, pod: &Value, run: &Run) {
+        let entries = run.plugins.as_deref().unwrap_or_default();
+        if !entries.is_empty() {
+            let plugins: HashSet<_> = entries.iter().map(|entry| &entry.plugin).collect();
+            let text = format!("{} results of {} plugins are expected", entries.len(), plugins.len());
+            self.create(pod, "Normal", "Started", "", &text);
+        }
+        for (reason, lost) in [("NodeLost", true), ("PluginFailed", false)] {
+            let is_lost = |entry: &status::Entry| entry.lost.as_ref().is_some_and(|lost| !lost.pod);
+            let failed =
+                entries.iter().filter(|entry| entry.status == status::FAILED && is_lost(entry) == lost);
+            let failed = failed.cloned().collect();
+            for trouble in troubles(&Run { plugins: Some(failed), ..Run::default() }) {
+                // Causes may name pods, so that no two are the same.
+                let key = if lost { &trouble.cause } else { &trouble.task };
+                self.create(pod, "Warning", reason, key, &sentence(&trouble, MAX_PLACES));
+            }
+        }
+        match run.status.as_str() {
+            status::COMPLETE => {
+                self.create(pod, "Normal", "Complete", "", &format!("the archive is `{}`", run.archive.name));
+            }
+            status::FAILED => {
+                self.create(pod, "Warning", "Failed", "", run.error.as_deref().unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    /// Creates an event once, also by the next container of the pod: its name is a digest of its reason and `key`. A failed creation
+    /// is only logged at debug level, since the status has the same information.
+    fn create(&self, pod: &Value, kind: &str, reason: &str, key: &str, message: &str) {
+        let (pod, uid, namespace) = (pod.name(), uid(pod), &self.run.config.namespace);
+        let name = format!("{pod}.{}", hex(&sha256(format!("{uid} {reason} {key}")).as_ref()[..8]));
+        {
+            let mut created = lock(&self.created);
+            if created.len() >= MAX_EVENTS || !created.insert(name.clone()) {
+                return;
+            }
+        }
+        let message: String = message.chars().take(MAX_CHARS).collect();
+        let now = clock::now();
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"labels": names::own_labels(), "name": name, "namespace": namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": namespace, "uid": uid},
+            "type": kind, "reason": reason, "message": message,
+            "source": {"component": SONOBUOY},
+            "firstTimestamp": now, "lastTimestamp": now, "count": 1,
+        });
+        // An API server that does not answer must not delay the run.
+        let client = self.run.client.once(EVENT_TIMEOUT);
+        if let Err(error) = client.create(&Resource::EVENTS, namespace, &event)
+            && !error.already_exists()
+        {
+            log::debug!("the event `{reason}` was not created: {error}");
+        }
+    }
+}
