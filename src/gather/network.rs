@@ -58,7 +58,9 @@ fn addresses() -> io::Result<Vec<Address>> {
     };
     let read = |found: InterfaceAddress| {
         let address = ip(&found.address?)?;
-        let facts = described(address, ip(&found.netmask?)?, found.broadcast.as_ref().and_then(ip))?;
+        // An interface without a broadcast address names its own.
+        let broadcast = found.broadcast.as_ref().and_then(ip).filter(|broadcast| *broadcast != address);
+        let facts = described(address, ip(&found.netmask?)?, broadcast)?;
         Some(Address { name: found.interface_name, address, facts })
     };
     Ok(getifaddrs()?.filter_map(read).collect())
