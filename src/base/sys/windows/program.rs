@@ -129,25 +129,6 @@ pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     given.into_iter().flatten().filter(|home| !home.is_empty()).map(PathBuf::from).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn home_is_found_like_kubernetes() {
-        let set = |known: &'static [(&str, &str)]| {
-            homes(&move |name| {
-                known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-            })
-        };
-        assert_eq!(set(&[("USERPROFILE", "C:\\Users\\me")]), [PathBuf::from("C:\\Users\\me")]);
-        let all = [("HOME", "H:\\"), ("HOMEDRIVE", "D:"), ("HOMEPATH", "\\me"), ("USERPROFILE", "C:\\me")];
-        let all: &'static [(&str, &str)] = Box::leak(Box::new(all));
-        assert_eq!(set(all), ["H:\\", "D:\\me", "C:\\me"].map(PathBuf::from));
-        assert!(set(&[]).is_empty());
-    }
-}
-
 /// Does nothing: a listening socket cannot be shut down on Windows, and connections wait until it is dropped.
 pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
     Ok(())
@@ -187,4 +168,23 @@ pub fn colours() -> bool {
 /// Whether the console shows more than ASCII: its output is UTF-16.
 pub fn shows_unicode() -> bool {
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn home_is_found_like_kubernetes() {
+        let set = |known: &'static [(&str, &str)]| {
+            homes(&move |name| {
+                known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(set(&[("USERPROFILE", "C:\\Users\\me")]), [PathBuf::from("C:\\Users\\me")]);
+        let all = [("HOME", "H:\\"), ("HOMEDRIVE", "D:"), ("HOMEPATH", "\\me"), ("USERPROFILE", "C:\\me")];
+        let all: &'static [(&str, &str)] = Box::leak(Box::new(all));
+        assert_eq!(set(all), ["H:\\", "D:\\me", "C:\\me"].map(PathBuf::from));
+        assert!(set(&[]).is_empty());
+    }
 }
