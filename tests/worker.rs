@@ -426,7 +426,7 @@ fn worker_polls_if_the_thread_for_events_cannot_start() {
     let certificates = Certificates::new();
     let aggregator = certificates.serve(any_port(), &[]);
     let mut polls = 0;
-    for number in 1..=7 {
+    for number in 1..=8 {
         let fault = format!("FAULTS=thread {number} 1 11");
         let starter = ["env", &preload, &fault, "FAULTS_BELOW=/"];
         let worker = Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);

@@ -7,10 +7,12 @@ use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use ureq::Agent;
+use ureq::config::Config;
+use ureq::http::Uri;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use ureq::tls::TlsConfig;
-use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{Connector as _, RustlsConnector, TcpConnector};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{Connector as _, NextTimeout, RustlsConnector, TcpConnector, time};
 
 use super::access::Key;
 use super::error::{self, Failed};
@@ -175,12 +177,27 @@ fn agent(tls: TlsConfig) -> Agent {
         .max_idle_connections(0)
         .max_idle_connections_per_host(0)
         .user_agent(concat!("sonobuoy/", env!("CARGO_PKG_VERSION")))
-        .timeout_resolve(Some(super::CONNECT_TIMEOUT))
         .timeout_connect(Some(super::CONNECT_TIMEOUT))
         .timeout_await_100(Some(super::CONTINUE_TIMEOUT))
         .timeout_per_write(Some(super::WRITE_TIMEOUT))
         .timeout_per_read(Some(super::READ_TIMEOUT))
         .build();
     let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
-    Agent::with_parts(config, connector, DefaultResolver::default())
+    Agent::with_parts(config, connector, CallerResolver::default())
+}
+
+/// Resolves names on the caller's thread, within the limits of the C library. With a timeout, ureq starts a thread for
+/// each name, and panics where no thread can be started.
+#[derive(Debug, Default)]
+struct CallerResolver(DefaultResolver);
+
+impl Resolver for CallerResolver {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        self.0.resolve(uri, config, NextTimeout { after: time::Duration::NotHappening, ..timeout })
+    }
 }
