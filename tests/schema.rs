@@ -189,7 +189,7 @@ podSpec:
     lines.sort_by_key(|line| line.parse::<u64>().unwrap());
     assert_eq!(lines, ["2", "3", "4", "5", "6", "8", "10", "11", "13"]);
     let shown = server.hover("wrong.yaml", 4, 4);
-    assert!(shown.contains("time limit, such as"), "{shown}");
+    assert!(shown.contains("time limit, such as 90m"), "{shown}");
     assert_eq!(
         server.problems(
             "right.yaml",

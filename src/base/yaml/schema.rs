@@ -39,22 +39,23 @@ pub fn describe(schema: &mut Value, sections: &[&str], page: &str) {
                 place = place.and_then(|place| place.get_mut("properties")?.get_mut(name));
             }
             if let Some(place) = place {
-                place["description"] = without_links(&about).into();
+                place["description"] = plain(&about).into();
             }
         }
     }
 }
 
-/// `[text](target)` becomes `text`.
-fn without_links(markdown: &str) -> String {
-    let mut text = String::new();
-    for part in markdown.split('[') {
+/// Markdown as plain text, which is what editors show: without the targets of links and the marks of code.
+fn plain(markdown: &str) -> String {
+    let mut parts = markdown.split('[');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
         match part.split_once("](").and_then(|(words, rest)| Some((words, rest.split_once(')')?.1))) {
             Some((words, rest)) => text.extend([words, rest]),
-            None => text.push_str(part),
+            None => text.extend(["[", part]),
         }
     }
-    text
+    text.replace('`', "")
 }
 
 #[cfg(test)]
@@ -91,6 +92,15 @@ mod tests {
         inner: Inner,
         word: Word,
         count: Option<u64>,
+    }
+
+    #[test]
+    fn descriptions_are_plain_text() {
+        let page = "# Keys\n| `a`, `b` | none | files: `[x.yaml]`, see [formats](#formats) and `c` |\n";
+        let mut schema = json!({"properties": {"a": {}, "b": {}}});
+        describe(&mut schema, &["Keys"], page);
+        let about = json!({"description": "files: [x.yaml], see formats and c"});
+        assert_eq!(schema, json!({"properties": {"a": about, "b": about}}));
     }
 
     #[test]
