@@ -461,7 +461,7 @@ fn slow(base: &Path) {
     verdict("slow, ratio", beside.as_secs_f64() / alone.as_secs_f64(), 1.3, Better::Smaller);
 }
 
-/// Ordinary uploads with and without somebody who fetches the results so far, one fetch after the other.
+/// Ordinary uploads with and without a client that fetches the results so far, one fetch after the other.
 fn live(base: &Path) {
     const UPLOADS: usize = 200;
     let ours = Server::start("aggregator", base, UPLOADS * ROUNDS * 2);
