@@ -168,7 +168,7 @@ pub(crate) struct Board {
 
 struct Shared {
     scene: Scene,
-    /// When the work began, if known, else when it was first shown.
+    /// When the work began or was first shown, whichever is earlier.
     began: Instant,
     tasks: HashMap<String, TaskHistory>,
     /// The error that ended the output.
@@ -197,7 +197,7 @@ impl Board {
         let mut before = None;
         if let Some(began) = scene.began {
             let took = scene.ended.unwrap_or_else(SystemTime::now).duration_since(began).unwrap_or_default();
-            shared.began = now.checked_sub(took).unwrap_or(shared.began);
+            shared.began = now.checked_sub(took).map_or(shared.began, |known| known.min(shared.began));
             before = Some(shared.began).filter(|_| shared.scene == Scene::default());
         }
         for task in &scene.tasks {
@@ -297,7 +297,7 @@ struct Reporter<'a> {
     reported: events::Reported,
     /// When news was last reported.
     news: Instant,
-    /// What the board shows, and its time in seconds.
+    /// The last scene that was reported, and the time in seconds that the board shows.
     drawn: (Scene, u64),
 }
 
@@ -317,15 +317,18 @@ impl<'a> Reporter<'a> {
                 new = events::closing(shown);
             }
             ProgressOutput::Board => {
-                let current = (shown.scene.clone(), shown.elapsed.as_secs());
-                if self.drawn != current {
-                    self.drawn = current;
+                let seconds = shown.elapsed.as_secs();
+                if self.drawn.0 != shown.scene || self.drawn.1 != seconds {
+                    self.drawn = (shown.scene.clone(), seconds);
                     live::draw(lines::BoardTerminal::here().lines(shown));
                 }
                 return Ok(());
             }
             ProgressOutput::Quiet => {}
-            _ if over || quiet >= MERGE_INTERVAL => new = self.reported.news(shown, over),
+            _ if over || quiet >= MERGE_INTERVAL && self.drawn.0 != shown.scene => {
+                self.drawn.0 = shown.scene.clone();
+                new = self.reported.news(shown, over);
+            }
             _ => {}
         }
         if new.is_empty() && !over && quiet >= SILENCE {

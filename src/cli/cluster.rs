@@ -3,12 +3,13 @@
 //!
 //! Owns the choice between the two. Knows nothing of what a command does with the run.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::flag::Args;
+use super::flag::{Args, invalid};
 use crate::doctor::MAX_REQUESTS_PER_SECOND;
 use crate::image::release;
 use crate::names;
@@ -16,7 +17,7 @@ use crate::remote::service::{self, Credentials};
 use crate::remote::state::{self, StatusSource};
 use base::kube::{Client, Config, Options};
 use base::stop::Stop;
-use base::sys;
+use base::{clock, sys};
 
 /// An empty variable in a script would otherwise mean all namespaces.
 pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's namespace with --namespace";
@@ -32,7 +33,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A client for the cluster; sends nothing yet.
 pub(crate) fn client(args: Args) -> Result<Client> {
-    let client = Client::new(Config::load(&options(args))?, &Stop::new())?;
+    let client = Client::new(Config::load(&options(args)?)?, &Stop::new())?;
     Ok(match sys::variable(ONE_OF_MANY) {
         // Several of them may be behind one gateway.
         Some(_) => client.rate(MAX_REQUESTS_PER_SECOND, 1),
@@ -40,16 +41,19 @@ pub(crate) fn client(args: Args) -> Result<Client> {
     })
 }
 
-pub(crate) fn options(args: Args) -> Options {
-    Options {
+pub(crate) fn options(args: Args) -> Result<Options> {
+    // As in kubectl, a bare number means seconds.
+    let limit = |text: &str| {
+        let limit = clock::parse_duration(text).or_else(|| clock::parse_duration(&format!("{text}s")));
+        limit.ok_or_else(|| invalid("request-timeout", text, "write 30s or 2m"))
+    };
+    Ok(Options {
         path: args.text("kubeconfig").map(PathBuf::from),
         context: args.text("context").map(str::to_owned),
         as_user: args.text("as").map(str::to_owned),
         as_groups: args.all("as-group").map(str::to_owned).collect(),
-        request_timeout: args
-            .given("request-timeout")
-            .then(|| Duration::from_secs(args.number("request-timeout").unsigned_abs())),
-    }
+        request_timeout: args.text("request-timeout").map(limit).transpose()?,
+    })
 }
 
 /// The namespace of the run: that of the flag or the variable, else `sonobuoy`.
@@ -67,7 +71,7 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     if args.given("namespace") || sys::variable(NAMESPACE).is_some() {
         return Ok(name);
     }
-    let Ok(config) = Config::find(&options(args)) else { return Ok(name) };
+    let Ok(config) = Config::find(&options(args)?) else { return Ok(name) };
     let of_context = config.namespace.clone().filter(|of_context| *of_context != name);
     let Some((of_context, client)) = of_context.zip(Client::new(config, &Stop::new()).ok()) else {
         return Ok(name);
@@ -109,8 +113,12 @@ pub(crate) fn service(args: Args, namespace: &str, writes: bool) -> Result<Optio
         }
         return Ok(usable(args, found).flatten());
     }
-    let found = Credentials::take(std::io::stdin().lock(), namespace);
-    Ok(usable(args, found.context("standard input")))
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        log::warn!("`--credentials -` reads them from standard input, which is a terminal");
+        return Ok(None);
+    }
+    Ok(usable(args, Credentials::take(stdin.lock(), namespace).context("standard input")))
 }
 
 /// Access to a run: its cluster, its status service, or both.

@@ -424,7 +424,7 @@ const ALL: &str = "all";
 
 /// The clusters of a call.
 fn clusters(args: Args) -> Result<Vec<Cluster>> {
-    let options = cluster::options(args);
+    let options = cluster::options(args)?;
     let named: Vec<&str> = args.all("contexts").filter(|name| !name.is_empty()).collect();
     let all = named.contains(&ALL);
     let found = match named.is_empty() {

@@ -49,7 +49,13 @@ pub(super) fn examine_before(client: &Client, objects: &[Value], preflight: &Pre
         check.lines().lines().for_each(|line| log::info!("{line}"));
         Ok(())
     };
-    let checks = examine(client, doctor::reach(client).0, objects, preflight, &[doctor::SAMPLE], &tell)?;
+    let checks = match doctor::reach(client) {
+        (server, true) => examine(client, server, objects, preflight, &[doctor::SAMPLE], &tell)?,
+        (server, false) => {
+            tell(&server)?;
+            vec![server]
+        }
+    };
     log::info!("{}", doctor::verdict(&checks).trim_end());
     if !doctor::is_ready(&checks) {
         bail!("`--doctor` found something that would fail: nothing was created");

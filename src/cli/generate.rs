@@ -101,7 +101,7 @@ fn driver(args: Args) -> DriverKind {
 
 /// A new definition from flags.
 fn definition(args: Args) -> Result<Definition> {
-    let text = |id: &str| args.text(id).unwrap_or_default().to_owned();
+    let text = |id: &str| args.word(id).to_owned();
     let words = |id: &str| args.all(id).collect::<Vec<_>>();
     let mut spec = json!({"name": "plugin", "command": words("cmd")});
     if let Some(image) = args.text("image") {
@@ -161,7 +161,7 @@ fn definition(args: Args) -> Result<Definition> {
 pub(crate) fn plugin(args: Args) -> Result<u8> {
     let installed = Installed::open()?;
     let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
-    let argument = |id| args.text(id).unwrap_or_default();
+    let argument = |id| args.word(id);
     let text = match name {
         "list" => installed_plugins(args, &installed)?,
         "show" => {

@@ -35,7 +35,7 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
     }
     let archive = archive(args)?;
     check_archive(&archive, image)?;
-    let context = Config::context(&cluster::options(args)).unwrap_or_default();
+    let context = Config::context(&cluster::options(args)?).unwrap_or_default();
     for (prefix, program, words) in TOOLS {
         let Some(name) = context.strip_prefix(prefix) else { continue };
         let path = archive.display().to_string();

@@ -22,7 +22,7 @@ use base::{clock, live, logger, temp, yaml};
 /// Values of `--output`.
 pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];
 /// Modules whose messages repeat the board; they still go to the run's log.
-const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::launch"];
+const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::conduct"];
 
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
 struct Stdout(io::Stdout);
@@ -141,6 +141,10 @@ pub(crate) fn document(word: &str, value: &Value) -> String {
 }
 
 fn write(mut out: Box<dyn Write>, text: &str) -> Result<()> {
+    // A flush of nothing would erase the board.
+    if text.is_empty() {
+        return Ok(());
+    }
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
@@ -272,4 +276,23 @@ pub(crate) fn with_board<T>(output: ProgressOutput, work: impl FnOnce(&Board) ->
 /// The current time as `HH:MM:SS` in UTC.
 pub(crate) fn time() -> String {
     clock::now().get(11..19).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn modules_whose_messages_repeat_the_board_exist() {
+        for module in TOLD_BY_BOARD {
+            let path = module
+                .replacen("sonobuoy", concat!(env!("CARGO_MANIFEST_DIR"), "/src"), 1)
+                .replace("::", "/");
+            let exists =
+                [format!("{path}.rs"), format!("{path}/mod.rs")].iter().any(|path| Path::new(path).exists());
+            assert!(exists, "{module}");
+        }
+    }
 }

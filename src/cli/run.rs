@@ -8,16 +8,14 @@ use super::afterwards::{Afterwards, upload};
 use super::cluster::{self, credentials};
 use super::flag::{Args, usage_error};
 use super::manifest::{checks, objects, read_given, skipped};
-use super::output::{self};
 use super::run_args::{Purpose, RunArgs};
 use super::wait::{DAY, Wait, conclude};
-use super::{doctor, load, local};
-use crate::deploy::{self};
-use crate::names::{self};
+use super::{doctor, load, local, output};
 use crate::plugin::focus::CERTIFIED;
 use crate::remote::seal::Authorities;
 use crate::remote::service::{self, Service};
 use crate::remote::state::StatusSource;
+use crate::{deploy, names};
 use base::kube::Client;
 use base::tls;
 

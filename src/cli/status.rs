@@ -3,13 +3,11 @@
 //! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use super::flag::{Args, interrupted, usage_error};
-use super::run_args::{self};
-use super::{cluster, output};
+use super::{cluster, output, run_args};
 use crate::board::{self, About, Board, Scene, Trouble};
 use crate::layout;
 use crate::remote::seal::Authorities;
@@ -24,16 +22,13 @@ use client::protocol::Progress;
 
 /// The page for bug reports.
 const BUGS: &str = "the page that this program comes from";
-/// Maximum lines of messages, and letters of each, so that the table stays on the screen.
+/// Maximum lines of messages, and bytes of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
 const MAX_NOTE: usize = 440;
 /// Of a long note, the bytes that are kept at its end.
 const NOTE_END: usize = 150;
 /// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
-
-/// Silence after which a heartbeat is printed, as the original does at each poll.
-pub(super) const NEWS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs `status`.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -44,7 +39,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         return Err(usage_error(format!("-o {word}: with --watch it must be one of {words}")));
     }
     let form = match word {
-        Some(word) if !watched => word,
+        Some(word) if !watched && !["plain", "board"].contains(&word) => word,
         _ if args.on("json") && !args.on("show-all") => "json",
         _ if args.on("show-all") || args.on("all") => "wide",
         _ => "",
@@ -153,7 +148,7 @@ impl<'a> News<'a> {
 }
 
 /// The scene of a run in a cluster.
-pub(super) fn scene(state: &RunState, about: &About) -> Scene {
+fn scene(state: &RunState, about: &About) -> Scene {
     let mut scene = board::of_run(&state.document(), about);
     let mut trouble = |cause| {
         scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
@@ -217,17 +212,16 @@ fn news(text: &str, printed: &mut HashSet<String>) -> String {
 
 /// One row per plugin, status and result.
 fn summary(run: &Run) -> String {
-    let entries = || run.plugins.iter().flatten();
     let mut groups: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
-    for entry in entries() {
+    // Progress of several nodes does not fit into one cell.
+    let mut only: BTreeMap<&str, Option<&Progress>> = BTreeMap::new();
+    for entry in run.plugins.iter().flatten() {
         let count = entry.count.unwrap_or(1);
+        only.entry(&entry.plugin).and_modify(|only| *only = None).or_insert(entry.progress.as_deref());
         *groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default() += count;
     }
     let rows = groups.iter().map(|((plugin, status, result), count)| {
-        // Progress of several nodes does not fit into one cell.
-        let mut own = entries().filter(|entry| entry.plugin == *plugin);
-        let only = own.next().filter(|_| own.next().is_none());
-        let progress = cell(only.and_then(|entry| entry.progress.as_deref()));
+        let progress = cell(only.get(plugin).copied().flatten());
         [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), progress]
     });
     output::table(["plugin", "status", "result", "count", "progress"], &rows.collect::<Vec<_>>(), true)
@@ -304,7 +298,7 @@ fn troubles(run: &Run) -> Vec<String> {
             return line;
         }
         // The remedy is at the end.
-        format!("{} {}", visible::cut(&line, MAX_NOTE - NOTE_END), visible::tail(&line, NOTE_END))
+        format!("{} {}", visible::cut_bytes(&line, MAX_NOTE - NOTE_END), visible::tail(&line, NOTE_END))
     };
     board::troubles(run).iter().map(line).collect()
 }
@@ -402,6 +396,20 @@ mod tests {
             assert!(text.contains(r"x\n   e2e") && text.contains(r"\r\u001b[2J\u202e"), "{text}");
             assert!(!text.trim_end().contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
         }
+    }
+
+    #[test]
+    fn long_note_keeps_its_end_and_is_shorter() {
+        let message = format!("{} the remedy", "é".repeat(240));
+        let entry = Entry {
+            plugin: "p".into(),
+            node: "n".into(),
+            status: FAILED.into(),
+            message: Some(message),
+            ..Entry::default()
+        };
+        let note = troubles(&Run { plugins: Some(vec![entry]), ..Run::default() }).concat();
+        assert!(note.ends_with("the remedy") && note.len() <= MAX_NOTE + 4, "{} bytes: {note}", note.len());
     }
 
     #[test]

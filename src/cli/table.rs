@@ -576,7 +576,7 @@ fn cluster() -> [Arg; 5] {
         text("--context NAME", "Context of the kubeconfig to use"),
         text("--as USER", "User to impersonate"),
         repeated("--as-group GROUP", "Group to impersonate"),
-        time("--request-timeout DURATION", "Time limit of one request, such as 30s; 0 for none"),
+        text("--request-timeout DURATION", "Time limit of one request, such as 30s; 0 for none"),
     ]
     .map(|arg| arg.help_heading("Cluster"))
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use super::afterwards::{Afterwards, upload};
 use super::flag::{Args, interrupted, usage_error};
 use super::run_args::{Purpose, RunArgs};
-use super::status::{NEWS_INTERVAL, News, text};
+use super::status::{News, text};
 use super::{cluster, output};
 use crate::board::{self, About, Board, ProgressOutput};
 use crate::deploy;
@@ -23,6 +23,9 @@ use base::{clock, sys};
 
 /// The timeout of a bare `--wait` in minutes: a day.
 pub(crate) const DAY: i64 = 1_440;
+
+/// Silence after which a heartbeat is printed, as the original does at each poll.
+const NEWS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
