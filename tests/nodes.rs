@@ -584,6 +584,7 @@ fn results_so_far_are_shown_at_any_time() {
     run("results --live").stdout_has("Plugin: p\nStatus: passed\nTotal: 1\n").run_any();
     assert_eq!(worker.send("b"), 200);
     aggregator.ends_well();
+    run("results --live").stdout_has("Run Details").run_any();
     let report: Value = serde_json::from_str(&run("results --live --format json").run_any().stdout).unwrap();
     assert_eq!(
         (&report["unfinished"], &report["plugins"][0]["total"]),

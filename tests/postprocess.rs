@@ -171,6 +171,8 @@ fn unreadable_file_is_unknown_with_the_reason() {
         ("a.xml", b"<html/>", "expected element type <testsuite> but have <html>"),
         ("a.xml", b"<testsuite tests='many'/>", "strconv.ParseInt: parsing \"many\": invalid syntax"),
         ("a.xml", b"<testsuite time='1,5'/>", "strconv.ParseFloat: parsing \"1,5\": invalid syntax"),
+        ("a.xml", b"<testsuite time='1e999'/>", "strconv.ParseFloat: parsing \"1e999\": value out of range"),
+        ("a.xml", b"<testsuite time='1__2'/>", "strconv.ParseFloat: parsing \"1__2\": invalid syntax"),
         ("a.xml", b"<testsuite><testcase name='a'/>", "XML syntax error on line 1: unexpected EOF"),
         ("a.xml", b"<testsuite><testcase name='\xff'/></testsuite>", "invalid UTF-8"),
         ("a.xml", b"<?xml version='1.0' encoding='latin1'?><testsuite/>", "latin1"),
@@ -238,6 +240,7 @@ fn go_test_events_are_read() {
     assert_eq!(plugin("no json")["status"], "unknown");
     for (events, reason) in [
         ("=== RUN   T1\n", "invalid character '=' looking for beginning of value"),
+        ("\0", "invalid character '\\x00' looking for beginning of value"),
         (
             "{\"Action\":\"pass\",\"Test\":\"T1\",}",
             "invalid character '}' looking for beginning of object key string",

@@ -105,9 +105,10 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
         return Ok(None);
     }
     let as_original = format == "text" && !is_for_people(args);
+    // An unfinished run has no list of its plugins yet.
+    let unfinished = args.on("live") && !Path::new(name).join(layout::INFO).exists();
     let depth = match format {
-        // An unfinished run has no list of its plugins yet.
-        "text" if as_original && !args.on("live") => Depth::Trees,
+        "text" if as_original && !unfinished => Depth::Trees,
         "text" => Depth::Run,
         "html" => Depth::Page,
         _ => Depth::Tests,

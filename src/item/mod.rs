@@ -5,6 +5,7 @@
 
 pub(crate) mod read;
 pub(crate) mod tree;
+mod utf16;
 
 use std::collections::BTreeMap;
 

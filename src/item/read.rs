@@ -12,15 +12,13 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use libyaml_safer::{EventData, ScalarStyle};
 use serde_json::{Map, Value};
 
+use super::utf16::Utf16;
 use super::{DEPTH, Item, Step};
 use base::json::weight;
-use base::small;
 use base::yaml::{self, Content};
 
 /// Maximum text of one item.
 const ITEM_LIMIT: u64 = 32 << 20;
-/// Maximum size of a file in UTF-16, which is converted in memory.
-const UTF16_LIMIT: u64 = 4 << 20;
 /// Maximum size of children buffered for fields that may follow them.
 const HELD_LIMIT: usize = 512 << 10;
 
@@ -47,8 +45,10 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
     let taken = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
     let input: Box<dyn BufRead> = match *input.fill_buf()? {
-        [0xff, 0xfe, ..] => Box::new(io::Cursor::new(from_utf16(input, u16::from_le_bytes)?)),
-        [0xfe, 0xff, ..] => Box::new(io::Cursor::new(from_utf16(input, u16::from_be_bytes)?)),
+        [first @ (0xff | 0xfe), second, ..] if first ^ second == 1 => {
+            input.consume(2);
+            Box::new(io::BufReader::new(Utf16::new(input, first == 0xfe)))
+        }
         _ => Box::new(input),
     };
     // The parser fails on a block of text that ends without a line feed.
@@ -67,15 +67,6 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
         event if is_null(&event) => visit(Step::Item(Item::default())),
         _ => bail!("not a result: the document is not a map"),
     }
-}
-
-/// Converts UTF-16, the default of Windows scripts, with its byte order mark.
-fn from_utf16(input: impl Read, unit: fn([u8; 2]) -> u16) -> Result<String> {
-    let bytes = small::read_from(input, UTF16_LIMIT)?;
-    let (units, rest) = bytes.as_chunks();
-    let text =
-        char::decode_utf16(units.iter().skip(1).map(|pair| unit(*pair))).collect::<Result<String, _>>();
-    text.ok().filter(|_| rest.is_empty()).context("it is not UTF-16")
 }
 
 /// Counts bytes read by the parser, so that a single item cannot use unlimited memory.

@@ -4,6 +4,7 @@
 //! tree has a custom status. So the text goes to a temporary file with *holes*, which are filled when it is copied to
 //! the final file. A hole costs some bytes of memory, an item none.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -84,10 +85,14 @@ impl Tree {
         self.write(&format!("{:indent$}status: ", ""))?;
         let status_hole = self.hole();
         self.write("\n")?;
-        self.map("meta", &item.meta, indent)?;
+        self.map(
+            "meta",
+            item.meta.iter().map(|(key, value)| (key, Cow::Owned(value.as_str().into()))),
+            indent,
+        )?;
         // A reason may be added to the other metadata when the group is left.
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
-        self.map("details", &item.details, indent)?;
+        self.map("details", item.details.iter().map(|(key, value)| (key, Cow::Borrowed(value))), indent)?;
         let own_status = own_status.to_owned();
         self.open.push(OpenGroup { tally: Tally::default(), status_hole, late_hole, own_status });
         Ok(())
@@ -99,8 +104,12 @@ impl Tree {
         let indent = self.open.len() * 2;
         let status = if item.status.is_empty() { UNKNOWN } else { &item.status };
         self.write(&format!("{:indent$}status: {}\n", "", yaml::key_text(status)))?;
-        self.map("meta", &item.meta, indent)?;
-        self.map("details", &item.details, indent)?;
+        self.map(
+            "meta",
+            item.meta.iter().map(|(key, value)| (key, Cow::Owned(value.as_str().into()))),
+            indent,
+        )?;
+        self.map("details", item.details.iter().map(|(key, value)| (key, Cow::Borrowed(value))), indent)?;
         if let Some(group) = self.open.last_mut() {
             group.tally.item(status);
         }
@@ -207,27 +216,27 @@ impl Tree {
         self.write(&format!("{:indent$}- name: {name}\n", ""))
     }
 
-    fn map<V: Clone + Into<Value>>(
+    fn map<'a>(
         &mut self,
         name: &str,
-        map: &BTreeMap<String, V>,
+        mut entries: impl ExactSizeIterator<Item = (&'a String, Cow<'a, Value>)>,
         indent: usize,
     ) -> Result<()> {
-        if !map.is_empty() {
+        if entries.len() > 0 {
             self.write(&format!("{:indent$}{name}:\n", ""))?;
         }
-        map.iter().try_for_each(|(key, value)| self.entry(key, value.clone().into(), indent + 2))
+        entries.try_for_each(|(key, value)| self.entry(key, value, indent + 2))
     }
 
-    fn entry(&mut self, key: &str, value: Value, indent: usize) -> Result<()> {
-        if let Value::String(text) = &value
+    fn entry(&mut self, key: &str, value: Cow<'_, Value>, indent: usize) -> Result<()> {
+        if let Value::String(text) = &*value
             && text.len() > BLOCK_LIMIT
         {
             self.write(&format!("{:indent$}{}: \"", "", yaml::key_text(key)))?;
             pieces(text).try_for_each(|piece| self.write(&yaml::escaped(piece)))?;
             return self.write("\"\n");
         }
-        for line in yaml::write(&Value::from_iter([(key, value)])).split_inclusive('\n') {
+        for line in yaml::write(&Value::from_iter([(key, value.into_owned())])).split_inclusive('\n') {
             // Empty lines in blocks are not indented.
             let indent = if line == "\n" { 0 } else { indent };
             self.write(&format!("{:indent$}{line}", ""))?;

@@ -137,8 +137,15 @@ fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
         _ => return anyhow!(text),
     };
     let quoted = match char::from(last) {
-        '"' => "\"".to_owned(),
-        c => c.escape_debug().to_string(),
+        '"' => "\"".into(),
+        c @ ('\'' | '\\' | '\t' | '\r' | '\n') => c.escape_debug().to_string(),
+        '\u{7}' => "\\a".into(),
+        '\u{8}' => "\\b".into(),
+        '\u{b}' => "\\v".into(),
+        '\u{c}' => "\\f".into(),
+        '\0'..='\u{1f}' | '\u{7f}' => format!("\\x{last:02x}"),
+        '\u{80}'..='\u{a0}' | '\u{ad}' => format!("\\u{last:04x}"),
+        c => c.to_string(),
     };
     anyhow!("invalid character '{quoted}' {context}")
 }

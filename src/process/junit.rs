@@ -1,6 +1,7 @@
 //! Converts JUnit files to items: suites and their tests.
 
 use std::io::{BufRead, BufReader, Read};
+use std::num::IntErrorKind;
 
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
@@ -38,9 +39,21 @@ pub(super) fn read(input: impl Read, visit: &mut Visit<'_>) -> Result<()> {
 fn suite<R: BufRead>(lexer: &mut Lexer<R>, visit: &mut Visit<'_>, position: usize) -> Result<()> {
     // Error messages about unreadable files are the original's, since they are part of the result.
     for name in ["tests", "failures"] {
-        check(lexer, name, "strconv.ParseInt", |text| text.parse::<i64>().is_ok())?;
+        check(lexer, name, "strconv.ParseInt", |text| match text.parse::<i64>() {
+            Ok(_) => None,
+            Err(error) => Some(match error.kind() {
+                IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+                _ => "invalid syntax",
+            }),
+        })?;
     }
-    check(lexer, "time", "strconv.ParseFloat", |text| text.replace('_', "").parse::<f64>().is_ok())?;
+    check(lexer, "time", "strconv.ParseFloat", |text| match without_separators(text).parse::<f64>() {
+        Ok(number) if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+            Some("value out of range")
+        }
+        Ok(_) => None,
+        Err(_) => Some("invalid syntax"),
+    })?;
     let name = lexer.attribute("name").filter(|name| !name.is_empty());
     let name = name.map_or_else(|| format!("testsuite-{position:03}"), str::to_owned);
     visit(Step::Enter(Item::new(name, PASSED)))?;
@@ -53,16 +66,26 @@ fn suite<R: BufRead>(lexer: &mut Lexer<R>, visit: &mut Visit<'_>, position: usiz
     visit(Step::Leave)
 }
 
-/// Checks that an attribute of a suite is a number, if present.
+/// Checks that an attribute of a suite is a number, if present; `wrong` formats the error.
 fn check(
     lexer: &Lexer<impl BufRead>,
     name: &str,
     reader: &str,
-    is_number: impl Fn(&str) -> bool,
+    wrong: impl Fn(&str) -> Option<&'static str>,
 ) -> Result<()> {
-    let text = lexer.attribute(name).unwrap_or_default().trim();
-    ensure!(text.is_empty() || is_number(text), "{reader}: parsing {text:?}: invalid syntax");
-    Ok(())
+    let text = lexer.attribute(name).map(str::trim).filter(|text| !text.is_empty());
+    match text.and_then(|text| Some((text, wrong(text)?))) {
+        Some((text, reason)) => bail!("{reader}: parsing {text:?}: {reason}"),
+        None => Ok(()),
+    }
+}
+
+/// Removes each `_` between two digits of a number.
+fn without_separators(text: &str) -> String {
+    let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    let separates = |at: usize| at > 0 && digit(bytes.get(at - 1)) && digit(bytes.get(at + 1));
+    text.char_indices().filter(|(at, c)| *c != '_' || !separates(*at)).map(|(_, c)| c).collect()
 }
 
 /// Reads a test after its start tag.

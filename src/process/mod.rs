@@ -273,8 +273,11 @@ impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
         self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
         for source in std::iter::once(&self.rules.name).chain(&self.rules.parts) {
-            self.files = PluginFiles::beside(dir, source, self.rules);
-            let before = self.tree.counted();
+            // The plugin itself is the first.
+            let before = (*source != self.rules.name).then(|| {
+                self.files = PluginFiles::beside(dir, source, self.rules);
+                self.tree.counted()
+            });
             for folder in [RESULTS, ERRORS] {
                 if self.rules.per_node {
                     self.each_node(folder)?;
@@ -283,7 +286,7 @@ impl TreeBuilder<'_> {
                 }
             }
             self.missing(source)?;
-            if *source != self.rules.name {
+            if let Some(before) = before {
                 let mut counts = self.tree.counted();
                 counts.retain(|status, count| {
                     *count -= before.get(status).copied().unwrap_or_default();

@@ -48,7 +48,22 @@ impl SnapshotDeadlines {
 
 pub(super) struct Kubelets {
     times: Option<SnapshotDeadlines>,
-    known: Mutex<BTreeMap<String, Kubelet>>,
+    known: Mutex<KnownKubelets>,
+}
+
+/// All kubelets, and their numbers.
+#[derive(Default)]
+struct KnownKubelets {
+    kubelets: BTreeMap<String, Kubelet>,
+    numbers: Numbers,
+}
+
+/// The numbers of kubelets that were queried and are silent: a large cluster has a hundred thousand queries, each of which
+/// compares them.
+#[derive(Default)]
+struct Numbers {
+    tried: usize,
+    silent: usize,
 }
 
 #[derive(Default)]
@@ -64,37 +79,29 @@ impl Kubelets {
         Self { times, known: Mutex::default() }
     }
 
-    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet) -> T) -> T {
-        change(lock(&self.known).entry(node.to_owned()).or_default())
-    }
-
-    /// Whether new kubelets are queried: always before the time limit, then as long as most respond.
-    fn may_ask_more(&self) -> bool {
-        if self.times.is_none_or(|times| Instant::now() < times.due) {
-            return true;
-        }
-        let known = lock(&self.known);
-        let silent = known.values().filter(|kubelet| kubelet.silent.is_some()).count();
-        let tried = known.values().filter(|kubelet| kubelet.answered || kubelet.silent.is_some()).count();
-        silent * SHARE <= tried
+    fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, &mut Numbers) -> T) -> T {
+        let KnownKubelets { kubelets, numbers } = &mut *lock(&self.known);
+        change(kubelets.entry(node.to_owned()).or_default(), numbers)
     }
 
     /// Whether to send a kubelet another query; if not, the query counts as skipped.
     pub(super) fn may_ask(&self, node: &str) -> bool {
+        let overdue = self.times.is_some_and(|times| Instant::now() >= times.due);
         // A pod without a node has no kubelet.
-        if node.is_empty() {
-            return true;
-        }
-        let (answered, silent) = self.change(node, |kubelet| (kubelet.answered, kubelet.silent.is_some()));
-        let may = !silent && (answered || self.may_ask_more());
-        if !may {
-            self.leave_out(node);
-        }
-        may
+        node.is_empty()
+            || self.change(node, |kubelet, numbers| {
+                let most_answer = numbers.silent * SHARE <= numbers.tried;
+                let may = kubelet.silent.is_none() && (!overdue || kubelet.answered || most_answer);
+                kubelet.left_out += u64::from(!may);
+                may
+            })
     }
 
     pub(super) fn answered(&self, node: &str) {
-        self.change(node, |kubelet| (kubelet.answered, kubelet.failures) = (true, 0));
+        self.change(node, |kubelet, numbers| {
+            numbers.tried += usize::from(!kubelet.answered && kubelet.silent.is_none());
+            (kubelet.answered, kubelet.failures) = (true, 0);
+        });
     }
 
     /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is
@@ -105,27 +112,31 @@ impl Kubelets {
         if !unreachable || node.is_empty() {
             return false;
         }
-        self.change(node, |kubelet| {
+        self.change(node, |kubelet, numbers| {
             kubelet.failures += 1;
             if kubelet.answered && kubelet.failures < FAILURES && !matches!(error, Error::Stopped) {
                 return false;
             }
             kubelet.left_out += 1;
-            kubelet.silent.get_or_insert_with(|| reason(error));
+            if kubelet.silent.is_none() {
+                numbers.silent += 1;
+                numbers.tried += usize::from(!kubelet.answered);
+                kubelet.silent = Some(reason(error));
+            }
             true
         })
     }
 
     /// Counts a query that was never sent.
     pub(super) fn leave_out(&self, node: &str) -> Fault {
-        self.change(node, |kubelet| kubelet.left_out += 1);
+        self.change(node, |kubelet, _| kubelet.left_out += 1);
         Fault::LeftOut
     }
 
     /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<FailedQuery> {
         let known = lock(&self.known);
-        let left = known.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
+        let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
         let trouble = |(node, kubelet): (&String, &Kubelet)| {
             let questions = match kubelet.left_out {
                 1 => "1 request for its data or logs is".to_owned(),

@@ -144,7 +144,8 @@ impl TextOutput<'_> {
             verdict => colour(verdict.word()).unwrap_or_default(),
         });
         let colours: Vec<_> = std::iter::once(DIM).chain(colours).collect();
-        self.table(head.map(str::to_owned).to_vec(), rows.collect(), 2, &colours)?;
+        let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+        self.table(&rows, 2, &colours)?;
         self.gap()
     }
 }

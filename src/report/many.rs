@@ -38,15 +38,15 @@ pub(crate) struct ArchiveColumn {
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
-    pub plugins: BTreeMap<String, PluginCell>,
+    pub(super) plugins: BTreeMap<String, PluginCell>,
     /// Why a cluster has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// A plugin in an archive.
 #[derive(Serialize)]
-pub(crate) struct PluginCell {
+pub(super) struct PluginCell {
     pub status: String,
     pub passed: u64,
     pub failed: u64,
@@ -285,8 +285,7 @@ impl Many {
     /// Writes a text table.
     pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> anyhow::Result<()> {
         if self.clusters {
-            let mut rows = self.matrix();
-            terminal.table(rows.remove(0), rows, usize::MAX, &[])?;
+            terminal.table(&self.matrix(), usize::MAX, &[])?;
         } else {
             for (at, column) in self.columns.iter().enumerate() {
                 let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
@@ -299,7 +298,8 @@ impl Many {
                     terminal.gap()?;
                     let numbers = (1..=self.columns.len()).map(|number| number.to_string());
                     let head = iter::once(title.to_owned()).chain(numbers).collect();
-                    terminal.table(head, rows, usize::MAX, &[])?;
+                    let rows: Vec<_> = iter::once(head).chain(rows).collect();
+                    terminal.table(&rows, usize::MAX, &[])?;
                 }
             }
         }

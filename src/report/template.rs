@@ -15,12 +15,12 @@ use serde_json::Value;
 use super::words::{minute, named, number, size, spoken};
 use crate::item::plain;
 use base::Joined as _;
-use base::{hex, sha256, visible, xml};
+use base::{visible, xml};
 
 /// Maximum readable letters of an anchor.
 const READABLE: usize = 40;
-/// Bytes of the digest in an anchor.
-const DIGEST_BYTES: usize = 4;
+/// Letters of a digest, five bits each.
+const LETTERS: u32 = 8;
 
 /// Makes a text harmless in a format.
 type Escape = fn(&str) -> String;
@@ -120,8 +120,23 @@ pub(super) fn anchor(kind: &str, names: &[&str]) -> String {
         [name] if name.len() <= READABLE && !name.is_empty() && name.chars().all(harmless) => {
             format!("{kind}-{name}")
         }
-        names => format!("{kind}-{}", hex(&sha256(names.join("\0")).as_ref()[..DIGEST_BYTES])),
+        names => format!("{kind}-{}", letters(digest(names))),
     }
+}
+
+/// FNV-1a, cut to the bits that an anchor shows.
+fn digest(names: &[&str]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in names.iter().flat_map(|name| name.bytes().chain([0])) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash & ((1 << (5 * LETTERS)) - 1)
+}
+
+/// A digest as letters and digits.
+fn letters(hash: u64) -> String {
+    let letter = |at| char::from(b"0123456789abcdefghjkmnpqrstvwxyz"[(hash >> (5 * at) & 31) as usize]);
+    (0..LETTERS).map(letter).collect()
 }
 
 #[cfg(test)]

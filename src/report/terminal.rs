@@ -80,15 +80,8 @@ impl TextOutput<'_> {
     }
 
     /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in these colours.
-    pub(super) fn table(
-        &mut self,
-        head: Vec<String>,
-        mut rows: Vec<Vec<String>>,
-        right: usize,
-        colours: &[&str],
-    ) -> Result<()> {
-        let columns = head.len();
-        rows.insert(0, head);
+    pub(super) fn table(&mut self, rows: &[Vec<String>], right: usize, colours: &[&str]) -> Result<()> {
+        let columns = rows.first().map_or(0, Vec::len);
         let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for (line, row) in rows.iter().enumerate() {

@@ -333,7 +333,8 @@ impl Table {
             });
             std::iter::once(node.clone()).chain(cells).collect()
         });
-        terminal.table(head, rows.collect(), usize::MAX, &[])
+        let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+        terminal.table(&rows, usize::MAX, &[])
     }
 
     /// What text and page say about the table.
