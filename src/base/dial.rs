@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -22,7 +22,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
 
-use crate::proxy::{Proxy, Scheme, place};
+use crate::proxy::{Proxy, Scheme, authority, place};
 use crate::stop::{Hook, Stop};
 use crate::sys;
 use crate::tls::{self, Identity, Trust};
@@ -72,13 +72,15 @@ impl Dialer {
         Agent::with_parts(config.proxy(None).build(), self.clone(), self.clone())
     }
 
-    /// Connects to the server of `uri`, each step within `left`; an error names a proxy or handshake that failed.
+    /// Connects to the server of `uri` within `left`; an error names a proxy or handshake that failed.
     pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
         // `Io` would mean that the request may have been sent.
         self.connected(uri, left).map_err(|error| ureq::Error::Other(Box::new(error)))
     }
 
     fn connected(&self, uri: &Uri, left: Duration) -> io::Result<Stream> {
+        let end = Instant::now().checked_add(left);
+        let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
         let server = place(uri);
         let proxy = match &self.proxy {
             Some(proxy) => Some(proxy.clone()),
@@ -86,17 +88,20 @@ impl Dialer {
         };
         let (host, port) = proxy.as_ref().map_or(server, |proxy| (&*proxy.host, proxy.port));
         let by_proxy = |error| within(error, &format!("proxy `{host}:{port}`"));
-        let opened = self.open(host, port, left.min(CONNECT_TIMEOUT));
+        let opened = self.open(host, port, &left);
         let (tcp, hook) = opened.map_err(|error| if proxy.is_some() { by_proxy(error) } else { error })?;
-        let limit = Some(left.min(HANDSHAKE_TIMEOUT));
-        tcp.set_read_timeout(limit)?;
-        tcp.set_write_timeout(limit)?;
+        let limit = || {
+            let limit = Some(left().min(HANDSHAKE_TIMEOUT).max(Duration::from_millis(1)));
+            tcp.set_read_timeout(limit).and_then(|()| tcp.set_write_timeout(limit))
+        };
         let mut io: Box<dyn Io> = Box::new(tcp.try_clone()?);
         if let Some(proxy) = &proxy {
+            limit()?;
             io = pass(io, proxy, server).map_err(by_proxy)?;
         }
         let mut certificate = None;
         if uri.scheme_str() == Some("https") {
+            limit()?;
             let config = self.tls.as_ref().ok_or_else(|| invalid("TLS is not set up"))?;
             let name = match &self.server_name {
                 Some(name) => name.clone(),
@@ -108,9 +113,12 @@ impl Dialer {
         Ok(Stream { io, tcp, certificate, _hook: hook })
     }
 
-    fn open(&self, host: &str, port: u16, limit: Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
+    fn open(&self, host: &str, port: u16, left: &dyn Fn() -> Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in (host, port).to_socket_addrs()? {
+        let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
+        for (rest, address) in (1..=addresses.len() as u32).rev().zip(addresses) {
+            // Each address has an equal part of what is left.
+            let limit = (left() / rest).min(CONNECT_TIMEOUT);
             match self.open_one(address, limit) {
                 Err(error) if !self.stop.stopped() => failure = error,
                 done => return done,
@@ -275,6 +283,11 @@ impl Transport for Connection {
     }
 }
 
+/// The error of a connection that [`Dialer::dial`] could not open.
+pub(crate) fn unwrapped(unconnected: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
+    unconnected.downcast().map_or_else(io::Error::other, |error| *error)
+}
+
 fn handshake(
     mut io: Box<dyn Io>,
     config: &Arc<ClientConfig>,
@@ -286,10 +299,6 @@ fn handshake(
     }
     let shown = connection.peer_certificates().and_then(|chain| chain.first()).cloned();
     Ok((Box::new(StreamOwned::new(connection, io)), shown))
-}
-
-fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<()> {

@@ -10,6 +10,7 @@ use ureq::SendBody;
 
 use crate::at::At as _;
 use crate::dial::Dialer;
+use crate::proxy::Proxy;
 use crate::retry::Attempts;
 use crate::stop::Stop;
 use crate::visible::short;
@@ -24,6 +25,8 @@ const MAX_ATTEMPTS: u32 = 5;
 
 /// HTTPS trusts this machine's authorities; proxies come from the environment.
 fn agent(url: &str, limit: Duration, stop: &Stop) -> anyhow::Result<ureq::Agent> {
+    // An unusable proxy is an error at once.
+    url.parse().ok().map_or(Ok(None), |url| Proxy::before(&url))?;
     let config = ureq::Agent::config_builder()
         .timeout_global(Some(limit))
         .http_status_as_error(false)

@@ -6,11 +6,11 @@
 
 use std::fmt;
 use std::io::Read;
+use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::{
-    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess,
-    Visitor,
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::{Map, Number, Value};
 
@@ -229,22 +229,39 @@ impl<'de> Visitor<'de> for Bounded<'_> {
 }
 
 /// Deserializes at most `MAX_ENTRIES` entries, none from `null`.
-pub fn entries<'de, D: Deserializer<'de>, T: DeserializeOwned>(input: D) -> Result<Vec<T>, D::Error> {
-    let mut list = Vec::new();
-    let mut take =
-        |item| list.len() < MAX_ENTRIES && T::deserialize(item).map(|entry| list.push(entry)).is_ok();
-    Page(&mut take).deserialize(input).map_err(|_| {
-        D::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries, or they cannot be read"))
-    })?;
-    Ok(list)
+pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
+    struct Entries<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_unit<E>(self) -> Result<Vec<T>, E> {
+            Ok(Vec::new())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+            let mut list = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if list.len() == MAX_ENTRIES {
+                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries")));
+                }
+                list.push(item);
+            }
+            Ok(list)
+        }
+    }
+    input.deserialize_any(Entries(PhantomData))
 }
 
 /// A list that passes on its items as they are read, until the receiver returns false: an object, or the bare array of
-/// items that the original writes. Returns the `metadata` of an object, and whether it has items at all.
+/// items that the original writes. Returns the `metadata` of an object, and whether it has a list of items.
 pub struct Page<'f>(pub &'f mut dyn FnMut(Value) -> bool);
 
 impl<'de> DeserializeSeed<'de> for Page<'_> {
-    type Value = (Value, bool);
+    type Value = (Option<Value>, bool);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_any(self)
@@ -252,7 +269,7 @@ impl<'de> DeserializeSeed<'de> for Page<'_> {
 }
 
 impl<'de> Visitor<'de> for Page<'_> {
-    type Value = (Value, bool);
+    type Value = (Option<Value>, bool);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
@@ -263,12 +280,12 @@ impl<'de> Visitor<'de> for Page<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
                 "metadata" => meta = map.next_value_seed(Bounded(&mut { MAX_TREE_BYTES }))?,
-                // An object in place of the items has metadata.
-                "items" => is_list = map.next_value_seed(Page(&mut *self.0))?.0.is_null(),
+                // An object in place of the items is no list.
+                "items" => is_list = map.next_value_seed(Page(&mut *self.0))?.0.is_none(),
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }
         }
-        Ok((meta, is_list))
+        Ok((Some(meta), is_list))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
@@ -277,12 +294,12 @@ impl<'de> Visitor<'de> for Page<'_> {
                 return Err(A::Error::custom("the receiver failed"));
             }
         }
-        Ok((Value::Null, false))
+        Ok((None, false))
     }
 
     // Go writes an empty list as null.
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok((Value::Null, false))
+        Ok((None, false))
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,6 +24,7 @@ pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "err
 static LOGGER: Logger = Logger;
 static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+static OURS_ALONE: AtomicBool = AtomicBool::new(false);
 static TOLD_ELSEWHERE: Mutex<&[&str]> = Mutex::new(&[]);
 static TEE: Mutex<Option<Tee>> = Mutex::new(None);
 /// Maximum bytes of the log file: peers influence its content, and results need the disk.
@@ -76,6 +78,11 @@ pub fn init(level: &str) {
     log::set_max_level(filter(level));
     // Only a second call fails, and then the logger is already set.
     let _ = log::set_logger(&LOGGER);
+}
+
+/// Silences libraries from now on, regardless of the level: for a program that is always started with `--level=trace`.
+pub fn ours_alone() {
+    OURS_ALONE.store(true, Ordering::Relaxed);
 }
 
 /// From now on, sends messages of these modules only to the file of [`tee`], except errors: another output reports them
@@ -135,9 +142,11 @@ fn filter(level: &str) -> LevelFilter {
 impl log::Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
         // Libraries log only when debugging, and never traces: the HTTP client's traces are the bytes on the wire, including
-        // secrets and whole results. Workers, which are always started with `--level=trace`, log only their own messages.
+        // secrets and whole results.
         metadata.target().starts_with("sonobuoy")
-            || metadata.level() <= Level::Debug && log::max_level() == LevelFilter::Debug
+            || (metadata.level() <= Level::Debug
+                && log::max_level() >= LevelFilter::Debug
+                && !OURS_ALONE.load(Ordering::Relaxed))
     }
 
     fn log(&self, record: &Record) {

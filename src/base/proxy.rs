@@ -2,6 +2,7 @@
 //!
 //! Owns the parsing of proxy addresses and of `NO_PROXY`. Opens no connection; reads the environment only on request.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -84,6 +85,11 @@ impl Proxy {
         }
         Self::parse(&value).map(Some).with_context(|| format!("environment variable {name}"))
     }
+}
+
+/// Host and port as in a URL: an IPv6 address needs brackets.
+pub fn authority(host: &str, port: impl fmt::Display) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Host, without brackets, and port of a URL.

@@ -129,14 +129,9 @@ impl NewFile {
         &self.path
     }
 
-    /// Syncs the content to disk.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
-    }
-
     /// Syncs the file and gives it its name. `AlreadyExists` if the name is taken and `replace` is false.
     pub fn commit(self, replace: bool) -> io::Result<()> {
-        self.sync()?;
+        self.file.sync_all()?;
         let (from, to) = (&self.partial.0, &self.path);
         let linked = if replace { Err(Unsupported.into()) } else { fs::hard_link(from, to) };
         match linked {

@@ -121,10 +121,9 @@ impl<W: Write> Visible<W> {
 impl<W: Write> Write for Visible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pending.extend_from_slice(bytes);
-        let end = match std::str::from_utf8(&self.pending) {
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            _ => self.pending.len(),
-        };
+        let rest = self.pending.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        let is_cut = std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none());
+        let end = self.pending.len() - if is_cut { rest.len() } else { 0 };
         let whole: Vec<u8> = self.pending.drain(..end).collect();
         self.inner.write_all(text(&String::from_utf8_lossy(&whole)).as_bytes())?;
         Ok(bytes.len())
@@ -209,5 +208,8 @@ mod tests {
             out.flush().unwrap();
             assert_eq!(String::from_utf8(out.inner).unwrap(), expected);
         }
+        let mut out = Visible::new(Vec::new());
+        [&b"\xff a \xe2\x82"[..], b"\xac b"].iter().for_each(|piece| out.write_all(piece).unwrap());
+        assert_eq!(String::from_utf8(out.inner).unwrap(), "\u{fffd} a \u{20ac} b");
     }
 }

@@ -170,6 +170,8 @@ impl<R: BufRead> Lexer<R> {
     /// Text up to the next tag, a CDATA section up to its end, or a piece of either.
     fn piece(&mut self) -> Result<()> {
         self.raw.clear();
+        // Where the text begins that is written as it is: brackets of references end no section.
+        let mut written = 0;
         while self.raw.len() < PIECE_BYTES || self.in_cdata && matches!(self.raw.last(), Some(b']' | b'>')) {
             match self.peek()? {
                 None if self.in_cdata => return self.fail("unexpected EOF in CDATA section"),
@@ -177,6 +179,7 @@ impl<R: BufRead> Lexer<R> {
                 Some(b'&') if !self.in_cdata => {
                     self.bump()?;
                     self.reference()?;
+                    written = self.raw.len();
                     continue;
                 }
                 None => break,
@@ -185,7 +188,7 @@ impl<R: BufRead> Lexer<R> {
             let byte = self.bump()?;
             self.push(byte)?;
             match byte {
-                b'>' if self.raw.ends_with(b"]]>") => {
+                b'>' if self.raw[written..].ends_with(b"]]>") => {
                     if !std::mem::take(&mut self.in_cdata) {
                         return self.fail("unescaped ]]> not in CDATA section");
                     }
@@ -252,7 +255,13 @@ impl<R: BufRead> Lexer<R> {
     fn reference(&mut self) -> Result<()> {
         let mut name = Vec::new();
         while name.len() < MAX_NAME
-            && let Some(byte) = self.next_if(|byte| in_name(byte) || byte == b'#')?
+            && let Some(byte) = self.next_if(|byte| match &name[..] {
+                [] => in_name(byte) || byte == b'#',
+                [b'#'] => byte == b'x' || byte.is_ascii_digit(),
+                [b'#', b'x', ..] => byte.is_ascii_hexdigit(),
+                [b'#', ..] => byte.is_ascii_digit(),
+                _ => in_name(byte),
+            })?
         {
             name.push(byte);
         }
@@ -539,7 +548,7 @@ mod tests {
             ("<a /b>", "expected /> in element"),
             ("<a></a b>", "invalid characters between </a and >"),
             ("<a>&no.such;</a>", "invalid character entity &no.such;"),
-            ("<a>&#xg;</a>", "invalid character entity &#xg;"),
+            ("<a>&#xg;</a>", "invalid character entity &#x (no semicolon)"),
             ("<a>&lt", "unexpected EOF"),
             ("<!-a-><a/>", "invalid sequence <!- not part of <!--"),
             ("<![cdata[]]><a/>", "invalid <![ sequence"),

@@ -26,7 +26,7 @@ use base::at::{At as _, entries};
 use base::kube::{Client, Config, Event, Object as _, Options, Resource, Selector};
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
-use base::{archive, visible};
+use base::{archive, logger, visible};
 
 /// Maximum outage of the API server.
 const API_OUTAGE_LIMIT: Duration = Duration::from_secs(3_600);
@@ -54,6 +54,8 @@ const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
 pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
+    // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
+    logger::ours_alone();
     let (scope, sleep) = match args.subcommand() {
         Some(("single-node", args)) => (Scope::Node, args.number("sleep")),
         _ => (Scope::Global, 0),

@@ -8,7 +8,7 @@
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine as _;
 use ring::digest::{Context, Digest, SHA256};
@@ -22,6 +22,8 @@ use base::temp;
 
 /// Buffer size; larger buffers are not faster.
 const BUFFER: usize = 64 * 1024;
+/// Interval of messages about a long upload.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(60);
 /// Prefix of a SHA-256 in `Repr-Digest`.
 const SHA256_KIND: &str = "sha-256=";
 /// The name of a packed folder.
@@ -141,7 +143,7 @@ impl<'a> Source<'a> {
             }
         };
         let (left, digest) = (version.length, Context::new(&SHA256));
-        Ok(Body { source: self, inner, version, left, digest, trouble: None })
+        Ok(Body { source: self, inner, version, left, digest, trouble: None, told: Instant::now() })
     }
 
     /// `Content-Disposition` as the original writes it, unquoted, if the name is a token; otherwise quoted or
@@ -201,6 +203,8 @@ pub(super) struct Body<'s> {
     left: u64,
     digest: Context,
     trouble: Option<&'static str>,
+    /// When its progress was last logged.
+    told: Instant,
 }
 
 /// A version of a complete body, and its digest.
@@ -247,6 +251,11 @@ impl Read for Body<'_> {
         }
         self.digest.update(&buffer[..count]);
         self.left -= count as u64;
+        if self.told.elapsed() >= PROGRESS_INTERVAL {
+            self.told = Instant::now();
+            let (sent, total) = (self.version.length - self.left, self.version.length);
+            log::info!("`{}`: {sent} of {total} bytes were sent", self.source.name());
+        }
         Ok(count)
     }
 }

@@ -1,7 +1,8 @@
 //! Lists of any length, object by object: in pages, decoded while they arrive. Watches of their changes.
 //!
 //! Owns paging and its recovery: a page that breaks off is read again without delivering anything twice, and a `continue`
-//! token that has expired is replaced. Memory holds one object, and one number for each object seen. A watch that ends,
+//! token that has expired is replaced. Memory holds one object, and one number for each object seen;
+//! a watch holds one page. A watch that ends,
 //! breaks or expires continues, visible to its reader only as another [`Event::Synced`].
 //! Starts no thread: [`Watch::next`] blocks until an event arrives or the client is stopped.
 
@@ -101,7 +102,7 @@ impl Client {
         namespace: &str,
         selector: &Selector,
     ) -> Result<Vec<Value>, Error> {
-        let mut held = Held::default();
+        let mut held = Held::new(MAX_LIST_BYTES);
         self.each(resource, namespace, selector, &mut |item| held.add(resource, item))?;
         Ok(held.items)
     }
@@ -122,17 +123,21 @@ impl Client {
 }
 
 /// Objects held in memory, up to a limit.
-#[derive(Default)]
 struct Held {
     items: Vec<Value>,
     bytes: usize,
+    max: usize,
 }
 
 impl Held {
+    fn new(max: usize) -> Self {
+        Self { items: Vec::new(), bytes: 0, max }
+    }
+
     fn add(&mut self, resource: &Resource, item: Value) -> anyhow::Result<()> {
         self.bytes += weight(&item);
-        let (name, max) = (&resource.plural, MAX_LIST_BYTES >> 20);
-        ensure!(self.bytes <= MAX_LIST_BYTES, "the list of {name} takes more than {max} MiB of memory");
+        let (name, max) = (&resource.plural, self.max >> 20);
+        ensure!(self.bytes <= self.max, "the list of {name} takes more than {max} MiB of memory");
         self.items.push(item);
         Ok(())
     }
@@ -179,13 +184,14 @@ fn meta<'de, R: serde_json::de::Read<'de>>(
     take: &mut dyn FnMut(Value) -> bool,
 ) -> serde_json::Result<Meta> {
     match Page(take).deserialize(reader)? {
-        (meta, true) => Meta::deserialize(meta),
-        (_, false) => Err(serde_json::Error::custom("not a list")),
+        (Some(meta), true) => Meta::deserialize(meta),
+        _ => Err(serde_json::Error::custom("not a list")),
     }
 }
 
-/// Objects that a watch holds at once while it lists.
+/// Objects that a watch holds at once while it lists, and their maximum memory.
 const WATCHED_PAGE: usize = 200;
+const MAX_PAGE_BYTES: usize = if cfg!(test) { 4 << 20 } else { 256 << 20 };
 /// The server ends a watch after this long; a new one continues from there.
 const WATCH_SECONDS: u64 = 290;
 /// A watch must end, or report something, shortly after that.
@@ -294,7 +300,7 @@ impl Watch {
         if !self.page.is_empty() {
             request = request.query("continue", self.page.clone());
         }
-        let mut held = Held::default();
+        let mut held = Held::new(MAX_PAGE_BYTES);
         let meta = self.client.page(&self.resource, &request, &mut |mut item| {
             (self.shrink)(&mut item);
             held.add(&self.resource, item)

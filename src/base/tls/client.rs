@@ -88,7 +88,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
 }
 
 /// The name that the server's certificate must have.
-pub fn server_name(name: &str) -> Result<ServerName<'static>> {
+pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(name.to_owned())
         .map_err(|_| anyhow!("`{name}` is neither a DNS name nor an IP address"))
 }
@@ -174,7 +174,7 @@ const MAX_BYTES: u64 = 16 << 20;
 /// The authorities in `$SSL_CERT_FILE`, else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
 ///
 /// Empty if the system has no bundle, as in an empty container: the built-in public ones apply then.
-pub fn authorities() -> Result<Vec<CertificateDer<'static>>> {
+fn authorities() -> Result<Vec<CertificateDer<'static>>> {
     let folders: Vec<PathBuf> =
         variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| std::env::split_paths(&folders).collect());
     among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)

@@ -1,5 +1,5 @@
-//! Trust of this machine in other servers (a registry, a web server, an API server without a separate authority), and the
-//! error messages for missing trust.
+//! Settings of TLS for connections to other servers: trust of this machine or of a kubeconfig, the client's certificate; and
+//! the error messages for missing trust.
 //!
 //! Opens no connection. Starts no thread.
 
@@ -7,7 +7,9 @@
 mod client;
 
 #[cfg(feature = "program")]
-pub use client::{Identity, Trust, authorities, client_config, named, server_name};
+pub(crate) use client::server_name;
+#[cfg(feature = "program")]
+pub use client::{Identity, Trust, client_config, named};
 
 /// The TLS error behind a failed request, wherever the HTTP client has put it.
 pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
@@ -23,7 +25,7 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
 pub fn explained(mut error: ureq::Error) -> anyhow::Error {
     use rustls::{CertificateError::UnknownIssuer, Error};
     if let ureq::Error::Other(unconnected) = error {
-        error = ureq::Error::Io(unconnected.downcast().map_or_else(std::io::Error::other, |error| *error));
+        error = ureq::Error::Io(crate::dial::unwrapped(unconnected));
     }
     let remedy = match tls_error(&error) {
         Some(Error::InvalidCertificate(UnknownIssuer)) => {
@@ -32,9 +34,7 @@ pub fn explained(mut error: ureq::Error) -> anyhow::Error {
         Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
         // An error of a crate below rustls, whose message is only this name.
         Some(why) if why.to_string().contains("CaUsedAsEndEntity") => {
-            return anyhow::anyhow!(
-                "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it; give the server one with `basicConstraints=CA:FALSE`"
-            );
+            "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it; give the server one with `basicConstraints=CA:FALSE`"
         }
         _ => return error.into(),
     };
