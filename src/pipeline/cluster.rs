@@ -31,6 +31,7 @@ use base::at::At as _;
 use base::http::Server;
 use base::json::json;
 use base::kube::{self, Object as _, Resource, Selector};
+use base::proxy::authority;
 use base::stop::Stop;
 use base::{archive, logger, small, sys, temp};
 use client::protocol::{Failure, ResultId};
@@ -115,11 +116,8 @@ impl ClusterRun<'_> {
         // If launched, they would send results that are no longer awaited.
         failures.iter().for_each(|failure| aggregator.store.record(failure));
         self.tell_authority(&aggregator.authority().certificate_pem(), pod);
-        // An IPv6 address needs brackets before a port.
-        let (host, port) =
-            (self.config.server.bind_address.trim_matches(['[', ']']), self.config.server.bind_port);
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let server = Server::bind(&format!("{host}:{port}"))?;
+        let at = &self.config.server;
+        let server = Server::bind(&authority(at.bind_address.trim_matches(['[', ']']), at.bind_port))?;
 
         let Some(pod) = pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
             bail!(
@@ -430,9 +428,7 @@ impl ClusterRun<'_> {
         let pod = named.map_or_else(|| state::find(&self.client, namespace), |pod| Ok(Some(pod)));
         pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}")).ok().flatten()
     }
-}
 
-impl ClusterRun<'_> {
     /// Identity that the cluster gives this run, one value per line: uid and version of its two config maps, which a
     /// recreated pod finds unchanged, and the uid of this pod.
     fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {

@@ -68,10 +68,9 @@ impl RunContext<'_> {
                     "plugin `{name}`: {} of its tests failed, and are started again as `{own}`",
                     failed.len()
                 );
-                let id = ResultId::global(own);
-                self.aggregator.store.expect(&id)?;
-                let attempt = PluginLaunch { definition: &definition, ids: vec![id] };
+                let attempt = PluginLaunch { definition: &definition, ids: vec![ResultId::global(own)] };
                 describe(&attempt, self.config, self.run_dir)?;
+                self.aggregator.store.expect(&attempt.ids[0])?;
                 launch(&attempt);
                 Ok(true)
             });

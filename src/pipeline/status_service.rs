@@ -4,7 +4,8 @@
 //! server. Serves `GET /status`, `GET /metrics`, `GET /results` with ranges, the two parts of the archive's seal, and
 //! `GET /results/partial`. Knows nothing about workers: they have another authority, so certificates of one server do not work
 //! with the other. The metrics have one series for each plugin, never for each node, so that a run of any size costs a monitoring
-//! system the same. Runs on its caller's thread; starts one for each archive of an unfinished run.
+//! system the same. Runs on its caller's thread; starts the thread `partial` for each archive of an
+//! unfinished run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::io::Seek as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::partial::pack_partial;
@@ -112,8 +113,10 @@ impl StatusService {
     /// ends: its priority stays low.
     fn partial(&self) -> Result<Response> {
         let pack = || pack_partial(&self.folder, temp::file(&self.folder)?);
-        let mut file = std::thread::scope(|scope| scope.spawn(pack).join())
-            .map_err(|_| anyhow!("the thread that packs panicked"))??;
+        let mut file = std::thread::scope(|scope| {
+            let packing = base::thread("partial").spawn_scoped(scope, pack)?;
+            packing.join().unwrap_or_else(|_| bail!("the thread that packs panicked"))
+        })?;
         file.rewind()?;
         Ok(Response::file(file, GZIP, None)?.header("cache-control", "no-store"))
     }

@@ -21,6 +21,7 @@ use base::at::At as _;
 use base::clock;
 use base::json::json;
 use base::kube::{self, Client, Object as _, Resource, Selector, Trust};
+use base::proxy::authority;
 use base::stop::Stop;
 use base::sys::{self, Exposed, Open as _};
 use base::temp::NewFile;
@@ -265,8 +266,7 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
         BALANCER => known(&status["ip"]).or_else(|| known(&status["hostname"])),
         _ => known(&service["spec"]["clusterIP"]),
     };
-    Ok(host
-        .map(|host| if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }))
+    Ok(host.map(|host| authority(&host, port)))
 }
 
 /// Opens a file that only this user can have written; `None` if it does not exist.

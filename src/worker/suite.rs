@@ -186,6 +186,9 @@ impl Suite {
     }
 
     fn tell(&mut self, message: &str) {
+        if self.total == 0 {
+            return;
+        }
         if message.is_empty() {
             // The last dot includes all previous ones.
             self.told.pop_if(|(last, ..)| last.is_empty());
@@ -250,10 +253,10 @@ pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop
 mod tests {
     use super::*;
 
-    fn told(pieces: &[&[u8]]) -> (Suite, Vec<String>) {
+    fn told<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Suite, Vec<String>) {
         let (mut suite, mut told) = (Suite::default(), Vec::new());
-        for byte in pieces.concat() {
-            suite.take(&[byte]);
+        for piece in pieces {
+            suite.take(piece);
             let new = suite.told.drain(..);
             told.extend(new.map(|(message, completed, failed)| format!("{} {message}", completed + failed)));
         }
@@ -271,23 +274,35 @@ mod tests {
     #[test]
     fn tests_are_counted_however_the_log_is_split() {
         let bytes = [LOG, VERBOSE].concat().into_bytes();
+        let lease = "[sig-node] Lease lease API should be available [Conformance]";
+        let job = "[sig-apps] Job should run [Conformance]";
+        let expected = [
+            "1 ".to_owned(),
+            "2 ".into(),
+            "3 ".into(),
+            format!("4 FAILED {lease}"),
+            format!("4 RUNNING {job}"),
+            format!("5 PASSED {job}"),
+            "5 RUNNING [sig-apps] Job hangs".into(),
+        ];
+        let (_, by_byte) = told(bytes.chunks(1));
+        assert_eq!(by_byte, expected);
         for at in 0..bytes.len() {
-            let (suite, told) = told(&[&bytes[..at], &bytes[at..]]);
+            let (suite, mut told) = told([&bytes[..at], &bytes[at..]]);
             assert_eq!((suite.total, suite.completed), (5, 4), "{at}");
-            let lease = "[sig-node] Lease lease API should be available [Conformance]";
             assert_eq!(suite.failures, [lease]);
-            let job = "[sig-apps] Job should run [Conformance]";
-            let expected = [
-                "1 ".to_owned(),
-                "2 ".into(),
-                "3 ".into(),
-                format!("4 FAILED {lease}"),
-                format!("4 RUNNING {job}"),
-                format!("5 PASSED {job}"),
-                "5 RUNNING [sig-apps] Job hangs".into(),
-            ];
-            assert_eq!(told, expected, "{at}");
+            // Of the dots in one piece, the last includes all previous ones.
+            let dots = told.len() - 4;
+            assert!((1..=2).contains(&dots), "{at}: {told:?}");
+            assert_eq!(told.split_off(dots), expected[3..], "{at}");
+            assert_eq!(told.last(), Some(&expected[2]), "{at}");
         }
+    }
+
+    #[test]
+    fn log_without_a_number_of_tests_is_no_progress() {
+        let (suite, told) = told([LOG.replace("Will run", "Ran").as_bytes()]);
+        assert_eq!((suite.completed, suite.failures.len(), told.len()), (3, 1, 0));
     }
 
     #[test]
@@ -307,7 +322,7 @@ mod tests {
             report(1, "[sig-c] c hangs"),
             report(2, "[sig-a] a hangs"),
         );
-        let (suite, told) = told(&[log.as_bytes(), b"\n"]);
+        let (suite, told) = told(log.as_bytes().chunks(1).chain([&b"\n"[..]]));
         let told: Vec<&str> = told.iter().map(|line| line.split(" since ").next().unwrap()).collect();
         let a = "1 RUNNING [sig-a] a hangs";
         let begins = ["0 RUNNING [sig-a] a hangs", "0 RUNNING [sig-c] c hangs"];
@@ -329,7 +344,7 @@ mod tests {
         let mut line = b"Will run 2 of 9 specs\n".to_vec();
         line.extend(std::iter::repeat_n(b'S', 100_000));
         line.extend("•SSSS".as_bytes());
-        let (suite, _) = told(&[&line]);
+        let (suite, _) = told([&line[..]]);
         assert_eq!((suite.total, suite.completed), (2, 1));
         assert!(suite.line.capacity() <= 2 * MAX_LINE_BYTES);
     }

@@ -198,11 +198,15 @@ impl State {
                 }
             }
             Record::Accepted { id, receipt } => {
-                self.receipt(&id).into_iter().for_each(|kept| kept.clone_from(&receipt));
+                if let Some(kept) = self.receipt(&id) {
+                    *kept = receipt;
+                }
                 self.settle(&id, ResultState::Accepted);
             }
             Record::Failed { id, error, kind, at } => {
-                self.receipt(&id).into_iter().for_each(|receipt| receipt.failed = Some(at.clone()));
+                if let Some(receipt) = self.receipt(&id) {
+                    receipt.failed = Some(at);
+                }
                 self.settle(&id, ResultState::Failed { error, kind });
             }
             Record::Lost { id, lost } => {

@@ -11,6 +11,7 @@ mod disk;
 pub(crate) mod journal;
 
 use std::cell::OnceCell;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -153,13 +154,14 @@ impl Store {
 
     /// Notes that the workers of `plugin` are started: from now on their silence counts.
     pub(crate) fn launched(&self, plugin: &str) {
-        self.change(Record::Started { plugin: plugin.to_owned(), at: clock::now() });
+        let what = format_args!("the start of plugin `{plugin}`");
+        self.change(what, Record::Started { plugin: plugin.to_owned(), at: clock::now() });
     }
 
     /// Makes a change without which a restarted aggregator could continue.
-    fn change(&self, record: Record) {
+    fn change(&self, what: fmt::Arguments<'_>, record: Record) {
         if let Err(error) = self.journal.append(&record) {
-            log::warn!("the journal lacks {record:?}: {error}");
+            log::warn!("the journal lacks {what}: {error}");
         }
         self.lock().apply(record, Instant::now());
     }
@@ -183,8 +185,9 @@ impl Store {
             );
         }
         let body = serde_json::Value::from(failure.report.clone()).to_string();
+        let error = visible::cut_bytes(failure.error(), limits::MAX_SENTENCE_BYTES);
         for id in ids {
-            match self.put_error(&id, failure.error(), failure.kind, body.as_bytes()) {
+            match self.put_error(&id, &error, failure.kind, body.as_bytes()) {
                 Ok(()) => {}
                 // A result has arrived meanwhile.
                 Err(Refusal::Duplicate | Refusal::Unexpected) => {}
@@ -192,7 +195,7 @@ impl Store {
                     log::error!("`{id}`: its error could not be stored: {refusal}");
                     // It counts all the same, or the run would wait forever.
                     if let Ok(slot) = self.acquire(&id) {
-                        slot.settle(failed(&id, failure.error(), failure.kind));
+                        slot.settle(failed(&id, &error, failure.kind));
                     }
                 }
             }
@@ -211,7 +214,7 @@ impl Store {
     /// Records the loss of the pod of `id`.
     pub(crate) fn lost(&self, id: &ResultId, lost: Lost) {
         log::warn!("`{id}`: {lost}");
-        self.change(Record::Lost { id: id.clone(), lost });
+        self.change(format_args!("a lost pod of `{id}`"), Record::Lost { id: id.clone(), lost });
     }
 
     /// Turns refused uploads that were not retried within `window`, or `limit` in all, into failures.
@@ -512,8 +515,7 @@ impl Drop for SlotGuard<'_> {
 }
 
 fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
-    let error = visible::cut_bytes(error, limits::MAX_SENTENCE_BYTES);
-    Record::Failed { id: id.clone(), error, kind, at: clock::now() }
+    Record::Failed { id: id.clone(), error: error.to_owned(), kind, at: clock::now() }
 }
 
 /// Compares the only file of a result.
