@@ -53,6 +53,8 @@ fn malformed_definitions_are_rejected_in_one_line() {
         ("--config bad", "{\"Filters\": {\"Namespaces\": \"(?=x)\"}}", &["line 1, column 28", "RE2"]),
         ("--config bad", "{\"Redaction\": {\"env\": [\"(\"]}}", &["line 1, column 24", "`Redaction.env[0]`"]),
         ("--redact bad", "text:\n- '['\n", &["redaction rules `bad`, line 2, column 3", "`text[0]`"]),
+        ("--redact bad", "text: ['x*']\n", &["line 1, column 8", "matches the empty string"]),
+        ("--redact bad", "{\"off\": true}", &["line 1, column 9", "`off` is not a rule"]),
         ("--redact none", "", &["cannot read `none`"]),
         ("--config none", "", &["cannot read `none`"]),
         ("--config .", "", &["cannot read `.`"]),

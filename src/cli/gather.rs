@@ -95,7 +95,7 @@ fn systemd_logs(args: Args) -> Result<()> {
 
 fn log_summary(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
-    let counted = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args), |_| Ok(()));
+    let counted = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args), true, |_| Ok(true));
     let item = counted.as_ref().map_or_else(logs::no_log, Clone::clone);
     deliver(args, outbox, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item))?;
     counted.map(drop)

@@ -140,10 +140,14 @@ impl TryFrom<BTreeMap<String, String>> for Toleration {
     fn try_from(entries: BTreeMap<String, String>) -> Result<Self, String> {
         for (key, value) in &entries {
             let known: &[&str] = match key.as_str() {
+                "key" | "value" => continue,
                 "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule"],
                 "operator" => &["Equal", "Exists"],
-                // Keys without effect are kept, as in the original.
-                _ => continue,
+                // The original keeps it and ignores it.
+                _ => {
+                    log::warn!("`{key}` of a toleration has no effect; it has key, value, effect, operator");
+                    continue;
+                }
             };
             if !value.is_empty() && !known.contains(&value.as_str()) {
                 return Err(format!("has the {key} `{value}`, but it must be one of {}", known.join(", ")));

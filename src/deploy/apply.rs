@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::names;
 use crate::remote::state;
+use crate::status;
 use base::kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
 use base::{logger, visible, yaml};
 
@@ -39,7 +40,8 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
             Value::Null => {}
             Value::Object(map) if map.is_empty() => {}
             Value::Object(map) if map.get("kind").is_some_and(|kind| kind == "List") => {
-                objects.extend_from_slice(document["items"].items().as_slice());
+                let items = document["items"].as_array().context("a List without items")?;
+                objects.extend_from_slice(items);
             }
             Value::Object(_) => objects.push(document),
             other => bail!("document {} is not an object: {other}", objects.len() + 1),
@@ -118,16 +120,22 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
     });
     let Some(NewObject { namespace, .. }) = aggregator else { return Ok(false) };
-    match state::find(client, namespace) {
-        Ok(None) => Ok(true),
+    let stands = match state::find(client, namespace) {
+        Ok(None) => return Ok(true),
         // An account without permission to list may still create; the server decides.
-        Err(error) if error.is_forbidden() => Ok(false),
-        Err(error) => Err(error).context("looking for another run"),
-        Ok(Some(_)) => bail!(
-            "there is a run in namespace `{namespace}` already: fetch its results with `sonobuoy retrieve -n {namespace}`, \
-             remove it with `sonobuoy delete -n {namespace} --wait`, or use another namespace with `-n`"
-        ),
-    }
+        Err(error) if error.is_forbidden() => return Ok(false),
+        Err(error) => return Err(error).context("looking for another run"),
+        Ok(Some(pod)) => match state::RunState::of(&pod) {
+            state::RunState::Told(run) if run.status == status::COMPLETE => "is complete",
+            state::RunState::Told(run) if run.status == status::FAILED => "has failed",
+            _ => "is not over",
+        },
+    };
+    bail!(
+        "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results with `sonobuoy \
+         retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} --wait`, or use another \
+         namespace with `-n`"
+    )
 }
 
 /// Refusals of the objects, found by dry runs.
@@ -160,7 +168,7 @@ impl<'a> Creation<'a> {
             true => None,
         });
         let mut refused: Vec<_> = refused.collect();
-        refused.extend(self.objects.iter().filter_map(|object| self.missing_claim(object)));
+        refused.extend(self.objects.iter().flat_map(|object| self.missing_claims(object)));
         refused
     }
 
@@ -296,21 +304,29 @@ impl<'a> Creation<'a> {
         }
     }
 
-    /// The missing volume claim of a pod, which would stay pending forever.
-    fn missing_claim(&self, object: &NewObject<'_>) -> Option<Refused> {
+    /// The missing volume claims of a pod, which would stay pending forever.
+    fn missing_claims(&self, object: &NewObject<'_>) -> Vec<Refused> {
         let namespace = &object.namespace;
-        let claim = names::claim(object.value).filter(|_| object.resource == Resource::PODS)?;
-        let comes = |other: &NewObject<'_>| {
-            other.resource == Resource::VOLUME_CLAIMS && (other.name, &other.namespace) == (claim, namespace)
+        if object.resource != Resource::PODS {
+            return Vec::new();
+        }
+        let volumes = object.value["spec"]["volumes"].items();
+        let claims = volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
+        let is_missing = |claim: &&str| {
+            let comes = |other: &NewObject<'_>| {
+                other.resource == Resource::VOLUME_CLAIMS
+                    && (other.name, &other.namespace) == (*claim, namespace)
+            };
+            !self.objects.iter().any(comes)
+                && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
         };
-        let is_missing = !self.objects.iter().any(comes)
-            && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None));
-        is_missing.then(|| Refused {
+        let refused = claims.filter(is_missing).map(|claim| Refused {
             object: Some(object.described()),
             why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
             remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
             ..Refused::default()
-        })
+        });
+        refused.collect()
     }
 
     /// Whether the role that a binding names is one of the objects.

@@ -73,25 +73,29 @@ fn moment(since: &str) -> SystemTime {
     moment.unwrap_or(UNIX_EPOCH)
 }
 
-/// The source of lines without a journal.
+/// Sources of lines.
+const JOURNAL: &str = "journal";
 const FILES: &str = "/var/log and the kernel's messages, since there is no journal";
 
-/// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several pieces. Returns the source of
-/// the lines.
+/// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several pieces. Stops when `take`
+/// returns false. Returns the source of the lines.
 pub(crate) fn read(
     node: &NodeFiles,
     wanted: &LogQuery,
-    take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    take: &mut dyn FnMut(&[u8]) -> Result<bool>,
 ) -> Result<&'static str> {
     let why = match journalctl(node, wanted) {
         Ok((mut child, mut messages)) => {
             let stdout = child.stdout.take().context("the journal has no output")?;
             let drained = pieces(Awaited(stdout), MAX_ENTRY_BYTES, &mut *take);
-            if drained.is_err() {
+            if !matches!(drained, Ok((true, _))) {
                 let _ = child.kill();
             }
             let status = child.wait().context("cannot tell how `journalctl` ended")?;
-            let last = drained?;
+            let (is_whole, last) = drained?;
+            if !is_whole {
+                return Ok(JOURNAL);
+            }
             let mut stderr = Vec::new();
             messages.rewind().and_then(|()| messages.take(MAX_STDERR_BYTES).read_to_end(&mut stderr))?;
             let stderr = String::from_utf8_lossy(&stderr);
@@ -105,7 +109,7 @@ pub(crate) fn read(
             }
             // A journal without any matching entry still exists.
             if last.is_some() || status.success() && stderr.is_empty() && has_journal(node) {
-                return Ok("journal");
+                return Ok(JOURNAL);
             }
             format!("`journalctl` printed nothing ({end})")
         }
@@ -181,20 +185,23 @@ impl Read for Awaited {
     }
 }
 
-/// Passes each line with its newline to `take`, a longer one than `limit` in several pieces; returns the last byte, if any.
+/// Passes each line with its newline to `take`, a longer one than `limit` in several pieces: whether `take` wanted all of
+/// them, and the last byte, if any.
 pub(super) fn pieces(
     input: impl Read,
     limit: u64,
-    mut take: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<Option<u8>> {
+    mut take: impl FnMut(&[u8]) -> Result<bool>,
+) -> Result<(bool, Option<u8>)> {
     let mut input = BufReader::with_capacity(CHUNK, input);
     let (mut piece, mut last) = (Vec::new(), None);
     while input.by_ref().take(limit).read_until(b'\n', &mut piece).context("cannot read a log")? > 0 {
         last = piece.last().copied();
-        take(&piece)?;
+        if !take(&piece)? {
+            return Ok((false, last));
+        }
         piece.clear();
     }
-    Ok(last)
+    Ok((true, last))
 }
 
 /// Lines of plain logs and of the kernel, each as a journal entry.
@@ -202,7 +209,7 @@ fn files(
     node: &NodeFiles,
     since: SystemTime,
     why: &str,
-    take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    take: &mut dyn FnMut(&[u8]) -> Result<bool>,
 ) -> Result<()> {
     let mut entry = |fields: Value| take(format!("{fields}\n").as_bytes());
     let logs: Vec<String> =
@@ -212,14 +219,19 @@ fn files(
         !logs.is_empty() || ring.is_some(),
         "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
     );
-    entry(note_entry(4, &format!("{why}; lines of /var/log and the kernel's messages follow")))?;
+    if !entry(note_entry(4, &format!("{why}; lines of /var/log and the kernel's messages follow")))? {
+        return Ok(());
+    }
     for name in logs {
         let path = format!("/var/log/{name}");
         let Ok(file) = node.resolve(&path, true).and_then(File::open) else { continue };
-        pieces(file, MAX_LINE_BYTES, |line| {
+        let (is_whole, _) = pieces(file, MAX_LINE_BYTES, |line| {
             let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
             entry(json!({ "SYSLOG_IDENTIFIER": name, "_SOURCE_FILE": path, "MESSAGE": line }))
         })?;
+        if !is_whole {
+            return Ok(());
+        }
     }
     let stat = node.text("/proc/stat").unwrap_or_default();
     let booted = field(&stat, ' ', "btime").and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
@@ -239,11 +251,12 @@ fn files(
         let found = record(&String::from_utf8_lossy(&bytes[..length]));
         let Some((priority, micros, message)) = found else { continue };
         let time = booted.saturating_add(Duration::from_micros(micros));
-        if time >= since {
-            entry(json!({
-                "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),
-                "__REALTIME_TIMESTAMP": time.as_micros().to_string(), "MESSAGE": message,
-            }))?;
+        let record = json!({
+            "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),
+            "__REALTIME_TIMESTAMP": time.as_micros().to_string(), "MESSAGE": message,
+        });
+        if time >= since && !entry(record)? {
+            break;
         }
     }
     Ok(())
@@ -287,7 +300,7 @@ mod tests {
         let mut text = Vec::new();
         let origin = read(node, wanted, &mut |chunk| {
             text.extend_from_slice(chunk);
-            Ok(())
+            Ok(true)
         })?;
         assert_eq!(origin, FILES);
         Ok(text

@@ -70,16 +70,20 @@ pub(crate) fn keep(
     kept.map(drop)
 }
 
-/// Reads the log; passes it to `store`, and counts the problems in it.
+/// Reads the log as long as `store` takes it, and counts the problems in what it took, if `counts`.
 pub(crate) fn summarise(
     node: Result<NodeFiles>,
     wanted: &LogQuery,
-    mut store: impl FnMut(&[u8]) -> Result<()>,
+    counts: bool,
+    mut store: impl FnMut(&[u8]) -> Result<bool>,
 ) -> Result<Item> {
     let mut summary = LogSummary::default();
     let origin = journal::read(&node?, wanted, &mut |piece| {
-        summary.add(piece);
-        store(piece)
+        let goes_on = store(piece)?;
+        if goes_on && counts {
+            summary.add(piece);
+        }
+        Ok(goes_on)
     })?;
     Ok(summary.item(origin))
 }
@@ -112,10 +116,10 @@ fn write(node: Result<NodeFiles>, wanted: &LogQuery, form: &LogFormat, path: &Pa
     let mut gzip = form.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
-    let mut summary = summarise(node, wanted, |piece| {
-        truncated |= piece.len() as u64 > left;
+    let mut summary = summarise(node, wanted, form.summary, |piece| {
+        truncated = piece.len() as u64 > left;
         if truncated {
-            return Ok(());
+            return Ok(false);
         }
         left -= piece.len() as u64;
         let written = match &mut gzip {
@@ -124,7 +128,7 @@ fn write(node: Result<NodeFiles>, wanted: &LogQuery, form: &LogFormat, path: &Pa
             }
             None => file.write_all(piece),
         };
-        written.at("cannot write", path)
+        written.at("cannot write", path).map(|()| true)
     })?;
     let rest = gzip.map(GzEncoder::finish).transpose().at("cannot write", path)?.unwrap_or_default();
     let file = file.write_all(&rest).and_then(|()| Ok(file.into_inner()?));
@@ -496,7 +500,7 @@ mod tests {
         let mut summary = LogSummary::default();
         let add = |piece: &[u8]| {
             summary.add(piece);
-            Ok(())
+            Ok(true)
         };
         journal::pieces(log, journal::MAX_ENTRY_BYTES, add).unwrap();
         summary.item("a test")
@@ -555,7 +559,7 @@ mod tests {
         let endless = [b'x'; 64 << 10].repeat(64);
         let pieces = |piece: &[u8]| {
             assert!(piece.len() as u64 <= journal::MAX_ENTRY_BYTES);
-            Ok(())
+            Ok(true)
         };
         journal::pieces(&*endless, journal::MAX_ENTRY_BYTES, pieces).unwrap();
         let whole = summary(&*endless);

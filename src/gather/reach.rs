@@ -251,7 +251,8 @@ fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
     // Number 1, one question, recursion desired.
     let mut question = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.trim_end_matches('.').split('.') {
-        question.push(u8::try_from(label.len()).with_context(|| format!("`{name}` is not a name"))?);
+        let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length));
+        question.push(length.with_context(|| format!("`{name}` is not a name"))?);
         question.extend(label.as_bytes());
     }
     question.extend([0, 0, 1, 0, 1]);
@@ -260,7 +261,12 @@ fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
     let mut answer = [0; 1_500];
     match socket.recv(&mut answer) {
         Err(error) if is_timeout(&error) => bail!("did not answer"),
-        length => ensure!(length.context("did not answer")? >= 12, "the answer is not a DNS message"),
+        length => {
+            let is_answer = length.context("did not answer")? >= 12
+                && answer[..2] == question[..2]
+                && answer[2] & 0x80 != 0;
+            ensure!(is_answer, "the answer is not a DNS message");
+        }
     }
     Ok((answer[3] & 15, started.elapsed()))
 }
@@ -562,6 +568,9 @@ mod tests {
         assert_eq!(ask_name_server(address, "kubernetes.default").unwrap().0, 3);
         let asked = answering.join().unwrap();
         assert_eq!(&asked[12..32], b"\x0akubernetes\x07default\0");
-        assert!(ask_name_server(address, &"x".repeat(256)).is_err(), "no name");
+        for name in ["a..b", &"x".repeat(64), &"x".repeat(256)] {
+            let error = ask_name_server(address, name).unwrap_err().to_string();
+            assert_eq!(error, format!("`{name}` is not a name"));
+        }
     }
 }

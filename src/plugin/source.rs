@@ -27,8 +27,11 @@ const HOME_FOLDERS: [&str; 2] = ["~/sonobuoy/plugins.d", "~/.sonobuoy/plugins.d"
 /// Resolves one `-p VALUE`; `folders` is the search path.
 pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> Result<Vec<Loaded>> {
     let (source, new_name) = split_name(value);
-    if value.trim().is_empty() {
-        bail!("`-p` is empty: is a variable unset?");
+    if source.trim().is_empty() {
+        match value.trim() {
+            "" => bail!("`-p` is empty: is a variable unset?"),
+            value => bail!("`-p {value}` does not name a plugin"),
+        }
     }
     let is_path = source.contains(['/', '\\']);
     if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
@@ -285,13 +288,16 @@ pub(crate) struct Installed {
 impl Installed {
     /// The user's folder for finding plugins by name; none if the feature is disabled or the folder cannot be used.
     pub(crate) fn by_name() -> Option<Self> {
-        Self::open().ok().filter(|_| Self::is_on())
+        Self::is_on().then(Self::open)?.ok()
     }
 
-    /// Opens the user's folder, creating it if missing.
+    /// Opens the user's folder, creating it, but not its parents, if missing.
     pub(crate) fn open() -> Result<Self> {
         let folder = user_folder()?;
-        fs::create_dir_all(&folder).at("cannot create the plugin folder", &folder)?;
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
+            created => created.at("cannot create the plugin folder", &folder)?,
+        }
         Ok(Self { folder })
     }
 

@@ -454,6 +454,7 @@ struct PartialFile {
 impl PartialFile {
     /// Creates it next to `path`, its later name; only `force` replaces an existing file.
     fn create(path: &Path, force: bool) -> Result<Self> {
+        path.file_name().with_context(|| format!("`{}` does not name a file", path.display()))?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).at("cannot create", parent)?;
         }
