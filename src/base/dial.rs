@@ -117,7 +117,7 @@ impl Dialer {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
         for (rest, address) in (1..=addresses.len() as u32).rev().zip(addresses) {
-            // Each address has an equal part of what is left.
+            // The remaining time is divided equally among the remaining addresses.
             let limit = (left() / rest).min(CONNECT_TIMEOUT);
             match self.open_one(address, limit) {
                 Err(error) if !self.stop.stopped() => failure = error,

@@ -280,7 +280,7 @@ impl<'de> Visitor<'de> for Page<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
                 "metadata" => meta = map.next_value_seed(Bounded(&mut { MAX_TREE_BYTES }))?,
-                // An object in place of the items is no list.
+                // An object in place of the items makes the whole invalid.
                 "items" => is_list = map.next_value_seed(Page(&mut *self.0))?.0.is_none(),
                 _ => _ = map.next_value::<IgnoredAny>()?,
             }

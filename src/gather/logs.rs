@@ -79,11 +79,11 @@ pub(crate) fn summarise(
 ) -> Result<Item> {
     let mut summary = LogSummary::default();
     let origin = journal::read(&node?, wanted, &mut |piece| {
-        let goes_on = store(piece)?;
-        if goes_on && counts {
+        let is_kept = store(piece)?;
+        if is_kept && counts {
             summary.add(piece);
         }
-        Ok(goes_on)
+        Ok(is_kept)
     })?;
     Ok(summary.item(origin))
 }
