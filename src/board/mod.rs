@@ -169,7 +169,7 @@ pub(crate) struct Board {
 struct Shared {
     scene: Scene,
     /// When the work began or was first shown, whichever is earlier.
-    began: Instant,
+    began: Start,
     tasks: HashMap<String, TaskHistory>,
     /// The error that ended the output.
     error: Option<anyhow::Error>,
@@ -178,11 +178,25 @@ struct Shared {
 /// The observed history of a task.
 struct TaskHistory {
     /// When it began, if known.
-    began: Option<Instant>,
+    began: Option<Start>,
     ended: Option<Instant>,
     /// When it was first seen, and its progress then.
     seen: Instant,
     first: u64,
+}
+
+/// The start of work that may precede the earliest [`Instant`] of this machine.
+#[derive(Clone, Copy)]
+struct Start {
+    seen: Instant,
+    /// Elapsed time when it was seen.
+    before: Duration,
+}
+
+impl Start {
+    fn elapsed(self, until: Instant) -> Duration {
+        self.before + until.saturating_duration_since(self.seen)
+    }
 }
 
 impl Board {
@@ -193,16 +207,19 @@ impl Board {
             return Err(error);
         }
         let now = Instant::now();
+        let start = Start { seen: now, before: Duration::ZERO };
         // A task that is running when the watch begins has been running since the start.
         let mut before = None;
         if let Some(began) = scene.began {
             let took = scene.ended.unwrap_or_else(SystemTime::now).duration_since(began).unwrap_or_default();
-            shared.began = now.checked_sub(took).map_or(shared.began, |known| known.min(shared.began));
+            if took > shared.began.elapsed(now) {
+                shared.began = Start { before: took, ..start };
+            }
             before = Some(shared.began).filter(|_| shared.scene == Scene::default());
         }
         for task in &scene.tasks {
             let fresh = || {
-                let began = before.map_or(Some(now), |before| (!task.over).then_some(before));
+                let began = before.map_or(Some(start), |before| (!task.over).then_some(before));
                 TaskHistory { began, ended: None, seen: now, first: task.finest().done }
             };
             let known = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
@@ -239,12 +256,12 @@ impl Shared {
             let Some(known) = self.tasks.get(&task.name) else { return Default::default() };
             let until = known.ended.unwrap_or(now);
             TaskTimes {
-                took: known.began.map(|began| until.saturating_duration_since(began)),
+                took: known.began.map(|began| began.elapsed(until)),
                 left: task.left(known.first, until.saturating_duration_since(known.seen)),
             }
         });
         let times = times.collect();
-        Shown { scene: self.scene.clone(), elapsed: now.saturating_duration_since(self.began), times }
+        Shown { scene: self.scene.clone(), elapsed: self.began.elapsed(now), times }
     }
 }
 
@@ -349,7 +366,8 @@ pub(crate) fn with<T>(
     work: impl FnOnce(&Board) -> Result<T>,
 ) -> Result<T> {
     let (scene, tasks) = (Scene::default(), HashMap::new());
-    let shared = Shared { scene, began: Instant::now(), tasks, error: None };
+    let shared =
+        Shared { scene, began: Start { seen: Instant::now(), before: Duration::ZERO }, tasks, error: None };
     let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
     let worked = thread::scope(|scope| {
         let over = StopOnDrop(&board.stop);
