@@ -359,7 +359,6 @@ fn ca_certificate_used_by_a_server_is_explained() {
     let call = Sonobuoy::new(&format!("gen {VERSION} -p https://localhost:{}/p.yaml", address.port()));
     let said = call.file("ca.pem", authority).env("SSL_CERT_FILE", "ca.pem").status(1).run_any().stderr;
     assert!(said.contains("is that of an authority (CA:TRUE)") && said.contains("CA:FALSE"), "{said}");
-    assert!(!said.contains("CaUsedAsEndEntity"), "{said}");
     TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
     serving.join().unwrap();
 }

@@ -283,11 +283,6 @@ impl Transport for Connection {
     }
 }
 
-/// The error of a connection that [`Dialer::dial`] could not open.
-pub(crate) fn unwrapped(unconnected: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
-    unconnected.downcast().map_or_else(io::Error::other, |error| *error)
-}
-
 fn handshake(
     mut io: Box<dyn Io>,
     config: &Arc<ClientConfig>,

@@ -17,7 +17,7 @@ use super::error::{Error, Stage};
 use super::kubeconfig::Config;
 use super::request::{Method, Object as _, Request, Resource};
 use crate::clock;
-use crate::dial::{Dialer, Stream, unwrapped};
+use crate::dial::{Dialer, Stream};
 use crate::json::{self, json};
 use crate::lock;
 use crate::proxy::{self, Proxy};
@@ -451,7 +451,7 @@ impl Read for Body {
 /// Explains a transport failure; failures of trust, and to connect, are distinguished.
 pub(super) fn transport(what: &str, error: io::Error) -> Error {
     let (error, stage) = match error.downcast() {
-        Ok(ureq::Error::Other(unconnected)) => (unwrapped(unconnected), Stage::Unsent),
+        Ok(ureq::Error::Other(unconnected)) => (tls::unwrapped(unconnected), Stage::Unsent),
         Ok(ureq::Error::Timeout(ureq::Timeout::Global)) => {
             return Error::sent(what, "no complete response within the request timeout");
         }

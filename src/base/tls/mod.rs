@@ -20,12 +20,18 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
     }
 }
 
+/// The error of a connection that the dialer could not open.
+#[cfg(feature = "program")]
+pub(crate) fn unwrapped(unconnected: Box<dyn std::error::Error + Send + Sync>) -> std::io::Error {
+    unconnected.downcast().map_or_else(std::io::Error::other, |error| *error)
+}
+
 /// The error of a request, with a remedy if the server's certificate is not trusted or the server does not speak TLS.
 #[cfg(feature = "program")]
 pub fn explained(mut error: ureq::Error) -> anyhow::Error {
     use rustls::{CertificateError::UnknownIssuer, Error};
     if let ureq::Error::Other(unconnected) = error {
-        error = ureq::Error::Io(crate::dial::unwrapped(unconnected));
+        error = ureq::Error::Io(unwrapped(unconnected));
     }
     let remedy = match tls_error(&error) {
         Some(Error::InvalidCertificate(UnknownIssuer)) => {
