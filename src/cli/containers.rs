@@ -211,7 +211,7 @@ fn ended(pod: &Value, worker: &str) -> bool {
 pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
     let folder = Path::new(args.word("dir"));
     if args.on("partial") {
-        pipeline::pack_partial(folder, output::stdout())?;
+        pipeline::pack_partial(folder, output::buffered(false))?.flush()?;
         return Ok(0);
     }
     if args.on("status") {
