@@ -211,7 +211,7 @@ impl<'m> RunArgs<'m> {
             rbac: !local && rbac(args)?,
             node_selector: self.node_selector()?,
             show_default_pod_spec: args.on("show-default-podspec"),
-            level: args.word("level").to_lowercase(),
+            level: args.word("level").to_owned(),
             harden,
             declared_only: args.word("plugin-permissions") == "declared",
             results_pvc: args.word("results-pvc").to_owned(),
