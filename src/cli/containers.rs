@@ -57,7 +57,7 @@ pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
     // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
     logger::ours_alone();
     let (scope, sleep) = match args.subcommand() {
-        Some(("single-node", args)) => (Scope::Node, args.number("sleep")),
+        ("single-node", args) => (Scope::Node, args.number("sleep")),
         _ => (Scope::Global, 0),
     };
     if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {

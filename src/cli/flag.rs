@@ -42,9 +42,9 @@ impl<'m> Args<'m> {
         self.text(id).map(str::to_owned).or_else(|| sys::variable(variable))
     }
 
-    /// The subcommand, and its flags.
-    pub(crate) fn subcommand(self) -> Option<(&'m str, Self)> {
-        self.0.subcommand().map(|(name, matches)| (name, Self(matches)))
+    /// The subcommand and its flags; without one, an empty name and these flags.
+    pub(crate) fn subcommand(self) -> (&'m str, Self) {
+        self.0.subcommand().map_or(("", self), |(name, matches)| (name, Self(matches)))
     }
 
     /// All values of a flag, in order.

@@ -20,7 +20,7 @@ use base::sys::{self, variable};
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
+    let (name, args) = args.subcommand();
     let gathered = match name {
         "host-facts" => host_facts(args),
         "systemd-logs" => systemd_logs(args),

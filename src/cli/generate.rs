@@ -22,25 +22,25 @@ use base::{temp, yaml};
 /// Runs the command or its subcommand.
 pub(crate) fn run(args: Args) -> Result<u8> {
     let text = match args.subcommand() {
-        None => manifest(args)?,
-        Some(("config", args)) => {
+        ("", args) => manifest(args)?,
+        ("config", args) => {
             let request = RunArgs::new(args, Purpose::Print)?;
             request.check()?;
             format!("{}\n", request.config.to_json())
         }
-        Some(("cli", args)) => {
+        ("cli", args) => {
             pages(Path::new(args.text("dir").unwrap_or(".")))?;
             return Ok(0);
         }
-        Some(("plugin", args)) => match args.subcommand() {
-            None => new_plugin(args)?,
-            Some((name, args)) => {
+        ("plugin", args) => match args.subcommand() {
+            ("", args) => new_plugin(args)?,
+            (name, args) => {
                 let plan = RunArgs::new(args, Purpose::Print)?.plan(Some(name))?;
                 plan.prepared()?.iter().map(Definition::to_yaml).collect()
             }
         },
         // `default-image-config`
-        Some(_) => format!("{}\n", yaml::write(&image::registries())),
+        _ => format!("{}\n", yaml::write(&image::registries())),
     };
     output::data(&text)?;
     Ok(0)
@@ -160,7 +160,7 @@ fn definition(args: Args) -> Result<Definition> {
 /// Runs `plugin`.
 pub(crate) fn plugin(args: Args) -> Result<u8> {
     let installed = Installed::open()?;
-    let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
+    let (name, args) = args.subcommand();
     let argument = |id| args.word(id);
     let text = match name {
         "list" => installed_plugins(args, &installed)?,

@@ -42,7 +42,7 @@ const REMEDY: &str = "only the conformance image knows the images of its tests; 
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    let (name, args) = args.subcommand().unwrap_or(("list", args));
+    let (name, args) = args.subcommand();
     output::exit_on_signal()?;
     match name {
         "push" => push(args),
@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         "kit" => make_kit(args),
         "inspect" => inspect(args),
         "verify" => verify(args),
-        "list" => {
+        "" | "list" => {
             let images = all(wanted(args, false)?.0, args)?;
             output::print_rows(args, ["image"], &images.into_iter().map(|image| [image]).collect::<Vec<_>>())
         }

@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
 
 /// Runs `get pod`: prints the names of plugin pods, one per line.
 pub(crate) fn get(args: Args) -> anyhow::Result<u8> {
-    let args = args.subcommand().map_or(args, |(_, args)| args);
+    let (_, args) = args.subcommand();
     let client = cluster::client(args)?;
     let labels = names::plugin_selector(args.text("plugin"));
     let pods = client.list(&Resource::PODS, &cluster::namespace_of_run(args)?, &Selector::labels(labels))?;

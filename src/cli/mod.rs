@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, bail};
 
 use crate::names::VERSION;
 use base::{logger, sys, visible};
@@ -59,39 +59,6 @@ mod gather {
 /// An old name of `--kubernetes-version`.
 const OLD_VERSION: &str = "--kube-conformance-image-version";
 
-/// A command, which returns the exit code.
-type Run = fn(Args) -> Result<u8>;
-
-/// The commands of the table.
-const COMMANDS: &[(&str, Run)] = &[
-    ("aggregator", containers::aggregator),
-    ("certify", certify::run),
-    ("completion", completion::run),
-    ("delete", delete::run),
-    ("doctor", doctor::run),
-    ("e2e", e2e::run),
-    ("gather", gather::run),
-    ("gen", generate::run),
-    ("get", logs::get),
-    ("help", help_of),
-    ("images", images::run),
-    ("logs", logs::run),
-    ("modes", e2e::modes),
-    ("plugin", generate::plugin),
-    ("post-process", containers::post_process),
-    ("query", query::run),
-    ("results", results::run),
-    ("retrieve", retrieve::run),
-    ("run", run::run),
-    ("schema", generate::schema),
-    ("splat", containers::splat),
-    ("status", status::run),
-    ("verify", results::verify),
-    ("version", version::run),
-    ("wait", wait::run),
-    ("worker", containers::worker),
-];
-
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
     table::shown()
@@ -111,7 +78,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let [_, word] = &args[..]
         && (word == "--version" || word == "-V")
     {
-        return end(output::print(&format!("sonobuoy {VERSION}\n")).map(|()| 0), &[]);
+        return end(output::line(format!("sonobuoy {VERSION}")).map(|()| 0), &[]);
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
@@ -146,16 +113,44 @@ fn help(path: &[String]) -> Result<u8> {
     Ok(0)
 }
 
+/// Runs the command, which returns the exit code.
 fn obey(args: Args, path: &[String]) -> Result<u8> {
     if args.on("debug") {
         log::warn!("--debug is an old name; use --level=debug");
     }
-    let (name, args) = args.subcommand().context("no command")?;
+    let (name, args) = args.subcommand();
     if clusters::are_chosen(args) {
         return clusters::run(args, name);
     }
-    let command = COMMANDS.iter().find(|(known, _)| *known == name);
-    let (_, run) = command.with_context(|| format!("`{}` is unknown", table::name(path)))?;
+    let run: fn(Args) -> Result<u8> = match name {
+        "aggregator" => containers::aggregator,
+        "certify" => certify::run,
+        "completion" => completion::run,
+        "delete" => delete::run,
+        "doctor" => doctor::run,
+        "e2e" => e2e::run,
+        "gather" => gather::run,
+        "gen" => generate::run,
+        "get" => logs::get,
+        "help" => help_of,
+        "images" => images::run,
+        "logs" => logs::run,
+        "modes" => e2e::modes,
+        "plugin" => generate::plugin,
+        "post-process" => containers::post_process,
+        "query" => query::run,
+        "results" => results::run,
+        "retrieve" => retrieve::run,
+        "run" => run::run,
+        "schema" => generate::schema,
+        "splat" => containers::splat,
+        "status" => status::run,
+        "verify" => results::verify,
+        "version" => version::run,
+        "wait" => wait::run,
+        "worker" => containers::worker,
+        _ => bail!("`{}` is unknown", table::name(path)),
+    };
     run(args)
 }
 

@@ -23,7 +23,7 @@ const ALL: &str = "all";
 
 /// Runs `results`.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    if let Some((_, args)) = args.subcommand() {
+    if let ("diff", args) = args.subcommand() {
         return diff(args);
     }
     if let Some(word) = args.all("archive").next()
