@@ -66,7 +66,7 @@ pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
     let term = Stop::new();
     let asked = term.clone();
     sys::on_signal(&[Signal::Terminate], move || asked.stop())?;
-    let outcome = work(scope, &variable, &term);
+    let outcome = work(scope, &term);
     if let (Err(error), Some(_)) = (&outcome, variable(env::PLUGIN_POD)) {
         // The termination log reports the error even if the network blocks all traffic.
         leave(names::TERMINATION_LOG.as_ref(), error);
@@ -85,22 +85,27 @@ fn leave(place: &Path, error: &anyhow::Error) {
     }
 }
 
-fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) -> anyhow::Result<()> {
+fn work(scope: Scope, term: &Stop) -> anyhow::Result<()> {
     let settings = WorkerSettings::read(scope, |name| std::env::var(name).ok())?;
     // Without Kubernetes, the operator names a file that is created after all other processes succeeded.
     if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
         let submitted = worker::run(&settings, &Others::Marker(path.into()), term)?;
         // The other processes wait for the result; Kubernetes detects its absence without them.
         ensure!(submitted, "asked to stop before there was a result");
-    } else {
-        // Ends after the worker, not with `term`: within a pod's grace period others may still end.
-        let over = Stop::new();
-        match OwnPod::read(variable, &over) {
-            Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, term))?,
-            None => worker::run(&settings, &Others::Unknown, term)?,
-        };
+        return Ok(());
     }
-    Ok(())
+    // Ends after the worker, not with `term`: within a pod's grace period others may still end.
+    let over = Stop::new();
+    let Some(pod) = OwnPod::read(&over) else {
+        return worker::run(&settings, &Others::Unknown, term).map(drop);
+    };
+    let end = End::default();
+    std::thread::scope(|threads| {
+        base::thread("containers").spawn_scoped(threads, || pod.watch(&end))?;
+        let outcome = worker::run(&settings, &Others::Told(end.clone()), term);
+        over.stop();
+        outcome.map(drop)
+    })
 }
 
 /// The worker's own pod.
@@ -114,7 +119,7 @@ struct OwnPod {
 
 impl OwnPod {
     /// Reads the pod; `None` outside a pod, or without an account that may read it.
-    fn read(variable: &dyn Fn(&str) -> Option<String>, stop: &Stop) -> Option<Self> {
+    fn read(stop: &Stop) -> Option<Self> {
         let (namespace, name) = (variable(env::NAMESPACE)?, variable(env::PLUGIN_POD)?);
         let client = Config::load(&Options::default()).and_then(|config| Client::new(config, stop));
         match client {
@@ -178,22 +183,6 @@ impl OwnPod {
         }
         ended
     }
-}
-
-/// Runs `work` while the other containers are watched.
-fn beside<T>(
-    pod: &OwnPod,
-    over: &Stop,
-    work: impl FnOnce(&Others) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let end = End::default();
-    std::thread::scope(|scope| {
-        let watch = || pod.watch(&end);
-        base::thread("containers").spawn_scoped(scope, watch)?;
-        let outcome = work(&Others::Told(end.clone()));
-        over.stop();
-        outcome
-    })
 }
 
 /// Whether every container but the worker's has ended with status 0, now or before its last start. Init and ephemeral
