@@ -72,33 +72,28 @@ fn push(args: Args) -> Result<()> {
     let registry = args.word("custom-registry");
     let kit = archive.filter(|_| !registry.is_empty()).map(Kit::read).transpose()?.flatten();
     let file = args.text("output").unwrap_or(REGISTRIES);
-    let translation = match kit {
-        Some(_) => Some(Translation::Kit(registry.to_owned())),
-        None => translation(args)?,
-    };
-    let target = |image: &str| {
-        translation.as_ref().map_or_else(|| image.to_owned(), |translation| translation.apply(image))
-    };
-    if kit.is_some() {
+    let translation = if kit.is_some() {
         let known = std::fs::read_to_string(file).ok();
         ensure!(
             known.is_none_or(|known| known == kit::repositories(registry)),
             "`{file}` exists, and says something else; name another file with -o"
         );
-    } else if translation.is_none() {
-        // The original requires one only because of e2e, and its own images are never moved.
-        if archive.is_none() && args.all("plugin").all(|name| name == builtin::SYSTEMD_LOGS) {
-            log::warn!("no registry was named: nothing is pushed");
-            return Ok(());
-        }
+        Translation::Kit(registry.to_owned())
+    } else if let Some(translation) = translation(args)? {
+        translation
+    } else if archive.is_none() && args.all("plugin").all(|name| name == builtin::SYSTEMD_LOGS) {
+        // The original requires a registry only because of e2e, and its own images are never moved.
+        log::warn!("no registry was named: nothing is pushed");
+        return Ok(());
+    } else {
         bail!("no registry to push to; name one with --custom-registry, or several with --e2e-repo-config");
-    }
+    };
     let work = temp::Folder::new()?;
     let local = ImageFolder::open(args, &work)?;
     let Some(archive) = archive else {
         let mut targets = Vec::new();
         for image in all(wanted(args, false)?.0, args)? {
-            let target = target(&image);
+            let target = translation.apply(&image);
             if !in_no_registry(&image) && target != image {
                 targets.push((target, Reference::parse(&image)?));
             }
@@ -112,7 +107,7 @@ fn push(args: Args) -> Result<()> {
     let stored = oci::read_archive(archive, &local.store)?;
     let mut targets = BTreeMap::<String, &Stored>::new();
     for image in &stored {
-        let target = target(&image.name.to_string());
+        let target = translation.apply(&image.name.to_string());
         if let Some(other) = targets.insert(target.clone(), image).filter(|other| other.root != image.root) {
             bail!("`{}` and `{}` would both be `{target}`", other.name, image.name);
         }
