@@ -558,9 +558,8 @@ struct Transfer<'a> {
     board: &'a Board,
     /// Whether a board is drawn, which other programs' progress output would garble.
     drawn: bool,
-    /// The title of the board, and the count of all images.
-    title: &'a str,
-    all: &'a Task,
+    /// The board without this transfer.
+    scene: &'a Scene,
     name: &'a str,
     /// Size and transferred bytes of each layer, by digest.
     layers: RefCell<HashMap<String, (u64, u64)>>,
@@ -587,15 +586,20 @@ fn each<T>(
     }
     let output = output::or_log(args);
     output::with_board(output, |board| {
-        let title = format!("{verb} images");
-        let mut all =
-            Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };
+        let total = images.len() as u64;
+        let all = Task { name: "all".into(), unit: Unit::Images, total, ..Task::default() };
+        let mut scene = Scene {
+            title: format!("{verb} images"),
+            state: "at work".into(),
+            tasks: vec![all],
+            footer: vec!["Ctrl-C stops the transfer; the same command resumes it".into()],
+            ..Scene::default()
+        };
         for (image, name) in images.iter().zip(&names) {
             let transfer = Transfer {
                 board,
                 drawn: output == ProgressOutput::Board,
-                title: &title,
-                all: &all,
+                scene: &scene,
                 name: name.rsplit('/').next().unwrap_or_default(),
                 layers: RefCell::default(),
             };
@@ -608,25 +612,19 @@ fn each<T>(
                 }
                 log::error!("{error:#}");
             }
+            let all = &mut scene.tasks[0];
             all.done += 1;
             all.failed += u64::from(ended.is_err());
-            all.over = all.done == all.total;
-            board.show(scene(&title, &all, None))?;
+            if all.done == total {
+                all.over = true;
+                scene.state = "done".into();
+            }
+            board.show(scene.clone())?;
         }
-        let failed = all.failed;
+        let failed = scene.tasks[0].failed;
         ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
         Ok(())
     })
-}
-
-fn scene(title: &str, all: &Task, current: Option<Task>) -> Scene {
-    Scene {
-        title: title.to_owned(),
-        state: if all.over { "done" } else { "at work" }.into(),
-        tasks: [all.clone()].into_iter().chain(current).collect(),
-        footer: vec!["Ctrl-C stops the transfer; the same command resumes it".into()],
-        ..Scene::default()
-    }
 }
 
 impl Transfer<'_> {
@@ -646,7 +644,8 @@ impl Transfer<'_> {
             false => (Unit::Bytes, layers.values().map(|(size, _)| size).sum()),
         };
         let done = layers.values().map(|(_, done)| done).sum();
-        let current = Task { name: self.name.into(), unit, done, total, ..Task::default() };
-        self.board.show(scene(self.title, self.all, Some(current)))
+        let mut scene = self.scene.clone();
+        scene.tasks.push(Task { name: self.name.into(), unit, done, total, ..Task::default() });
+        self.board.show(scene)
     }
 }
