@@ -60,11 +60,10 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     check(args)?;
     let is_run = ["run", "wait"].contains(&command);
     let asked = |flags: &[&str]| is_run && flags.iter().any(|flag| args.given(flag));
-    let reports = asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
-    let waits = command == "wait" || reports || asked(&["wait", "delete"]);
     let is_dry = args.text("dry-run").is_some_and(|word| word != "none");
+    let reports = !is_dry && asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
+    let waits = command == "wait" || reports || asked(&["wait", "delete"]);
     let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
-    let reports = reports && !is_dry;
     // The folder with those of the clusters, if they are kept.
     let kept = ["resume", "retrieve", "dir"].into_iter().filter(|flag| *flag != "resume" || reports);
     let kept = kept.filter_map(|flag| args.text(flag)).map(Path::new).next();
@@ -205,15 +204,15 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
 
 /// Rejects flags that have no meaning for several clusters.
 fn check(args: Args) -> Result<()> {
-    let values = [("file", "-"), ("credentials", "-"), ("format", "junit")].into_iter();
-    let values = values.filter(|(flag, value)| args.word(flag) == *value);
-    let values = values.map(|(flag, value)| format!("--{flag} {value}"));
-    // One file may have the contexts.
-    let flags = ["kubeconfig", "context", "local", "certify"].into_iter().filter(|flag| args.given(flag));
-    let flags = flags.filter(|flag| *flag != "kubeconfig" || args.given("kubeconfigs"));
-    match values.chain(flags.map(|flag| format!("--{flag}"))).next() {
-        Some(flag) => Err(usage_error(format!("{flag} cannot be used with several clusters"))),
-        None => Ok(()),
+    let problem = "cannot be used with several clusters";
+    for flag in ["kubeconfig", "context", "local", "certify"] {
+        // One file may have the contexts.
+        let is_allowed = flag == "kubeconfig" && !args.given("kubeconfigs");
+        ensure!(is_allowed || !args.given(flag), usage_error(format!("--{flag} {problem}")));
+    }
+    Ok(())
+    for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
+        ensure!(args.word(flag) != value, usage_error(format!("--{flag} {value} {problem}")));
     }
 }
 
@@ -444,13 +443,13 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
         let server = Config::find(&options).map(|config| format!("{} {:?}", config.server, config.proxy));
         let keys = server.into_iter().chain([folder(&cluster.name).to_lowercase()]);
         let twins: Vec<_> = keys.filter_map(|key| seen.insert(key, cluster.name.clone())).collect();
-        let Some(other) = twins.first() else {
+        if let Some(other) = twins.first() {
+            let problem = format!("`{other}` and `{}` are the same cluster, or share a folder", cluster.name);
+            ensure!(all, usage_error(format!("{problem}; name one of them")));
+            log::warn!("{problem}: `{}` is left out", cluster.name);
+        } else {
             chosen.push(cluster);
-            continue;
-        };
-        let problem = format!("`{other}` and `{}` are the same cluster, or share a folder", cluster.name);
-        ensure!(all, usage_error(format!("{problem}; name one of them")));
-        log::warn!("{problem}: `{}` is left out", cluster.name);
+        }
     }
     Ok(chosen)
 }
