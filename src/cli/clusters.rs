@@ -335,14 +335,13 @@ impl Fleet<'_> {
     fn words(&self, command: &str, folder: &Path, flag: &OsStr) -> Vec<OsString> {
         let args = self.args;
         // Some flags depend on their order.
-        let mut given = Vec::new();
+        let mut given = BTreeMap::new();
         for id in args.ids().map(clap::Id::as_str).filter(|id| args.given(id) && !OF_ALL.contains(id)) {
             let values = args.get_raw(id).into_iter().flatten();
             given.extend(args.indices_of(id).into_iter().flatten().zip(values.map(|value| word(id, value))));
         }
-        given.sort();
         let mut words = vec![command.into()];
-        words.extend(given.into_iter().map(|(_, word)| word));
+        words.extend(given.into_values());
         words.push(flag.into());
         if self.has_events || command == "status" {
             words.push(word("output", "json"));

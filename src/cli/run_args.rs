@@ -284,16 +284,14 @@ impl<'m> RunArgs<'m> {
 
     /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image from the version.
     fn changes(&self, has_ours: bool) -> Result<(Env, Vec<PluginChange>)> {
-        let ids = self.args.ids().map(clap::Id::as_str).filter(|id| self.args.given(id));
-        let given = ids.flat_map(|id| {
+        let mut given = BTreeMap::new();
+        for id in self.args.ids().map(clap::Id::as_str).filter(|id| self.args.given(id)) {
             let places = self.args.indices_of(id).into_iter().flatten();
-            places.zip(self.args.all(id)).map(move |(place, value)| (place, id, value))
-        });
-        let mut given: Vec<_> = given.collect();
-        given.sort_unstable();
+            given.extend(places.zip(self.args.all(id).map(|value| (id, value))));
+        }
+        given.retain(|_, (id, _)| has_ours || *id != "kubernetes-version");
         let mut made = (Env::new(), Vec::new());
-        let given = given.into_iter().filter(|(_, id, _)| has_ours || *id != "kubernetes-version");
-        given.into_iter().try_for_each(|(_, id, value)| change(id, value, &mut made))?;
+        given.into_values().try_for_each(|(id, value)| change(id, value, &mut made))?;
         Ok(made)
     }
 
