@@ -1,14 +1,11 @@
 //! `sonobuoy e2e`: the names of the e2e tests of a Kubernetes version, or their tags; and `sonobuoy modes`: the values of `--mode`.
 
-use std::path::Path;
-
 use anyhow::{Context, anyhow, bail};
 
 use super::flag::Args;
 use super::{cluster, output, run_args};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
-use crate::image::kit::Kit;
 use crate::image::lists::{ListSource, tags};
 use crate::plugin::focus::MODES;
 use base::Joined as _;
@@ -76,10 +73,7 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
                 )
             })
         }
-        file => match Kit::read(Path::new(file))? {
-            Some(kit) => Ok(kit.tests),
-            None => ListSource::File(Path::new(file)).whole(file),
-        },
+        file => run_args::kit_or_list(file),
     }
 }
 

@@ -606,13 +606,15 @@ fn minor(version: &str) -> Option<u32> {
     version.split('.').nth(1)?.parse().ok()
 }
 
+/// The tests of a kit, or the lines of a list.
+pub(super) fn kit_or_list(path: &str) -> Result<Vec<String>> {
+    let file = Path::new(path);
+    Kit::read(file)?.map_or_else(|| ListSource::File(file).whole(path), |kit| Ok(kit.tests))
+}
+
 /// The names of tests in a list or a kit.
 pub(super) fn tests(path: &str) -> Result<Vec<String>> {
-    let file = Path::new(path);
-    let lines = match Kit::read(file)? {
-        Some(kit) => kit.tests,
-        None => ListSource::File(file).whole(path)?,
-    };
+    let lines = kit_or_list(path)?;
     let names = lines.iter().map(|line| listed(line).unwrap_or(line).trim().to_owned());
     let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     ensure!(!names.is_empty(), "`{path}` lists no tests");
