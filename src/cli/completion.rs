@@ -50,10 +50,10 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
 
 /// Prints the script for the requested shell.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    let script = match args.text("shell") {
-        Some("bash") => include_str!("complete.bash"),
-        Some("zsh") => include_str!("complete.zsh"),
-        Some("fish") => include_str!("complete.fish"),
+    let script = match args.word("shell") {
+        "bash" => include_str!("complete.bash"),
+        "zsh" => include_str!("complete.zsh"),
+        "fish" => include_str!("complete.fish"),
         _ => include_str!("complete.ps1"),
     };
     let call = if args.on("no-descriptions") { CALL_WITHOUT_DESCRIPTIONS } else { CALL };
@@ -175,13 +175,13 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
 }
 
 fn commands(command: &Command, answer: &mut Completions) {
-    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+    for inner in usage::visible(command) {
         answer.offer(inner.get_name(), &inner.get_about().map_or_else(String::new, ToString::to_string));
     }
 }
 
 fn flags(command: &Command, answer: &mut Completions) {
-    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+    for flag in usage::shown_flags(command) {
         if let Some(long) = flag.get_long() {
             answer.offer(&format!("--{long}"), &help(flag));
         }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use super::flag::{Args, invalid};
 use super::manifest::read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
-use super::{output, table};
+use super::{output, table, usage};
 use crate::config;
 use crate::deploy;
 use crate::image;
@@ -58,7 +58,7 @@ fn pages(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
     let mut commands = vec![table::shown()];
     while let Some(mut command) = commands.pop() {
-        commands.extend(command.get_subcommands().filter(|inner| !inner.is_hide_set()).cloned());
+        commands.extend(usage::visible(&command).cloned());
         let help = command.render_help();
         let name = command.get_bin_name().unwrap_or_default();
         let file = dir.join(name.replace(' ', "_") + ".md");
