@@ -69,10 +69,7 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     let kept = kept.filter_map(|flag| args.text(flag)).map(Path::new).next();
     let clusters = clusters(args)?;
     let files = OutputFiles::open(args)?;
-    let passing = match kept {
-        Some(_) => None,
-        None => Some(temp::Folder::new()?),
-    };
+    let passing = kept.is_none().then(temp::Folder::new).transpose()?;
     let root = passing.as_deref().or(kept).unwrap_or(Path::new("."));
     let stop = Stop::new();
     output::stop_on_interrupt(&stop)?;
@@ -193,7 +190,7 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
     }
     files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
     if output::is_json(args) {
-        output::print(&format!("{}\n", report_event(&many.json())))?;
+        output::line(report_event(&many.json()))?;
     } else {
         let mut out = output::buffered(false);
         many.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
@@ -205,15 +202,15 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
 /// Rejects flags that have no meaning for several clusters.
 fn check(args: Args) -> Result<()> {
     let problem = "cannot be used with several clusters";
+    for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
+        ensure!(args.word(flag) != value, usage_error(format!("--{flag} {value} {problem}")));
+    }
     for flag in ["kubeconfig", "context", "local", "certify"] {
         // One file may have the contexts.
         let is_allowed = flag == "kubeconfig" && !args.given("kubeconfigs");
         ensure!(is_allowed || !args.given(flag), usage_error(format!("--{flag} {problem}")));
     }
     Ok(())
-    for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
-        ensure!(args.word(flag) != value, usage_error(format!("--{flag} {value} {problem}")));
-    }
 }
 
 impl Fleet<'_> {
@@ -246,7 +243,7 @@ impl Fleet<'_> {
         for cluster in clusters.iter().filter(|cluster| !cluster.printed.trim().is_empty()) {
             // Scripts read the names of files.
             if self.command != "retrieve" {
-                output::print(&format!("{}:\n", cluster.name))?;
+                output::line(format!("{}:", cluster.name))?;
             }
             output::data(&cluster.printed)?;
         }

@@ -231,7 +231,7 @@ pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
 /// Runs `post-process`.
 pub(crate) fn post_process(args: Args) -> anyhow::Result<u8> {
     for (name, status) in process(Path::new(args.text("dir").context("no folder given")?))? {
-        output::print(&format!("{}\n", visible::line(&format!("{name}: {status}"))))?;
+        output::line(visible::line(&format!("{name}: {status}")))?;
     }
     Ok(0)
 }

@@ -17,6 +17,7 @@ use crate::names;
 use crate::plugin::{self, Definition, DriverKind, Installed, builtin};
 use base::at::At as _;
 use base::json::json;
+use base::kube::Object as _;
 use base::{temp, yaml};
 
 /// Runs the command or its subcommand.
@@ -49,7 +50,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 /// Prints one schema.
 pub(crate) fn schema(args: Args) -> Result<u8> {
     let schema = if args.word("name") == "config" { config::Run::schema() } else { plugin::schema() };
-    output::print(&format!("{}\n", serde_json::to_string_pretty(&schema)?))?;
+    output::line(serde_json::to_string_pretty(&schema)?)?;
     Ok(0)
 }
 
@@ -71,7 +72,7 @@ fn manifest(args: Args) -> Result<String> {
     if let Some(file) = args.text("file") {
         return read_manifest(file);
     }
-    if args.text("status-service").is_some_and(|kind| kind != "none") {
+    if args.word("status-service") != "none" {
         bail!(
             "only `run` can create a status service, since it keeps the credentials; leave out --status-service"
         );
@@ -207,6 +208,6 @@ fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<
     }
     loaded.notes.iter().for_each(|note| log::warn!("{note}"));
     let path = installed.install(save_as, &loaded.definition)?;
-    let container = loaded.definition.spec["name"].as_str().unwrap_or_default();
+    let container = loaded.definition.spec["name"].text();
     Ok(format!("Installed plugin {container} into file {} from source {source}\n", path.display()))
 }

@@ -73,11 +73,10 @@ pub(crate) fn get(args: Args) -> anyhow::Result<u8> {
     let client = cluster::client(args)?;
     let labels = names::plugin_selector(args.text("plugin"));
     let pods = client.list(&Resource::PODS, &cluster::namespace_of_run(args)?, &Selector::labels(labels))?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let rows = pods.iter().map(|pod| {
         let (about, plugin) = (&pod["metadata"], &pod["metadata"]["labels"][names::LABEL_PLUGIN]);
         [&about["name"], &about["namespace"], plugin, &pod["spec"]["nodeName"], &pod["status"]["phase"]]
-            .map(text)
+            .map(|value| value.text().to_owned())
     });
     let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
     output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows).map(|()| 0)

@@ -32,12 +32,6 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     {
         return Err(usage_error(format!("archive `{word}` does not exist; did you mean `results diff`?")));
     }
-    let mode = match args.text("mode") {
-        Some("detailed") => ViewMode::Detailed,
-        Some("dump") => ViewMode::Dump,
-        Some("readable") => ViewMode::Readable,
-        _ => ViewMode::Report,
-    };
     let fetched = (args.on("from-cluster") || args.on("live")).then(|| from_cluster(args)).transpose()?;
     let archives: Vec<&str> =
         args.all("archive").chain(fetched.iter().map(|(_, path)| path.as_str())).collect();
@@ -49,7 +43,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let ended = match archives[..] {
         [archive] if args.word("format") != "openmetrics" || args.text("facts").is_some() => {
             let mut out = output::buffered(is_for_people(args));
-            let result = show(args, archive, mode, &mut out);
+            let result = show(args, archive, &mut out);
             // Flush the output before reporting an error.
             out.flush()?;
             result.with_context(|| format!("could not process archive: {archive}"))?
@@ -96,7 +90,7 @@ fn is_for_people(args: Args) -> bool {
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
-fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<Option<(u8, String)>> {
+fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<(u8, String)>> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
     let format = args.word("format");
     if let Some(word) = args.text("facts") {
@@ -116,6 +110,12 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
     let mut archive = OpenedArchive::open(name, plugin, depth)?;
     let annotated = is_annotated(args);
     if as_original {
+        let mode = match args.word("mode") {
+            "detailed" => ViewMode::Detailed,
+            "dump" => ViewMode::Dump,
+            "readable" => ViewMode::Readable,
+            _ => ViewMode::Report,
+        };
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
         view.show(&archive, &archive.plugins, out)?;
         out.flush()?;
@@ -283,7 +283,7 @@ pub(crate) fn verify(args: Args) -> Result<u8> {
              is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
             statement.run
         );
-        output::print(&format!("{own}{renamed}: digest OK, seal not checked\n"))?;
+        output::line(format!("{own}{renamed}: digest OK, seal not checked"))?;
     }
     Ok(0)
 }

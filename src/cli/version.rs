@@ -6,7 +6,7 @@ use crate::names::VERSION;
 use base::json::json;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a warning.
-pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
+const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 
 /// Prints the version alone or all details.
 pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
