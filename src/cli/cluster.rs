@@ -81,15 +81,15 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
 }
 
 /// The API server's version, such as `v1.31.2`, including vendor suffixes.
-pub(crate) fn version(client: &Client) -> Result<String> {
-    let answer = client.version()?;
+pub(crate) fn version(args: Args) -> Result<String> {
+    let answer = client(args)?.version()?;
     let version = answer["gitVersion"].as_str().context("the cluster does not report its version")?;
     Ok(version.to_owned())
 }
 
 /// The Kubernetes release of the cluster.
-pub(crate) fn release(client: &Client) -> Result<String> {
-    let version = version(client)?;
+pub(crate) fn release(args: Args) -> Result<String> {
+    let version = version(args)?;
     release::of_server(&version)
         .with_context(|| format!("the cluster reports version `{version}`, which is not a release"))
 }

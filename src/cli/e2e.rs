@@ -79,9 +79,9 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
 
 fn version(args: Args) -> anyhow::Result<String> {
     match args.text("version") {
-        None | Some("auto") => cluster::client(args)
-            .and_then(|client| cluster::release(&client))
-            .context("no --version was given, so the cluster was asked"),
+        None | Some("auto") => {
+            cluster::release(args).context("no --version was given, so the cluster was asked")
+        }
         Some(version) => Ok(version.to_owned()),
     }
 }

@@ -630,8 +630,7 @@ fn version_flag<'m>(args: Args<'m>) -> &'m str {
 pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
     match version_flag(args) {
         "auto" => {
-            let version = cluster::client(args).and_then(|client| cluster::release(&client));
-            let version = version.context("cannot ask the cluster for its version");
+            let version = cluster::release(args).context("cannot ask the cluster for its version");
             if creates {
                 return version;
             }

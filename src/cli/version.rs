@@ -37,8 +37,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
 /// The line about the cluster. Only with `--kubeconfig` a cluster is queried, as in the original.
 fn api_version(args: Args) -> String {
     if args.text("kubeconfig").is_some() {
-        let answer = cluster::client(args).and_then(|client| cluster::version(&client));
-        match answer {
+        match cluster::version(args) {
             Ok(version) => return format!("API Version:  {version}"),
             Err(error) => log::error!("{error:#}"),
         }
