@@ -111,8 +111,8 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
 struct Cluster {
     /// Its context, or the name of its kubeconfig without an extension.
     name: String,
-    /// The flag that selects it, with its value.
-    flag: (&'static str, PathBuf),
+    /// Its kubeconfig, unless a context selects it.
+    path: Option<PathBuf>,
     begun: bool,
     /// The exit code of its process, once ended.
     code: Option<u8>,
@@ -125,8 +125,9 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(name: String, flag: &'static str, value: PathBuf) -> Self {
-        Self { name, flag: (flag, value), ..Self::default() }
+    /// The flag that selects it.
+    fn flag(&self) -> OsString {
+        self.path.as_ref().map_or_else(|| word("context", &self.name), |path| word("kubeconfig", path))
     }
 
     fn task(&self) -> Task {
@@ -271,7 +272,7 @@ impl Fleet<'_> {
         let mut clusters = self.lock();
         let Some(at) = clusters.iter().position(|cluster| !cluster.begun) else { return Ok(false) };
         clusters[at].begun = true;
-        let (folder, (flag, value)) = (folder(&clusters[at].name), clusters[at].flag.clone());
+        let (folder, flag) = (folder(&clusters[at].name), clusters[at].flag());
         drop(clusters);
         let mut closed = Ok(());
         let update = |change: &mut dyn FnMut(&mut Cluster)| {
@@ -285,7 +286,7 @@ impl Fleet<'_> {
         };
         update(&mut |_| ())?;
         let ended = caught(|| {
-            self.process(&self.root.join(folder), &word(flag, value), &mut |line| {
+            self.process(&self.root.join(folder), &flag, &mut |line| {
                 closed = update(&mut |cluster| {
                     if !self.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);
@@ -429,11 +430,10 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
     let mut seen = BTreeMap::<String, String>::new();
     let mut chosen = Vec::new();
     for cluster in found {
-        let (flag, value) = &cluster.flag;
         let mut options = options.clone();
-        match *flag {
-            "context" => options.context = Some(cluster.name.clone()),
-            _ => options.path = Some(value.clone()),
+        match &cluster.path {
+            Some(path) => options.path = Some(path.clone()),
+            None => options.context = Some(cluster.name.clone()),
         }
         // A tunnel may give several clusters the same address.
         let server = Config::find(&options).map(|config| format!("{} {:?}", config.server, config.proxy));
@@ -451,7 +451,8 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
 }
 
 fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>> {
-    let known = Config::contexts(options);
+    let contexts = Config::contexts(options);
+    let known: Vec<&str> = contexts.iter().map(String::as_str).collect();
     if known.is_empty() {
         // Says what is wrong with the kubeconfig.
         Config::find(options)?;
@@ -463,8 +464,8 @@ fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>
         let (names, hint) = (known.join(", "), near::hint(name, known_words()));
         return Err(invalid("contexts", name, &format!("the kubeconfig has {names}{hint}")));
     }
-    let chosen: Vec<&str> = if all { known_words().collect() } else { named.to_vec() };
-    Ok(chosen.into_iter().map(|name| Cluster::new(name.to_owned(), "context", name.into())).collect())
+    let chosen = if all { &known } else { named };
+    Ok(chosen.iter().map(|name| Cluster { name: (*name).to_owned(), ..Cluster::default() }).collect())
 }
 
 /// The files, those in a folder, and those of `FOLDER/*`, for shells that leave it as it is.
@@ -475,9 +476,8 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
         let folder = if path.ends_with("*") { path.parent().unwrap_or(path) } else { path };
         if fs::metadata(folder).at("cannot read", folder)?.is_dir() {
             let entries = fs::read_dir(folder).at("cannot read", folder)?;
-            let inside = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
             let start = files.len();
-            files.extend(inside);
+            files.extend(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));
             files[start..].sort();
         } else {
             files.push(path.to_owned());
@@ -486,7 +486,7 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
     ensure!(!files.is_empty(), "--kubeconfigs: the folder is empty");
     let cluster = |path: PathBuf| {
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Cluster::new(name, "kubeconfig", path)
+        Cluster { name, path: Some(path), ..Cluster::default() }
     };
     Ok(files.into_iter().map(cluster).collect())
 }
