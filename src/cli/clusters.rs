@@ -12,11 +12,10 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
 
 use super::afterwards::{OutputFiles, ending, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
@@ -87,14 +86,14 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
         log::error!("{}: {}", cluster.name, cluster.error);
     }
     if stop.stopped() {
-        let is_open = |cluster: &&Cluster| cluster.code.is_none_or(|code| code == output::INTERRUPTED);
-        let left = clusters.iter().filter(is_open).count();
+        let codes = clusters.iter().map(|cluster| cluster.code);
+        let left = codes.filter(|code| code.is_none_or(|code| code == output::INTERRUPTED)).count();
         let again = match kept {
             Some(root) if reports => format!("; `--resume {}` continues", root.display()),
             _ => String::new(),
         };
-        let text = format!("interrupted: {left} of {} clusters are not done{again}", clusters.len());
-        return Err(interrupted(text));
+        let all = clusters.len();
+        return Err(interrupted(format!("interrupted: {left} of {all} clusters are not done{again}")));
     }
     let bad = if reports {
         report(args, &files, &clusters)?
@@ -230,16 +229,12 @@ impl Fleet<'_> {
                 let printed = json::from_slice(cluster.printed.as_bytes()).unwrap_or_default();
                 json!({"cluster": cluster.name, "exit": cluster.code, "error": cluster.error, "document": printed})
             });
-            return output::print(&output::document(
-                word.unwrap_or("json"),
-                &Value::Array(document.collect()),
-            ));
+            return output::print(&output::document(word.unwrap_or("json"), &document.collect()));
         }
         if self.command == "status" {
             let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
             let head = ["cluster", "status", "results", "failed", "message"];
-            let usual = || output::table(head, &rows, false);
-            return output::print(&output::in_form(word, head, &rows, usual));
+            return output::print(&output::in_form(word, head, &rows, || output::table(head, &rows, false)));
         }
         for cluster in clusters.iter().filter(|cluster| !cluster.printed.trim().is_empty()) {
             // Scripts read the names of files.
@@ -356,8 +351,11 @@ impl Fleet<'_> {
         let troubles = clusters.iter().flat_map(|cluster| {
             let own = cluster.scene.troubles.iter().map(|trouble| &trouble.cause);
             let causes = own.chain([&cluster.error]).filter(|cause| !cause.is_empty());
-            let trouble = |cause: &String| (cluster.name.clone(), cause.clone());
-            causes.map(trouble).map(|(task, cause)| Trouble { task, cause, places: Vec::new() })
+            causes.map(|cause| Trouble {
+                task: cluster.name.clone(),
+                cause: cause.clone(),
+                ..Trouble::default()
+            })
         });
         let (all, over) = (clusters.len(), clusters.iter().filter(|cluster| cluster.code.is_some()).count());
         let tasks: Vec<_> = clusters.iter().filter(|cluster| cluster.begun).map(Cluster::task).collect();
@@ -396,11 +394,7 @@ fn process(words: &[OsString], log: &Path, stop: &Stop, hear: &mut dyn FnMut(&st
     command.env(cluster::ONE_OF_MANY, "true");
     let (group, mut child) = start(&mut command, log, Talk::WithUs).context("cannot start this program")?;
     drop(child.stdin.take());
-    let group = Arc::new(group);
-    let hook = {
-        let group = Arc::clone(&group);
-        stop.on_stop(move || group.terminate())
-    };
+    let hook = stop.on_stop(move || group.terminate());
     let mut output = BufReader::new(child.stdout.take().context("no output")?.take(MAX_OUTPUT_BYTES));
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line).context("cannot read its output")? > 0 {
@@ -458,10 +452,8 @@ fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>
         Config::find(options)?;
         bail!("the kubeconfig has no contexts");
     }
-    let known_words = || known.iter().map(String::as_str);
-    let unknown = |name: &&&str| **name != ALL && !known_words().any(|known| known == **name);
-    if let Some(name) = named.iter().find(unknown) {
-        let (names, hint) = (known.join(", "), near::hint(name, known_words()));
+    if let Some(name) = named.iter().find(|name| **name != ALL && !known.contains(*name)) {
+        let (names, hint) = (known.join(", "), near::hint(name, known.iter().copied()));
         return Err(invalid("contexts", name, &format!("the kubeconfig has {names}{hint}")));
     }
     let chosen = if all { &known } else { named };
