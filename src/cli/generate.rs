@@ -130,21 +130,19 @@ fn definition(args: Args) -> Result<Definition> {
     let labels = args.all("node-selector").map(|label| match label.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),
         _ => Err(invalid("node-selector", label, "write KEY=VALUE")),
-    });
-    let labels = labels.collect::<Result<BTreeMap<_, _>>>()?;
-    if args.on("show-default-podspec") {
-        definition.pod_spec = Some(plugin::default_spec(driver(args), names::SERVICE_ACCOUNT));
-    } else if !labels.is_empty() {
-        // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
-        definition.pod_spec = Some(json!({"containers": null}));
-        log::warn!(
-            "with --node-selector alone the plugin's pod has none of the defaults, such as restartPolicy; \
-             --show-default-podspec writes them out"
-        );
-    }
-    if let Some(spec) = &mut definition.pod_spec
-        && !labels.is_empty()
-    {
+    };
+    let labels = args.all("node-selector").map(label).collect::<Result<BTreeMap<_, _>>>()?;
+    let default = || plugin::default_spec(driver(args), names::SERVICE_ACCOUNT);
+    definition.pod_spec = args.on("show-default-podspec").then(default);
+    if !labels.is_empty() {
+        let spec = definition.pod_spec.get_or_insert_with(|| {
+            log::warn!(
+                "with --node-selector alone the plugin's pod has none of the defaults, such as restartPolicy; \
+                 --show-default-podspec writes them out"
+            );
+            // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
+            json!({"containers": null})
+        });
         spec["nodeSelector"] = json!(labels);
     }
     for path in args.all("configmap") {
