@@ -113,7 +113,15 @@ pub(crate) fn switch(usage: &'static str, help: &'static str) -> Arg {
 /// A flag with a time: a number of units, or a duration such as `1h30m`.
 pub(crate) fn time(usage: &'static str, help: &'static str) -> Arg {
     let (unit, seconds) = if usage.ends_with("MINUTES") { ("minutes", 60) } else { ("seconds", 1) };
-    text(usage, help).value_parser(move |word: &str| span(word, unit, seconds))
+    text(usage, help).value_parser(move |word: &str| {
+        if let Ok(count) = word.parse::<i64>() {
+            return Ok(count);
+        }
+        // Fractions of a unit are rounded up.
+        let whole = base::clock::parse_duration(word)
+            .and_then(|span| i64::try_from(span.as_millis().div_ceil(seconds * 1_000)).ok());
+        whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
+    })
 }
 
 /// A flag with an integer.
@@ -177,16 +185,6 @@ pub(crate) fn accepting_values(command: Command) -> Command {
             _ => arg,
         })
         .mut_subcommands(accepting_values)
-}
-
-/// A time in a unit of so many seconds; fractions of a unit are rounded up.
-fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
-    if let Ok(count) = word.parse() {
-        return Ok(count);
-    }
-    let whole = base::clock::parse_duration(word)
-        .and_then(|span| i64::try_from(span.as_millis().div_ceil(u128::from(seconds) * 1_000)).ok());
-    whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
 }
 
 /// Parses a bool in the spellings of the original's flag library.
