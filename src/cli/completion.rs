@@ -16,6 +16,7 @@ use clap::{Arg, Command};
 
 use super::flag::Args;
 use super::{output, table, usage};
+use crate::deploy::CHECKS;
 use crate::plugin::{Installed, RESERVED, builtin, focus::Mode};
 use crate::report;
 use base::kube::{Client, Config, Options, Resource, Selector};
@@ -39,13 +40,13 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
     ("format", &["raw", "junit", "gojson", "manual"]),
     ("image-pull-policy", &["Always", "IfNotPresent", "Never"]),
     ("input", &["online", "offline", "-"]),
-    ("kubernetes-version", &["auto", "ignore", "latest"]),
+    ("kubernetes-version", &table::VERSIONS),
     ("mode", &["tests", "tags", "tagCounts"]),
     ("namespace-psa-enforce-level", &["privileged", "baseline", "restricted"]),
     ("platform", &["all", "linux/amd64", "linux/arm64"]),
     ("priority", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),
     ("security-context-mode", &["nonroot", "none"]),
-    ("skip-preflight", &["dnscheck", "versioncheck", "existingnamespace"]),
+    ("skip-preflight", &CHECKS),
 ];
 
 /// Prints the script for the requested shell.

@@ -46,7 +46,7 @@ const OF_ORIGINAL: &str = "By default, this prints the objects of the original. 
                            (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their registries.";
 
 /// The words that a version of Kubernetes may be.
-const VERSIONS: &[&str] = &["auto", "ignore", "latest"];
+pub(crate) const VERSIONS: [&str; 3] = ["auto", "ignore", "latest"];
 /// The flags that have an effect on `wait`, in addition to those of [`afterwards`] and [`cluster`].
 const OF_WAIT: [&str; 8] =
     ["namespace", "config", "wait", "wait-output", "output", "estimate-from", "credentials", "rbac"];
@@ -410,14 +410,14 @@ fn shared(command: Command, creates: bool) -> Command {
 /// The nodes of plugins with the driver Nodes.
 fn chosen_nodes() -> [Arg; 5] {
     let any = 1..=i64::from(u32::MAX);
-    let flags = [
+    [
         text("--nodes NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
         number("--sample N", "At most this many nodes, chosen at random", any.clone()),
         number("--per-zone N", "At most this many nodes of each zone, chosen at random", any),
         choice("--joined take|ignore", "What to do with nodes that join during the run"),
         text("--max-parallel N|N%", "At most this many nodes at once, or this share of them"),
-    ];
-    flags.map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
+    ]
+    .map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
 }
 
 fn plugins() -> [Arg; 5] {
@@ -614,8 +614,10 @@ fn form() -> Arg {
 }
 
 fn estimate() -> Arg {
-    let help = "Archive of an earlier run, from which the board estimates the remaining time of the tests";
-    text("--estimate-from ARCHIVE", help)
+    text(
+        "--estimate-from ARCHIVE",
+        "Archive of an earlier run, from which the board estimates the remaining time of the tests",
+    )
 }
 
 fn redaction() -> [Arg; 2] {
@@ -666,7 +668,7 @@ fn credentials() -> Arg {
 fn kubernetes_version() -> Arg {
     version(
         "--kubernetes-version VERSION",
-        VERSIONS,
+        &VERSIONS,
         "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
     )
 }
