@@ -61,13 +61,13 @@ fn host_facts(args: Args) -> Result<()> {
         gather::host_facts(&node)
     });
     let document = facts.as_ref().map_or_else(|error| gather::no_facts(&format!("{error:#}")), Value::clone);
-    let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
+    let name = document["ansible_facts"]["ansible_nodename"].as_str().unwrap_or("this machine");
     deliver(args, outbox(args)?, name, layout::HOST_FACTS, &format!("{document:#}\n"))?;
     facts.map(drop)
 }
 
 /// Writes a result for the worker under this file name, else prints it: in full, or the most important parts.
-fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, text: &str) -> Result<()> {
+fn deliver(args: Args, outbox: Option<Outbox>, node: &str, file: &str, text: &str) -> Result<()> {
     if let Some(outbox) = outbox {
         return outbox.done(&outbox.put(file, text.as_bytes())?);
     }
@@ -76,7 +76,7 @@ fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, t
         return output::print(text);
     }
     let mut facts = FactTables::default();
-    facts.add_file(node.unwrap_or("this machine"), file, text.as_bytes());
+    facts.add_file(node, file, text.as_bytes());
     facts.complete();
     let mut out = output::stdout();
     super::results::write_facts(&facts, format, super::afterwards::look(args), &mut out)?;
@@ -97,14 +97,14 @@ fn log_summary(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let counted = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args), true, |_| Ok(true));
     let item = counted.as_ref().map_or_else(logs::no_log, Clone::clone);
-    deliver(args, outbox, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item))?;
+    deliver(args, outbox, &sys::host_name(), layout::LOG_SUMMARY, &logs::text(&item))?;
     counted.map(drop)
 }
 
 fn network(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let item = reach::network(&reach::Destinations::read());
-    deliver(args, outbox, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item))
+    deliver(args, outbox, &sys::host_name(), layout::NETWORK, &logs::text(&item))
 }
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
