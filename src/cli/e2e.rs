@@ -7,7 +7,7 @@ use super::{cluster, output, run_args};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::lists::{ListSource, tags};
-use crate::plugin::focus::MODES;
+use crate::plugin::focus::{MODES, Mode};
 use base::Joined as _;
 use base::pattern;
 
@@ -94,10 +94,10 @@ const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_
 
 /// Prints all modes, by name.
 pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
-    let rows = MODES.iter().map(|mode| {
+    let row = |mode: &Mode| {
         [mode.name, mode.description, mode.focus, &mode.skip(), mode.parallel].map(str::to_owned)
-    });
-    let rows: Vec<_> = rows.collect();
+    };
+    let rows: Vec<_> = MODES.iter().map(row).collect();
     let head = ["name", "description", "focus", "skip", "parallel"];
     let text = output::in_form(args.text("output"), head, &rows, || {
         let about = |row: &[String; 5]| -> String {

@@ -127,7 +127,7 @@ fn definition(args: Args) -> Result<Definition> {
         definition.spec["env"] = env.into_values().collect();
         definition.set_env(BTreeMap::<&str, &str>::new());
     }
-    let labels = args.all("node-selector").map(|label| match label.split_once('=') {
+    let label = |label| match str::split_once(label, '=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),
         _ => Err(invalid("node-selector", label, "write KEY=VALUE")),
     };

@@ -495,8 +495,7 @@ fn verify(args: Args) -> Result<()> {
 fn architectures(args: Args, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
     Ok(match args.text("platform").map(Platform::parse).transpose()? {
         Some(Platform(platforms)) => {
-            let architecture = |platform: String| Some(platform.split_once('/')?.1.to_owned());
-            platforms.into_iter().filter_map(architecture).collect()
+            platforms.iter().filter_map(|platform| Some(platform.split_once('/')?.1.to_owned())).collect()
         }
         None => nodes.map_or_else(
             |error| {

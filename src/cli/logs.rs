@@ -141,7 +141,6 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
                 Ok(_) => continue,
                 Err(error) => {
                     stop.stop();
-                    drop(sender);
                     return Err(error.into());
                 }
             };
@@ -149,8 +148,8 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
                 let start = instance(&pod, &source.container).unwrap_or_default();
                 let Some(reading) = followed.begin(&source, start) else { continue };
                 let sender = sender.clone();
-                let reader = base::thread("follow").stack_size(STACK);
-                reader
+                base::thread("follow")
+                    .stack_size(STACK)
                     .spawn_scoped(scope, move || {
                         read_along(client, &source, asked, &sender);
                         drop(reading);

@@ -83,15 +83,15 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right
     let rows: Vec<[_; N]> = rows.map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
     let widths: [usize; N] =
         std::array::from_fn(|column| visible::width(rows.iter().map(|row| &*row[column])));
-    let lines = rows.iter().map(|row| {
+    let line = |row: &[_; N]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| match right {
             true => format!("   {cell:>width$}"),
             false => format!("{cell:width$}  "),
         });
         let line: String = cells.collect();
         format!("{}\n", if right { &line } else { line.trim_end() })
-    });
-    lines.collect()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Values of `-o` for a table.

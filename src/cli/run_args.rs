@@ -24,7 +24,7 @@ use crate::plugin::{self, Definition, Installed, Loaded, builtin};
 use crate::report;
 use base::at::At as _;
 use base::json::json;
-use base::kube::{Method, Request};
+use base::kube::{Method, Object as _, Request};
 use base::oci;
 use base::stop::Stop;
 use base::{near, pattern, small, sys};
@@ -297,11 +297,11 @@ impl<'m> RunArgs<'m> {
 
     fn node_selector(&self) -> Result<BTreeMap<String, String>> {
         const ID: &str = "aggregator-node-selector";
-        let given = self.args.all(ID).map(|label| match label.split_once(':') {
+        let label = |label: &str| match label.split_once(':') {
             Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
             _ => Err(invalid(ID, label, "write KEY:VALUE")),
-        });
-        given.collect()
+        };
+        self.args.all(ID).map(label).collect()
     }
 
     /// The version of Kubernetes in the environment of plugins.
@@ -345,8 +345,7 @@ impl<'m> RunArgs<'m> {
         }
         let name = base_name(path)?;
         let word = format!("--e2e-docker-config-file={}/{name}", names::CREDENTIALS_DIR);
-        let secret = self.config.image_pull_secrets.clone();
-        changes.push(of_e2e(Edit::Credentials(secret, name)));
+        changes.push(of_e2e(Edit::Credentials(self.config.image_pull_secrets.clone(), name)));
         changes.push(of_e2e(Edit::Word("E2E_EXTRA_ARGS", word)));
         read_text(path).map(|text| Some(text.into_bytes()))
     }
@@ -419,13 +418,13 @@ fn kit(path: &str) -> Result<Kit> {
 
 /// The plugins of a kit: built-in ones in their built-in form, which flags apply to.
 fn of_kit(kit: &Kit) -> Result<Vec<Loaded>> {
-    let found = kit.plugins.iter().map(|(name, text)| {
-        match builtin::named(name).filter(|_| kit.built_in.contains(name)) {
-            Some(definition) => Ok(Loaded::built_in(definition)),
-            None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
-        }
-    });
-    found.collect()
+    let plugin = |(name, text): (&String, &String)| match builtin::named(name)
+        .filter(|_| kit.built_in.contains(name))
+    {
+        Some(definition) => Ok(Loaded::built_in(definition)),
+        None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
+    };
+    kit.plugins.iter().map(plugin).collect()
 }
 
 /// Points tests to the registry of all other images, unless set otherwise.
@@ -436,8 +435,7 @@ fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut
         return;
     }
     env.insert(LIST.into(), format!("{PLUGIN_CONFIG_DIR}/{FILE}"));
-    let text = kit::repositories(registry);
-    changes.push(of_e2e(Edit::File(FILE.into(), text)));
+    changes.push(of_e2e(Edit::File(FILE.into(), kit::repositories(registry))));
 }
 
 /// A change to the e2e tests.
@@ -656,8 +654,9 @@ pub(crate) fn rbac(args: Args) -> Result<bool> {
     let groups = cluster::client(args)
         .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))
         .context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")?;
-    let mut groups = groups["groups"].as_array().into_iter().flatten();
-    Ok(groups.any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
+    Ok(groups["groups"]
+        .items()
+        .any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
 }
 
 /// A client for image registries.
