@@ -48,19 +48,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
 
 fn list(args: Args) -> anyhow::Result<Vec<String>> {
     let url = args.text("url").map(|url| url.trim_end_matches('/'));
-    let input = match args.text("input").unwrap_or("online") {
-        "offline" => {
-            log::warn!(
-                "no lists are built into this program: asking the conformance image, as with `--input image`"
-            );
-            "image"
-        }
-        input => input,
-    };
+    let input = args.text("input").unwrap_or("online");
+    if input == "offline" {
+        log::warn!(
+            "no lists are built into this program: asking the conformance image, as with `--input image`"
+        );
+    }
     match input {
         "-" => ListSource::Stdin(url).whole("standard input"),
         "online" => ListSource::Online(url.unwrap_or(ONLINE)).whole(&version(args)?),
-        "image" => {
+        "image" | "offline" => {
             let image = match args.text("kube-conformance-image") {
                 Some(image) => image.to_owned(),
                 None => format!("{}:{}", CONFORMANCE, version(args)?),
