@@ -50,7 +50,7 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
 ];
 
 /// Prints the script for the requested shell.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     let script = match args.word("shell") {
         "bash" => include_str!("complete.bash"),
         "zsh" => include_str!("complete.zsh"),
@@ -58,8 +58,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         _ => include_str!("complete.ps1"),
     };
     let call = if args.on("no-descriptions") { CALL_WITHOUT_DESCRIPTIONS } else { CALL };
-    output::data(&script.replace(CALL, call))?;
-    Ok(0)
+    output::data(&script.replace(CALL, call))
 }
 
 /// Prints the candidates for the last of the words, if the call asks for them. Such calls are not in the table, whose parser

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ use base::{archive, logger, visible};
 const API_OUTAGE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Runs `aggregator`.
-pub(crate) fn aggregator(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn aggregator(args: Args) -> Result<u8> {
     let stop = Stop::new();
     let asked = stop.clone();
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
@@ -53,7 +53,7 @@ pub(crate) fn aggregator(args: Args) -> anyhow::Result<u8> {
 const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
-pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn worker(args: Args) -> Result<()> {
     // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
     logger::ours_alone();
     let (scope, sleep) = match args.subcommand() {
@@ -73,7 +73,7 @@ pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
     }
     outcome?;
     worker::linger(sleep, &term);
-    Ok(0)
+    Ok(())
 }
 
 /// Writes the error to the container's termination log, if Kubernetes reads it.
@@ -85,7 +85,7 @@ fn leave(place: &Path, error: &anyhow::Error) {
     }
 }
 
-fn work(scope: Scope, term: &Stop) -> anyhow::Result<()> {
+fn work(scope: Scope, term: &Stop) -> Result<()> {
     let settings = WorkerSettings::read(scope, |name| std::env::var(name).ok())?;
     // Without Kubernetes, the operator names a file that is created after all other processes succeeded.
     if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
@@ -197,17 +197,15 @@ fn ended(pod: &Value, worker: &str) -> bool {
 }
 
 /// Runs `splat`.
-pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn splat(args: Args) -> Result<()> {
     let folder = Path::new(args.word("dir"));
     if args.on("partial") {
-        pipeline::pack_partial(folder, output::stdout())?;
-        return Ok(0);
+        return pipeline::pack_partial(folder, output::stdout()).map(drop);
     }
     if args.on("status") {
         let path = folder.join(layout::LAST_STATUS);
         let mut file = fs::File::open(&path).at("cannot read", &path)?;
-        std::io::copy(&mut file, &mut output::stdout()).context("sending the status")?;
-        return Ok(0);
+        return std::io::copy(&mut file, &mut output::stdout()).context("sending the status").map(drop);
     }
     // Clients treat an archive without entries as an unfinished run.
     let files = archive::finished(folder).unwrap_or_else(|error| {
@@ -220,24 +218,22 @@ pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
     if args.on("seals") {
         let seals: Vec<_> =
             files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
-        archive::bundle(&seals, 0, output::stdout()).context("sending the seals")?;
-        return Ok(0);
+        return archive::bundle(&seals, 0, output::stdout()).context("sending the seals");
     }
     let offset = u64::try_from(args.number("offset"))?;
-    archive::bundle(&files, offset, output::stdout()).context("sending the archives")?;
-    Ok(0)
+    archive::bundle(&files, offset, output::stdout()).context("sending the archives")
 }
 
 /// Runs `post-process`.
-pub(crate) fn post_process(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn post_process(args: Args) -> Result<()> {
     for (name, status) in process(Path::new(args.text("dir").context("no folder given")?))? {
         output::line(visible::line(&format!("{name}: {status}")))?;
     }
-    Ok(0)
+    Ok(())
 }
 
 /// Writes the items of every plugin; returns the plugins and their statuses.
-pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
+pub(super) fn process(archive: &Path) -> Result<Vec<(String, String)>> {
     let expected: Vec<Expected> = fs::read(archive.join(layout::RECEIVED))
         .ok()
         .and_then(|list| serde_json::from_slice(&list).ok())

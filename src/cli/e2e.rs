@@ -1,6 +1,6 @@
 //! `sonobuoy e2e`: the names of the e2e tests of a Kubernetes version, or their tags; and `sonobuoy modes`: the values of `--mode`.
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::flag::Args;
 use super::{cluster, output, run_args};
@@ -16,7 +16,7 @@ const ONLINE: &str =
     "https://raw.githubusercontent.com/vmware-tanzu/sonobuoy/main/cmd/sonobuoy/app/e2e/customTestLists";
 
 /// Prints the requested tests.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let pattern = |id| args.text(id).and_then(|text| pattern::compile(text).ok());
     let (focus, skip) = (pattern("focus"), pattern("skip"));
     let mut names = list(args)?;
@@ -42,11 +42,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             format!("{}\n", names.join("\n"))
         }
     };
-    output::print(&text)?;
-    Ok(0)
+    output::print(&text)
 }
 
-fn list(args: Args) -> anyhow::Result<Vec<String>> {
+fn list(args: Args) -> Result<Vec<String>> {
     let url = args.text("url").map(|url| url.trim_end_matches('/'));
     let input = args.text("input").unwrap_or("online");
     if input == "offline" {
@@ -74,7 +73,7 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
     }
 }
 
-fn version(args: Args) -> anyhow::Result<String> {
+fn version(args: Args) -> Result<String> {
     match args.text("version") {
         None | Some("auto") => {
             cluster::release(args).context("no --version was given, so the cluster was asked")
@@ -90,7 +89,7 @@ const MAX_LINE_BYTES: usize = 200;
 const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_PARALLEL"];
 
 /// Prints all modes, by name.
-pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn modes(args: Args) -> Result<()> {
     let row = |mode: &Mode| {
         [mode.name, mode.description, mode.focus, &mode.skip(), mode.parallel].map(str::to_owned)
     };
@@ -102,7 +101,7 @@ pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
         };
         rows.iter().map(about).joined("\n")
     });
-    output::print(&text).map(|()| 0)
+    output::print(&text)
 }
 
 fn cut(line: String, args: Args) -> String {

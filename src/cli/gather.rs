@@ -19,7 +19,7 @@ use base::at::At as _;
 use base::sys::{self, variable};
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let (name, args) = args.subcommand();
     let gathered = match name {
         "host-facts" => host_facts(args),
@@ -34,7 +34,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 
 /// Keeps the container alive, also after a failure: a container of a DaemonSet that ends is restarted, and gathers
 /// again. If not even an error could be written as the result, only the container's exit can report it.
-fn stay(args: Args, gathered: Result<()>) -> Result<u8> {
+fn stay(args: Args, gathered: Result<()>) -> Result<()> {
     let seconds = args.number("sleep");
     if seconds != 0 && (gathered.is_ok() || is_left(args)) {
         if let Err(error) = &gathered {
@@ -46,7 +46,7 @@ fn stay(args: Args, gathered: Result<()>) -> Result<u8> {
             Err(_) => stop.wait_forever(),
         }
     }
-    gathered.map(|()| 0)
+    gathered
 }
 
 fn is_left(args: Args) -> bool {
@@ -108,11 +108,10 @@ fn network(args: Args) -> Result<()> {
 }
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
-fn echo(args: Args) -> Result<u8> {
+fn echo(args: Args) -> Result<()> {
     let found = reach::network(&reach::Destinations::read());
     let place = args.text("to").unwrap_or(names::TERMINATION_LOG);
-    std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)?;
-    Ok(0)
+    std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)
 }
 
 fn wanted(args: Args) -> LogQuery {
@@ -124,11 +123,10 @@ fn wanted(args: Args) -> LogQuery {
     }
 }
 
-fn inside(args: Args) -> Result<u8> {
+fn inside(args: Args) -> Result<()> {
     let words: Vec<String> = args.all("call").map(str::to_owned).collect();
     let [root, program, args @ ..] = &words[..] else { bail!("expected a root and a program") };
-    journal::inside(root.as_ref(), program, args)?;
-    Ok(0)
+    journal::inside(root.as_ref(), program, args)
 }
 
 /// The flag, else the variable set by plugins since the first version, else the root.

@@ -21,7 +21,7 @@ use base::kube::Object as _;
 use base::{temp, yaml};
 
 /// Runs the command or its subcommand.
-pub(crate) fn run(args: Args) -> Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let text = match args.subcommand() {
         ("", args) => manifest(args)?,
         ("config", args) => {
@@ -30,8 +30,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             format!("{}\n", request.config.to_json())
         }
         ("cli", args) => {
-            pages(Path::new(args.text("dir").unwrap_or(".")))?;
-            return Ok(0);
+            return pages(Path::new(args.text("dir").unwrap_or(".")));
         }
         ("plugin", args) => match args.subcommand() {
             ("", args) => new_plugin(args)?,
@@ -43,15 +42,13 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         // `default-image-config`
         _ => format!("{}\n", yaml::write(&image::registries())),
     };
-    output::data(&text)?;
-    Ok(0)
+    output::data(&text)
 }
 
 /// Prints one schema.
-pub(crate) fn schema(args: Args) -> Result<u8> {
+pub(crate) fn schema(args: Args) -> Result<()> {
     let schema = if args.word("name") == "config" { config::Run::schema() } else { plugin::schema() };
-    output::line(serde_json::to_string_pretty(&schema)?)?;
-    Ok(0)
+    output::line(serde_json::to_string_pretty(&schema)?)
 }
 
 /// Writes a Markdown page with the help of each command.
@@ -157,7 +154,7 @@ fn definition(args: Args) -> Result<Definition> {
 }
 
 /// Runs `plugin`.
-pub(crate) fn plugin(args: Args) -> Result<u8> {
+pub(crate) fn plugin(args: Args) -> Result<()> {
     let installed = Installed::open()?;
     let (name, args) = args.subcommand();
     let argument = |id| args.word(id);
@@ -171,8 +168,7 @@ pub(crate) fn plugin(args: Args) -> Result<u8> {
         "install" => install_plugin(&installed, argument("save-as"), argument("source"))?,
         _ => format!("Uninstalled plugin file {}\n", installed.uninstall(argument("name"))?.display()),
     };
-    output::data(&text)?;
-    Ok(0)
+    output::data(&text)
 }
 
 fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {

@@ -41,7 +41,7 @@ const MAX_LIST_BYTES: u64 = 1 << 20;
 const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let (name, args) = args.subcommand();
     output::exit_on_signal()?;
     match name {
@@ -61,8 +61,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             _ if remedies::is_local_image(image) && !docker::is_here(image) => Ok(()),
             _ => docker::remove(image, transfer.drawn),
         }),
-    }?;
-    Ok(0)
+    }
 }
 
 /// Copies between registries, or from an archive or kit; existing layers are not sent. A kit is pushed to the registry

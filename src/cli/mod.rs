@@ -48,7 +48,7 @@ use flag::{Args, Error, usage_error};
 #[cfg(not(target_os = "linux"))]
 mod gather {
     /// Reports that the command needs Linux, which every node runs.
-    pub(super) fn run(_: super::Args) -> anyhow::Result<u8> {
+    pub(super) fn run(_: super::Args) -> anyhow::Result<()> {
         anyhow::bail!(
             "`sonobuoy gather` reads `/proc`, `/sys` and the journal of a Linux node; this machine runs {}",
             std::env::consts::OS
@@ -95,22 +95,21 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let mut levels = args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
             logger::init(levels.next_back().unwrap_or("info"));
-            end(usage::judge(&error, &path).and_then(|()| help(&path)), &path)
+            end(usage::judge(&error, &path).and_then(|()| help(&path)).map(|()| 0), &path)
         }
     }
 }
 
 /// Prints the help of a command.
-fn help(path: &[String]) -> Result<u8> {
+fn help(path: &[String]) -> Result<()> {
     match table::command_at(path) {
-        Ok(mut command) => output::print(&command.render_help().to_string())?,
+        Ok(mut command) => output::print(&command.render_help().to_string()),
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
             let hint = usage::similar_command(&word, &parent);
-            return Err(usage_error(format!("no help for {word:?}: unknown command{hint}")));
+            Err(usage_error(format!("no help for {word:?}: unknown command{hint}")))
         }
     }
-    Ok(0)
 }
 
 /// Runs the command, which returns the exit code.
@@ -122,12 +121,19 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
     if clusters::are_chosen(args) {
         return clusters::run(args, name);
     }
-    let run: fn(Args) -> Result<u8> = match name {
-        "aggregator" => containers::aggregator,
-        "certify" => certify::run,
+    let run: fn(Args) -> Result<()> = match name {
+        // These have exit codes of their own.
+        "aggregator" => return containers::aggregator(args),
+        "certify" => return certify::run(args),
+        "doctor" => return doctor::run(args),
+        "results" => return results::run(args),
+        "retrieve" => return retrieve::run(args),
+        "run" => return run::run(args),
+        "status" => return status::run(args),
+        "wait" => return wait::run(args),
+        // The others only succeed or fail.
         "completion" => completion::run,
         "delete" => delete::run,
-        "doctor" => doctor::run,
         "e2e" => e2e::run,
         "gather" => gather::run,
         "gen" => generate::run,
@@ -139,23 +145,18 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         "plugin" => generate::plugin,
         "post-process" => containers::post_process,
         "query" => query::run,
-        "results" => results::run,
-        "retrieve" => retrieve::run,
-        "run" => run::run,
         "schema" => generate::schema,
         "splat" => containers::splat,
-        "status" => status::run,
         "verify" => results::verify,
         "version" => version::run,
-        "wait" => wait::run,
         "worker" => containers::worker,
         _ => bail!("`{}` is unknown", table::name(path)),
     };
-    run(args)
+    run(args).map(|()| 0)
 }
 
 /// Runs `help`.
-fn help_of(args: Args) -> Result<u8> {
+fn help_of(args: Args) -> Result<()> {
     help(&args.all("command").map(str::to_owned).collect::<Vec<_>>())
 }
 

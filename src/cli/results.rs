@@ -259,7 +259,7 @@ fn diff(args: Args) -> Result<u8> {
 }
 
 /// Runs `verify`.
-pub(crate) fn verify(args: Args) -> Result<u8> {
+pub(crate) fn verify(args: Args) -> Result<()> {
     let archive = report::locate(args.word("archive"))?;
     let archive = Path::new(&archive);
     ensure!(
@@ -275,7 +275,7 @@ pub(crate) fn verify(args: Args) -> Result<u8> {
         if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
     if checked.signed {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
-        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))?;
+        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))
     } else {
         ensure!(
             digest_only,
@@ -283,7 +283,6 @@ pub(crate) fn verify(args: Args) -> Result<u8> {
              is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
             statement.run
         );
-        output::line(format!("{own}{renamed}: digest OK, seal not checked"))?;
+        output::line(format!("{own}{renamed}: digest OK, seal not checked"))
     }
-    Ok(0)
 }
