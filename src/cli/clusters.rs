@@ -329,9 +329,10 @@ impl Fleet<'_> {
         let args = self.args;
         // Some flags depend on their order.
         let mut given = BTreeMap::new();
-        for id in args.ids().map(clap::Id::as_str).filter(|id| args.given(id) && !OF_ALL.contains(id)) {
-            let values = args.get_raw(id).into_iter().flatten();
-            given.extend(args.indices_of(id).into_iter().flatten().zip(values.map(|value| word(id, value))));
+        for id in args.0.ids().map(clap::Id::as_str).filter(|id| args.given(id) && !OF_ALL.contains(id)) {
+            let values = args.0.get_raw(id).into_iter().flatten();
+            given
+                .extend(args.0.indices_of(id).into_iter().flatten().zip(values.map(|value| word(id, value))));
         }
         let mut words = vec![command.into()];
         words.extend(given.into_values());

@@ -5,7 +5,7 @@
 //! parsing: scripts may write `--all=true` and `--all=false`.
 
 use std::fmt;
-use std::ops::{Deref, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -17,14 +17,6 @@ use base::{pattern, sys};
 /// The flags and arguments of a call. A flag that the command lacks counts as absent.
 #[derive(Clone, Copy)]
 pub(crate) struct Args<'m>(pub(crate) &'m ArgMatches);
-
-impl Deref for Args<'_> {
-    type Target = ArgMatches;
-
-    fn deref(&self) -> &ArgMatches {
-        self.0
-    }
-}
 
 impl<'m> Args<'m> {
     /// The value of a flag; `None` if absent or empty.

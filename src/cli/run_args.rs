@@ -112,10 +112,10 @@ impl<'m> RunArgs<'m> {
             cluster::NO_NAMESPACE
         );
         let standard = json!(config::Run::standard());
-        let file = args.indices_of("config").into_iter().flatten().max();
+        let file = args.0.indices_of("config").into_iter().flatten().max();
         let mut overlays = Vec::new();
         for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
-            let value = match (args.try_get_one::<bool>(id), args.try_get_one::<i64>(id), args.text(id)) {
+            let value = match (args.0.try_get_one::<bool>(id), args.0.try_get_one::<i64>(id), args.text(id)) {
                 (Ok(Some(on)), ..) => json!(on),
                 (_, Ok(Some(number)), _) => json!(number),
                 (.., Some(text)) => json!(text),
@@ -123,7 +123,7 @@ impl<'m> RunArgs<'m> {
             };
             // Flags without effect may come first.
             if standard.pointer(&format!("/{path}")) != Some(&value)
-                && args.indices_of(id).into_iter().flatten().min() < file
+                && args.0.indices_of(id).into_iter().flatten().min() < file
             {
                 return Err(usage_error(format!(
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
@@ -285,8 +285,8 @@ impl<'m> RunArgs<'m> {
     /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image from the version.
     fn changes(&self, has_ours: bool) -> Result<(Env, Vec<PluginChange>)> {
         let mut given = BTreeMap::new();
-        for id in self.args.ids().map(clap::Id::as_str).filter(|id| self.args.given(id)) {
-            let places = self.args.indices_of(id).into_iter().flatten();
+        for id in self.args.0.ids().map(clap::Id::as_str).filter(|id| self.args.given(id)) {
+            let places = self.args.0.indices_of(id).into_iter().flatten();
             given.extend(places.zip(self.args.all(id).map(|value| (id, value))));
         }
         given.retain(|_, (id, _)| has_ours || *id != "kubernetes-version");
