@@ -146,8 +146,7 @@ fn held_by_docker(local: &ImageFolder, name: &Reference, error: anyhow::Error) -
 /// Downloads all images into one file.
 fn download(args: Args) -> Result<()> {
     let (wanted, _) = wanted(args, false)?;
-    let version = wanted.version.as_deref().unwrap_or(VERSION);
-    let (out, folder) = destination(args, format!("kubernetes_e2e_images_{version}.tar"));
+    let (out, folder) = destination(args, "kubernetes_e2e_images_", &wanted);
     let mut images = translate(all(wanted, args)?, args)?;
     if is_dry(args, "download", &images) {
         return output::line(out.display());
@@ -161,8 +160,7 @@ fn download(args: Args) -> Result<()> {
 /// Creates a kit.
 fn make_kit(args: Args) -> Result<()> {
     let (wanted, mut kit) = wanted(args, true)?;
-    let version = if kit.kubernetes_version.is_empty() { VERSION } else { &kit.kubernetes_version };
-    let (out, folder) = destination(args, format!("kit-{version}.tar"));
+    let (out, folder) = destination(args, "kit-", &wanted);
     let mut images: Vec<String> = wanted.images.into_iter().collect();
     if is_dry(args, "pack", &images) {
         return output::line(out.display());
@@ -294,9 +292,11 @@ impl<'a> ImageFolder<'a> {
     }
 }
 
-/// The file of `--output`, and the folder next to it, with which the next call resumes an interrupted download.
-fn destination(args: Args, default: String) -> (PathBuf, PathBuf) {
-    let out = args.text("output").map_or_else(|| default.into(), PathBuf::from);
+/// The file of `--output`, by default named after the version, and the folder next to it, with which the next call resumes
+/// an interrupted download.
+fn destination(args: Args, name: &str, wanted: &PluginImages) -> (PathBuf, PathBuf) {
+    let version = wanted.version.as_deref().unwrap_or(VERSION);
+    let out = args.text("output").map_or_else(|| format!("{name}{version}.tar").into(), PathBuf::from);
     let folder = out.with_extension("blobs");
     (out, folder)
 }
