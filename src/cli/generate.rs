@@ -157,16 +157,15 @@ fn definition(args: Args) -> Result<Definition> {
 pub(crate) fn plugin(args: Args) -> Result<()> {
     let installed = Installed::open()?;
     let (name, args) = args.subcommand();
-    let argument = |id| args.word(id);
     let text = match name {
         "list" => installed_plugins(args, &installed)?,
         "show" => {
-            let loaded = installed.show(argument("name"))?;
+            let loaded = installed.show(args.word("name"))?;
             loaded.notes.iter().for_each(|note| log::warn!("{note}"));
             format!("{}\n", loaded.definition.to_full_yaml())
         }
-        "install" => install_plugin(&installed, argument("save-as"), argument("source"))?,
-        _ => format!("Uninstalled plugin file {}\n", installed.uninstall(argument("name"))?.display()),
+        "install" => install_plugin(&installed, args.word("save-as"), args.word("source"))?,
+        _ => format!("Uninstalled plugin file {}\n", installed.uninstall(args.word("name"))?.display()),
     };
     output::data(&text)
 }

@@ -269,15 +269,15 @@ fn doctor() -> Command {
 }
 
 fn wait() -> Command {
-    let used: Vec<Arg> = cluster().into_iter().chain(clusters()).chain(afterwards()).collect();
+    let used: Vec<Arg> = cluster().into_iter().chain(clusters()).collect();
     shared(command("wait", "Wait for a run to end"), true)
-        .args(afterwards())
         // The others are accepted, as in the original, but have no effect.
         .mut_args(|arg| {
             let id = arg.get_id().as_str();
             let is_used = OF_WAIT.contains(&id) || used.iter().any(|used| used.get_id() == id);
             arg.hide(!is_used)
         })
+        .args(afterwards())
         .arg(switch(
             "--recover",
             "Start the aggregator again if its pod or node is lost; needs --results-pvc",
