@@ -264,14 +264,17 @@ pub(crate) fn limit(args: Args<'_>) -> &str {
     }
 }
 
+/// An exit code other than 0, with its reason.
+pub(super) type Ending = Option<(u8, String)>;
+
 /// The exit code that both flags ask for, with its reason.
-pub(super) fn verdict(args: Args, report: &Report<'_>) -> Option<(u8, String)> {
+pub(super) fn verdict(args: Args, report: &Report<'_>) -> Ending {
     let percent = u64::try_from(args.number("min-success")).ok().filter(|percent| *percent > 0);
     report.ending(limit(args), percent)
 }
 
 /// Prints the reason of an exit code other than 0.
-pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
+pub(crate) fn ending(ending: Ending) -> u8 {
     let Some((code, reason)) = ending else { return 0 };
     // A closed output is acceptable: the exit code has the same information.
     let line = format!("exit {code}: {}\n", visible::line(&reason));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{annotate, ending, is_annotated, limit, look, verdict};
+use super::afterwards::{Ending, annotate, ending, is_annotated, limit, look, verdict};
 use super::flag::{Args, usage_error};
 use super::retrieve::{fetch, unpack};
 use super::{cluster, containers, output};
@@ -90,7 +90,7 @@ fn is_for_people(args: Args) -> bool {
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
-fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<(u8, String)>> {
+fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Ending> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
     let format = args.word("format");
     if let Some(word) = args.text("facts") {
@@ -174,8 +174,8 @@ pub(super) fn add(
     many: &mut Many,
     archive: &str,
     cluster: Option<&str>,
-    worst: Option<(u8, String)>,
-) -> Result<Option<(u8, String)>> {
+    worst: Ending,
+) -> Result<Ending> {
     let mut add = || {
         // Other commands have a flag of that name, too.
         let only = |id| args.text(id).filter(|_| cluster.is_none());
@@ -191,7 +191,7 @@ pub(super) fn add(
 }
 
 /// Shows several archives side by side; returns the worst exit code with its reason.
-fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
+fn many(args: Args, archives: &[&str]) -> Result<Ending> {
     let mut many = Many::default();
     let mut worst = None;
     for archive in archives {
