@@ -121,22 +121,18 @@ impl OwnPod {
     /// Reads the pod; `None` outside a pod, or without an account that may read it.
     fn read(stop: &Stop) -> Option<Self> {
         let (namespace, name) = (variable(env::NAMESPACE)?, variable(env::PLUGIN_POD)?);
-        let client = Config::load(&Options::default()).and_then(|config| Client::new(config, stop));
-        match client {
-            Ok(client) => {
-                let worker =
-                    variable(env::WORKER_CONTAINER).unwrap_or_else(|| names::WORKER_CONTAINER.into());
-                // Most results end with a done file: an unavailable API server only costs the convenience.
-                Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
-            }
-            Err(error) => {
-                // A plugin with `permissions: none` has no account.
+        let client = Config::load(&Options::default())
+            .and_then(|config| Client::new(config, stop))
+            // A plugin with `permissions: none` has no account.
+            .inspect_err(|error| {
                 log::debug!(
                     "only a done file ends this plugin, since its containers cannot be watched: {error}"
                 );
-                None
-            }
-        }
+            })
+            .ok()?;
+        let worker = variable(env::WORKER_CONTAINER).unwrap_or_else(|| names::WORKER_CONTAINER.into());
+        // Most results end with a done file: an unavailable API server only costs the convenience.
+        Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
     }
 
     /// Reports when all other containers have succeeded.

@@ -131,17 +131,13 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
         })?;
         let mut followed = Followed::default();
         for event in client.watch(&Resource::PODS, namespace, selector) {
-            let pod = match event {
-                Ok(Event::Applied(pod)) => pod,
-                Ok(Event::Deleted(pod)) => {
+            let pod = match event.inspect_err(|_| stop.stop())? {
+                Event::Applied(pod) => pod,
+                Event::Deleted(pod) => {
                     asked.containers(&pod).for_each(|source| drop(followed.known.remove(&source)));
                     continue;
                 }
-                Ok(_) => continue,
-                Err(error) => {
-                    stop.stop();
-                    return Err(error.into());
-                }
+                _ => continue,
             };
             for source in asked.containers(&pod) {
                 let start = instance(&pod, &source.container).unwrap_or_default();

@@ -92,7 +92,7 @@ pub(super) fn fetch(
         }
         Ok(fetched)
     });
-    fetched.unwrap_or_else(|error| Err(RetrievalError::Transfer(error)))
+    fetched.unwrap_or_else(|error| Err(error.into()))
 }
 
 /// Unpacks an archive into a folder.

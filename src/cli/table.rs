@@ -47,7 +47,7 @@ const OF_ORIGINAL: &str = "By default, this prints the objects of the original. 
 
 /// The words that a version of Kubernetes may be.
 pub(crate) const VERSIONS: [&str; 3] = ["auto", "ignore", "latest"];
-/// The flags that have an effect on `wait`, in addition to those of [`afterwards`] and [`cluster`].
+/// The flags that have an effect on `wait`, in addition to those of [`afterwards`], [`cluster`] and [`clusters`].
 const OF_WAIT: [&str; 8] =
     ["namespace", "config", "wait", "wait-output", "output", "estimate-from", "credentials", "rbac"];
 
