@@ -122,7 +122,7 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         return clusters::run(args, name);
     }
     let run: fn(Args) -> Result<()> = match name {
-        // These have exit codes of their own.
+        // These have further exit codes.
         "aggregator" => return containers::aggregator(args),
         "certify" => return certify::run(args),
         "doctor" => return doctor::run(args),
@@ -131,7 +131,7 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         "run" => return run::run(args),
         "status" => return status::run(args),
         "wait" => return wait::run(args),
-        // The others only succeed or fail.
+        // The others succeed or fail.
         "completion" => completion::run,
         "delete" => delete::run,
         "e2e" => e2e::run,
