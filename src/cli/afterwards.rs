@@ -89,10 +89,7 @@ impl<'a> Afterwards<'a> {
         let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.fetches() {
             // An archive that is not to be kept is read from a temporary folder.
-            let passing = match self.retrieve {
-                Some(_) => None,
-                None => Some(temp::Folder::new()?),
-            };
+            let passing = self.retrieve.is_none().then(temp::Folder::new).transpose()?;
             let into = passing.as_deref().or(self.retrieve).unwrap_or(Path::new("."));
             let retrieval = Retrieval { client, service, ..Retrieval::new(namespace, into) };
             let paths = match fetch(self.args, &retrieval, stop) {
@@ -188,10 +185,9 @@ impl<'a> OutputFiles<'a> {
             let Some(path) = args.text(id).map(Path::new) else { return Ok(None) };
             // A link's target is replaced, not the link.
             let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            let created = replacement(&target);
-            created
-                .with_context(|| format!("cannot write `{}`, which --{id} names", path.display()))
-                .map(|_| Some(target))
+            replacement(&target)
+                .with_context(|| format!("cannot write `{}`, which --{id} names", path.display()))?;
+            anyhow::Ok(Some(target))
         };
         Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(args)? })
     }
@@ -268,14 +264,17 @@ pub(crate) fn limit(args: Args<'_>) -> &str {
     }
 }
 
+/// An exit code other than 0, with its reason.
+pub(super) type Ending = Option<(u8, String)>;
+
 /// The exit code that both flags ask for, with its reason.
-pub(super) fn verdict(args: Args, report: &Report<'_>) -> Option<(u8, String)> {
+pub(super) fn verdict(args: Args, report: &Report<'_>) -> Ending {
     let percent = u64::try_from(args.number("min-success")).ok().filter(|percent| *percent > 0);
     report.ending(limit(args), percent)
 }
 
 /// Prints the reason of an exit code other than 0.
-pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
+pub(crate) fn ending(ending: Ending) -> u8 {
     let Some((code, reason)) = ending else { return 0 };
     // A closed output is acceptable: the exit code has the same information.
     let line = format!("exit {code}: {}\n", visible::line(&reason));
@@ -286,9 +285,9 @@ pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
 /// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables colours.
 pub(crate) fn look(args: Args) -> Look {
     let width = sys::stdout_width();
-    let colour = match args.text("color") {
-        Some("always") => true,
-        Some("never") => false,
+    let colour = match args.word("color") {
+        "always" => true,
+        "never" => false,
         _ => {
             let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
             sys::variable("NO_COLOR").is_none() && (forced || width.is_some() && sys::colours())
@@ -325,9 +324,9 @@ fn replacement(path: &Path) -> io::Result<Option<NewFile>> {
 
 /// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
 pub(super) fn is_annotated(args: Args) -> bool {
-    match args.text("annotations") {
-        Some("github") => true,
-        Some("off") => false,
+    match args.word("annotations") {
+        "github" => true,
+        "off" => false,
         _ => std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true"),
     }
 }
@@ -341,8 +340,8 @@ pub(super) fn annotate(args: Args, report: &Report<'_>) {
         for cause in causes.iter().take(MAX_ANNOTATIONS) {
             let title = format!("{} × {}", cause.count, cause.plugins.join(", "));
             let mut text = format!("{} ({})", cause.headline().0, cause.extent());
-            cause.names.iter().for_each(|name| text.push_str(&format!("\n{}", plain(name))));
-            cause.remedy.iter().for_each(|remedy| text.push_str(&format!("\n{remedy}")));
+            text.extend(cause.names.iter().map(|name| format!("\n{}", plain(name))));
+            text.extend(cause.remedy.iter().map(|remedy| format!("\n{remedy}")));
             // Runners read both streams, and standard output is for data.
             output::error(&format!("::{level} title={}::{}\n", encoded(&title, ":,"), encoded(&text, "")));
         }

@@ -71,25 +71,29 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     if args.given("namespace") || sys::variable(NAMESPACE).is_some() {
         return Ok(name);
     }
-    let Ok(config) = Config::find(&options(args)?) else { return Ok(name) };
-    let of_context = config.namespace.clone().filter(|of_context| *of_context != name);
-    let Some((of_context, client)) = of_context.zip(Client::new(config, &Stop::new()).ok()) else {
-        return Ok(name);
-    };
-    let has_run = |namespace: &str| state::find(&client, namespace).is_ok_and(|pod| pod.is_some());
-    Ok(if !has_run(&name) && has_run(&of_context) { of_context } else { name })
+    let has_run =
+        |client: &Client, namespace: &str| state::find(client, namespace).is_ok_and(|pod| pod.is_some());
+    if let Ok(config) = Config::find(&options(args)?)
+        && let Some(of_context) = config.namespace.clone().filter(|of_context| *of_context != name)
+        && let Ok(client) = Client::new(config, &Stop::new())
+        && !has_run(&client, &name)
+        && has_run(&client, &of_context)
+    {
+        return Ok(of_context);
+    }
+    Ok(name)
 }
 
 /// The API server's version, such as `v1.31.2`, including vendor suffixes.
-pub(crate) fn version(client: &Client) -> Result<String> {
-    let answer = client.version()?;
+pub(crate) fn version(args: Args) -> Result<String> {
+    let answer = client(args)?.version()?;
     let version = answer["gitVersion"].as_str().context("the cluster does not report its version")?;
     Ok(version.to_owned())
 }
 
 /// The Kubernetes release of the cluster.
-pub(crate) fn release(client: &Client) -> Result<String> {
-    let version = version(client)?;
+pub(crate) fn release(args: Args) -> Result<String> {
+    let version = version(args)?;
     release::of_server(&version)
         .with_context(|| format!("the cluster reports version `{version}`, which is not a release"))
 }

@@ -12,11 +12,10 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
 
 use super::afterwards::{OutputFiles, ending, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
@@ -60,20 +59,16 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     check(args)?;
     let is_run = ["run", "wait"].contains(&command);
     let asked = |flags: &[&str]| is_run && flags.iter().any(|flag| args.given(flag));
-    let reports = asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
-    let waits = command == "wait" || reports || asked(&["wait", "delete"]);
     let is_dry = args.text("dry-run").is_some_and(|word| word != "none");
+    let reports = !is_dry && asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
+    let waits = command == "wait" || reports || asked(&["wait", "delete"]);
     let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
-    let reports = reports && !is_dry;
     // The folder with those of the clusters, if they are kept.
     let kept = ["resume", "retrieve", "dir"].into_iter().filter(|flag| *flag != "resume" || reports);
     let kept = kept.filter_map(|flag| args.text(flag)).map(Path::new).next();
     let clusters = clusters(args)?;
     let files = OutputFiles::open(args)?;
-    let passing = match kept {
-        Some(_) => None,
-        None => Some(temp::Folder::new()?),
-    };
+    let passing = kept.is_none().then(temp::Folder::new).transpose()?;
     let root = passing.as_deref().or(kept).unwrap_or(Path::new("."));
     let stop = Stop::new();
     output::stop_on_interrupt(&stop)?;
@@ -91,14 +86,14 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
         log::error!("{}: {}", cluster.name, cluster.error);
     }
     if stop.stopped() {
-        let is_open = |cluster: &&Cluster| cluster.code.is_none_or(|code| code == output::INTERRUPTED);
-        let left = clusters.iter().filter(is_open).count();
+        let codes = clusters.iter().map(|cluster| cluster.code);
+        let left = codes.filter(|code| code.is_none_or(|code| code == output::INTERRUPTED)).count();
         let again = match kept {
             Some(root) if reports => format!("; `--resume {}` continues", root.display()),
             _ => String::new(),
         };
-        let text = format!("interrupted: {left} of {} clusters are not done{again}", clusters.len());
-        return Err(interrupted(text));
+        let all = clusters.len();
+        return Err(interrupted(format!("interrupted: {left} of {all} clusters are not done{again}")));
     }
     let bad = if reports {
         report(args, &files, &clusters)?
@@ -115,8 +110,8 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
 struct Cluster {
     /// Its context, or the name of its kubeconfig without an extension.
     name: String,
-    /// The flag that selects it, with its value.
-    flag: (&'static str, PathBuf),
+    /// Its kubeconfig, unless a context selects it.
+    path: Option<PathBuf>,
     begun: bool,
     /// The exit code of its process, once ended.
     code: Option<u8>,
@@ -129,8 +124,9 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(name: String, flag: &'static str, value: PathBuf) -> Self {
-        Self { name, flag: (flag, value), ..Self::default() }
+    /// The flag that selects it.
+    fn flag(&self) -> OsString {
+        self.path.as_ref().map_or_else(|| word("context", &self.name), |path| word("kubeconfig", path))
     }
 
     fn task(&self) -> Task {
@@ -194,7 +190,7 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
     }
     files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
     if output::is_json(args) {
-        output::print(&format!("{}\n", report_event(&many.json())))?;
+        output::line(report_event(&many.json()))?;
     } else {
         let mut out = output::buffered(false);
         many.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
@@ -205,16 +201,16 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
 
 /// Rejects flags that have no meaning for several clusters.
 fn check(args: Args) -> Result<()> {
-    let values = [("file", "-"), ("credentials", "-"), ("format", "junit")].into_iter();
-    let values = values.filter(|(flag, value)| args.word(flag) == *value);
-    let values = values.map(|(flag, value)| format!("--{flag} {value}"));
-    // One file may have the contexts.
-    let flags = ["kubeconfig", "context", "local", "certify"].into_iter().filter(|flag| args.given(flag));
-    let flags = flags.filter(|flag| *flag != "kubeconfig" || args.given("kubeconfigs"));
-    match values.chain(flags.map(|flag| format!("--{flag}"))).next() {
-        Some(flag) => Err(usage_error(format!("{flag} cannot be used with several clusters"))),
-        None => Ok(()),
+    let problem = "cannot be used with several clusters";
+    for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
+        ensure!(args.word(flag) != value, usage_error(format!("--{flag} {value} {problem}")));
     }
+    for flag in ["kubeconfig", "context", "local", "certify"] {
+        // One file may have the contexts.
+        let is_allowed = flag == "kubeconfig" && !args.given("kubeconfigs");
+        ensure!(is_allowed || !args.given(flag), usage_error(format!("--{flag} {problem}")));
+    }
+    Ok(())
 }
 
 impl Fleet<'_> {
@@ -233,21 +229,17 @@ impl Fleet<'_> {
                 let printed = json::from_slice(cluster.printed.as_bytes()).unwrap_or_default();
                 json!({"cluster": cluster.name, "exit": cluster.code, "error": cluster.error, "document": printed})
             });
-            return output::print(&output::document(
-                word.unwrap_or("json"),
-                &Value::Array(document.collect()),
-            ));
+            return output::print(&output::document(word.unwrap_or("json"), &document.collect()));
         }
         if self.command == "status" {
             let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
             let head = ["cluster", "status", "results", "failed", "message"];
-            let usual = || output::table(head, &rows, false);
-            return output::print(&output::in_form(word, head, &rows, usual));
+            return output::print(&output::in_form(word, head, &rows, || output::table(head, &rows, false)));
         }
         for cluster in clusters.iter().filter(|cluster| !cluster.printed.trim().is_empty()) {
             // Scripts read the names of files.
             if self.command != "retrieve" {
-                output::print(&format!("{}:\n", cluster.name))?;
+                output::line(format!("{}:", cluster.name))?;
             }
             output::data(&cluster.printed)?;
         }
@@ -275,7 +267,7 @@ impl Fleet<'_> {
         let mut clusters = self.lock();
         let Some(at) = clusters.iter().position(|cluster| !cluster.begun) else { return Ok(false) };
         clusters[at].begun = true;
-        let (folder, (flag, value)) = (folder(&clusters[at].name), clusters[at].flag.clone());
+        let (folder, flag) = (folder(&clusters[at].name), clusters[at].flag());
         drop(clusters);
         let mut closed = Ok(());
         let update = |change: &mut dyn FnMut(&mut Cluster)| {
@@ -289,7 +281,7 @@ impl Fleet<'_> {
         };
         update(&mut |_| ())?;
         let ended = caught(|| {
-            self.process(&self.root.join(folder), &word(flag, value), &mut |line| {
+            self.process(&self.root.join(folder), &flag, &mut |line| {
                 closed = update(&mut |cluster| {
                     if !self.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);
@@ -336,14 +328,14 @@ impl Fleet<'_> {
     fn words(&self, command: &str, folder: &Path, flag: &OsStr) -> Vec<OsString> {
         let args = self.args;
         // Some flags depend on their order.
-        let mut given = Vec::new();
-        for id in args.ids().map(clap::Id::as_str).filter(|id| args.given(id) && !OF_ALL.contains(id)) {
-            let values = args.get_raw(id).into_iter().flatten();
-            given.extend(args.indices_of(id).into_iter().flatten().zip(values.map(|value| word(id, value))));
+        let mut given = BTreeMap::new();
+        for id in args.0.ids().map(clap::Id::as_str).filter(|id| args.given(id) && !OF_ALL.contains(id)) {
+            let values = args.0.get_raw(id).into_iter().flatten();
+            given
+                .extend(args.0.indices_of(id).into_iter().flatten().zip(values.map(|value| word(id, value))));
         }
-        given.sort();
         let mut words = vec![command.into()];
-        words.extend(given.into_iter().map(|(_, word)| word));
+        words.extend(given.into_values());
         words.push(flag.into());
         if self.has_events || command == "status" {
             words.push(word("output", "json"));
@@ -360,8 +352,11 @@ impl Fleet<'_> {
         let troubles = clusters.iter().flat_map(|cluster| {
             let own = cluster.scene.troubles.iter().map(|trouble| &trouble.cause);
             let causes = own.chain([&cluster.error]).filter(|cause| !cause.is_empty());
-            let trouble = |cause: &String| (cluster.name.clone(), cause.clone());
-            causes.map(trouble).map(|(task, cause)| Trouble { task, cause, places: Vec::new() })
+            causes.map(|cause| Trouble {
+                task: cluster.name.clone(),
+                cause: cause.clone(),
+                ..Trouble::default()
+            })
         });
         let (all, over) = (clusters.len(), clusters.iter().filter(|cluster| cluster.code.is_some()).count());
         let tasks: Vec<_> = clusters.iter().filter(|cluster| cluster.begun).map(Cluster::task).collect();
@@ -400,11 +395,7 @@ fn process(words: &[OsString], log: &Path, stop: &Stop, hear: &mut dyn FnMut(&st
     command.env(cluster::ONE_OF_MANY, "true");
     let (group, mut child) = start(&mut command, log, Talk::WithUs).context("cannot start this program")?;
     drop(child.stdin.take());
-    let group = Arc::new(group);
-    let hook = {
-        let group = Arc::clone(&group);
-        stop.on_stop(move || group.terminate())
-    };
+    let hook = stop.on_stop(move || group.terminate());
     let mut output = BufReader::new(child.stdout.take().context("no output")?.take(MAX_OUTPUT_BYTES));
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line).context("cannot read its output")? > 0 {
@@ -434,42 +425,40 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
     let mut seen = BTreeMap::<String, String>::new();
     let mut chosen = Vec::new();
     for cluster in found {
-        let (flag, value) = &cluster.flag;
         let mut options = options.clone();
-        match *flag {
-            "context" => options.context = Some(cluster.name.clone()),
-            _ => options.path = Some(value.clone()),
+        match &cluster.path {
+            Some(path) => options.path = Some(path.clone()),
+            None => options.context = Some(cluster.name.clone()),
         }
         // A tunnel may give several clusters the same address.
         let server = Config::find(&options).map(|config| format!("{} {:?}", config.server, config.proxy));
         let keys = server.into_iter().chain([folder(&cluster.name).to_lowercase()]);
         let twins: Vec<_> = keys.filter_map(|key| seen.insert(key, cluster.name.clone())).collect();
-        let Some(other) = twins.first() else {
+        if let Some(other) = twins.first() {
+            let problem = format!("`{other}` and `{}` are the same cluster, or share a folder", cluster.name);
+            ensure!(all, usage_error(format!("{problem}; name one of them")));
+            log::warn!("{problem}: `{}` is left out", cluster.name);
+        } else {
             chosen.push(cluster);
-            continue;
-        };
-        let problem = format!("`{other}` and `{}` are the same cluster, or share a folder", cluster.name);
-        ensure!(all, usage_error(format!("{problem}; name one of them")));
-        log::warn!("{problem}: `{}` is left out", cluster.name);
+        }
     }
     Ok(chosen)
 }
 
 fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>> {
-    let known = Config::contexts(options);
+    let contexts = Config::contexts(options);
+    let known: Vec<&str> = contexts.iter().map(String::as_str).collect();
     if known.is_empty() {
         // Says what is wrong with the kubeconfig.
         Config::find(options)?;
         bail!("the kubeconfig has no contexts");
     }
-    let known_words = || known.iter().map(String::as_str);
-    let unknown = |name: &&&str| **name != ALL && !known_words().any(|known| known == **name);
-    if let Some(name) = named.iter().find(unknown) {
-        let (names, hint) = (known.join(", "), near::hint(name, known_words()));
+    if let Some(name) = named.iter().find(|name| **name != ALL && !known.contains(*name)) {
+        let (names, hint) = (known.join(", "), near::hint(name, known.iter().copied()));
         return Err(invalid("contexts", name, &format!("the kubeconfig has {names}{hint}")));
     }
-    let chosen: Vec<&str> = if all { known_words().collect() } else { named.to_vec() };
-    Ok(chosen.into_iter().map(|name| Cluster::new(name.to_owned(), "context", name.into())).collect())
+    let chosen = if all { &known } else { named };
+    Ok(chosen.iter().map(|name| Cluster { name: (*name).to_owned(), ..Cluster::default() }).collect())
 }
 
 /// The files, those in a folder, and those of `FOLDER/*`, for shells that leave it as it is.
@@ -480,9 +469,8 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
         let folder = if path.ends_with("*") { path.parent().unwrap_or(path) } else { path };
         if fs::metadata(folder).at("cannot read", folder)?.is_dir() {
             let entries = fs::read_dir(folder).at("cannot read", folder)?;
-            let inside = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
             let start = files.len();
-            files.extend(inside);
+            files.extend(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));
             files[start..].sort();
         } else {
             files.push(path.to_owned());
@@ -491,7 +479,7 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
     ensure!(!files.is_empty(), "--kubeconfigs: the folder is empty");
     let cluster = |path: PathBuf| {
         let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Cluster::new(name, "kubeconfig", path)
+        Cluster { name, path: Some(path), ..Cluster::default() }
     };
     Ok(files.into_iter().map(cluster).collect())
 }

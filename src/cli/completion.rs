@@ -16,6 +16,7 @@ use clap::{Arg, Command};
 
 use super::flag::Args;
 use super::{output, table, usage};
+use crate::deploy::CHECKS;
 use crate::plugin::{Installed, RESERVED, builtin, focus::Mode};
 use crate::report;
 use base::kube::{Client, Config, Options, Resource, Selector};
@@ -39,26 +40,25 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
     ("format", &["raw", "junit", "gojson", "manual"]),
     ("image-pull-policy", &["Always", "IfNotPresent", "Never"]),
     ("input", &["online", "offline", "-"]),
-    ("kubernetes-version", &["auto", "ignore", "latest"]),
+    ("kubernetes-version", &table::VERSIONS),
     ("mode", &["tests", "tags", "tagCounts"]),
     ("namespace-psa-enforce-level", &["privileged", "baseline", "restricted"]),
     ("platform", &["all", "linux/amd64", "linux/arm64"]),
     ("priority", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),
     ("security-context-mode", &["nonroot", "none"]),
-    ("skip-preflight", &["dnscheck", "versioncheck", "existingnamespace"]),
+    ("skip-preflight", &CHECKS),
 ];
 
 /// Prints the script for the requested shell.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
-    let script = match args.text("shell") {
-        Some("bash") => include_str!("complete.bash"),
-        Some("zsh") => include_str!("complete.zsh"),
-        Some("fish") => include_str!("complete.fish"),
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    let script = match args.word("shell") {
+        "bash" => include_str!("complete.bash"),
+        "zsh" => include_str!("complete.zsh"),
+        "fish" => include_str!("complete.fish"),
         _ => include_str!("complete.ps1"),
     };
     let call = if args.on("no-descriptions") { CALL_WITHOUT_DESCRIPTIONS } else { CALL };
-    output::data(&script.replace(CALL, call))?;
-    Ok(0)
+    output::data(&script.replace(CALL, call))
 }
 
 /// Prints the candidates for the last of the words, if the call asks for them. Such calls are not in the table, whose parser
@@ -175,13 +175,13 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
 }
 
 fn commands(command: &Command, answer: &mut Completions) {
-    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+    for inner in usage::visible(command) {
         answer.offer(inner.get_name(), &inner.get_about().map_or_else(String::new, ToString::to_string));
     }
 }
 
 fn flags(command: &Command, answer: &mut Completions) {
-    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+    for flag in usage::shown_flags(command) {
         if let Some(long) = flag.get_long() {
             answer.offer(&format!("--{long}"), &help(flag));
         }

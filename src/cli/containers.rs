@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,7 +32,7 @@ use base::{archive, logger, visible};
 const API_OUTAGE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Runs `aggregator`.
-pub(crate) fn aggregator(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn aggregator(args: Args) -> Result<u8> {
     let stop = Stop::new();
     let asked = stop.clone();
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
@@ -53,11 +53,11 @@ pub(crate) fn aggregator(args: Args) -> anyhow::Result<u8> {
 const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
-pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn worker(args: Args) -> Result<()> {
     // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
     logger::ours_alone();
     let (scope, sleep) = match args.subcommand() {
-        Some(("single-node", args)) => (Scope::Node, args.number("sleep")),
+        ("single-node", args) => (Scope::Node, args.number("sleep")),
         _ => (Scope::Global, 0),
     };
     if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {
@@ -66,14 +66,14 @@ pub(crate) fn worker(args: Args) -> anyhow::Result<u8> {
     let term = Stop::new();
     let asked = term.clone();
     sys::on_signal(&[Signal::Terminate], move || asked.stop())?;
-    let outcome = work(scope, &variable, &term);
+    let outcome = work(scope, &term);
     if let (Err(error), Some(_)) = (&outcome, variable(env::PLUGIN_POD)) {
         // The termination log reports the error even if the network blocks all traffic.
         leave(names::TERMINATION_LOG.as_ref(), error);
     }
     outcome?;
     worker::linger(sleep, &term);
-    Ok(0)
+    Ok(())
 }
 
 /// Writes the error to the container's termination log, if Kubernetes reads it.
@@ -85,22 +85,27 @@ fn leave(place: &Path, error: &anyhow::Error) {
     }
 }
 
-fn work(scope: Scope, variable: &dyn Fn(&str) -> Option<String>, term: &Stop) -> anyhow::Result<()> {
+fn work(scope: Scope, term: &Stop) -> Result<()> {
     let settings = WorkerSettings::read(scope, |name| std::env::var(name).ok())?;
     // Without Kubernetes, the operator names a file that is created after all other processes succeeded.
     if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
         let submitted = worker::run(&settings, &Others::Marker(path.into()), term)?;
         // The other processes wait for the result; Kubernetes detects its absence without them.
         ensure!(submitted, "asked to stop before there was a result");
-    } else {
-        // Ends after the worker, not with `term`: within a pod's grace period others may still end.
-        let over = Stop::new();
-        match OwnPod::read(variable, &over) {
-            Some(pod) => beside(&pod, &over, |others| worker::run(&settings, others, term))?,
-            None => worker::run(&settings, &Others::Unknown, term)?,
-        };
+        return Ok(());
     }
-    Ok(())
+    // Ends after the worker, not with `term`: within a pod's grace period others may still end.
+    let over = Stop::new();
+    let Some(pod) = OwnPod::read(&over) else {
+        return worker::run(&settings, &Others::Unknown, term).map(drop);
+    };
+    let end = End::default();
+    std::thread::scope(|threads| {
+        base::thread("containers").spawn_scoped(threads, || pod.watch(&end))?;
+        let outcome = worker::run(&settings, &Others::Told(end.clone()), term);
+        over.stop();
+        outcome.map(drop)
+    })
 }
 
 /// The worker's own pod.
@@ -114,24 +119,20 @@ struct OwnPod {
 
 impl OwnPod {
     /// Reads the pod; `None` outside a pod, or without an account that may read it.
-    fn read(variable: &dyn Fn(&str) -> Option<String>, stop: &Stop) -> Option<Self> {
+    fn read(stop: &Stop) -> Option<Self> {
         let (namespace, name) = (variable(env::NAMESPACE)?, variable(env::PLUGIN_POD)?);
-        let client = Config::load(&Options::default()).and_then(|config| Client::new(config, stop));
-        match client {
-            Ok(client) => {
-                let worker =
-                    variable(env::WORKER_CONTAINER).unwrap_or_else(|| names::WORKER_CONTAINER.into());
-                // Most results end with a done file: an unavailable API server only costs the convenience.
-                Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
-            }
-            Err(error) => {
-                // A plugin with `permissions: none` has no account.
+        let client = Config::load(&Options::default())
+            .and_then(|config| Client::new(config, stop))
+            // A plugin with `permissions: none` has no account.
+            .inspect_err(|error| {
                 log::debug!(
                     "only a done file ends this plugin, since its containers cannot be watched: {error}"
                 );
-                None
-            }
-        }
+            })
+            .ok()?;
+        let worker = variable(env::WORKER_CONTAINER).unwrap_or_else(|| names::WORKER_CONTAINER.into());
+        // Most results end with a done file: an unavailable API server only costs the convenience.
+        Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
     }
 
     /// Reports when all other containers have succeeded.
@@ -180,22 +181,6 @@ impl OwnPod {
     }
 }
 
-/// Runs `work` while the other containers are watched.
-fn beside<T>(
-    pod: &OwnPod,
-    over: &Stop,
-    work: impl FnOnce(&Others) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let end = End::default();
-    std::thread::scope(|scope| {
-        let watch = || pod.watch(&end);
-        base::thread("containers").spawn_scoped(scope, watch)?;
-        let outcome = work(&Others::Told(end.clone()));
-        over.stop();
-        outcome
-    })
-}
-
 /// Whether every container but the worker's has ended with status 0, now or before its last start. Init and ephemeral
 /// containers do not count.
 fn ended(pod: &Value, worker: &str) -> bool {
@@ -208,17 +193,16 @@ fn ended(pod: &Value, worker: &str) -> bool {
 }
 
 /// Runs `splat`.
-pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn splat(args: Args) -> Result<()> {
     let folder = Path::new(args.word("dir"));
     if args.on("partial") {
         pipeline::pack_partial(folder, output::buffered(false))?.flush()?;
-        return Ok(0);
+        return Ok(());
     }
     if args.on("status") {
         let path = folder.join(layout::LAST_STATUS);
         let mut file = fs::File::open(&path).at("cannot read", &path)?;
-        std::io::copy(&mut file, &mut output::stdout()).context("sending the status")?;
-        return Ok(0);
+        return std::io::copy(&mut file, &mut output::stdout()).context("sending the status").map(drop);
     }
     // Clients treat an archive without entries as an unfinished run.
     let files = archive::finished(folder).unwrap_or_else(|error| {
@@ -231,24 +215,22 @@ pub(crate) fn splat(args: Args) -> anyhow::Result<u8> {
     if args.on("seals") {
         let seals: Vec<_> =
             files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
-        archive::bundle(&seals, 0, output::stdout()).context("sending the seals")?;
-        return Ok(0);
+        return archive::bundle(&seals, 0, output::stdout()).context("sending the seals");
     }
     let offset = u64::try_from(args.number("offset"))?;
-    archive::bundle(&files, offset, output::stdout()).context("sending the archives")?;
-    Ok(0)
+    archive::bundle(&files, offset, output::stdout()).context("sending the archives")
 }
 
 /// Runs `post-process`.
-pub(crate) fn post_process(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn post_process(args: Args) -> Result<()> {
     for (name, status) in process(Path::new(args.text("dir").context("no folder given")?))? {
-        output::print(&format!("{}\n", visible::line(&format!("{name}: {status}"))))?;
+        output::line(visible::line(&format!("{name}: {status}")))?;
     }
-    Ok(0)
+    Ok(())
 }
 
 /// Writes the items of every plugin; returns the plugins and their statuses.
-pub(super) fn process(archive: &Path) -> anyhow::Result<Vec<(String, String)>> {
+pub(super) fn process(archive: &Path) -> Result<Vec<(String, String)>> {
     let expected: Vec<Expected> = fs::read(archive.join(layout::RECEIVED))
         .ok()
         .and_then(|list| serde_json::from_slice(&list).ok())

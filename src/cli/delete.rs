@@ -9,7 +9,7 @@ use super::{cluster, output, run_args};
 use crate::deploy::Removal;
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let client = cluster::client(args)?;
     let removal = Removal {
         namespace: cluster::namespace(args)?,
@@ -28,5 +28,5 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             }
         })?;
     }
-    Ok(0)
+    Ok(())
 }

@@ -74,8 +74,7 @@ fn examine(
     let subject = Subject::new(objects, preflight.namespace)?;
     let checks = doctor::examine(client, server, &subject, preflight, nodes, tell)?;
     if client.stop().stopped() {
-        let said = "interrupted; everything that was created for the checks has been removed";
-        return Err(interrupted(said));
+        return Err(interrupted("interrupted; everything that was created for the checks has been removed"));
     }
     Ok(checks)
 }

@@ -1,16 +1,13 @@
 //! `sonobuoy e2e`: the names of the e2e tests of a Kubernetes version, or their tags; and `sonobuoy modes`: the values of `--mode`.
 
-use std::path::Path;
-
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::flag::Args;
 use super::{cluster, output, run_args};
 use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
-use crate::image::kit::Kit;
 use crate::image::lists::{ListSource, tags};
-use crate::plugin::focus::MODES;
+use crate::plugin::focus::{MODES, Mode};
 use base::Joined as _;
 use base::pattern;
 
@@ -19,7 +16,7 @@ const ONLINE: &str =
     "https://raw.githubusercontent.com/vmware-tanzu/sonobuoy/main/cmd/sonobuoy/app/e2e/customTestLists";
 
 /// Prints the requested tests.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let pattern = |id| args.text(id).and_then(|text| pattern::compile(text).ok());
     let (focus, skip) = (pattern("focus"), pattern("skip"));
     let mut names = list(args)?;
@@ -45,25 +42,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             format!("{}\n", names.join("\n"))
         }
     };
-    output::print(&text)?;
-    Ok(0)
+    output::print(&text)
 }
 
-fn list(args: Args) -> anyhow::Result<Vec<String>> {
+fn list(args: Args) -> Result<Vec<String>> {
     let url = args.text("url").map(|url| url.trim_end_matches('/'));
-    let input = match args.text("input").unwrap_or("online") {
-        "offline" => {
-            log::warn!(
-                "no lists are built into this program: asking the conformance image, as with `--input image`"
-            );
-            "image"
-        }
-        input => input,
-    };
+    let input = args.text("input").unwrap_or("online");
+    if input == "offline" {
+        log::warn!(
+            "no lists are built into this program: asking the conformance image, as with `--input image`"
+        );
+    }
     match input {
         "-" => ListSource::Stdin(url).whole("standard input"),
         "online" => ListSource::Online(url.unwrap_or(ONLINE)).whole(&version(args)?),
-        "image" => {
+        "image" | "offline" => {
             let image = match args.text("kube-conformance-image") {
                 Some(image) => image.to_owned(),
                 None => format!("{}:{}", CONFORMANCE, version(args)?),
@@ -76,18 +69,15 @@ fn list(args: Args) -> anyhow::Result<Vec<String>> {
                 )
             })
         }
-        file => match Kit::read(Path::new(file))? {
-            Some(kit) => Ok(kit.tests),
-            None => ListSource::File(Path::new(file)).whole(file),
-        },
+        file => run_args::kit_or_list(file),
     }
 }
 
-fn version(args: Args) -> anyhow::Result<String> {
+fn version(args: Args) -> Result<String> {
     match args.text("version") {
-        None | Some("auto") => cluster::client(args)
-            .and_then(|client| cluster::release(&client))
-            .context("no --version was given, so the cluster was asked"),
+        None | Some("auto") => {
+            cluster::release(args).context("no --version was given, so the cluster was asked")
+        }
         Some(version) => Ok(version.to_owned()),
     }
 }
@@ -99,11 +89,11 @@ const MAX_LINE_BYTES: usize = 200;
 const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_PARALLEL"];
 
 /// Prints all modes, by name.
-pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
-    let rows = MODES.iter().map(|mode| {
+pub(crate) fn modes(args: Args) -> Result<()> {
+    let row = |mode: &Mode| {
         [mode.name, mode.description, mode.focus, &mode.skip(), mode.parallel].map(str::to_owned)
-    });
-    let rows: Vec<_> = rows.collect();
+    };
+    let rows: Vec<_> = MODES.iter().map(row).collect();
     let head = ["name", "description", "focus", "skip", "parallel"];
     let text = output::in_form(args.text("output"), head, &rows, || {
         let about = |row: &[String; 5]| -> String {
@@ -111,7 +101,7 @@ pub(crate) fn modes(args: Args) -> anyhow::Result<u8> {
         };
         rows.iter().map(about).joined("\n")
     });
-    output::print(&text).map(|()| 0)
+    output::print(&text)
 }
 
 fn cut(line: String, args: Args) -> String {

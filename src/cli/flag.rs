@@ -5,7 +5,7 @@
 //! parsing: scripts may write `--all=true` and `--all=false`.
 
 use std::fmt;
-use std::ops::{Deref, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -17,14 +17,6 @@ use base::{pattern, sys};
 /// The flags and arguments of a call. A flag that the command lacks counts as absent.
 #[derive(Clone, Copy)]
 pub(crate) struct Args<'m>(pub(crate) &'m ArgMatches);
-
-impl Deref for Args<'_> {
-    type Target = ArgMatches;
-
-    fn deref(&self) -> &ArgMatches {
-        self.0
-    }
-}
 
 impl<'m> Args<'m> {
     /// The value of a flag; `None` if absent or empty.
@@ -42,9 +34,9 @@ impl<'m> Args<'m> {
         self.text(id).map(str::to_owned).or_else(|| sys::variable(variable))
     }
 
-    /// The subcommand, and its flags.
-    pub(crate) fn subcommand(self) -> Option<(&'m str, Self)> {
-        self.0.subcommand().map(|(name, matches)| (name, Self(matches)))
+    /// The subcommand and its flags; without one, an empty name and these flags.
+    pub(crate) fn subcommand(self) -> (&'m str, Self) {
+        self.0.subcommand().map_or(("", self), |(name, matches)| (name, Self(matches)))
     }
 
     /// All values of a flag, in order.
@@ -113,7 +105,15 @@ pub(crate) fn switch(usage: &'static str, help: &'static str) -> Arg {
 /// A flag with a time: a number of units, or a duration such as `1h30m`.
 pub(crate) fn time(usage: &'static str, help: &'static str) -> Arg {
     let (unit, seconds) = if usage.ends_with("MINUTES") { ("minutes", 60) } else { ("seconds", 1) };
-    text(usage, help).value_parser(move |word: &str| span(word, unit, seconds))
+    text(usage, help).value_parser(move |word: &str| {
+        if let Ok(count) = word.parse::<i64>() {
+            return Ok(count);
+        }
+        // Fractions of a unit are rounded up.
+        let whole = base::clock::parse_duration(word)
+            .and_then(|span| i64::try_from(span.as_millis().div_ceil(seconds * 1_000)).ok());
+        whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
+    })
 }
 
 /// A flag with an integer.
@@ -177,16 +177,6 @@ pub(crate) fn accepting_values(command: Command) -> Command {
             _ => arg,
         })
         .mut_subcommands(accepting_values)
-}
-
-/// A time in a unit of so many seconds; fractions of a unit are rounded up.
-fn span(word: &str, unit: &str, seconds: u64) -> Result<i64, String> {
-    if let Ok(count) = word.parse() {
-        return Ok(count);
-    }
-    let whole = base::clock::parse_duration(word)
-        .and_then(|span| i64::try_from(span.as_millis().div_ceil(u128::from(seconds) * 1_000)).ok());
-    whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
 }
 
 /// Parses a bool in the spellings of the original's flag library.

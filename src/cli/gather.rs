@@ -19,8 +19,8 @@ use base::at::At as _;
 use base::sys::{self, variable};
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
+pub(crate) fn run(args: Args) -> Result<()> {
+    let (name, args) = args.subcommand();
     let gathered = match name {
         "host-facts" => host_facts(args),
         "systemd-logs" => systemd_logs(args),
@@ -34,7 +34,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 
 /// Keeps the container alive, also after a failure: a container of a DaemonSet that ends is restarted, and gathers
 /// again. If not even an error could be written as the result, only the container's exit can report it.
-fn stay(args: Args, gathered: Result<()>) -> Result<u8> {
+fn stay(args: Args, gathered: Result<()>) -> Result<()> {
     let seconds = args.number("sleep");
     if seconds != 0 && (gathered.is_ok() || is_left(args)) {
         if let Err(error) = &gathered {
@@ -46,7 +46,7 @@ fn stay(args: Args, gathered: Result<()>) -> Result<u8> {
             Err(_) => stop.wait_forever(),
         }
     }
-    gathered.map(|()| 0)
+    gathered
 }
 
 fn is_left(args: Args) -> bool {
@@ -61,13 +61,13 @@ fn host_facts(args: Args) -> Result<()> {
         gather::host_facts(&node)
     });
     let document = facts.as_ref().map_or_else(|error| gather::no_facts(&format!("{error:#}")), Value::clone);
-    let name = document.pointer("/ansible_facts/ansible_nodename").and_then(Value::as_str);
+    let name = document["ansible_facts"]["ansible_nodename"].as_str().unwrap_or("this machine");
     deliver(args, outbox(args)?, name, layout::HOST_FACTS, &format!("{document:#}\n"))?;
     facts.map(drop)
 }
 
 /// Writes a result for the worker under this file name, else prints it: in full, or the most important parts.
-fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, text: &str) -> Result<()> {
+fn deliver(args: Args, outbox: Option<Outbox>, node: &str, file: &str, text: &str) -> Result<()> {
     if let Some(outbox) = outbox {
         return outbox.done(&outbox.put(file, text.as_bytes())?);
     }
@@ -76,7 +76,7 @@ fn deliver(args: Args, outbox: Option<Outbox>, node: Option<&str>, file: &str, t
         return output::print(text);
     }
     let mut facts = FactTables::default();
-    facts.add_file(node.unwrap_or("this machine"), file, text.as_bytes());
+    facts.add_file(node, file, text.as_bytes());
     facts.complete();
     let mut out = output::stdout();
     super::results::write_facts(&facts, format, super::afterwards::look(args), &mut out)?;
@@ -97,22 +97,21 @@ fn log_summary(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let counted = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args), true, |_| Ok(true));
     let item = counted.as_ref().map_or_else(logs::no_log, Clone::clone);
-    deliver(args, outbox, Some(&sys::host_name()), layout::LOG_SUMMARY, &logs::text(&item))?;
+    deliver(args, outbox, &sys::host_name(), layout::LOG_SUMMARY, &logs::text(&item))?;
     counted.map(drop)
 }
 
 fn network(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let item = reach::network(&reach::Destinations::read());
-    deliver(args, outbox, Some(&sys::host_name()), layout::NETWORK, &logs::text(&item))
+    deliver(args, outbox, &sys::host_name(), layout::NETWORK, &logs::text(&item))
 }
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
-fn echo(args: Args) -> Result<u8> {
+fn echo(args: Args) -> Result<()> {
     let found = reach::network(&reach::Destinations::read());
     let place = args.text("to").unwrap_or(names::TERMINATION_LOG);
-    std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)?;
-    Ok(0)
+    std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)
 }
 
 fn wanted(args: Args) -> LogQuery {
@@ -124,11 +123,10 @@ fn wanted(args: Args) -> LogQuery {
     }
 }
 
-fn inside(args: Args) -> Result<u8> {
+fn inside(args: Args) -> Result<()> {
     let words: Vec<String> = args.all("call").map(str::to_owned).collect();
     let [root, program, args @ ..] = &words[..] else { bail!("expected a root and a program") };
-    journal::inside(root.as_ref(), program, args)?;
-    Ok(0)
+    journal::inside(root.as_ref(), program, args)
 }
 
 /// The flag, else the variable set by plugins since the first version, else the root.

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use super::flag::{Args, invalid};
 use super::manifest::read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
-use super::{output, table};
+use super::{output, table, usage};
 use crate::config;
 use crate::deploy;
 use crate::image;
@@ -17,40 +17,38 @@ use crate::names;
 use crate::plugin::{self, Definition, DriverKind, Installed, builtin};
 use base::at::At as _;
 use base::json::json;
+use base::kube::Object as _;
 use base::{temp, yaml};
 
 /// Runs the command or its subcommand.
-pub(crate) fn run(args: Args) -> Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let text = match args.subcommand() {
-        None => manifest(args)?,
-        Some(("config", args)) => {
+        ("", args) => manifest(args)?,
+        ("config", args) => {
             let request = RunArgs::new(args, Purpose::Print)?;
             request.check()?;
             format!("{}\n", request.config.to_json())
         }
-        Some(("cli", args)) => {
-            pages(Path::new(args.text("dir").unwrap_or(".")))?;
-            return Ok(0);
+        ("cli", args) => {
+            return pages(Path::new(args.text("dir").unwrap_or(".")));
         }
-        Some(("plugin", args)) => match args.subcommand() {
-            None => new_plugin(args)?,
-            Some((name, args)) => {
+        ("plugin", args) => match args.subcommand() {
+            ("", args) => new_plugin(args)?,
+            (name, args) => {
                 let plan = RunArgs::new(args, Purpose::Print)?.plan(Some(name))?;
                 plan.prepared()?.iter().map(Definition::to_yaml).collect()
             }
         },
         // `default-image-config`
-        Some(_) => format!("{}\n", yaml::write(&image::registries())),
+        _ => format!("{}\n", yaml::write(&image::registries())),
     };
-    output::data(&text)?;
-    Ok(0)
+    output::data(&text)
 }
 
 /// Prints one schema.
-pub(crate) fn schema(args: Args) -> Result<u8> {
+pub(crate) fn schema(args: Args) -> Result<()> {
     let schema = if args.word("name") == "config" { config::Run::schema() } else { plugin::schema() };
-    output::print(&format!("{}\n", serde_json::to_string_pretty(&schema)?))?;
-    Ok(0)
+    output::line(serde_json::to_string_pretty(&schema)?)
 }
 
 /// Writes a Markdown page with the help of each command.
@@ -58,7 +56,7 @@ fn pages(dir: &Path) -> Result<()> {
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
     let mut commands = vec![table::shown()];
     while let Some(mut command) = commands.pop() {
-        commands.extend(command.get_subcommands().filter(|inner| !inner.is_hide_set()).cloned());
+        commands.extend(usage::visible(&command).cloned());
         let help = command.render_help();
         let name = command.get_bin_name().unwrap_or_default();
         let file = dir.join(name.replace(' ', "_") + ".md");
@@ -71,7 +69,7 @@ fn manifest(args: Args) -> Result<String> {
     if let Some(file) = args.text("file") {
         return read_manifest(file);
     }
-    if args.text("status-service").is_some_and(|kind| kind != "none") {
+    if args.word("status-service") != "none" {
         bail!(
             "only `run` can create a status service, since it keeps the credentials; leave out --status-service"
         );
@@ -126,24 +124,22 @@ fn definition(args: Args) -> Result<Definition> {
         definition.spec["env"] = env.into_values().collect();
         definition.set_env(BTreeMap::<&str, &str>::new());
     }
-    let labels = args.all("node-selector").map(|label| match label.split_once('=') {
+    let label = |label| match str::split_once(label, '=') {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),
         _ => Err(invalid("node-selector", label, "write KEY=VALUE")),
-    });
-    let labels = labels.collect::<Result<BTreeMap<_, _>>>()?;
-    if args.on("show-default-podspec") {
-        definition.pod_spec = Some(plugin::default_spec(driver(args), names::SERVICE_ACCOUNT));
-    } else if !labels.is_empty() {
-        // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
-        definition.pod_spec = Some(json!({"containers": null}));
-        log::warn!(
-            "with --node-selector alone the plugin's pod has none of the defaults, such as restartPolicy; \
-             --show-default-podspec writes them out"
-        );
-    }
-    if let Some(spec) = &mut definition.pod_spec
-        && !labels.is_empty()
-    {
+    };
+    let labels = args.all("node-selector").map(label).collect::<Result<BTreeMap<_, _>>>()?;
+    let default = || plugin::default_spec(driver(args), names::SERVICE_ACCOUNT);
+    definition.pod_spec = args.on("show-default-podspec").then(default);
+    if !labels.is_empty() {
+        let spec = definition.pod_spec.get_or_insert_with(|| {
+            log::warn!(
+                "with --node-selector alone the plugin's pod has none of the defaults, such as restartPolicy; \
+                 --show-default-podspec writes them out"
+            );
+            // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
+            json!({"containers": null})
+        });
         spec["nodeSelector"] = json!(labels);
     }
     for path in args.all("configmap") {
@@ -158,22 +154,20 @@ fn definition(args: Args) -> Result<Definition> {
 }
 
 /// Runs `plugin`.
-pub(crate) fn plugin(args: Args) -> Result<u8> {
+pub(crate) fn plugin(args: Args) -> Result<()> {
     let installed = Installed::open()?;
-    let Some((name, args)) = args.subcommand() else { bail!("no subcommand") };
-    let argument = |id| args.word(id);
+    let (name, args) = args.subcommand();
     let text = match name {
         "list" => installed_plugins(args, &installed)?,
         "show" => {
-            let loaded = installed.show(argument("name"))?;
+            let loaded = installed.show(args.word("name"))?;
             loaded.notes.iter().for_each(|note| log::warn!("{note}"));
             format!("{}\n", loaded.definition.to_full_yaml())
         }
-        "install" => install_plugin(&installed, argument("save-as"), argument("source"))?,
-        _ => format!("Uninstalled plugin file {}\n", installed.uninstall(argument("name"))?.display()),
+        "install" => install_plugin(&installed, args.word("save-as"), args.word("source"))?,
+        _ => format!("Uninstalled plugin file {}\n", installed.uninstall(args.word("name"))?.display()),
     };
-    output::data(&text)?;
-    Ok(0)
+    output::data(&text)
 }
 
 fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {
@@ -207,6 +201,6 @@ fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<
     }
     loaded.notes.iter().for_each(|note| log::warn!("{note}"));
     let path = installed.install(save_as, &loaded.definition)?;
-    let container = loaded.definition.spec["name"].as_str().unwrap_or_default();
+    let container = loaded.definition.spec["name"].text();
     Ok(format!("Installed plugin {container} into file {} from source {source}\n", path.display()))
 }

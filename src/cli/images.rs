@@ -41,8 +41,8 @@ const MAX_LIST_BYTES: u64 = 1 << 20;
 const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    let (name, args) = args.subcommand().unwrap_or(("list", args));
+pub(crate) fn run(args: Args) -> Result<()> {
+    let (name, args) = args.subcommand();
     output::exit_on_signal()?;
     match name {
         "push" => push(args),
@@ -50,7 +50,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         "kit" => make_kit(args),
         "inspect" => inspect(args),
         "verify" => verify(args),
-        "list" => {
+        "" | "list" => {
             let images = all(wanted(args, false)?.0, args)?;
             output::print_rows(args, ["image"], &images.into_iter().map(|image| [image]).collect::<Vec<_>>())
         }
@@ -61,8 +61,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             _ if remedies::is_local_image(image) && !docker::is_here(image) => Ok(()),
             _ => docker::remove(image, transfer.drawn),
         }),
-    }?;
-    Ok(0)
+    }
 }
 
 /// Copies between registries, or from an archive or kit; existing layers are not sent. A kit is pushed to the registry
@@ -72,33 +71,28 @@ fn push(args: Args) -> Result<()> {
     let registry = args.word("custom-registry");
     let kit = archive.filter(|_| !registry.is_empty()).map(Kit::read).transpose()?.flatten();
     let file = args.text("output").unwrap_or(REGISTRIES);
-    let translation = match kit {
-        Some(_) => Some(Translation::Kit(registry.to_owned())),
-        None => translation(args)?,
-    };
-    let target = |image: &str| {
-        translation.as_ref().map_or_else(|| image.to_owned(), |translation| translation.apply(image))
-    };
-    if kit.is_some() {
+    let translation = if kit.is_some() {
         let known = std::fs::read_to_string(file).ok();
         ensure!(
             known.is_none_or(|known| known == kit::repositories(registry)),
             "`{file}` exists, and says something else; name another file with -o"
         );
-    } else if translation.is_none() {
-        // The original requires one only because of e2e, and its own images are never moved.
-        if archive.is_none() && args.all("plugin").all(|name| name == builtin::SYSTEMD_LOGS) {
-            log::warn!("no registry was named: nothing is pushed");
-            return Ok(());
-        }
+        Translation::Kit(registry.to_owned())
+    } else if let Some(translation) = translation(args)? {
+        translation
+    } else if archive.is_none() && args.all("plugin").all(|name| name == builtin::SYSTEMD_LOGS) {
+        // The original requires a registry only because of e2e, and its own images are never moved.
+        log::warn!("no registry was named: nothing is pushed");
+        return Ok(());
+    } else {
         bail!("no registry to push to; name one with --custom-registry, or several with --e2e-repo-config");
-    }
+    };
     let work = temp::Folder::new()?;
     let local = ImageFolder::open(args, &work)?;
     let Some(archive) = archive else {
         let mut targets = Vec::new();
         for image in all(wanted(args, false)?.0, args)? {
-            let target = target(&image);
+            let target = translation.apply(&image);
             if !in_no_registry(&image) && target != image {
                 targets.push((target, Reference::parse(&image)?));
             }
@@ -112,7 +106,7 @@ fn push(args: Args) -> Result<()> {
     let stored = oci::read_archive(archive, &local.store)?;
     let mut targets = BTreeMap::<String, &Stored>::new();
     for image in &stored {
-        let target = target(&image.name.to_string());
+        let target = translation.apply(&image.name.to_string());
         if let Some(other) = targets.insert(target.clone(), image).filter(|other| other.root != image.root) {
             bail!("`{}` and `{}` would both be `{target}`", other.name, image.name);
         }
@@ -152,8 +146,7 @@ fn held_by_docker(local: &ImageFolder, name: &Reference, error: anyhow::Error) -
 /// Downloads all images into one file.
 fn download(args: Args) -> Result<()> {
     let (wanted, _) = wanted(args, false)?;
-    let version = wanted.version.as_deref().unwrap_or(VERSION);
-    let (out, folder) = destination(args, format!("kubernetes_e2e_images_{version}.tar"));
+    let (out, folder) = destination(args, "kubernetes_e2e_images_", &wanted);
     let mut images = translate(all(wanted, args)?, args)?;
     if is_dry(args, "download", &images) {
         return output::line(out.display());
@@ -167,8 +160,7 @@ fn download(args: Args) -> Result<()> {
 /// Creates a kit.
 fn make_kit(args: Args) -> Result<()> {
     let (wanted, mut kit) = wanted(args, true)?;
-    let version = if kit.kubernetes_version.is_empty() { VERSION } else { &kit.kubernetes_version };
-    let (out, folder) = destination(args, format!("kit-{version}.tar"));
+    let (out, folder) = destination(args, "kit-", &wanted);
     let mut images: Vec<String> = wanted.images.into_iter().collect();
     if is_dry(args, "pack", &images) {
         return output::line(out.display());
@@ -300,9 +292,11 @@ impl<'a> ImageFolder<'a> {
     }
 }
 
-/// The file of `--output`, and the folder next to it, with which the next call resumes an interrupted download.
-fn destination(args: Args, default: String) -> (PathBuf, PathBuf) {
-    let out = args.text("output").map_or_else(|| default.into(), PathBuf::from);
+/// The file of `--output`, by default named after the version, and the folder next to it, with which the next call resumes
+/// an interrupted download.
+fn destination(args: Args, name: &str, wanted: &PluginImages) -> (PathBuf, PathBuf) {
+    let version = wanted.version.as_deref().unwrap_or(VERSION);
+    let out = args.text("output").map_or_else(|| format!("{name}{version}.tar").into(), PathBuf::from);
     let folder = out.with_extension("blobs");
     (out, folder)
 }
@@ -500,8 +494,7 @@ fn verify(args: Args) -> Result<()> {
 fn architectures(args: Args, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
     Ok(match args.text("platform").map(Platform::parse).transpose()? {
         Some(Platform(platforms)) => {
-            let architecture = |platform: String| Some(platform.split_once('/')?.1.to_owned());
-            platforms.into_iter().filter_map(architecture).collect()
+            platforms.iter().filter_map(|platform| Some(platform.split_once('/')?.1.to_owned())).collect()
         }
         None => nodes.map_or_else(
             |error| {
@@ -563,9 +556,8 @@ struct Transfer<'a> {
     board: &'a Board,
     /// Whether a board is drawn, which other programs' progress output would garble.
     drawn: bool,
-    /// The title of the board, and the count of all images.
-    title: &'a str,
-    all: &'a Task,
+    /// The board without this transfer.
+    scene: &'a Scene,
     name: &'a str,
     /// Size and transferred bytes of each layer, by digest.
     layers: RefCell<HashMap<String, (u64, u64)>>,
@@ -592,15 +584,20 @@ fn each<T>(
     }
     let output = output::or_log(args);
     output::with_board(output, |board| {
-        let title = format!("{verb} images");
-        let mut all =
-            Task { name: "all".into(), unit: Unit::Images, total: images.len() as u64, ..Task::default() };
+        let total = images.len() as u64;
+        let all = Task { name: "all".into(), unit: Unit::Images, total, ..Task::default() };
+        let mut scene = Scene {
+            title: format!("{verb} images"),
+            state: "at work".into(),
+            tasks: vec![all],
+            footer: vec!["Ctrl-C stops the transfer; the same command resumes it".into()],
+            ..Scene::default()
+        };
         for (image, name) in images.iter().zip(&names) {
             let transfer = Transfer {
                 board,
                 drawn: output == ProgressOutput::Board,
-                title: &title,
-                all: &all,
+                scene: &scene,
                 name: name.rsplit('/').next().unwrap_or_default(),
                 layers: RefCell::default(),
             };
@@ -613,25 +610,19 @@ fn each<T>(
                 }
                 log::error!("{error:#}");
             }
+            let all = &mut scene.tasks[0];
             all.done += 1;
             all.failed += u64::from(ended.is_err());
-            all.over = all.done == all.total;
-            board.show(scene(&title, &all, None))?;
+            if all.done == total {
+                all.over = true;
+                scene.state = "done".into();
+            }
+            board.show(scene.clone())?;
         }
-        let failed = all.failed;
+        let failed = scene.tasks[0].failed;
         ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
         Ok(())
     })
-}
-
-fn scene(title: &str, all: &Task, current: Option<Task>) -> Scene {
-    Scene {
-        title: title.to_owned(),
-        state: if all.over { "done" } else { "at work" }.into(),
-        tasks: [all.clone()].into_iter().chain(current).collect(),
-        footer: vec!["Ctrl-C stops the transfer; the same command resumes it".into()],
-        ..Scene::default()
-    }
 }
 
 impl Transfer<'_> {
@@ -651,7 +642,8 @@ impl Transfer<'_> {
             false => (Unit::Bytes, layers.values().map(|(size, _)| size).sum()),
         };
         let done = layers.values().map(|(_, done)| done).sum();
-        let current = Task { name: self.name.into(), unit, done, total, ..Task::default() };
-        self.board.show(scene(self.title, self.all, Some(current)))
+        let mut scene = self.scene.clone();
+        scene.tasks.push(Task { name: self.name.into(), unit, done, total, ..Task::default() });
+        self.board.show(scene)
     }
 }

@@ -38,23 +38,19 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
     let context = Config::context(&cluster::options(args)?).unwrap_or_default();
     for (prefix, program, words) in TOOLS {
         let Some(name) = context.strip_prefix(prefix) else { continue };
-        let path = archive.display().to_string();
-        let words = words.iter().map(|word| match *word {
-            "A" => path.clone(),
+        let word = |word: &&str| match *word {
+            "A" => archive.display().to_string(),
             word => word.replace('C', name),
-        });
-        let words: Vec<_> = words.collect();
-        let output = Command::new(program).args(&words).output();
-        let output = output
+        };
+        let words: Vec<_> = words.iter().map(word).collect();
+        let output = Command::new(program)
+            .args(&words)
+            .output()
             .with_context(|| format!("--load: the context `{context}` needs the program `{program}`"))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "`{program} {}` failed: {}",
-            words.join(" "),
-            base::visible::line(said.trim())
-        );
-        log::info!("`{program} {}` loaded {image} into the nodes", words.join(" "));
+        let (call, said) = (words.join(" "), String::from_utf8_lossy(&output.stderr));
+        let said = base::visible::line(said.trim());
+        ensure!(output.status.success(), "`{program} {call}` failed: {said}");
+        log::info!("`{program} {call}` loaded {image} into the nodes");
         return Ok(());
     }
     let bytes = small::read(&archive, MAX_ARCHIVE_BYTES).at("cannot read", &archive)?;

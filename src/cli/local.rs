@@ -108,7 +108,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         unsent = true;
     }
     let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
-    let names: Vec<String> = wholes.map(|definition| definition.name().to_owned()).collect();
+    let names: Vec<_> = wholes.map(|definition| definition.name().to_owned()).collect();
     // Without a cluster there is nothing to show about its health.
     let code = report(args, &outputs, &ended.archive, Some(&names), true)?;
     if stop.stopped() {

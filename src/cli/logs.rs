@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::flag::Args;
@@ -45,7 +45,7 @@ struct Asked<'a> {
 }
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let client = cluster::client(args)?;
     let namespace = cluster::namespace_of_run(args)?;
     let selector = match args.text("plugin") {
@@ -60,31 +60,29 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     query.extend(args.on("timestamps").then(|| ("timestamps", "true".to_owned())));
     let asked = Asked { container: args.text("container"), query };
     if args.on("follow") {
-        follow(&client, &namespace, &selector, &asked)?;
+        follow(&client, &namespace, &selector, &asked)
     } else {
-        print(&client, &namespace, &selector, &asked)?;
+        print(&client, &namespace, &selector, &asked)
     }
-    Ok(0)
 }
 
 /// Runs `get pod`: prints the names of plugin pods, one per line.
-pub(crate) fn get(args: Args) -> anyhow::Result<u8> {
-    let args = args.subcommand().map_or(args, |(_, args)| args);
+pub(crate) fn get(args: Args) -> Result<()> {
+    let (_, args) = args.subcommand();
     let client = cluster::client(args)?;
     let labels = names::plugin_selector(args.text("plugin"));
     let pods = client.list(&Resource::PODS, &cluster::namespace_of_run(args)?, &Selector::labels(labels))?;
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let rows = pods.iter().map(|pod| {
         let (about, plugin) = (&pod["metadata"], &pod["metadata"]["labels"][names::LABEL_PLUGIN]);
         [&about["name"], &about["namespace"], plugin, &pod["spec"]["nodeName"], &pod["status"]["phase"]]
-            .map(text)
+            .map(|value| value.text().to_owned())
     });
     let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
-    output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows).map(|()| 0)
+    output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows)
 }
 
 /// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is readable.
-fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> anyhow::Result<()> {
+fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> Result<()> {
     let pods = client.list(&Resource::PODS, namespace, selector)?;
     if pods.is_empty() && selector.labels.is_empty() {
         log::warn!("namespace `{namespace}` has no pods");
@@ -117,7 +115,7 @@ fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_
     Ok(())
 }
 
-fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> anyhow::Result<()> {
+fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> Result<()> {
     let (sender, receiver) = sync_channel(MAX_QUEUED_LINES);
     let stop = client.stop();
     std::thread::scope(|scope| {
@@ -133,25 +131,20 @@ fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'
         })?;
         let mut followed = Followed::default();
         for event in client.watch(&Resource::PODS, namespace, selector) {
-            let pod = match event {
-                Ok(Event::Applied(pod)) => pod,
-                Ok(Event::Deleted(pod)) => {
+            let pod = match event.inspect_err(|_| stop.stop())? {
+                Event::Applied(pod) => pod,
+                Event::Deleted(pod) => {
                     asked.containers(&pod).for_each(|source| drop(followed.known.remove(&source)));
                     continue;
                 }
-                Ok(_) => continue,
-                Err(error) => {
-                    stop.stop();
-                    drop(sender);
-                    return Err(error.into());
-                }
+                _ => continue,
             };
             for source in asked.containers(&pod) {
                 let start = instance(&pod, &source.container).unwrap_or_default();
                 let Some(reading) = followed.begin(&source, start) else { continue };
                 let sender = sender.clone();
-                let reader = base::thread("follow").stack_size(STACK);
-                reader
+                base::thread("follow")
+                    .stack_size(STACK)
                     .spawn_scoped(scope, move || {
                         read_along(client, &source, asked, &sender);
                         drop(reading);
@@ -242,7 +235,7 @@ fn read_along(
 }
 
 /// Passes on lines; the last may lack its line feed.
-fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut reader = BufReader::new(body);
     let mut line = Vec::new();
     while reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
@@ -267,7 +260,7 @@ impl Default for Printer {
 }
 
 impl Printer {
-    fn line(&mut self, source: &LogContainer, line: &[u8]) -> anyhow::Result<()> {
+    fn line(&mut self, source: &LogContainer, line: &[u8]) -> Result<()> {
         if self.last.as_ref() != Some(source) {
             self.break_line()?;
             writeln!(self.out, "{source}")?;
@@ -278,7 +271,7 @@ impl Printer {
         Ok(())
     }
 
-    fn break_line(&mut self) -> anyhow::Result<()> {
+    fn break_line(&mut self) -> Result<()> {
         if !self.whole {
             self.whole = true;
             self.out.write_all(b"\n")?;

@@ -58,17 +58,17 @@ fn file_name(file: &str) -> &str {
 }
 
 /// The checks that `--skip-preflight` disables.
-pub(super) fn skipped(args: Args) -> Result<Vec<String>> {
+pub(super) fn skipped(args: Args) -> Result<Vec<&'static str>> {
     const ID: &str = "skip-preflight";
-    let words = args.all(ID).map(|word| word.trim().to_lowercase()).filter(|word| !word.is_empty());
-    let words: Vec<String> = words.collect();
+    let mut words: Vec<_> = args.all(ID).map(|word| word.trim().to_lowercase()).collect();
+    words.retain(|word| !word.is_empty());
     let is_known = |word: &str| CHECKS.contains(&word) || ["true", "false", "*"].contains(&word);
     if let Some(word) = words.iter().find(|word| !is_known(word)) {
         return Err(invalid(ID, word, &format!("it must be one of {}", CHECKS.join(", "))));
     }
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
     let skipped = CHECKS.iter().filter(|check| !has("false") && (has("true") || has("*") || has(check)));
-    Ok(skipped.map(|&check| check.to_owned()).collect())
+    Ok(skipped.copied().collect())
 }
 
 /// The checks before anything is created.
@@ -76,7 +76,7 @@ pub(super) fn checks<'a>(
     args: Args<'a>,
     objects: &[Value],
     namespace: &'a str,
-    skip: &'a [String],
+    skip: &'a [&'a str],
 ) -> Preflight<'a> {
     Preflight {
         namespace,

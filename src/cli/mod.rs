@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, bail};
 
 use crate::names::VERSION;
 use base::{logger, sys, visible};
@@ -48,7 +48,7 @@ use flag::{Args, Error, usage_error};
 #[cfg(not(target_os = "linux"))]
 mod gather {
     /// Reports that the command needs Linux, which every node runs.
-    pub(super) fn run(_: super::Args) -> anyhow::Result<u8> {
+    pub(super) fn run(_: super::Args) -> anyhow::Result<()> {
         anyhow::bail!(
             "`sonobuoy gather` reads `/proc`, `/sys` and the journal of a Linux node; this machine runs {}",
             std::env::consts::OS
@@ -58,39 +58,6 @@ mod gather {
 
 /// An old name of `--kubernetes-version`.
 const OLD_VERSION: &str = "--kube-conformance-image-version";
-
-/// A command, which returns the exit code.
-type Run = fn(Args) -> Result<u8>;
-
-/// The commands of the table.
-const COMMANDS: &[(&str, Run)] = &[
-    ("aggregator", containers::aggregator),
-    ("certify", certify::run),
-    ("completion", completion::run),
-    ("delete", delete::run),
-    ("doctor", doctor::run),
-    ("e2e", e2e::run),
-    ("gather", gather::run),
-    ("gen", generate::run),
-    ("get", logs::get),
-    ("help", help_of),
-    ("images", images::run),
-    ("logs", logs::run),
-    ("modes", e2e::modes),
-    ("plugin", generate::plugin),
-    ("post-process", containers::post_process),
-    ("query", query::run),
-    ("results", results::run),
-    ("retrieve", retrieve::run),
-    ("run", run::run),
-    ("schema", generate::schema),
-    ("splat", containers::splat),
-    ("status", status::run),
-    ("verify", results::verify),
-    ("version", version::run),
-    ("wait", wait::run),
-    ("worker", containers::worker),
-];
 
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
@@ -111,7 +78,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let [_, word] = &args[..]
         && (word == "--version" || word == "-V")
     {
-        return end(output::print(&format!("sonobuoy {VERSION}\n")).map(|()| 0), &[]);
+        return end(output::line(format!("sonobuoy {VERSION}")).map(|()| 0), &[]);
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
@@ -128,39 +95,68 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             let mut levels = args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
             logger::init(levels.next_back().unwrap_or("info"));
-            end(usage::judge(&error, &path).and_then(|()| help(&path)), &path)
+            end(usage::judge(&error, &path).and_then(|()| help(&path)).map(|()| 0), &path)
         }
     }
 }
 
 /// Prints the help of a command.
-fn help(path: &[String]) -> Result<u8> {
+fn help(path: &[String]) -> Result<()> {
     match table::command_at(path) {
-        Ok(mut command) => output::print(&command.render_help().to_string())?,
+        Ok(mut command) => output::print(&command.render_help().to_string()),
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
             let hint = usage::similar_command(&word, &parent);
-            return Err(usage_error(format!("no help for {word:?}: unknown command{hint}")));
+            Err(usage_error(format!("no help for {word:?}: unknown command{hint}")))
         }
     }
-    Ok(0)
 }
 
+/// Runs the command, which returns the exit code.
 fn obey(args: Args, path: &[String]) -> Result<u8> {
     if args.on("debug") {
         log::warn!("--debug is an old name; use --level=debug");
     }
-    let (name, args) = args.subcommand().context("no command")?;
+    let (name, args) = args.subcommand();
     if clusters::are_chosen(args) {
         return clusters::run(args, name);
     }
-    let command = COMMANDS.iter().find(|(known, _)| *known == name);
-    let (_, run) = command.with_context(|| format!("`{}` is unknown", table::name(path)))?;
-    run(args)
+    let run: fn(Args) -> Result<()> = match name {
+        // These have further exit codes.
+        "aggregator" => return containers::aggregator(args),
+        "certify" => return certify::run(args),
+        "doctor" => return doctor::run(args),
+        "results" => return results::run(args),
+        "retrieve" => return retrieve::run(args),
+        "run" => return run::run(args),
+        "status" => return status::run(args),
+        "wait" => return wait::run(args),
+        // The others succeed or fail.
+        "completion" => completion::run,
+        "delete" => delete::run,
+        "e2e" => e2e::run,
+        "gather" => gather::run,
+        "gen" => generate::run,
+        "get" => logs::get,
+        "help" => help_of,
+        "images" => images::run,
+        "logs" => logs::run,
+        "modes" => e2e::modes,
+        "plugin" => generate::plugin,
+        "post-process" => containers::post_process,
+        "query" => query::run,
+        "schema" => generate::schema,
+        "splat" => containers::splat,
+        "verify" => results::verify,
+        "version" => version::run,
+        "worker" => containers::worker,
+        _ => bail!("`{}` is unknown", table::name(path)),
+    };
+    run(args).map(|()| 0)
 }
 
 /// Runs `help`.
-fn help_of(args: Args) -> Result<u8> {
+fn help_of(args: Args) -> Result<()> {
     help(&args.all("command").map(str::to_owned).collect::<Vec<_>>())
 }
 

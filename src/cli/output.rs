@@ -13,7 +13,6 @@ use serde_json::Value;
 use super::flag::Args;
 use crate::board::{self, Board, ProgressOutput};
 use crate::report::markdown_text;
-use base::json::json;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::visible::{self, Visible};
@@ -84,15 +83,15 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right
     let rows: Vec<[_; N]> = rows.map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
     let widths: [usize; N] =
         std::array::from_fn(|column| visible::width(rows.iter().map(|row| &*row[column])));
-    let lines = rows.iter().map(|row| {
+    let line = |row: &[_; N]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| match right {
             true => format!("   {cell:>width$}"),
             false => format!("{cell:width$}  "),
         });
         let line: String = cells.collect();
         format!("{}\n", if right { &line } else { line.trim_end() })
-    });
-    lines.collect()
+    };
+    rows.iter().map(line).collect()
 }
 
 /// Values of `-o` for a table.
@@ -115,21 +114,16 @@ pub(crate) fn in_form<const N: usize>(
     usual: impl FnOnce() -> String,
 ) -> String {
     let Some(word) = word else { return usual() };
-    let objects = || {
-        let one = |row: &[String; N]| {
-            head.iter().zip(row).map(|(key, cell)| ((*key).into(), json!(cell))).collect()
-        };
-        Value::Array(rows.iter().map(|row| Value::Object(one(row))).collect())
-    };
-    let markdown = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     match word {
-        "json" | "yaml" => document(word, &objects()),
+        "json" | "yaml" => {
+            let object = |row: &[String; N]| -> Value { head.into_iter().zip(row.clone()).collect() };
+            document(word, &rows.iter().map(object).collect())
+        }
         "name" => first_column(rows),
         "markdown" => {
-            let cells = rows.iter().map(|row| markdown(&row.each_ref().map(|cell| markdown_text(cell))));
-            markdown(&head.map(str::to_owned))
-                + &markdown(&head.map(|_| "---".to_owned()))
-                + &cells.collect::<String>()
+            let cells = rows.iter().map(|row| row.each_ref().map(|cell| markdown_text(cell)));
+            let lines = [head.map(str::to_owned), head.map(|_| "---".into())].into_iter().chain(cells);
+            lines.map(|cells| format!("| {} |\n", cells.join(" | "))).collect()
         }
         _ => table(head, rows, false),
     }

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
+
 use super::flag::Args;
 use super::{cluster, output, run_args};
 use crate::query::{self, FailedQuery, Query, Redactor};
@@ -15,7 +17,7 @@ use base::at::At as _;
 use base::json::json;
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: Args) -> Result<()> {
     let mut config = run_args::configuration(args)?;
     if config.uuid.is_empty() {
         config.uuid = config::new_uuid();
@@ -43,12 +45,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
     }
     tell(&summary.errors);
     log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
-    output::line(folder.display())?;
-    Ok(0)
+    output::line(folder.display())
 }
 
 /// Removes an earlier snapshot from the folder, so that old objects do not appear current.
-fn forget(folder: &Path) -> anyhow::Result<()> {
+fn forget(folder: &Path) -> Result<()> {
     if !folder.join(layout::QUERY_TIMES).is_file() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{annotate, ending, is_annotated, limit, look, verdict};
+use super::afterwards::{Ending, annotate, ending, is_annotated, limit, look, verdict};
 use super::flag::{Args, usage_error};
 use super::retrieve::{fetch, unpack};
 use super::{cluster, containers, output};
@@ -23,7 +23,7 @@ const ALL: &str = "all";
 
 /// Runs `results`.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    if let Some((_, args)) = args.subcommand() {
+    if let ("diff", args) = args.subcommand() {
         return diff(args);
     }
     if let Some(word) = args.all("archive").next()
@@ -32,12 +32,6 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     {
         return Err(usage_error(format!("archive `{word}` does not exist; did you mean `results diff`?")));
     }
-    let mode = match args.text("mode") {
-        Some("detailed") => ViewMode::Detailed,
-        Some("dump") => ViewMode::Dump,
-        Some("readable") => ViewMode::Readable,
-        _ => ViewMode::Report,
-    };
     let fetched = (args.on("from-cluster") || args.on("live")).then(|| from_cluster(args)).transpose()?;
     let archives: Vec<&str> =
         args.all("archive").chain(fetched.iter().map(|(_, path)| path.as_str())).collect();
@@ -49,7 +43,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let ended = match archives[..] {
         [archive] if args.word("format") != "openmetrics" || args.text("facts").is_some() => {
             let mut out = output::buffered(is_for_people(args));
-            let result = show(args, archive, mode, &mut out);
+            let result = show(args, archive, &mut out);
             // Flush the output before reporting an error.
             out.flush()?;
             result.with_context(|| format!("could not process archive: {archive}"))?
@@ -96,7 +90,7 @@ fn is_for_people(args: Args) -> bool {
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
-fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<Option<(u8, String)>> {
+fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Ending> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
     let format = args.word("format");
     if let Some(word) = args.text("facts") {
@@ -116,6 +110,12 @@ fn show(args: Args, name: &str, mode: ViewMode, out: &mut impl Write) -> Result<
     let mut archive = OpenedArchive::open(name, plugin, depth)?;
     let annotated = is_annotated(args);
     if as_original {
+        let mode = match args.word("mode") {
+            "detailed" => ViewMode::Detailed,
+            "dump" => ViewMode::Dump,
+            "readable" => ViewMode::Readable,
+            _ => ViewMode::Report,
+        };
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
         view.show(&archive, &archive.plugins, out)?;
         out.flush()?;
@@ -174,8 +174,8 @@ pub(super) fn add(
     many: &mut Many,
     archive: &str,
     cluster: Option<&str>,
-    worst: Option<(u8, String)>,
-) -> Result<Option<(u8, String)>> {
+    worst: Ending,
+) -> Result<Ending> {
     let mut add = || {
         // Other commands have a flag of that name, too.
         let only = |id| args.text(id).filter(|_| cluster.is_none());
@@ -191,7 +191,7 @@ pub(super) fn add(
 }
 
 /// Shows several archives side by side; returns the worst exit code with its reason.
-fn many(args: Args, archives: &[&str]) -> Result<Option<(u8, String)>> {
+fn many(args: Args, archives: &[&str]) -> Result<Ending> {
     let mut many = Many::default();
     let mut worst = None;
     for archive in archives {
@@ -259,7 +259,7 @@ fn diff(args: Args) -> Result<u8> {
 }
 
 /// Runs `verify`.
-pub(crate) fn verify(args: Args) -> Result<u8> {
+pub(crate) fn verify(args: Args) -> Result<()> {
     let archive = report::locate(args.word("archive"))?;
     let archive = Path::new(&archive);
     ensure!(
@@ -275,7 +275,7 @@ pub(crate) fn verify(args: Args) -> Result<u8> {
         if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
     if checked.signed {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
-        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))?;
+        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))
     } else {
         ensure!(
             digest_only,
@@ -283,7 +283,6 @@ pub(crate) fn verify(args: Args) -> Result<u8> {
              is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
             statement.run
         );
-        output::print(&format!("{own}{renamed}: digest OK, seal not checked\n"))?;
+        output::line(format!("{own}{renamed}: digest OK, seal not checked"))
     }
-    Ok(0)
 }

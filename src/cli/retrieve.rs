@@ -33,9 +33,14 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         keep_seal: !args.on("extract"),
         ..Retrieval::new(namespace, into)
     };
-    let fetched = fetch(args, &retrieval, &stop).and_then(|paths| match args.on("extract") {
-        true => Ok(extract(&paths, into).map(|()| Vec::new())?),
-        false => Ok(paths),
+    let fetched = fetch(args, &retrieval, &stop).and_then(|mut paths| {
+        if args.on("extract") {
+            for path in paths.drain(..) {
+                unpack(&path, into)?;
+                fs::remove_file(&path).at("cannot remove", &path)?;
+            }
+        }
+        Ok(paths)
     });
     match fetched {
         Ok(paths) => {
@@ -87,16 +92,7 @@ pub(super) fn fetch(
         }
         Ok(fetched)
     });
-    fetched.unwrap_or_else(|error| Err(RetrievalError::Transfer(error)))
-}
-
-/// Unpacks each archive next to it, and deletes the archive.
-fn extract(paths: &[PathBuf], into: &Path) -> Result<()> {
-    for path in paths {
-        unpack(path, into)?;
-        fs::remove_file(path).at("cannot remove", path)?;
-    }
-    Ok(())
+    fetched.unwrap_or_else(|error| Err(error.into()))
 }
 
 /// Unpacks an archive into a folder.

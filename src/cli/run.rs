@@ -16,7 +16,7 @@ use crate::remote::seal::Authorities;
 use crate::remote::service::{self, Service};
 use crate::remote::state::StatusSource;
 use crate::{deploy, names};
-use base::kube::Client;
+use base::kube::{Client, Object as _};
 use base::tls;
 
 /// Runs the command.
@@ -79,9 +79,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     deploy::apply(&client, &objects, &namespace, dry == "server")?;
     if dry == "server" {
         for object in &objects {
-            let name = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-            let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
-            output::print(&format!("{kind}/{} created (server dry run)\n", name("name")))?;
+            let (kind, name) = (object["kind"].text().to_lowercase(), object.name());
+            output::line(format!("{kind}/{name} created (server dry run)"))?;
         }
         return Ok(0);
     }
@@ -117,9 +116,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let until_then = client.under(&over);
     let source = StatusSource::pod(client.clone());
     let run = std::thread::scope(|scope| {
-        let shown = std::thread::Builder::new()
-            .name("credentials".into())
-            .spawn_scoped(scope, || show_way(&until_then));
+        let shown = base::thread("credentials").spawn_scoped(scope, || show_way(&until_then));
         let waited = shown.context("cannot start a thread").and_then(|_| wait.wait(&source, &namespace));
         over.stop();
         waited
@@ -131,14 +128,14 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 
 /// The requested status service.
 fn service(args: Args, given: bool) -> Result<Option<Service>> {
-    match args.text("status-service") {
-        None | Some("none") => Ok(None),
+    match args.word("status-service") {
+        "none" => Ok(None),
         _ if given => {
             bail!(
                 "--status-service adds to a generated manifest, but the manifest of --file is used as it is"
             )
         }
-        Some(kind) => Service::new(kind).map(Some),
+        kind => Service::new(kind).map(Some),
     }
 }
 

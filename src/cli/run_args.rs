@@ -24,7 +24,7 @@ use crate::plugin::{self, Definition, Installed, Loaded, builtin};
 use crate::report;
 use base::at::At as _;
 use base::json::json;
-use base::kube::{Method, Request};
+use base::kube::{Method, Object as _, Request};
 use base::oci;
 use base::stop::Stop;
 use base::{near, pattern, small, sys};
@@ -112,10 +112,10 @@ impl<'m> RunArgs<'m> {
             cluster::NO_NAMESPACE
         );
         let standard = json!(config::Run::standard());
-        let file = args.indices_of("config").into_iter().flatten().max();
+        let file = args.0.indices_of("config").into_iter().flatten().max();
         let mut overlays = Vec::new();
         for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
-            let value = match (args.try_get_one::<bool>(id), args.try_get_one::<i64>(id), args.text(id)) {
+            let value = match (args.0.try_get_one::<bool>(id), args.0.try_get_one::<i64>(id), args.text(id)) {
                 (Ok(Some(on)), ..) => json!(on),
                 (_, Ok(Some(number)), _) => json!(number),
                 (.., Some(text)) => json!(text),
@@ -123,7 +123,7 @@ impl<'m> RunArgs<'m> {
             };
             // Flags without effect may come first.
             if standard.pointer(&format!("/{path}")) != Some(&value)
-                && args.indices_of(id).into_iter().flatten().min() < file
+                && args.0.indices_of(id).into_iter().flatten().min() < file
             {
                 return Err(usage_error(format!(
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
@@ -211,7 +211,7 @@ impl<'m> RunArgs<'m> {
             rbac: !local && rbac(args)?,
             node_selector: self.node_selector()?,
             show_default_pod_spec: args.on("show-default-podspec"),
-            level: args.word("level").to_lowercase(),
+            level: args.word("level").to_owned(),
             harden,
             declared_only: args.word("plugin-permissions") == "declared",
             results_pvc: args.word("results-pvc").to_owned(),
@@ -284,26 +284,24 @@ impl<'m> RunArgs<'m> {
 
     /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image from the version.
     fn changes(&self, has_ours: bool) -> Result<(Env, Vec<PluginChange>)> {
-        let ids = self.args.ids().map(clap::Id::as_str).filter(|id| self.args.given(id));
-        let given = ids.flat_map(|id| {
-            let places = self.args.indices_of(id).into_iter().flatten();
-            places.zip(self.args.all(id)).map(move |(place, value)| (place, id, value))
-        });
-        let mut given: Vec<_> = given.collect();
-        given.sort_unstable();
+        let mut given = BTreeMap::new();
+        for id in self.args.0.ids().map(clap::Id::as_str).filter(|id| self.args.given(id)) {
+            let places = self.args.0.indices_of(id).into_iter().flatten();
+            given.extend(places.zip(self.args.all(id).map(|value| (id, value))));
+        }
+        given.retain(|_, (id, _)| has_ours || *id != "kubernetes-version");
         let mut made = (Env::new(), Vec::new());
-        let given = given.into_iter().filter(|(_, id, _)| has_ours || *id != "kubernetes-version");
-        given.into_iter().try_for_each(|(_, id, value)| change(id, value, &mut made))?;
+        given.into_values().try_for_each(|(id, value)| change(id, value, &mut made))?;
         Ok(made)
     }
 
     fn node_selector(&self) -> Result<BTreeMap<String, String>> {
         const ID: &str = "aggregator-node-selector";
-        let given = self.args.all(ID).map(|label| match label.split_once(':') {
+        let label = |label: &str| match label.split_once(':') {
             Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
             _ => Err(invalid(ID, label, "write KEY:VALUE")),
-        });
-        given.collect()
+        };
+        self.args.all(ID).map(label).collect()
     }
 
     /// The version of Kubernetes in the environment of plugins.
@@ -347,8 +345,7 @@ impl<'m> RunArgs<'m> {
         }
         let name = base_name(path)?;
         let word = format!("--e2e-docker-config-file={}/{name}", names::CREDENTIALS_DIR);
-        let secret = self.config.image_pull_secrets.clone();
-        changes.push(of_e2e(Edit::Credentials(secret, name)));
+        changes.push(of_e2e(Edit::Credentials(self.config.image_pull_secrets.clone(), name)));
         changes.push(of_e2e(Edit::Word("E2E_EXTRA_ARGS", word)));
         read_text(path).map(|text| Some(text.into_bytes()))
     }
@@ -421,13 +418,13 @@ fn kit(path: &str) -> Result<Kit> {
 
 /// The plugins of a kit: built-in ones in their built-in form, which flags apply to.
 fn of_kit(kit: &Kit) -> Result<Vec<Loaded>> {
-    let found = kit.plugins.iter().map(|(name, text)| {
-        match builtin::named(name).filter(|_| kit.built_in.contains(name)) {
-            Some(definition) => Ok(Loaded::built_in(definition)),
-            None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
-        }
-    });
-    found.collect()
+    let plugin = |(name, text): (&String, &String)| match builtin::named(name)
+        .filter(|_| kit.built_in.contains(name))
+    {
+        Some(definition) => Ok(Loaded::built_in(definition)),
+        None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
+    };
+    kit.plugins.iter().map(plugin).collect()
 }
 
 /// Points tests to the registry of all other images, unless set otherwise.
@@ -438,8 +435,7 @@ fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut
         return;
     }
     env.insert(LIST.into(), format!("{PLUGIN_CONFIG_DIR}/{FILE}"));
-    let text = kit::repositories(registry);
-    changes.push(of_e2e(Edit::File(FILE.into(), text)));
+    changes.push(of_e2e(Edit::File(FILE.into(), kit::repositories(registry))));
 }
 
 /// A change to the e2e tests.
@@ -608,13 +604,15 @@ fn minor(version: &str) -> Option<u32> {
     version.split('.').nth(1)?.parse().ok()
 }
 
+/// The tests of a kit, or the lines of a list.
+pub(super) fn kit_or_list(path: &str) -> Result<Vec<String>> {
+    let file = Path::new(path);
+    Kit::read(file)?.map_or_else(|| ListSource::File(file).whole(path), |kit| Ok(kit.tests))
+}
+
 /// The names of tests in a list or a kit.
 pub(super) fn tests(path: &str) -> Result<Vec<String>> {
-    let file = Path::new(path);
-    let lines = match Kit::read(file)? {
-        Some(kit) => kit.tests,
-        None => ListSource::File(file).whole(path)?,
-    };
+    let lines = kit_or_list(path)?;
     let names = lines.iter().map(|line| listed(line).unwrap_or(line).trim().to_owned());
     let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     ensure!(!names.is_empty(), "`{path}` lists no tests");
@@ -630,8 +628,7 @@ fn version_flag<'m>(args: Args<'m>) -> &'m str {
 pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
     match version_flag(args) {
         "auto" => {
-            let version = cluster::client(args).and_then(|client| cluster::release(&client));
-            let version = version.context("cannot ask the cluster for its version");
+            let version = cluster::release(args).context("cannot ask the cluster for its version");
             if creates {
                 return version;
             }
@@ -657,8 +654,9 @@ pub(crate) fn rbac(args: Args) -> Result<bool> {
     let groups = cluster::client(args)
         .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))
         .context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")?;
-    let mut groups = groups["groups"].as_array().into_iter().flatten();
-    Ok(groups.any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
+    Ok(groups["groups"]
+        .items()
+        .any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
 }
 
 /// A client for image registries.

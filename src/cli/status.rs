@@ -111,11 +111,8 @@ pub(super) fn text(form: &str, state: &RunState) -> String {
 
 /// 1 for a run that failed or delivered no results, or whose aggregator cannot continue.
 fn code(state: &RunState) -> u8 {
-    match state {
-        RunState::Told(run) if run.brought_nothing() => 1,
-        state if state.has_failed() => 1,
-        _ => 0,
-    }
+    let brought_nothing = matches!(state, RunState::Told(run) if run.brought_nothing());
+    u8::from(brought_nothing || state.has_failed())
 }
 
 /// What has become known about a run since the last look: on a board, as documents, or as lines.

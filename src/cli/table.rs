@@ -3,7 +3,6 @@
 //! Does not know their effects: those are in `cli/<command>.rs`. The kinds of flags are in [`super::flag`]. `run`,
 //! `doctor`, `wait` and all of `gen` share one set of flags, so that they are interchangeable word for word.
 
-use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
@@ -47,10 +46,8 @@ const OF_ORIGINAL: &str = "By default, this prints the objects of the original. 
                            (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their registries.";
 
 /// The words that a version of Kubernetes may be.
-const VERSIONS: &[&str] = &["auto", "ignore", "latest"];
-/// The heading of the flags of [`afterwards`].
-const AFTERWARDS: &str = "When the run is over";
-/// The flags that have an effect on `wait`, in addition to those of [`afterwards`] and [`cluster`].
+pub(crate) const VERSIONS: [&str; 3] = ["auto", "ignore", "latest"];
+/// The flags that have an effect on `wait`, in addition to those of [`afterwards`], [`cluster`] and [`clusters`].
 const OF_WAIT: [&str; 8] =
     ["namespace", "config", "wait", "wait-output", "output", "estimate-from", "credentials", "rbac"];
 
@@ -208,24 +205,18 @@ fn global() -> impl Iterator<Item = Arg> {
     let ignored = ignored
         .chain(switches.map(|usage| switch(usage, about)))
         .chain([switch("-d --debug", "The same as --level=debug")]);
-    let level = text("--level LEVEL", "Log level")
-        .ignore_case(true)
-        .value_parser(PossibleValuesParser::new(base::logger::LEVELS))
+    let level = one_of("--level", &base::logger::LEVELS, "Log level")
+        .value_name("LEVEL")
         .default_value("info")
         .help_heading("Global options");
     std::iter::once(level).chain(ignored.map(|flag| flag.hide(true))).map(|flag| flag.global(true))
 }
 
 fn run() -> Command {
-    let local = [
-        switch("--local", "Run the plugins' commands on this machine, without a cluster"),
-        number("--local-nodes N", "With --local: how many nodes a DaemonSet plugin sees", 1..=1_000)
-            .default_value("1"),
-    ];
-    command("run", "Run plugins, in a cluster or on this machine")
-        .args(shared(true))
+    shared(command("run", "Run plugins, in a cluster or on this machine"), true)
         .args(chosen_nodes())
         .args(afterwards())
+        .next_help_heading("Cluster")
         .arg(
             bare(
                 choice("--dry-run none|client|server",
@@ -233,39 +224,41 @@ fn run() -> Command {
                 ),
                 "client",
             )
-            .default_value("none")
-            .help_heading("Cluster"),
+            .default_value("none"),
         )
-        .args(
-            [
-                bare(
-                    text(
-                        "--load ARCHIVE",
-                        "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
-                    ),
-                    DEFAULT_ARCHIVE,
+        .next_help_heading("Images")
+        .args([
+            bare(
+                text(
+                    "--load ARCHIVE",
+                    "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
                 ),
-                text("--load-with IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
-            ]
-            .map(|arg| arg.help_heading("Images")),
-        )
-        .arg(switch("--doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"))
-        .args(local.map(|arg| arg.help_heading("On this machine")))
+                DEFAULT_ARCHIVE,
+            ),
+            text("--load-with IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
+        ])
+        .next_help_heading("Cluster")
+        .arg(switch("--doctor", "First check whether the cluster is fit for the run"))
+        .next_help_heading("On this machine")
+        .args([
+            switch("--local", "Run the plugins' commands on this machine, without a cluster"),
+            number("--local-nodes N", "With --local: how many nodes a DaemonSet plugin sees", 1..=1_000)
+                .default_value("1"),
+        ])
         .after_help(examples(&[("Try a plugin on this machine", "sonobuoy run --local -p disk.yaml --local-nodes 3"), ("One conformance test, to see whether it works", "sonobuoy run --wait --mode quick"), ("Everything a pipeline needs", "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown"), ("Events for another program", "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json")]))
 }
 
 fn doctor() -> Command {
-    let examined = [
-        list("--nodes N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
-            .default_value(doctor::SAMPLE),
-        one_of("--format", doctor::FORMATS, "What to print: a line for each cause, or everything")
-            .default_value("text"),
-    ];
-    command("doctor", "Check whether a cluster is ready for a run")
-        .args(shared(true))
+    shared(command("doctor", "Check whether a cluster is ready for a run"), true)
         // A command line of `run` can be checked by replacing one word.
         .args(afterwards().map(|arg| arg.hide(true)))
-        .args(examined.map(|arg| arg.help_heading("Scope")))
+        .next_help_heading("Scope")
+        .args([
+            list("--nodes N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
+                .default_value(doctor::SAMPLE),
+            one_of("--format", doctor::FORMATS, "What to print: a line for each cause, or everything")
+                .default_value("text"),
+        ])
         .after_help(examples(&[
             ("Check whether this run would succeed", "sonobuoy doctor -p disk.yaml"),
             (
@@ -276,32 +269,31 @@ fn doctor() -> Command {
 }
 
 fn wait() -> Command {
-    let used: Vec<Arg> = cluster().into_iter().chain(clusters()).chain(afterwards()).collect();
-    // The others are accepted, as in the original, but have no effect.
-    let shared = shared(true).into_iter().chain(afterwards()).map(|arg| {
-        let id = arg.get_id().as_str();
-        let is_used = OF_WAIT.contains(&id) || used.iter().any(|used| used.get_id() == id);
-        arg.hide(!is_used)
-    });
-    let recover =
-        switch("--recover", "Start the aggregator again if its pod or node is lost; needs --results-pvc");
-    command("wait", "Wait for a run to end").args(shared).arg(recover).after_help(examples(&[
-        ("Wait for a run that was started elsewhere", "sonobuoy wait --wait=2h --retrieve ."),
-        ("Continue a run whose aggregator was lost with its node", "sonobuoy wait --recover"),
-    ]))
+    let used: Vec<Arg> = cluster().into_iter().chain(clusters()).collect();
+    shared(command("wait", "Wait for a run to end"), true)
+        // The others are accepted, as in the original, but have no effect.
+        .mut_args(|arg| {
+            let id = arg.get_id().as_str();
+            let is_used = OF_WAIT.contains(&id) || used.iter().any(|used| used.get_id() == id);
+            arg.hide(!is_used)
+        })
+        .args(afterwards())
+        .arg(switch(
+            "--recover",
+            "Start the aggregator again if its pod or node is lost; needs --results-pvc",
+        ))
+        .after_help(examples(&[
+            ("Wait for a run that was started elsewhere", "sonobuoy wait --wait=2h --retrieve ."),
+            ("Continue a run whose aggregator was lost with its node", "sonobuoy wait --recover"),
+        ]))
 }
 
 fn generate() -> Command {
-    command("gen", "Print the objects of a run, as YAML")
+    let planned = |name, about| shared(command(name, about), false).args(chosen_nodes());
+    planned("gen", "Print the objects of a run, as YAML")
         .after_help(OF_ORIGINAL)
         .args_conflicts_with_subcommands(true)
-        .args(shared(false))
-        .args(chosen_nodes())
-        .subcommand(
-            command("config", "Print the run's configuration as JSON")
-                .args(shared(false))
-                .args(chosen_nodes()),
-        )
+        .subcommand(planned("config", "Print the run's configuration as JSON"))
         .subcommand(
             command("default-image-config", "Print the registries of the e2e tests' images").args(cluster()),
         )
@@ -339,14 +331,13 @@ fn new_plugin() -> Command {
         .arg(one_of("--example", builtin::LANGUAGES, about).conflicts_with_all(others))
         .args(own)
         .subcommand(
-            command("e2e", "Print the definition of the built-in e2e plugin")
-                .args(shared(false))
+            shared(command("e2e", "Print the definition of the built-in e2e plugin"), false)
                 .arg(config_map()),
         )
-        .subcommand(
-            command("systemd-logs", "Print the definition of the built-in systemd-logs plugin")
-                .args(shared(false)),
-        )
+        .subcommand(shared(
+            command("systemd-logs", "Print the definition of the built-in systemd-logs plugin"),
+            false,
+        ))
         .after_help(examples(&[
             ("An example that works as it is", "sonobuoy gen plugin --example python"),
             (
@@ -381,50 +372,52 @@ fn afterwards() -> [Arg; 11] {
         min_success(),
         annotations(),
     ]
-    .map(|arg| arg.help_heading(AFTERWARDS))
+    .map(|arg| arg.help_heading("When the run is over"))
 }
 
-/// The flags of `run`, which `creates` objects, and of `gen`, which prints those of the original by default.
-fn shared(creates: bool) -> Vec<Arg> {
-    let waiting = waiting(
-        "Wait for the end, at most this long (minutes, or a duration such as 2h); a day without a value",
-        "1440",
-    );
-    let watched = if creates { vec![output(), estimate()] } else { Vec::new() };
-    let groups: [(&'static str, Vec<Arg>); 7] = [
-        ("Plugins", plugins().into()),
-        ("E2E tests", e2e_tests().into()),
-        ("Images", run_images().into()),
-        ("The run", the_run(creates).into()),
-        ("Waiting", waiting.into_iter().chain(watched).collect()),
-        ("Cluster", preflight().into_iter().chain(cluster()).collect()),
-        ("Several clusters", if creates { clusters().into() } else { Vec::new() }),
-    ];
-    let flags = groups
-        .into_iter()
-        .flat_map(|(heading, args)| args.into_iter().map(move |arg| arg.help_heading(heading)));
-    flags
-        .map(|arg| match (default_of(arg.get_id().as_str()), arg.get_help()) {
+/// The command with the flags of `run`, which `creates` objects, and of `gen`, which prints those of the original by
+/// default.
+fn shared(command: Command, creates: bool) -> Command {
+    command
+        .next_help_heading("Plugins")
+        .args(plugins())
+        .next_help_heading("E2E tests")
+        .args(e2e_tests())
+        .next_help_heading("Images")
+        .args(run_images())
+        .next_help_heading("The run")
+        .args(the_run(creates))
+        .next_help_heading("Waiting")
+        .args(waiting(
+            "Wait for the end, at most this long (minutes, or a duration such as 2h); a day without a value",
+            "1440",
+        ))
+        .args(creates.then(|| [output(), estimate()]).into_iter().flatten())
+        .next_help_heading("Cluster")
+        .args(preflight())
+        .args(cluster())
+        .args(creates.then(clusters).into_iter().flatten())
+        .next_help_heading(None)
+        .mut_args(|arg| match (default_of(arg.get_id().as_str()), arg.get_help()) {
             (Some(default), Some(help)) => {
                 let help = format!("{help} [default: {default}]");
                 arg.help(help)
             }
             _ => arg,
         })
-        .collect()
 }
 
 /// The nodes of plugins with the driver Nodes.
 fn chosen_nodes() -> [Arg; 5] {
     let any = 1..=i64::from(u32::MAX);
-    let flags = [
+    [
         text("--nodes NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
         number("--sample N", "At most this many nodes, chosen at random", any.clone()),
         number("--per-zone N", "At most this many nodes of each zone, chosen at random", any),
         choice("--joined take|ignore", "What to do with nodes that join during the run"),
         text("--max-parallel N|N%", "At most this many nodes at once, or this share of them"),
-    ];
-    flags.map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
+    ]
+    .map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
 }
 
 fn plugins() -> [Arg; 5] {
@@ -621,8 +614,10 @@ fn form() -> Arg {
 }
 
 fn estimate() -> Arg {
-    let help = "Archive of an earlier run, from which the board estimates the remaining time of the tests";
-    text("--estimate-from ARCHIVE", help)
+    text(
+        "--estimate-from ARCHIVE",
+        "Archive of an earlier run, from which the board estimates the remaining time of the tests",
+    )
 }
 
 fn redaction() -> [Arg; 2] {
@@ -673,7 +668,7 @@ fn credentials() -> Arg {
 fn kubernetes_version() -> Arg {
     version(
         "--kubernetes-version VERSION",
-        VERSIONS,
+        &VERSIONS,
         "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
     )
 }
@@ -905,10 +900,12 @@ fn images() -> Command {
         ])
     };
     let platform = |help| text("--platform OS/ARCH,...", help);
+    let moved = |name, about| one(name, about).args(repositories());
     let plain_http = || switch("--plain-http", "Use HTTP instead of HTTPS for registries");
     let transfer = || [platform("Platforms of the images, or `all` [default: this machine's]"), plain_http()];
     let custom_registry = |help| text("--custom-registry REGISTRY", help);
     let everything = "Registry that should have all images";
+    let list = one("list", "List the images (what `images` alone does)").args([plugin_env(), form()]);
     command("images", "The container images that plugins need")
         .after_help(format!(
             "{EXECUTES}\n\n{}",
@@ -921,17 +918,11 @@ fn images() -> Command {
             ])
         ))
         .args_conflicts_with_subcommands(true)
-        .args(one("list", "").get_arguments().cloned().collect::<Vec<_>>())
-        .args([plugin_env(), form()])
+        .args(list.get_arguments())
+        .subcommand(list.after_help(EXECUTES))
+        .subcommand(moved("pull", "Pull the images to this machine"))
         .subcommand(
-            one("list", "List the images (what `images` alone does)")
-                .args([plugin_env(), form()])
-                .after_help(EXECUTES),
-        )
-        .subcommand(one("pull", "Pull the images to this machine").args(repositories()))
-        .subcommand(
-            one("push", "Copy the images to another registry")
-                .args(repositories())
+            moved("push", "Copy the images to another registry")
                 .args([
                     custom_registry("Registry to push to; images keep the last part of their name"),
                     argument("KIT", "Kit whose images to push").conflicts_with_all([
@@ -951,9 +942,8 @@ fn images() -> Command {
                 .args(transfer()),
         )
         .subcommand(
-            one("download", "Save the images in one file")
+            moved("download", "Save the images in one file")
                 .visible_alias("bundle")
-                .args(repositories())
                 .arg(text("-o --output FILE", "File to write [default: kubernetes_e2e_images_VERSION.tar]"))
                 .args(transfer()),
         )
@@ -968,22 +958,21 @@ fn images() -> Command {
                 ])
                 .args(transfer()),
         )
-        .subcommand(one("delete", "Remove the images from this machine").args(repositories()))
+        .subcommand(moved("delete", "Remove the images from this machine"))
         .subcommand(
-            one("verify", "Check that every image can be pulled, for the architectures of the nodes")
-                .args(repositories())
-                .args([
+            moved("verify", "Check that every image can be pulled, for the architectures of the nodes").args(
+                [
                     custom_registry(everything),
                     text("--archive FILE", "Look into this archive instead of registries"),
                     text("--config FILE", "Run configuration (JSON), for its namespace and pull secret"),
                     switch("--on-nodes", "Have a node of each architecture pull them"),
                     platform("Platforms to check, or `all` [default: those of the nodes]"),
                     plain_http(),
-                ]),
+                ],
+            ),
         )
         .subcommand(
-            one("inspect", "Check which images exist in their registries")
-                .args(repositories())
+            moved("inspect", "Check which images exist in their registries")
                 .args([custom_registry(everything), plain_http()]),
         )
 }

@@ -74,8 +74,8 @@ const FLAGS: &[(&str, &str)] = &[
 pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String>) {
     let mut command = table;
     let mut path = Vec::new();
-    let (mut front, mut rest) = (args.iter().take(1).collect::<Vec<_>>(), Vec::new());
-    let mut words = args.iter().skip(1);
+    let mut words = args.iter();
+    let (mut front, mut rest) = (Vec::from_iter(words.next()), Vec::new());
     while let Some(arg) = words.next() {
         let word = arg.to_string_lossy();
         if word.len() > 1 && word.starts_with('-') && word != "--" {
@@ -203,7 +203,7 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
     Err(usage_error(message))
 }
 
-fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
     command.get_subcommands().filter(|inner| !inner.is_hide_set())
 }
 
@@ -271,7 +271,7 @@ fn command_at(path: &[String]) -> Command {
     table::command_at(path).unwrap_or_default()
 }
 
-fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
+pub(crate) fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
     command.get_arguments().filter(|arg| !arg.is_hide_set())
 }
 

@@ -6,13 +6,12 @@ use crate::names::VERSION;
 use base::json::json;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a warning.
-pub(crate) const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
+const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 
 /// Prints the version alone or all details.
-pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
+pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     if args.on("short") {
-        output::line(VERSION)?;
-        return Ok(0);
+        return output::line(VERSION);
     }
     let [oldest, newest] = KUBERNETES;
     let sha = option_env!("SONOBUOY_GIT_SHA").unwrap_or("unknown");
@@ -21,8 +20,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
             "version": VERSION, "gitSHA": sha, "platform": platform(), "minimumKubeVersion": oldest,
             "maximumKubeVersion": newest,
         });
-        output::print(&output::document(word, &document))?;
-        return Ok(0);
+        return output::print(&output::document(word, &document));
     }
     output::print(&format!(
         "Sonobuoy Version: {}\nMinimumKubeVersion: {oldest}\nMaximumKubeVersion: {newest}\nGitSHA: {sha}\n\
@@ -30,15 +28,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<u8> {
         VERSION,
         platform(),
         api_version(args),
-    ))?;
-    Ok(0)
+    ))
 }
 
 /// The line about the cluster. Only with `--kubeconfig` a cluster is queried, as in the original.
 fn api_version(args: Args) -> String {
     if args.text("kubeconfig").is_some() {
-        let answer = cluster::client(args).and_then(|client| cluster::version(&client));
-        match answer {
+        match cluster::version(args) {
             Ok(version) => return format!("API Version:  {version}"),
             Err(error) => log::error!("{error:#}"),
         }

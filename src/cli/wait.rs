@@ -163,9 +163,15 @@ impl<'a> Follower<'a> {
             hint: "Ctrl-C ends the wait, not the run".into(),
             per_test: wait.per_test,
         };
-        let news = News::new("wide", board, about);
-        let printed = Instant::now();
-        Self { wait, namespace, news, latest: RunState::Absent, seen: false, stuck: None, printed }
+        Self {
+            wait,
+            namespace,
+            news: News::new("wide", board, about),
+            latest: RunState::Absent,
+            seen: false,
+            stuck: None,
+            printed: Instant::now(),
+        }
     }
 
     /// Reports a state. Returns the run, if complete; an error if it cannot complete.

@@ -32,7 +32,7 @@ pub(crate) struct Preflight<'a> {
     /// The user's pull secret in that namespace.
     pub pull_secret: Option<&'a str>,
     /// Names of checks to skip.
-    pub skip: &'a [String],
+    pub skip: &'a [&'a str],
 }
 
 impl Preflight<'_> {
@@ -40,7 +40,7 @@ impl Preflight<'_> {
     pub(crate) fn failures(&self, client: &Client) -> Vec<String> {
         let (mut failures, mut skipped) = (Vec::new(), Vec::new());
         for check in CHECKS {
-            if self.skip.iter().any(|skipped| skipped == check) {
+            if self.skip.contains(&check) {
                 continue;
             }
             let outcome = match check {

@@ -163,7 +163,7 @@ fn trial_namespace(
     let home = client.get(&Resource::NAMESPACES, "", subject.namespace);
     let used = !preflight.makes_namespace
         || preflight.pull_secret.is_some()
-        || preflight.skip.iter().any(|check| check == "existingnamespace");
+        || preflight.skip.contains(&"existingnamespace");
     let existing = match &home {
         Ok(found) if used && !found.is_terminating() => Some(subject.namespace),
         _ if preflight.makes_namespace => None,

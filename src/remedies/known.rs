@@ -2,7 +2,6 @@
 //! internet access, and images in no registry, such as this program's own before it is pushed.
 
 use super::MAX_TEXT_BYTES;
-use base::Joined as _;
 use base::visible::head;
 
 /// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The first match counts, so specific
@@ -210,21 +209,30 @@ pub(crate) fn is_local_image(image: &str) -> bool {
 
 /// The commands that load an image without a registry into nodes, one per line.
 pub(crate) fn load_commands(image: &str) -> String {
+    ways_to_load(image, "\n  ", "\n  ")
+}
+
+/// These commands after an introduction, with texts before the first and between them.
+fn ways_to_load(image: &str, before: &str, between: &str) -> String {
     let name = image.strip_prefix(LOCAL).unwrap_or(image);
+    let commands = [
+        format!("kind load docker-image {image}"),
+        format!("docker save {image} | sudo k3s ctr images import -"),
+        format!("docker save {image} | sudo ctr -n k8s.io images import -"),
+        format!(
+            "docker tag {image} REGISTRY/{name} && docker push REGISTRY/{name}, then run with --sonobuoy-image REGISTRY/{name}"
+        ),
+    ];
+    let ways = commands.join(between);
     format!(
-        "`{image}` is in no registry and has to be loaded into every node, for example by one of:\n  \
-         kind load docker-image {image}\n  \
-         docker save {image} | sudo k3s ctr images import -\n  \
-         docker save {image} | sudo ctr -n k8s.io images import -\n  \
-         docker tag {image} REGISTRY/{name} && docker push REGISTRY/{name}, then run with --sonobuoy-image REGISTRY/{name}"
+        "`{image}` is in no registry and has to be loaded into every node, for example by one of:{before}{ways}"
     )
 }
 
 /// The remedy for a missing image known to this program, unless the node's error is likely temporary.
 pub(crate) fn missing_image(image: &str, said: &str) -> Option<String> {
     if is_local_image(image) {
-        let lines = load_commands(image).lines().map(str::trim).joined("; ");
-        return Some(lines.replacen(":; ", ": ", 1));
+        return Some(ways_to_load(image, " ", "; "));
     }
     let last = image.rsplit('/').next()?;
     let (name, tag) = last.split_once(':')?;

@@ -38,7 +38,7 @@ static SUFFIX: LazyLock<Regex> = LazyLock::new(|| {
 pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
     let blank = |c: char| c.is_whitespace() || c.is_control();
     let line = line.split(blank).filter(|word| !word.is_empty()).joined(" ");
-    let masked = TOKENS.replace_all(&line, |found: &Captures<'_>| {
+    let mask = |found: &Captures<'_>| {
         let get = |name| found.name(name).map(|part| part.as_str());
         if let Some(name) = ["time", "id", "hash"].into_iter().find(|name| get(name).is_some()) {
             return format!("<{name}>");
@@ -57,8 +57,8 @@ pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
             _ => ":<port>".to_owned(),
         });
         format!("{shown}{}{port}", get("close").unwrap_or_default())
-    });
-    masked.into_owned()
+    };
+    TOKENS.replace_all(&line, mask).into_owned()
 }
 
 /// Masks a duration, a number, or the numbers and random suffixes of a name.

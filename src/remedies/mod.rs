@@ -214,16 +214,20 @@ impl Cause {
 
     /// The numbers of tests and nodes, for display.
     pub(crate) fn extent(&self) -> String {
-        let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let tests = of(self.tests, "test");
+        let tests = counted(self.tests, "test");
         let extent = match self.nodes {
             0 => tests,
-            nodes => format!("{tests} on {}", of(nodes, "node")),
+            nodes => format!("{tests} on {}", counted(nodes, "node")),
         };
         // The masked parts of the headline are those of one failure.
         let varies = self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
         if varies { format!("{extent}, details vary") } else { extent }
     }
+}
+
+/// A number with its noun.
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Removes a repetition from a line, as in files with a message beside the text that begins with it.
@@ -323,8 +327,7 @@ impl Why {
         for reason in self.causes.iter().take(MAX_TOLD) {
             let on = match reason.nodes {
                 0 => String::new(),
-                1 => " on 1 node".into(),
-                nodes => format!(" on {nodes} nodes"),
+                nodes => format!(" on {}", counted(nodes, "node")),
             };
             let remedy = reason.remedy.as_ref().map_or_else(String::new, |remedy| format!(" -> {remedy}"));
             told.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
