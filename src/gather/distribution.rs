@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Facts, NodeFiles, between, pairs};
+use serde_json::Value;
+
+use super::{NodeFiles, between, pairs};
+use base::json::json;
 
 /// Ansible's families and its names of their distributions; any other distribution is its own family.
 const FAMILIES: &[(&str, &[&str])] = &[
@@ -85,7 +88,7 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     ("/usr/bin/swupd", "swupd"),
 ];
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles) -> Value {
     let paths = ["/etc/os-release", "/usr/lib/os-release"];
     let path = paths.into_iter().find(|path| node.text(path).is_some()).unwrap_or(paths[0]);
     let release = assignments(node.text(path));
@@ -95,23 +98,26 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     let known = |text: String| if text.is_empty() { "NA".into() } else { text };
     let version = known(found.version);
     let mut numbers = version.split('.');
-    facts.set("ansible_distribution_major_version", numbers.next());
+    let major = numbers.next();
     let minor = match (found.variety, numbers.next()) {
         ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => Some(minor),
         ("Amazon", None) => Some("NA"),
         _ => None,
     };
-    facts.set("ansible_distribution_minor_version", minor);
-    facts.set("ansible_os_family", family.unwrap_or(&found.name));
-    facts.set("ansible_distribution_version", version);
-    facts.set("ansible_distribution_release", known(found.release));
-    facts.set("ansible_distribution_file_path", found.path);
-    facts.set("ansible_distribution_file_variety", found.variety);
-    facts.set("ansible_distribution_file_parsed", true);
-    facts.set("ansible_lsb", lsb(node, &release));
-    facts.set("ansible_pkg_mgr", package_manager(node, family));
-    facts.set("ansible_distribution", found.name);
-    facts.set("sonobuoy_os_release", release);
+    json!({
+        "ansible_distribution": found.name,
+        "ansible_distribution_version": version,
+        "ansible_distribution_major_version": major,
+        "ansible_distribution_minor_version": minor,
+        "ansible_distribution_release": known(found.release),
+        "ansible_distribution_file_path": found.path,
+        "ansible_distribution_file_variety": found.variety,
+        "ansible_distribution_file_parsed": true,
+        "ansible_os_family": family.unwrap_or(&found.name),
+        "ansible_lsb": lsb(node, &release),
+        "ansible_pkg_mgr": package_manager(node, family),
+        "sonobuoy_os_release": release,
+    })
 }
 
 struct Release {
@@ -223,8 +229,7 @@ mod tests {
 
     fn check(name: &str, files: &[(&str, &str)], expected: [&str; 6]) {
         let (_scratch, node) = Scratch::node(files);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
+        let facts = gather(&node);
         let keys = [
             "distribution",
             "distribution_version",
@@ -233,7 +238,7 @@ mod tests {
             "os_family",
             "distribution_file_variety",
         ];
-        assert_eq!(keys.map(|key| facts.text(&format!("ansible_{key}"))), expected, "{name}");
+        assert_eq!(keys.map(|key| facts[format!("ansible_{key}")].as_str().unwrap()), expected, "{name}");
     }
 
     #[test]

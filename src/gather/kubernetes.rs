@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Facts, NodeFiles, field, storage};
+use super::{NodeFiles, field, storage};
 use base::json::{json, list};
 
 /// Kernel settings that matter to the kubelet, network plugins and busy nodes.
@@ -90,24 +90,25 @@ const FOLDERS: &[&str] = &[
     "/run",
 ];
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles) -> Value {
     let sysctl = |name: &&'static str| {
         let value = node.text(&format!("/proc/sys/{}", name.replace('.', "/")))?;
         Some((*name, value.replace('\t', " ")))
     };
-    facts.set("sonobuoy_sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Value>());
-    facts.set("sonobuoy_cgroup", cgroup(node));
-    facts.set("sonobuoy_entropy_available", node.number("/proc/sys/kernel/random/entropy_avail"));
-    processes(node, facts);
-    facts.set("sonobuoy_packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
-    facts.set("sonobuoy_runtime_sockets", list(SOCKETS.iter().filter(|path| node.exists(path))));
     let folder = |path: &&'static str| Some((*path, space(node, path)?));
-    facts.set("sonobuoy_folders", FOLDERS.iter().filter_map(folder).collect::<Value>());
     let pressure = ["cpu", "io", "memory"]
         .into_iter()
         .filter_map(|kind| Some((kind, pressure(&node.text(&format!("/proc/pressure/{kind}"))?))));
-    facts.set("sonobuoy_pressure", pressure.collect::<Value>());
-    facts.set("sonobuoy_open_files", node.number("/proc/sys/fs/file-nr"));
+    json!({
+        "sonobuoy_sysctl": SYSCTLS.iter().filter_map(sysctl).collect::<Value>(),
+        "sonobuoy_cgroup": cgroup(node),
+        "sonobuoy_entropy_available": node.number("/proc/sys/kernel/random/entropy_avail"),
+        "sonobuoy_packages": packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()),
+        "sonobuoy_runtime_sockets": list(SOCKETS.iter().filter(|path| node.exists(path))),
+        "sonobuoy_folders": FOLDERS.iter().filter_map(folder).collect::<Value>(),
+        "sonobuoy_pressure": pressure.collect::<Value>(),
+        "sonobuoy_open_files": node.number("/proc/sys/fs/file-nr"),
+    })
 }
 
 fn cgroup(node: &NodeFiles) -> Value {
@@ -122,7 +123,7 @@ fn cgroup(node: &NodeFiles) -> Value {
 }
 
 /// The cluster's processes on this node, and the limits of these and of the first process.
-fn processes(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn processes(node: &NodeFiles) -> Value {
     let mut pids = BTreeMap::from([("init".to_owned(), "1".to_owned())]);
     for pid in node.list("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
         let name = node.text(&format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -133,14 +134,14 @@ fn processes(node: &NodeFiles, facts: &mut Facts) {
     let limits = pids
         .iter()
         .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))));
-    facts.set("sonobuoy_limits", limits.collect::<Value>());
+    let limits: Value = limits.collect();
     pids.remove("init");
     let found = pids.into_iter().map(|(name, pid)| {
         let program = node.link(&format!("/proc/{pid}/exe"));
         let program = program.map(|path| path.to_string_lossy().into_owned());
         (name, json!({ "pid": pid.parse::<u64>().ok(), "program": program }))
     });
-    facts.set("sonobuoy_processes", found.collect::<Value>());
+    json!({ "sonobuoy_limits": limits, "sonobuoy_processes": found.collect::<Value>() })
 }
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.
@@ -221,11 +222,9 @@ mod tests {
             ("var/lib/kubelet/config.yaml", ""),
         ];
         let (_scratch, node) = Scratch::node(&files);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
-        let facts = Value::Object(facts.0);
-        assert_eq!(facts["sonobuoy_processes"]["kubelet"]["pid"], 700);
-        assert_eq!(facts["sonobuoy_limits"]["kubelet"]["processes"]["hard"], 200);
+        let (facts, running) = (gather(&node), processes(&node));
+        assert_eq!(running["sonobuoy_processes"]["kubelet"]["pid"], 700);
+        assert_eq!(running["sonobuoy_limits"]["kubelet"]["processes"]["hard"], 200);
         assert_eq!(facts["sonobuoy_sysctl"]["net.ipv4.ip_local_port_range"], "32768 60999");
         assert_eq!(facts["sonobuoy_cgroup"]["version"], 2);
         assert_eq!(facts["sonobuoy_pressure"]["memory"], 1.25);

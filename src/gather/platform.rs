@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use time::{Date, Month, OffsetDateTime, UtcOffset, Weekday, format_description};
 
-use super::{Facts, NodeFiles, field};
+use super::{NodeFiles, field};
 use base::json::{json, list};
 
 /// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first that exists counts.
@@ -21,19 +21,9 @@ const SERVICE_MANAGERS: &[(&str, &str)] = &[
     ("/etc/init.d", "sysvinit"),
 ];
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("ansible_system", "Linux");
-    facts.set("ansible_kernel", node.text("/proc/sys/kernel/osrelease"));
-    facts.set("ansible_kernel_version", node.text("/proc/sys/kernel/version"));
-    facts.set("sonobuoy_boot_id", node.text("/proc/sys/kernel/random/boot_id"));
-    facts.set("ansible_machine_id", node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]));
-    names(node, facts);
-    machine(node, facts);
-    if let Some(line) = node.text("/proc/cmdline") {
-        facts.set("ansible_cmdline", command_line(&line, false));
-        facts.set("ansible_proc_cmdline", command_line(&line, true));
-    }
-    facts.set("ansible_uptime_seconds", node.number("/proc/uptime"));
+pub(super) fn kernel(node: &NodeFiles) -> Value {
+    let line = node.text("/proc/cmdline");
+    let words = |all| line.as_ref().map(|line| command_line(line, all));
     // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
     let loads = if node.live {
         let loads = rustix::system::sysinfo().loads;
@@ -42,44 +32,65 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
         let text = node.text("/proc/loadavg").unwrap_or_default();
         text.split(' ').take(3).filter_map(|load| load.parse().ok()).collect()
     };
-    if let [one, five, fifteen] = loads[..] {
-        facts.set("ansible_loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
-    }
+    let loads = match loads[..] {
+        [one, five, fifteen] => json!({ "1m": one, "5m": five, "15m": fifteen }),
+        _ => Value::Null,
+    };
     // A node below a folder is not a chroot.
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let first = place("/proc/1/root/.");
-    let is_chroot = node.root.parent().is_none() && first.is_some() && place("/") != first;
-    facts.set("ansible_is_chroot", is_chroot);
-    if let Some(first) = node.text("/proc/1/comm") {
-        let by_path = || SERVICE_MANAGERS.iter().find(|(path, _)| node.exists(path)).map(|(_, name)| *name);
-        let manager = match &*first {
-            "runit-init" => "runit",
-            "svscan" => "svc",
-            "openrc-init" => "openrc",
-            "init" => by_path().unwrap_or("init"),
-            "bash" | "sh" => by_path().unwrap_or("service"),
-            other => other,
-        };
-        facts.set("ansible_service_mgr", manager);
-        facts.set("ansible_systemd", systemd(node).filter(|_| manager == "systemd"));
-    }
-    let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
-    facts.set("ansible_iscsi_iqn", field(&initiator, '=', "InitiatorName").unwrap_or_default());
-    facts.set("ansible_hostnqn", node.text("/etc/nvme/hostnqn").unwrap_or_default());
-    let ports = node.list("/sys/class/fc_host").into_iter();
-    let ports = ports.filter_map(|host| node.text(&format!("/sys/class/fc_host/{host}/port_name")));
-    let ports = ports.map(|name| name.trim_start_matches("0x").to_owned());
-    facts.set("ansible_fibre_channel_wwn", list(ports));
-    security(node, facts);
+    json!({
+        "ansible_system": "Linux",
+        "ansible_kernel": node.text("/proc/sys/kernel/osrelease"),
+        "ansible_kernel_version": node.text("/proc/sys/kernel/version"),
+        "sonobuoy_boot_id": node.text("/proc/sys/kernel/random/boot_id"),
+        "ansible_machine_id": node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]),
+        "ansible_cmdline": words(false),
+        "ansible_proc_cmdline": words(true),
+        "ansible_uptime_seconds": node.number("/proc/uptime"),
+        "ansible_loadavg": loads,
+        "ansible_is_chroot": node.root.parent().is_none() && first.is_some() && place("/") != first,
+    })
 }
 
-fn names(node: &NodeFiles, facts: &mut Facts) {
-    let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return };
+pub(super) fn services(node: &NodeFiles) -> Value {
+    let Some(first) = node.text("/proc/1/comm") else { return Value::Null };
+    let by_path = || SERVICE_MANAGERS.iter().find(|(path, _)| node.exists(path)).map(|(_, name)| *name);
+    let manager = match &*first {
+        "runit-init" => "runit",
+        "svscan" => "svc",
+        "openrc-init" => "openrc",
+        "init" => by_path().unwrap_or("init"),
+        "bash" | "sh" => by_path().unwrap_or("service"),
+        other => other,
+    };
+    let systemd = systemd(node).filter(|_| manager == "systemd");
+    json!({ "ansible_service_mgr": manager, "ansible_systemd": systemd })
+}
+
+/// Names of the node in networks for storage.
+pub(super) fn ports(node: &NodeFiles) -> Value {
+    let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
+    let channels = node.list("/sys/class/fc_host").into_iter().filter_map(|host| {
+        let name = node.text(&format!("/sys/class/fc_host/{host}/port_name"))?;
+        Some(name.trim_start_matches("0x").to_owned())
+    });
+    json!({
+        "ansible_iscsi_iqn": field(&initiator, '=', "InitiatorName").unwrap_or_default(),
+        "ansible_hostnqn": node.text("/etc/nvme/hostnqn").unwrap_or_default(),
+        "ansible_fibre_channel_wwn": list(channels),
+    })
+}
+
+pub(super) fn names(node: &NodeFiles) -> Value {
+    let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return Value::Null };
     let full = full_name(&name, &node.text("/etc/hosts").unwrap_or_default());
-    facts.set("ansible_hostname", name.split('.').next());
-    facts.set("ansible_domain", full.split_once('.').map_or("", |(_, domain)| domain));
-    facts.set("ansible_fqdn", full);
-    facts.set("ansible_nodename", name);
+    json!({
+        "ansible_hostname": name.split('.').next(),
+        "ansible_domain": full.split_once('.').map_or("", |(_, domain)| domain),
+        "ansible_fqdn": full,
+        "ansible_nodename": name,
+    })
 }
 
 /// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
@@ -93,9 +104,14 @@ fn full_name(name: &str, hosts: &str) -> String {
     (*dotted.or(named.first()).unwrap_or(&name)).to_owned()
 }
 
-fn machine(node: &NodeFiles, facts: &mut Facts) {
+/// The kernel's name of the architecture.
+pub(super) fn machine(node: &NodeFiles) -> Option<String> {
     let running = || node.live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
-    let Some(machine) = node.text("/proc/sys/kernel/arch").or_else(running) else { return };
+    node.text("/proc/sys/kernel/arch").or_else(running)
+}
+
+pub(super) fn architecture(node: &NodeFiles) -> Value {
+    let Some(machine) = machine(node) else { return Value::Null };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
     let is_32_bit = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
         b"\x7fELF\x01" => Some(true),
@@ -103,12 +119,14 @@ fn machine(node: &NodeFiles, facts: &mut Facts) {
         _ => None,
     });
     let is_32_bit = is_32_bit.unwrap_or(!machine.contains("64"));
-    facts.set("ansible_userspace_bits", if is_32_bit { "32" } else { "64" });
     let is_mixed = machine == "x86_64" && is_32_bit;
-    facts.set("ansible_userspace_architecture", if is_mixed { "i386" } else { &machine });
     let is_old = matches!(machine.as_str(), "i486" | "i586" | "i686");
-    facts.set("ansible_architecture", if is_old { "i386" } else { &machine });
-    facts.set("ansible_machine", machine);
+    json!({
+        "ansible_userspace_bits": if is_32_bit { "32" } else { "64" },
+        "ansible_userspace_architecture": if is_mixed { "i386" } else { &machine },
+        "ansible_architecture": if is_old { "i386" } else { &machine },
+        "ansible_machine": machine,
+    })
 }
 
 /// Words of the kernel's command line; a word without `=` is `true`. Repeated words yield the last value or, with `all`, a
@@ -153,22 +171,26 @@ fn systemd(node: &NodeFiles) -> Option<Value> {
     })
 }
 
-fn security(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("ansible_fips", node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"));
+pub(super) fn security(node: &NodeFiles) -> Value {
     let apparmor = if node.exists("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
-    facts.set("ansible_apparmor", json!({ "status": apparmor }));
-    facts.set("ansible_selinux", selinux(node));
+    let mut facts = json!({
+        "ansible_fips": node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"),
+        "ansible_apparmor": { "status": apparmor },
+        "ansible_selinux": selinux(node),
+        "sonobuoy_security": {
+            "lockdown": node.chosen("/sys/kernel/security/lockdown"),
+            "modules": node.text("/sys/kernel/security/lsm"),
+        },
+    });
     for kind in ["dsa", "rsa", "ecdsa", "ed25519"] {
         let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
         let text = node.first(files).unwrap_or_default();
         if let [keytype, key, ..] = text.split_whitespace().collect::<Vec<_>>()[..] {
-            facts.set(&format!("ansible_ssh_host_key_{kind}_public"), key);
-            facts.set(&format!("ansible_ssh_host_key_{kind}_public_keytype"), keytype);
+            facts[format!("ansible_ssh_host_key_{kind}_public")] = key.into();
+            facts[format!("ansible_ssh_host_key_{kind}_public_keytype")] = keytype.into();
         }
     }
-    let lockdown = node.chosen("/sys/kernel/security/lockdown");
-    let modules = node.text("/sys/kernel/security/lsm");
-    facts.set("sonobuoy_security", json!({ "lockdown": lockdown, "modules": modules }));
+    facts
 }
 
 fn selinux(node: &NodeFiles) -> Value {
@@ -224,21 +246,20 @@ const TIME_SERVICES: &[(&str, &str)] = &[
     ("/run/ptp4l", "ptp4l"),
 ];
 
-pub(super) fn clock(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn clock(node: &NodeFiles) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let file = node.bytes("/etc/localtime").unwrap_or_default();
     let rule = file.rsplit(|byte| *byte == b'\n').nth(1).and_then(|rule| std::str::from_utf8(rule).ok());
-    facts.set("ansible_date_time", date_time(since, rule.unwrap_or("UTC0")));
     let zone = || Some(node.link("/etc/localtime")?.to_str()?.split_once("zoneinfo/")?.1.to_owned());
     let service = TIME_SERVICES.iter().find(|(path, _)| node.exists(path));
-    facts.set(
-        "sonobuoy_clock",
-        json!({
+    json!({
+        "ansible_date_time": date_time(since, rule.unwrap_or("UTC0")),
+        "sonobuoy_clock": {
             "source": node.text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             "zone": node.text("/etc/timezone").or_else(zone),
             "synchronised_by": service.map(|(_, name)| *name),
-        }),
-    );
+        },
+    })
 }
 
 /// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last line of a zone file
@@ -341,10 +362,9 @@ mod tests {
     fn host_keys_are_facts() {
         let key = ("etc/ssh/ssh_host_ed25519_key.pub", "ssh-ed25519 AAAA root@n7\n");
         let (_scratch, node) = Scratch::node(&[key]);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
-        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public"), "AAAA");
-        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public_keytype"), "ssh-ed25519");
+        let facts = security(&node);
+        assert_eq!(facts["ansible_ssh_host_key_ed25519_public"], "AAAA");
+        assert_eq!(facts["ansible_ssh_host_key_ed25519_public_keytype"], "ssh-ed25519");
     }
 
     #[test]
