@@ -162,12 +162,15 @@ impl<'a> Creation<'a> {
     /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that are `coming`.
     fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
         let mut asked = BTreeSet::new();
-        let refused = self.objects.iter().filter_map(|object| match coming.contains(&*object.namespace) {
-            false => self.refusal(object),
-            true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
-            true => None,
-        });
-        let mut refused: Vec<_> = refused.collect();
+        let mut refused: Vec<_> = self
+            .objects
+            .iter()
+            .filter_map(|object| match coming.contains(&*object.namespace) {
+                false => self.refusal(object),
+                true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
+                true => None,
+            })
+            .collect();
         refused.extend(self.objects.iter().flat_map(|object| self.missing_claims(object)));
         refused
     }
@@ -310,8 +313,9 @@ impl<'a> Creation<'a> {
         if object.resource != Resource::PODS {
             return Vec::new();
         }
-        let volumes = object.value["spec"]["volumes"].items();
-        let claims = volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
+        let claims = object.value["spec"]["volumes"]
+            .items()
+            .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
         let is_missing = |claim: &&str| {
             let comes = |other: &NewObject<'_>| {
                 other.resource == Resource::VOLUME_CLAIMS
@@ -320,13 +324,15 @@ impl<'a> Creation<'a> {
             !self.objects.iter().any(comes)
                 && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
         };
-        let refused = claims.filter(is_missing).map(|claim| Refused {
-            object: Some(object.described()),
-            why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
-            remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
-            ..Refused::default()
-        });
-        refused.collect()
+        claims
+            .filter(is_missing)
+            .map(|claim| Refused {
+                object: Some(object.described()),
+                why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
+                remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
+                ..Refused::default()
+            })
+            .collect()
     }
 
     /// Whether the role that a binding names is one of the objects.
@@ -457,9 +463,11 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
 
 /// What delays the deletion of a namespace, from its conditions.
 pub(super) fn delays(namespace: &Value) -> Vec<&str> {
-    let conditions = namespace["status"]["conditions"].items();
-    let conditions = conditions.filter(|condition| condition["status"] == "True");
-    conditions.filter_map(|condition| condition["message"].as_str()).collect()
+    namespace["status"]["conditions"]
+        .items()
+        .filter(|condition| condition["status"] == "True")
+        .filter_map(|condition| condition["message"].as_str())
+        .collect()
 }
 
 /// The message about a terminating namespace; `found` is the object, if it is known.

@@ -38,8 +38,7 @@ pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
 
 /// Names of the images that a node has, as far as its kubelet tells.
 pub(crate) fn images(node: &Value) -> impl Iterator<Item = &str> {
-    let images = node["status"]["images"].items();
-    images.flat_map(|image| image["names"].items()).filter_map(Value::as_str)
+    node["status"]["images"].items().flat_map(|image| image["names"].items()).filter_map(Value::as_str)
 }
 
 /// Loads the archive into every node; returns the number of nodes. `with` is the image of the pods, instead of one that
@@ -67,8 +66,9 @@ pub(crate) fn load(client: &Client, archive: &[u8], with: Option<&str>) -> Resul
         json!({(names::LABEL_ALL): names::SONOBUOY, "pod-security.kubernetes.io/enforce": "privileged"});
     let metadata = json!({"generateName": "sonobuoy-load-", "labels": labels});
     let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    let home = client.create(&Resource::NAMESPACES, "", &home);
-    let home = home.context("cannot create a namespace for the pods that load the image")?;
+    let home = client
+        .create(&Resource::NAMESPACES, "", &home)
+        .context("cannot create a namespace for the pods that load the image")?;
     let namespace = home.name();
     let outcome = within(client, namespace, &parts, &pods);
     let deleted = client.under(&Stop::new()).delete(&Resource::NAMESPACES, "", namespace);

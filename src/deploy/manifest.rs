@@ -71,8 +71,9 @@ impl Plan {
             }
             objects.push(secret);
         }
-        let definitions = plugins.iter().enumerate();
-        let definitions: Map<String, Value> = definitions
+        let definitions: Map<String, Value> = plugins
+            .iter()
+            .enumerate()
             .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
             .collect();
         objects.push(config_map(run, PLUGINS_MAP, Value::Object(definitions), true)?);
@@ -114,8 +115,12 @@ fn secret(run: &config::Run, name: &str, kind: &str, (key, value): (&str, &[u8])
 }
 
 fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Result<Value> {
-    let entries = data.as_object().into_iter().flatten();
-    let bytes: usize = entries.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    let bytes: usize = data
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+        .sum();
     if bytes > CONFIG_MAP_BYTES {
         bail!(
             "the ConfigMap `{name}` would have {bytes} bytes, but Kubernetes allows {CONFIG_MAP_BYTES}; put large files \

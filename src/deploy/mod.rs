@@ -195,11 +195,14 @@ impl Plan {
 /// Splits the plugins that accept a list of tests into parts.
 fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
     check_choice("--split", plugins)?;
-    let parts = plugins.iter().map(|plugin| match plugin.can_retry() {
-        true => plugin::focus::split(plugin, &split.tests, split.parts),
-        false => Ok(vec![plugin.clone()]),
-    });
-    let all = parts.collect::<Result<Vec<_>>>()?.concat();
+    let all = plugins
+        .iter()
+        .map(|plugin| match plugin.can_retry() {
+            true => plugin::focus::split(plugin, &split.tests, split.parts),
+            false => Ok(vec![plugin.clone()]),
+        })
+        .collect::<Result<Vec<_>>>()?
+        .concat();
     plugin::check_all(&all)?;
     Ok(all)
 }

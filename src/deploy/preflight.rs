@@ -166,8 +166,10 @@ impl Trial {
         home: &str,
         stand_in: Option<StandIn<'_>>,
     ) -> Result<Self> {
-        let kinds = resolve(known, objects, home)?;
-        let kinds = kinds.iter().map(|object| (object.resource.clone(), object.namespace.clone())).collect();
+        let kinds = resolve(known, objects, home)?
+            .iter()
+            .map(|object| (object.resource.clone(), object.namespace.clone()))
+            .collect();
         let place = stand_in.map_or(home, |other| other.namespace);
         let moved = |object: &Value| stand_in.map_or(object.clone(), |other| moved(object, home, other));
         let moved: Vec<Value> = objects.iter().map(moved).collect();

@@ -54,8 +54,9 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
 
 /// Fails if no node that is ready can mount the claim.
 fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
-    let found = client.get(&Resource::VOLUME_CLAIMS, namespace, name);
-    let found = found.with_context(|| format!("the volume claim `{name}` of the results"))?;
+    let found = client
+        .get(&Resource::VOLUME_CLAIMS, namespace, name)
+        .with_context(|| format!("the volume claim `{name}` of the results"))?;
     let Some(volume) = found["spec"]["volumeName"].as_str().filter(|volume| !volume.is_empty()) else {
         bail!("the volume claim `{name}` has no volume, so it has no results")
     };

@@ -338,8 +338,11 @@ fn unless_forbidden<T: Default>(found: Result<T, Error>) -> Result<T, Error> {
 /// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes `kubectl create
 /// namespace` from the run that followed.
 fn managers(object: &Value) -> BTreeSet<&str> {
-    let entries = object["metadata"]["managedFields"].items();
-    entries.filter_map(|entry| entry["manager"].as_str()).filter(|name| !name.is_empty()).collect()
+    object["metadata"]["managedFields"]
+        .items()
+        .filter_map(|entry| entry["manager"].as_str())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 fn created(object: &Value) -> Option<SystemTime> {

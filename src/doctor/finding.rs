@@ -129,8 +129,8 @@ impl Check {
 
     /// Removes findings that an earlier check has reported with the same remedy.
     pub(crate) fn once(&mut self, earlier: &[Self]) {
-        let findings = earlier.iter().flat_map(|check| &check.findings);
-        let remedies: Vec<&String> = findings.filter_map(|one| one.remedy.as_ref()).collect();
+        let remedies: Vec<&String> =
+            earlier.iter().flat_map(|check| &check.findings).filter_map(|one| one.remedy.as_ref()).collect();
         let before = self.findings.len();
         self.findings.retain(|CheckFinding { remedy, cause, .. }| {
             !remedies.iter().any(|told| remedy.as_ref() == Some(*told) || cause.contains(&**told))
@@ -192,8 +192,9 @@ impl CheckFinding {
 
 /// Part of a text that identifies its cause: pods violate a level in different fields and containers.
 fn essence(text: &str) -> &str {
-    let level = text.split_once("violates PodSecurity \"").and_then(|(_, rest)| rest.split_once("\":"));
-    level.map_or(text, |(_, fields)| &text[..text.len() - fields.len()])
+    text.split_once("violates PodSecurity \"")
+        .and_then(|(_, rest)| rest.split_once("\":"))
+        .map_or(text, |(_, fields)| &text[..text.len() - fields.len()])
 }
 
 /// Whether no finding prevents a run.

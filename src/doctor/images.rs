@@ -34,9 +34,14 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
     let own = &*subject.run.worker_image;
-    let of_plugins = subject.plugins.iter().flat_map(images_of);
-    let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own } else { image });
-    let images: BTreeSet<&str> = of_plugins.chain([own]).filter(|image| !image.is_empty()).collect();
+    let images: BTreeSet<&str> = subject
+        .plugins
+        .iter()
+        .flat_map(images_of)
+        .map(|image| if image == names::OWN_IMAGE { own } else { image })
+        .chain([own])
+        .filter(|image| !image.is_empty())
+        .collect();
     let (mut loaded, mut found, mut unknown, mut trouble) = (0, 0, 0, Vec::new());
     let mut silent = BTreeSet::new();
     let architectures = nodes.architectures();
@@ -143,8 +148,9 @@ pub(crate) fn pull(
             "metadata": trial_namespace.metadata(&trial_namespace.account_name()),
             "stringData": {".dockerconfigjson": config.to_string()},
         });
-        let created = client.create(&Resource::SECRETS, &trial_namespace.namespace, &secret);
-        created.context("cannot create the pull secret")?;
+        client
+            .create(&Resource::SECRETS, &trial_namespace.namespace, &secret)
+            .context("cannot create the pull secret")?;
     }
     let container = |(number, image): (usize, &String)| {
         let name = format!("image-{number}");
@@ -163,12 +169,13 @@ pub(crate) fn pull(
     }
     let waiting: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
     let mut found: Pulls = targets.into_iter().map(|target| (target, waiting.clone())).collect();
-    let watched = trial_namespace.watch(client, limit, |pod| {
-        let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
-        of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
-        found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
-    });
-    watched.map(|()| found)
+    trial_namespace
+        .watch(client, limit, |pod| {
+            let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
+            of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
+            found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
+        })
+        .map(|()| found)
 }
 
 /// Records the state of each image in a pod. A failure may pass, as when a registry is busy.

@@ -61,8 +61,7 @@ impl<'a> Subject<'a> {
             subject.run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
         }
         for (key, text) in definitions.and_then(Value::as_object).into_iter().flatten() {
-            let read = plugin::read_all(text.text());
-            let read = read
+            let read = plugin::read_all(text.text())
                 .map_err(anyhow::Error::msg)
                 .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
             subject.plugins.extend(read.into_iter().map(|loaded| loaded.definition));

@@ -76,8 +76,12 @@ impl Nodes {
 
     /// Architectures of nodes that may run the run's pods.
     pub(crate) fn architectures(&self) -> BTreeSet<String> {
-        let linux = self.all.iter().filter(|node| is_linux(node));
-        linux.map(|node| architecture(node).to_owned()).filter(|name| !name.is_empty()).collect()
+        self.all
+            .iter()
+            .filter(|node| is_linux(node))
+            .map(|node| architecture(node).to_owned())
+            .filter(|name| !name.is_empty())
+            .collect()
     }
 
     /// Whether no node has an image. False if a node may have more images than it reports.
@@ -143,11 +147,11 @@ impl Nodes {
 
     /// Checks whether any node accepts the aggregator, and the plugins that run once.
     fn find_unplaced(&self, subject: &Subject<'_>, check: &mut Check) {
-        let once = subject.plugins.iter().filter(|plugin| plugin.config.driver == DriverKind::Job);
-        let once = once.map(|plugin| {
-            let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(DriverKind::Job, ""));
-            (format!("plugin `{}`", plugin.name()), spec)
-        });
+        let once =
+            subject.plugins.iter().filter(|plugin| plugin.config.driver == DriverKind::Job).map(|plugin| {
+                let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(DriverKind::Job, ""));
+                (format!("plugin `{}`", plugin.name()), spec)
+            });
         let aggregator = subject.aggregator().map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
         let mut refused: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
         for (what, spec) in aggregator.into_iter().chain(once).filter(|(_, spec)| !self.take(spec)) {

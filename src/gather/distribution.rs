@@ -134,8 +134,10 @@ type Assignments = BTreeMap<String, String>;
 /// Parses a file of assignments such as os-release.
 fn assignments(text: Option<String>) -> Assignments {
     let text = text.unwrap_or_default();
-    let pairs = pairs(&text, '=').filter(|(key, _)| !key.starts_with('#'));
-    pairs.map(|(key, value)| (key.to_owned(), value.trim_matches(['"', '\'']).to_owned())).collect()
+    pairs(&text, '=')
+        .filter(|(key, _)| !key.starts_with('#'))
+        .map(|(key, value)| (key.to_owned(), value.trim_matches(['"', '\'']).to_owned()))
+        .collect()
 }
 
 /// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
@@ -195,11 +197,13 @@ fn lsb(node: &NodeFiles, release: &Assignments) -> Assignments {
         ("release", "DISTRIB_RELEASE", "VERSION_ID"),
         ("codename", "DISTRIB_CODENAME", "VERSION_CODENAME"),
     ];
-    let named = names.into_iter().filter_map(|(name, key, of_program)| {
-        let value = if is_program { release.get(of_program) } else { own.get(key) };
-        Some((name.to_owned(), value?.clone()))
-    });
-    let mut found: Assignments = named.collect();
+    let mut found: Assignments = names
+        .into_iter()
+        .filter_map(|(name, key, of_program)| {
+            let value = if is_program { release.get(of_program) } else { own.get(key) };
+            Some((name.to_owned(), value?.clone()))
+        })
+        .collect();
     if let Some(id) = found.get_mut("id").filter(|_| is_program) {
         id.truncate(id.find(' ').unwrap_or(id.len()));
     }
@@ -218,8 +222,7 @@ fn package_manager(node: &NodeFiles, family: Option<&str>) -> &'static str {
     if family == Some("Debian") && node.exists("/usr/bin/apt-get") {
         return "apt";
     }
-    let found = PACKAGE_MANAGERS.iter().rfind(|(program, _)| node.exists(program));
-    found.map_or("unknown", |(_, name)| name)
+    PACKAGE_MANAGERS.iter().rfind(|(program, _)| node.exists(program)).map_or("unknown", |(_, name)| name)
 }
 
 #[cfg(test)]

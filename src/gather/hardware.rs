@@ -107,8 +107,10 @@ pub(super) fn processors(node: &NodeFiles) -> Value {
     let digits = field(&status, ':', "Cpus_allowed").map(|mask| mask.chars().filter_map(|c| c.to_digit(16)));
     let allowed = digits.map(|digits| digits.map(u32::count_ones).sum::<u32>().into());
     let folder = "/sys/devices/system/cpu/vulnerabilities";
-    let known = node.list(folder).into_iter();
-    let known = known.filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
+    let known = node
+        .list(folder)
+        .into_iter()
+        .filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
     json!({
         "ansible_processor": list(names),
         "ansible_flags": flags.map(|flags| list(flags.split_whitespace())),
@@ -135,13 +137,16 @@ pub(super) fn memory(node: &NodeFiles) -> Value {
 
     // By default, a kubelet refuses to start if there are any.
     let swaps = node.text("/proc/swaps").unwrap_or_default();
-    let areas = swaps.lines().skip(1).filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [device, kind, size, used, ..] = words[..] else { return None };
-        let mib = |text: &str| text.parse::<u64>().unwrap_or(0) / 1024;
-        Some(json!({ "device": device, "type": kind, "size_mb": mib(size), "used_mb": mib(used) }))
-    });
-    let areas: Vec<Value> = areas.collect();
+    let areas: Vec<Value> = swaps
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [device, kind, size, used, ..] = words[..] else { return None };
+            let mib = |text: &str| text.parse::<u64>().unwrap_or(0) / 1024;
+            Some(json!({ "device": device, "type": kind, "size_mb": mib(size), "used_mb": mib(used) }))
+        })
+        .collect();
     json!({
         "ansible_memtotal_mb": total,
         "ansible_memfree_mb": free,

@@ -117,8 +117,8 @@ fn cgroup(node: &NodeFiles) -> Value {
     }
     let version = node.exists("/sys/fs/cgroup/memory").then_some(1);
     let text = node.text("/proc/cgroups").unwrap_or_default();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let controllers = lines.filter_map(|line| line.split('\t').next());
+    let controllers =
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('\t').next());
     json!({ "version": version, "controllers": list(controllers) })
 }
 
@@ -131,14 +131,13 @@ pub(super) fn processes(node: &NodeFiles) -> Value {
             pids.entry(name).or_insert(pid);
         }
     }
-    let limits = pids
+    let limits: Value = pids
         .iter()
-        .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))));
-    let limits: Value = limits.collect();
+        .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))))
+        .collect();
     pids.remove("init");
     let found = pids.into_iter().map(|(name, pid)| {
-        let program = node.link(&format!("/proc/{pid}/exe"));
-        let program = program.map(|path| path.to_string_lossy().into_owned());
+        let program = node.link(&format!("/proc/{pid}/exe")).map(|path| path.to_string_lossy().into_owned());
         (name, json!({ "pid": pid.parse::<u64>().ok(), "program": program }))
     });
     json!({ "sonobuoy_limits": limits, "sonobuoy_processes": found.collect::<Value>() })
@@ -146,23 +145,26 @@ pub(super) fn processes(node: &NodeFiles) -> Value {
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.
 fn limit_lines(text: &str) -> Value {
-    let lines = text.lines().filter_map(|line| {
-        let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
-        let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
-        let mut values = values.split_whitespace().map(value);
-        Some((name.replace(' ', "_"), json!({ "soft": values.next()?, "hard": values.next()? })))
-    });
-    lines.collect()
+    text.lines()
+        .filter_map(|line| {
+            let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
+            let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
+            let mut values = values.split_whitespace().map(value);
+            Some((name.replace(' ', "_"), json!({ "soft": values.next()?, "hard": values.next()? })))
+        })
+        .collect()
 }
 
 /// Versions from dpkg's list; lists of other package managers need their own tools.
 fn packages(status: &str) -> Value {
-    let versions = status.split("\n\n").filter_map(|block| {
-        let name = field(block, ':', "Package").filter(|name| PACKAGES.contains(name))?;
-        field(block, ':', "Status").filter(|status| status.ends_with(" installed"))?;
-        Some((name, field(block, ':', "Version")))
-    });
-    versions.collect()
+    status
+        .split("\n\n")
+        .filter_map(|block| {
+            let name = field(block, ':', "Package").filter(|name| PACKAGES.contains(name))?;
+            field(block, ':', "Status").filter(|status| status.ends_with(" installed"))?;
+            Some((name, field(block, ':', "Version")))
+        })
+        .collect()
 }
 
 fn space(node: &NodeFiles, folder: &str) -> Option<Value> {
@@ -183,8 +185,11 @@ fn space(node: &NodeFiles, folder: &str) -> Option<Value> {
 
 /// `some avg10=0.00 avg60=0.12 …` as the percentage of a minute in which a task waited.
 fn pressure(text: &str) -> Option<f64> {
-    let words = text.lines().find(|line| line.starts_with("some "))?.split(' ');
-    words.filter_map(|word| word.strip_prefix("avg60=")).find_map(|value| value.parse().ok())
+    text.lines()
+        .find(|line| line.starts_with("some "))?
+        .split(' ')
+        .filter_map(|word| word.strip_prefix("avg60="))
+        .find_map(|value| value.parse().ok())
 }
 
 #[cfg(test)]

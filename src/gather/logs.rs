@@ -379,12 +379,19 @@ impl LogSummary {
             }
             troubles.push(item);
         }
-        let units = self.units.into_iter().map(|(name, unit)| {
-            Item::new(name, item::PASSED).with("errors", unit.count).with("example", unit.example)
-        });
-        let units: Vec<Item> = units.collect();
-        let counts = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
-        let counts: Value = counts.map(|(priority, count)| (*priority, count)).collect();
+        let units: Vec<Item> = self
+            .units
+            .into_iter()
+            .map(|(name, unit)| {
+                Item::new(name, item::PASSED).with("errors", unit.count).with("example", unit.example)
+            })
+            .collect();
+        let counts: Value = PRIORITIES
+            .iter()
+            .zip(self.priorities)
+            .filter(|(_, count)| *count > 0)
+            .map(|(priority, count)| (*priority, count))
+            .collect();
         let mut all = Item::new("log-summary", status)
             .with("entries", self.entries)
             .with("priorities", counts)

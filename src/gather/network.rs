@@ -102,8 +102,10 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
     };
     let addresses = addresses.map_err(|why| node.note("addresses", why.to_string())).unwrap_or_default();
     // Files that are beside the interfaces' folders describe none.
-    let names = seen.list("/sys/class/net").into_iter();
-    let names = names.filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
+    let names = seen
+        .list("/sys/class/net")
+        .into_iter()
+        .filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
     let interfaces: Interfaces =
         names.map(|name| (name.clone(), interface(seen, &name, &addresses))).collect();
     let (four, six): (Vec<_>, Vec<_>) =
@@ -160,8 +162,10 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
         found["type"] = "bonding".into();
         found["slaves"] = read("bonding/slaves").unwrap_or_default().split_whitespace().collect();
     }
-    let own = addresses.iter().filter(|address| address.interface() == name);
-    let (four, six): (Vec<_>, Vec<_>) = own.partition(|address| address.address.is_ipv4());
+    let (four, six): (Vec<_>, Vec<_>) = addresses
+        .iter()
+        .filter(|address| address.interface() == name)
+        .partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
     let first = four.iter().position(|address| address.name == name);
     let facts = |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };

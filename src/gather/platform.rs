@@ -72,8 +72,7 @@ pub(super) fn services(node: &NodeFiles) -> Value {
 pub(super) fn ports(node: &NodeFiles) -> Value {
     let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
     let channels = node.list("/sys/class/fc_host").into_iter().filter_map(|host| {
-        let name = node.text(&format!("/sys/class/fc_host/{host}/port_name"))?;
-        Some(name.trim_start_matches("0x").to_owned())
+        Some(node.text(&format!("/sys/class/fc_host/{host}/port_name"))?.trim_start_matches("0x").to_owned())
     });
     json!({
         "ansible_iscsi_iqn": field(&initiator, '=', "InitiatorName").unwrap_or_default(),
@@ -96,10 +95,14 @@ pub(super) fn names(node: &NodeFiles) -> Value {
 /// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
     let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace());
-    let address = lines.clone().find(|words| words.clone().skip(1).any(|word| word == name));
-    let address = address.and_then(|mut words| words.next());
-    let same = lines.filter(|words| address.is_some() && words.clone().next() == address);
-    let named: Vec<&str> = same.flat_map(|words| words.skip(1)).collect();
+    let address = lines
+        .clone()
+        .find(|words| words.clone().skip(1).any(|word| word == name))
+        .and_then(|mut words| words.next());
+    let named: Vec<&str> = lines
+        .filter(|words| address.is_some() && words.clone().next() == address)
+        .flat_map(|words| words.skip(1))
+        .collect();
     let dotted = named.iter().find(|name| name.contains('.'));
     (*dotted.or(named.first()).unwrap_or(&name)).to_owned()
 }
@@ -113,12 +116,14 @@ pub(super) fn machine(node: &NodeFiles) -> Option<String> {
 pub(super) fn architecture(node: &NodeFiles) -> Value {
     let Some(machine) = machine(node) else { return Value::Null };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
-    let is_32_bit = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
-        b"\x7fELF\x01" => Some(true),
-        b"\x7fELF\x02" => Some(false),
-        _ => None,
-    });
-    let is_32_bit = is_32_bit.unwrap_or(!machine.contains("64"));
+    let is_32_bit = programs
+        .iter()
+        .find_map(|path| match node.bytes(path)?.get(..5)? {
+            b"\x7fELF\x01" => Some(true),
+            b"\x7fELF\x02" => Some(false),
+            _ => None,
+        })
+        .unwrap_or(!machine.contains("64"));
     let is_mixed = machine == "x86_64" && is_32_bit;
     let is_old = matches!(machine.as_str(), "i486" | "i586" | "i686");
     json!({
@@ -155,14 +160,22 @@ fn command_line(line: &str, all: bool) -> Value {
 
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
 fn systemd(node: &NodeFiles) -> Option<Value> {
-    let multiarch = node.list("/usr/lib").into_iter().filter(|name| name.contains("-linux-gnu"));
-    let multiarch = multiarch.map(|name| format!("/usr/lib/{name}"));
+    let multiarch = node
+        .list("/usr/lib")
+        .into_iter()
+        .filter(|name| name.contains("-linux-gnu"))
+        .map(|name| format!("/usr/lib/{name}"));
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
     folders.into_iter().chain(multiarch).find_map(|folder| {
         let folder = format!("{folder}/systemd");
         node.list(&folder).into_iter().find_map(|name| {
-            let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
-            let version: u64 = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+            let version: u64 = name
+                .strip_prefix("libsystemd-shared-")?
+                .strip_suffix(".so")?
+                .split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()?;
             let bytes = node.bytes(&format!("{folder}/{name}"))?;
             let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
             let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
@@ -296,8 +309,12 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
 
 /// Parses `-1`, `5:45`, `2:00:30`.
 fn seconds(text: &str) -> i32 {
-    let parts = text.trim_start_matches(['-', '+']).split(':').zip([3_600, 60, 1]);
-    let seconds: i32 = parts.map(|(part, unit)| part.parse::<i32>().unwrap_or(0) * unit).sum();
+    let seconds: i32 = text
+        .trim_start_matches(['-', '+'])
+        .split(':')
+        .zip([3_600, 60, 1])
+        .map(|(part, unit)| part.parse::<i32>().unwrap_or(0) * unit)
+        .sum();
     if text.starts_with('-') { -seconds } else { seconds }
 }
 

@@ -112,10 +112,15 @@ impl Destinations {
     /// The clock by the pod's worker, which may still be starting; the original's worker has none.
     fn ask_worker(&self) -> Option<Skew> {
         let worker = kube::Config::plain(format!("http://127.0.0.1:{}", self.relay?));
-        let worker = kube::Client::new(worker, &Stop::new()).ok()?;
-        let worker = worker.within(STEP_TIMEOUT).patience(WORKER_STARTS).hopeless(&[500, 502, 503, 504]);
-        let answer = worker.send(&kube::Request::raw(Method::GET, "/clock"));
-        let answer = answer.inspect_err(|error| log::debug!("no clock from the worker: {error}")).ok()?;
+        let worker = kube::Client::new(worker, &Stop::new())
+            .ok()?
+            .within(STEP_TIMEOUT)
+            .patience(WORKER_STARTS)
+            .hopeless(&[500, 502, 503, 504]);
+        let answer = worker
+            .send(&kube::Request::raw(Method::GET, "/clock"))
+            .inspect_err(|error| log::debug!("no clock from the worker: {error}"))
+            .ok()?;
         let clock: Clock = serde_json::from_value(answer).ok()?;
         let (seconds, uncertainty_seconds) = (clock.offset_seconds, clock.uncertainty_seconds);
         Some(Skew { seconds, uncertainty_seconds, against: "aggregator" })
@@ -147,8 +152,10 @@ impl Destinations {
 fn proof() -> Option<(Trust, Identity)> {
     let identity = Identity::default();
     let (certificate, key) = (variable(client::env::CLIENT_CERT)?, variable(client::env::CLIENT_KEY)?);
-    let set = identity.set(certificate.as_bytes(), key.as_bytes());
-    set.inspect_err(|why| log::warn!("{}: {why}", client::env::CLIENT_CERT)).ok()?;
+    identity
+        .set(certificate.as_bytes(), key.as_bytes())
+        .inspect_err(|why| log::warn!("{}: {why}", client::env::CLIENT_CERT))
+        .ok()?;
     Some((Trust::Authorities(variable(client::env::CA_CERT)?.into_bytes()), identity))
 }
 
@@ -209,8 +216,8 @@ fn add_timings(leg: &mut Item, connection: &Connection) {
 }
 
 fn dns(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
-    let servers = around.resolver["nameservers"].items();
-    let servers: Vec<IpAddr> = servers.filter_map(|server| server.text().parse().ok()).collect();
+    let servers: Vec<IpAddr> =
+        around.resolver["nameservers"].items().filter_map(|server| server.text().parse().ok()).collect();
     ensure!(!servers.is_empty(), "`/etc/resolv.conf` names no name server");
     let name = service_name(&around.resolver);
     let (mut answers, mut failure) = (Vec::new(), Ok(None));
@@ -320,8 +327,8 @@ fn speak(around: &Destinations, place: &Place, leg: &mut Item) -> Result<Option<
         let tcp = &connection.stream.sock;
         let mtu = if tcp.peer_addr()?.is_ipv4() { sockopt::ip_mtu } else { sockopt::ipv6_mtu };
         Ok(mtu(tcp).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
-    });
-    let mtu = mtu.with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
+    })
+    .with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
     if let Some(mtu) = mtu {
         add(leg, "path_mtu", mtu);
     }
@@ -447,8 +454,11 @@ impl Response {
         let httparse::Status::Complete(end) = head.parse(bytes).context("the answer is not HTTP")? else {
             bail!("the answer was cut");
         };
-        let date = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("date"));
-        let date = date.and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
+        let date = head
+            .headers
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case("date"))
+            .and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
         let (status, body) = (head.code.unwrap_or(0), bytes[end..].to_vec());
         Ok(Self { status, date, body, sent, received })
     }

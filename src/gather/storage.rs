@@ -39,8 +39,8 @@ type Sizes = BTreeMap<&'static str, u64>;
 
 pub(super) fn devices(node: &NodeFiles) -> Value {
     let links = links(node);
-    let names = node.list("/sys/block").into_iter();
-    let devices: BTreeMap<_, _> = names.map(|name| (name.clone(), device(node, &name, &links))).collect();
+    let devices: BTreeMap<_, _> =
+        node.list("/sys/block").into_iter().map(|name| (name.clone(), device(node, &name, &links))).collect();
     if devices.is_empty() {
         return Value::Null;
     }
@@ -182,13 +182,15 @@ pub(super) fn sizes(path: &Path) -> Option<Sizes> {
 
 /// Mount points of a folder of a file system instead of its root.
 fn bind_mounts(mountinfo: &str) -> Vec<String> {
-    let lines = mountinfo.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (root, point) = (words.get(3)?, words.get(4)?);
-        let source = words.iter().skip_while(|word| **word != "-").nth(2)?;
-        (*root != "/" && source.starts_with('/')).then(|| unescape(point))
-    });
-    lines.collect()
+    mountinfo
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (root, point) = (words.get(3)?, words.get(4)?);
+            let source = words.iter().skip_while(|word| **word != "-").nth(2)?;
+            (*root != "/" && source.starts_with('/')).then(|| unescape(point))
+        })
+        .collect()
 }
 
 fn uuid(node: &NodeFiles, device: &str) -> Option<String> {

@@ -48,8 +48,12 @@ impl PodSelection {
     pub(super) fn new(config: &config::Run) -> anyhow::Result<Self> {
         let limits = &config.limits.pod_logs;
         let own = (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
-        let given = Some(&limits.namespaces).filter(|given| !given.is_empty()).cloned();
-        let text: Vec<String> = given.into_iter().chain(own).collect();
+        let text: Vec<String> = Some(&limits.namespaces)
+            .filter(|given| !given.is_empty())
+            .cloned()
+            .into_iter()
+            .chain(own)
+            .collect();
         let labels = objects::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
         let mut choice = Vec::new();
         if !text.is_empty() {

@@ -194,8 +194,10 @@ impl Query<'_> {
         std::thread::scope(|scope| {
             let start = |number: &usize| {
                 let thread = base::thread(format!("query {number}"));
-                let started = thread.spawn_scoped(scope, work);
-                started.inspect_err(|error| log::debug!("starting a thread: {error}")).is_ok()
+                thread
+                    .spawn_scoped(scope, work)
+                    .inspect_err(|error| log::debug!("starting a thread: {error}"))
+                    .is_ok()
             };
             // One thread is enough to make progress.
             if (0..self.workers.min(total)).filter(start).count() == 0 {
@@ -238,9 +240,10 @@ impl Query<'_> {
 
 /// API groups as the original's client library lists them: the core group first, without a name.
 fn server_groups(core: &Value, mut groups: Value) -> Value {
-    let versions = core["versions"].items();
-    let versions: Vec<_> =
-        versions.map(|version| json!({"groupVersion": version, "version": version})).collect();
+    let versions: Vec<_> = core["versions"]
+        .items()
+        .map(|version| json!({"groupVersion": version, "version": version}))
+        .collect();
     let preferred = versions.first().cloned().unwrap_or_default();
     let legacy = json!({"name": "", "versions": versions, "preferredVersion": preferred});
     json::list_in(&mut groups, "groups").insert(0, legacy);

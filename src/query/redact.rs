@@ -104,8 +104,12 @@ impl Redactor {
                 .iter()
                 .map(|asked| field(format!("{}: {}", asked.kind, asked.path), &asked.kind, &asked.path)),
         );
-        let names = text.iter().map(|(name, _)| name).chain(fields.iter().map(|field| &field.name)).cloned();
-        let names = names.chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
+        let names = text
+            .iter()
+            .map(|(name, _)| name)
+            .chain(fields.iter().map(|field| &field.name))
+            .cloned()
+            .chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
         Ok(Some(Self {
             env,
             counts: Mutex::new(names.map(|name| (name, 0)).collect()),
@@ -177,8 +181,7 @@ impl Redactor {
 
     /// Hides secrets in the files of a config map: a file whose name suggests one, and such keys in YAML or JSON.
     fn files(&self, files: Option<&mut Value>) -> bool {
-        let files = files.and_then(Value::as_object_mut).into_iter().flatten();
-        files.fold(false, |hidden, (name, file)| {
+        files.and_then(Value::as_object_mut).into_iter().flatten().fold(false, |hidden, (name, file)| {
             let is_secret = self.is_secret(name);
             hidden | (if is_secret { self.hide(file) } else { self.file(file) })
         })
