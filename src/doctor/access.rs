@@ -8,8 +8,8 @@ use super::finding::{Check, CheckFinding, Severity};
 use super::trial_namespace::TrialNamespace;
 use crate::backplane::not_after;
 use crate::deploy::{Preflight, Refused, Trial};
-use base::clock;
 use base::kube::{Client, Error, Resource, Stage};
+use base::{Joined as _, clock};
 
 /// Remaining validity below which a certificate is reported.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -120,8 +120,8 @@ pub(super) fn rights(
         let cause = match &missing[..] {
             [(.., cause)] => cause.clone(),
             several => {
-                let names: Vec<&str> = several.iter().map(|(_, right, _)| right.as_str()).collect();
-                format!("your account lacks {} of {asked} rights: {}", names.len(), names.join(", "))
+                let names = several.iter().map(|(_, right, _)| right.as_str()).joined(", ");
+                format!("your account lacks {} of {asked} rights: {names}", several.len())
             }
         };
         rights.add(severity, cause, Some("ask for that right, or see `--aggregator-permissions`"));

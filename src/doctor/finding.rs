@@ -223,7 +223,7 @@ pub(crate) fn show(checks: &[Check], format: &str) -> String {
                 shown["status"] = json!(check.status());
                 shown
             });
-            let document = json!({"fit": is_ready(checks), "checks": with_status.collect::<Vec<_>>()});
+            let document = json!({"fit": is_ready(checks), "checks": with_status.collect::<Value>()});
             format!("{document:#}\n")
         }
         _ => junit(checks),

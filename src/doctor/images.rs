@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
 use super::finding::Check;
@@ -21,7 +20,7 @@ use crate::names;
 use crate::remedies;
 use base::json::json;
 use base::kube::{Client, Object as _, Resource};
-use base::oci;
+use base::{Joined as _, oci};
 
 /// Short timeout, since a registry may be unreachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
@@ -79,8 +78,7 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         check.seen += &format!(", {loaded} loaded into nodes");
     }
     if unknown > 0 {
-        let silent: Vec<_> = silent.into_iter().collect();
-        check.seen += &format!(", {unknown} not known here ({})", silent.join(", "));
+        check.seen += &format!(", {unknown} not known here ({})", silent.into_iter().joined(", "));
     }
     check
 }
@@ -88,7 +86,7 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
 /// Uses the pull secret that the run creates or finds.
 fn registries(client: &Client, subject: &Subject<'_>) -> Result<oci::Client> {
     let registries = oci::Client::new(names::USER_AGENT, false, client.stop())?.quick(REGISTRY_TIMEOUT)?;
-    let made = subject.object("Secret", &subject.run.image_pull_secrets).and_then(within);
+    let made = within(subject.object("Secret", &subject.run.image_pull_secrets));
     Ok(match made.or_else(|| credentials(client, &subject.run)) {
         Some(config) => registries.credentials(config),
         None => registries,
@@ -105,7 +103,7 @@ pub(crate) fn credentials(client: &Client, run: &config::Run) -> Option<Value> {
 /// Content of a pull secret.
 fn within(secret: &Value) -> Option<Value> {
     let coded = secret["data"][".dockerconfigjson"].as_str()?;
-    base::json::from_slice(&BASE64.decode(coded).ok()?).ok()
+    base::json::from_slice(&BASE64_STANDARD.decode(coded).ok()?).ok()
 }
 
 /// A command that exists in no image.

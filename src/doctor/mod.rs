@@ -55,12 +55,12 @@ impl<'a> Subject<'a> {
     pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
         let run = config::Run { namespace: namespace.to_owned(), ..config::Run::standard() };
         let mut subject = Self { objects, namespace, plugins: Vec::new(), run };
-        let data = |name| Some(&subject.object("ConfigMap", name)?["data"]);
+        let data = |name| &subject.object("ConfigMap", name)["data"];
         let (settings, definitions) = (data(names::CONFIG_MAP), data(names::PLUGINS_MAP));
-        if let Some(text) = settings.and_then(|data| data[names::CONFIG_KEY].as_str()) {
+        if let Some(text) = settings[names::CONFIG_KEY].as_str() {
             subject.run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
         }
-        for (key, text) in definitions.and_then(Value::as_object).into_iter().flatten() {
+        for (key, text) in definitions.as_object().into_iter().flatten() {
             let read = plugin::read_all(text.text())
                 .map_err(anyhow::Error::msg)
                 .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
@@ -69,15 +69,16 @@ impl<'a> Subject<'a> {
         Ok(subject)
     }
 
-    fn object(&self, kind: &str, name: &str) -> Option<&'a Value> {
-        self.objects.iter().find(|object| object["kind"] == kind && object.name() == name)
+    /// An object of the run; null if it creates none of this name.
+    fn object(&self, kind: &str, name: &str) -> &'a Value {
+        let found = self.objects.iter().find(|object| object["kind"] == kind && object.name() == name);
+        found.unwrap_or(&Value::Null)
     }
 
     fn aggregator(&self) -> Option<&'a Value> {
-        let is = |object: &&Value| {
+        self.objects.iter().find(|object| {
             object["kind"] == "Pod" && object["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
-        };
-        self.objects.iter().find(is)
+        })
     }
 
     /// One pod of each plugin.

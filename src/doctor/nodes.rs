@@ -9,6 +9,7 @@ use super::finding::Check;
 use crate::deploy::load::images;
 use crate::driver;
 use crate::plugin::{DriverKind, default_spec};
+use base::Joined as _;
 use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
@@ -130,9 +131,9 @@ impl Nodes {
             Some(format!("room for {free} more pods, but the run needs {needed}"))
         });
         self.find_unplaced(subject, &mut check);
-        let architectures: Vec<String> = self.architectures().into_iter().collect();
+        let architectures = self.architectures().into_iter().joined(" and ");
         let ready = self.all.iter().filter(|node| unready(node).is_none()).count();
-        check.seen = format!("{ready} of {} ready, {}", self.all.len(), architectures.join(" and "));
+        check.seen = format!("{ready} of {} ready, {architectures}", self.all.len());
         check
     }
 

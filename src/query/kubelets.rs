@@ -32,9 +32,9 @@ const SHARE: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct SnapshotDeadlines {
     /// Until then, all kubelets are queried.
-    pub(super) due: Instant,
+    pub due: Instant,
     /// Ends the snapshot.
-    pub(super) end: Instant,
+    pub end: Instant,
     limit: Duration,
 }
 

@@ -45,9 +45,14 @@ const MAX_NAME_BYTES: usize = 200;
 /// Maximum size of responses held in memory: versions, groups, settings of a kubelet.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
 
-static ERROR: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"[fF]ailed|[eE]rror|^E[0-9]+|level=error").ok());
-static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|^W[0-9]+|level=warn").ok());
+/// Lines of logs that are counted, by the name of their kind.
+static COUNTED: LazyLock<[(Regex, &str); 2]> = LazyLock::new(|| {
+    let kinds = [
+        (r"[fF]ailed|[eE]rror|^E[0-9]+|level=error", "Errors"),
+        (r"[wW]arn|^W[0-9]+|level=warn", "Warnings"),
+    ];
+    kinds.map(|(pattern, kind)| (Regex::new(pattern).expect("a valid pattern"), kind))
+});
 
 /// How to take a snapshot.
 #[derive(Clone, Copy)]
@@ -311,20 +316,18 @@ impl Records {
     }
 
     fn write(&self, folder: &Path, redactor: Option<&Redactor>) -> Result<()> {
-        let mut files = BTreeMap::from([
-            (layout::QUERY_TIMES, serde_json::to_vec(&self.timings)?),
-            (layout::QUERY_ERRORS, serde_json::to_vec(&self.troubles)?),
-            (layout::HEALTH, serde_json::to_vec(&self.health)?),
-        ]);
-        if let Some(redactor) = redactor {
-            files.insert(layout::REDACTIONS, serde_json::to_vec(&redactor.counts())?);
+        write_json(&folder.join(layout::HEALTH), &self.health)?;
+        write_json(&folder.join(layout::QUERY_ERRORS), &self.troubles)?;
+        write_json(&folder.join(layout::QUERY_TIMES), &self.timings)?;
+        match redactor {
+            Some(redactor) => write_json(&folder.join(layout::REDACTIONS), &redactor.counts()),
+            None => Ok(()),
         }
-        for (name, content) in files {
-            let path = folder.join(name);
-            fs::write(&path, content).at("cannot write", &path)?;
-        }
-        Ok(())
     }
+}
+
+fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
+    fs::write(path, serde_json::to_vec(document)?).at("cannot write", path)
 }
 
 /// The health of the cluster according to its objects and logs: `meta/clusterhealth.json`.
@@ -363,9 +366,9 @@ impl Health {
 
     /// Examines a line of the log stored in `file`.
     fn see_line(&mut self, file: &str, line: &str) {
-        for (pattern, kind) in [(&*ERROR, "Errors"), (&*WARNING, "Warnings")] {
-            if pattern.as_ref().is_some_and(|pattern| pattern.is_match(line)) {
-                let files = self.error_summary.entry(kind.into()).or_default();
+        for (pattern, kind) in &*COUNTED {
+            if pattern.is_match(line) {
+                let files = self.error_summary.entry((*kind).into()).or_default();
                 *files.entry(file.to_owned()).or_default() += 1;
             }
         }

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use regex::{Captures, Match, Regex};
 use serde_json::Value;
 
-use crate::config::Redaction;
+use crate::config::{Field, Redaction};
 use base::json::json;
 use base::kube::Resource;
 use base::{Joined as _, lock, pattern, yaml};
@@ -62,17 +62,12 @@ pub(crate) struct Redactor {
     env: Vec<Regex>,
     /// A rule hides the first group; without groups, as in all rules from files, the whole match.
     text: Vec<(String, Regex)>,
-    fields: Vec<HiddenField>,
+    /// Fields by the name of their rule.
+    fields: Vec<(String, Field)>,
     assignment: Regex,
     key_begin: Regex,
     key_end: Regex,
     counts: Mutex<BTreeMap<String, u64>>,
-}
-
-struct HiddenField {
-    name: String,
-    kind: String,
-    path: Vec<String>,
 }
 
 impl Redactor {
@@ -93,21 +88,16 @@ impl Redactor {
         for name in &asked.text {
             text.push((name.clone(), compile(name)?));
         }
-        let field = |name: String, kind: &str, path: &str| {
-            let path = path.split('.').map(ToOwned::to_owned).collect();
-            HiddenField { name, kind: kind.to_owned(), path }
-        };
-        let mut fields: Vec<_> = FIELDS.map(|path| field(SECRETS.to_owned(), "Secret", path)).into();
+        let of_secrets =
+            |path: &str| (SECRETS.to_owned(), Field { kind: "Secret".into(), path: path.into() });
+        let mut fields: Vec<_> = FIELDS.map(of_secrets).into();
         fields.extend(
-            asked
-                .fields
-                .iter()
-                .map(|asked| field(format!("{}: {}", asked.kind, asked.path), &asked.kind, &asked.path)),
+            asked.fields.iter().map(|field| (format!("{}: {}", field.kind, field.path), field.clone())),
         );
         let names = text
             .iter()
             .map(|(name, _)| name)
-            .chain(fields.iter().map(|field| &field.name))
+            .chain(fields.iter().map(|(name, _)| name))
             .cloned()
             .chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
         Ok(Some(Self {
@@ -138,10 +128,9 @@ impl Redactor {
     /// Hides secrets in an object; returns whether there were any.
     pub(crate) fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = resource.plural == "configmaps" && self.files(object.get_mut("data"));
-        for HiddenField { name, path, .. } in
-            self.fields.iter().filter(|field| field.kind.eq_ignore_ascii_case(&resource.kind))
-        {
-            hidden |= self.field(name, object, path);
+        let is_of_kind = |(_, field): &&(String, Field)| field.kind.eq_ignore_ascii_case(&resource.kind);
+        for (name, field) in self.fields.iter().filter(is_of_kind) {
+            hidden |= self.field(name, object, &field.path.split('.').collect::<Vec<_>>());
         }
         hidden |= self.walk(object, false);
         if hidden && let Some(copy) = object.pointer_mut(LAST_APPLIED) {
@@ -159,8 +148,8 @@ impl Redactor {
     }
 
     /// Hides what is at a path.
-    fn field(&self, rule: &str, value: &mut Value, path: &[String]) -> bool {
-        let Some((key, rest)) = path.split_first() else {
+    fn field(&self, rule: &str, value: &mut Value, path: &[&str]) -> bool {
+        let [key, rest @ ..] = path else {
             if !value.is_null() {
                 *value = json!(HIDDEN);
                 self.count(rule);
@@ -168,9 +157,9 @@ impl Redactor {
             return !value.is_null();
         };
         let inner: Vec<&mut Value> = match value {
-            Value::Object(map) if key == "*" => map.values_mut().collect(),
-            Value::Array(list) if key == "*" => list.iter_mut().collect(),
-            Value::Object(map) => map.get_mut(key).into_iter().collect(),
+            Value::Object(map) if *key == "*" => map.values_mut().collect(),
+            Value::Array(list) if *key == "*" => list.iter_mut().collect(),
+            Value::Object(map) => map.get_mut(*key).into_iter().collect(),
             Value::Array(list) => {
                 key.parse::<usize>().ok().and_then(|index| list.get_mut(index)).into_iter().collect()
             }
