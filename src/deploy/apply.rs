@@ -14,7 +14,7 @@ use crate::names;
 use crate::remote::state;
 use crate::status;
 use base::kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
-use base::{logger, visible, yaml};
+use base::{Joined as _, logger, visible, yaml};
 
 /// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] =
@@ -26,9 +26,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// An object to create.
 pub(super) struct NewObject<'a> {
     value: &'a Value,
-    pub(super) resource: Resource,
+    pub resource: Resource,
     /// Empty for cluster-scoped objects.
-    pub(super) namespace: String,
+    pub namespace: String,
     name: &'a str,
 }
 
@@ -209,9 +209,9 @@ impl<'a> Creation<'a> {
                 Err(error) if error.is_forbidden() => continue,
                 Err(error) => return Err(error).context("looking for the rights of earlier runs"),
             };
-            let names: Vec<_> = left.iter().map(kube::Object::name).collect();
-            if !names.is_empty() {
-                let what = format!("{} of an earlier run: {}", resource.plural, names.join(", "));
+            if !left.is_empty() {
+                let names = left.iter().map(kube::Object::name).joined(", ");
+                let what = format!("{} of an earlier run: {names}", resource.plural);
                 log::info!("removing {what}");
                 self.client
                     .send(&Request::delete_collection(resource, namespace, &selector))
@@ -276,11 +276,11 @@ impl<'a> Creation<'a> {
         match outcome {
             Ok(_) => None,
             Err(error)
-                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object) =>
+                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object)
+                    || error.is_not_found() && self.has_role_of(object) =>
             {
                 None
             }
-            Err(error) if error.is_not_found() && self.has_role_of(object) => None,
             Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
                 log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
                 None
@@ -448,7 +448,7 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
         bail!(
             "your account may not create {}: ask for these rights, or see `--aggregator-permissions`, `--rbac Disable` and \
              `--existing-service-account`",
-            lacking.into_iter().collect::<Vec<_>>().join(", ")
+            lacking.into_iter().joined(", ")
         );
     }
     match refused {

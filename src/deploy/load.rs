@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
 use crate::names;
@@ -86,16 +86,15 @@ fn within(client: &Client, namespace: &str, parts: &[&[u8]], pods: &BTreeMap<&st
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
     client.create(&Resource::SERVICE_ACCOUNTS, namespace, &account)?;
     for (at, part) in parts.iter().enumerate() {
-        let data = base64::engine::general_purpose::STANDARD.encode(part);
+        let data = BASE64_STANDARD.encode(part);
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(at)}, "binaryData": {"part": data},
         });
         client.create(&Resource::CONFIG_MAPS, namespace, &map)?;
     }
-    let sources = (0..parts.len()).map(|at| {
+    let sources: Value = (0..parts.len()).map(|at| {
         json!({"configMap": {"name": name(at), "items": [{"key": "part", "path": format!("{}/part", name(at))}]}})
-    });
-    let sources: Vec<_> = sources.collect();
+    }).collect();
     for (at, (node, image)) in pods.iter().enumerate() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("load-{at}")},

@@ -22,7 +22,7 @@ use crate::remote::service;
 use crate::{config, layout};
 use base::json::{self, json};
 use base::kube::Object as _;
-use base::yaml;
+use base::{Joined as _, yaml};
 use rights::is_original;
 
 pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
@@ -248,8 +248,7 @@ fn automatic(plan: &Plan) -> [(&'static str, &str); 6] {
 
 /// The names of plugins, in messages.
 fn known(plugins: &[Definition]) -> String {
-    let names: Vec<_> = plugins.iter().map(Definition::name).collect();
-    if names.is_empty() { "no plugin".into() } else { names.join(", ") }
+    if plugins.is_empty() { "no plugin".into() } else { plugins.iter().map(Definition::name).joined(", ") }
 }
 
 /// Rejects variables for a plugin that does not run, except for e2e, whose flags may set them.

@@ -11,6 +11,7 @@ use crate::driver::refusal;
 use crate::names::{bare, claim};
 use crate::remote::state::{RunState, find, kept};
 use crate::status;
+use base::Joined as _;
 use base::json::json;
 use base::kube::{Client, Object as _, Resource, Selector};
 
@@ -73,7 +74,7 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let nodes = client.list(&Resource::NODES, "", &Selector::all()).context("listing the nodes")?;
     let is_ready = |node: &&Value| node.condition("Ready").is_some_and(|ready| ready["status"] == "True");
     let fitting: Vec<_> = nodes.iter().filter(|node| refusal(&spec, node).is_none()).collect();
-    let names = fitting.iter().map(|node| node.name()).collect::<Vec<_>>().join(", ");
+    let names = fitting.iter().map(|node| node.name()).joined(", ");
     let places = if names.is_empty() { "nodes that are gone" } else { &names };
     ensure!(
         fitting.iter().any(is_ready),

@@ -14,9 +14,8 @@ use serde_json::Value;
 use super::apply::delays;
 use super::manifest;
 use crate::names::{self, SELECTOR};
-use base::clock;
 use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
-use base::{logger, yaml};
+use base::{Joined as _, clock, logger, yaml};
 
 /// Kind of namespaces in the log.
 const NAMESPACE: &str = "namespace";
@@ -65,7 +64,7 @@ impl Removal {
             log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
         }
         let others = if self.all { self.others(client)? } else { BTreeSet::new() };
-        let spared = others.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        let spared = others.iter().map(String::as_str).joined(",");
         for other in &others {
             log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
         }
@@ -306,8 +305,8 @@ impl RunObjects {
         let settings = map(names::CONFIG_MAP)?.unwrap_or_default();
         let plugins = map(names::PLUGINS_MAP)?.unwrap_or_default();
         let text = settings["data"][names::CONFIG_KEY].text();
-        let permissions = base::json::from_slice(text.as_bytes()).unwrap_or_default();
-        let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
+        let read = base::json::from_slice(text.as_bytes()).unwrap_or_default();
+        let permissions = read["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin");
         run.namespaced = permissions == "namespaceAdmin";
         let texts = plugins["data"].as_object().into_iter().flatten().filter_map(|(_, text)| text.as_str());
         for text in texts {

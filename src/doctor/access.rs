@@ -80,14 +80,10 @@ pub(super) fn rights(
     trial_namespace: Option<&TrialNamespace>,
 ) -> [Check; 2] {
     let (mut rights, mut objects) = (Check::new("rights"), Check::new("objects"));
-    let account = trial_namespace.map(TrialNamespace::account_name).unwrap_or_default();
     // The pods of controllers count, too.
     let all: Vec<_> = subject.objects.iter().cloned().chain(subject.pods()).collect();
-    let tried = client.discover().map_err(Into::into).and_then(|known| {
-        let stand_in = trial_namespace.and_then(|trial_namespace| trial_namespace.stand_in(&account));
-        Trial::new(client, &known, &all, subject.namespace, stand_in)
-    });
-    let trial = match tried {
+    let stand_in = trial_namespace.and_then(TrialNamespace::stand_in);
+    let trial = match Trial::new(client, &all, subject.namespace, stand_in) {
         Ok(trial) => trial,
         Err(error) => {
             let rights = Check::skipped("rights", "the objects of the run are not known");
@@ -127,16 +123,15 @@ pub(super) fn rights(
         rights.add(severity, cause, Some("ask for that right, or see `--aggregator-permissions`"));
     }
     rights.seen = format!("{} of {asked}", asked - missing.len());
-    let (total, rejected) = (all.len(), trial.refused.len());
-    objects.seen = format!("{} of {total} objects would be created", total - rejected);
+    let total = all.len();
+    objects.seen = format!("{} of {total} objects would be created", total - trial.refused.len());
     // Refusals for lack of permission were reported with the permissions. Without a namespace to try them in, every object
     // is rejected for that reason.
-    let told = |refused: &Refused| {
+    let (told, refused): (Vec<_>, Vec<_>) = trial.refused.into_iter().partition(|refused| {
         !missing.is_empty() && (refused.lacks_right.is_some() || trial_namespace.is_none())
-    };
-    let refused: Vec<_> = trial.refused.into_iter().filter(|refused| !told(refused)).collect();
-    if refused.len() < rejected {
-        let number = rejected - refused.len();
+    });
+    if !told.is_empty() {
+        let number = told.len();
         objects.skipped = Some(format!("{number} of {total} objects cannot be tried without these rights"));
     }
     let refused = refused.into_iter().map(|Refused { object, why, remedy, .. }| {

@@ -130,8 +130,8 @@ impl TrialNamespace {
     }
 
     /// Replacement for the run's namespace, if this one is temporary.
-    pub(super) fn stand_in<'a>(&'a self, account: &'a str) -> Option<StandIn<'a>> {
-        self.own.then_some(StandIn { namespace: &self.namespace, account })
+    pub(super) fn stand_in(&self) -> Option<StandIn> {
+        self.own.then(|| StandIn { namespace: self.namespace.clone(), account: self.account_name() })
     }
 }
 
