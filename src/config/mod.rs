@@ -272,9 +272,8 @@ impl Run {
             server: Server {
                 bind_address: "0.0.0.0".into(),
                 bind_port: names::AGGREGATOR_PORT.into(),
-                advertise_address: String::new(),
                 timeout_seconds: 21600,
-                status_port: 0,
+                ..Server::default()
             },
             plugin_search_path: texts(&["./plugins.d", "/etc/sonobuoy/plugins.d", "~/sonobuoy/plugins.d"]),
             namespace: names::SONOBUOY.into(),
@@ -292,8 +291,8 @@ impl Run {
     /// The JSON Schema of a configuration file, with the defaults.
     pub(crate) fn schema() -> Value {
         let mut schema = typed::schema_of::<Self>();
-        let mut defaults = serde_json::to_value(Self::standard()).unwrap_or_default();
-        defaults["Graces"] = serde_json::to_value(Grace::default()).unwrap_or_default();
+        let mut defaults = json!(Self::standard());
+        defaults["Graces"] = json!(Grace::default());
         schema::with_defaults(&mut schema, &defaults);
         schema::describe(&mut schema, &["The run's configuration", "Graces", "Limits"], DOCUMENTATION);
         schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
@@ -355,12 +354,12 @@ pub(crate) struct Limits {
     pub snapshot: Snapshot,
 }
 
-/// A section of the configuration: its keys with their defaults, without any other key. Errors call a key by the name in
+/// Sections of the configuration: their keys with the defaults, without any other key. Errors call a key by the name in
 /// quotes.
-macro_rules! section {
-    ($(#[$about:meta])* $called:literal $name:ident {
+macro_rules! sections {
+    ($($(#[$about:meta])* $called:literal $name:ident {
         $($(#[$field:meta])* $key:ident: $kind:ty = $default:expr,)+
-    }) => {
+    })+) => {$(
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(rename = $called, rename_all = "PascalCase", default)]
@@ -373,10 +372,10 @@ macro_rules! section {
                 Self { $($key: $default,)+ }
             }
         }
-    };
+    )+};
 }
 
-section! {
+sections! {
     /// Maximum data of one worker, and the reserved disk space.
     "limit" ResultLimits {
         /// Bytes of one result as sent. An end-to-end suite sends tens of MiB, the logs of a large node a few GiB.
@@ -390,9 +389,7 @@ section! {
         /// Files and folders reserved there, for the same reason.
         free_inodes: u64 = 4_096,
     }
-}
 
-section! {
     /// Maximum disk usage of all results of a plugin. 0 means an equal share, plus space that no other plugin can need.
     "limit" Share {
         /// Bytes, unpacked.
@@ -400,17 +397,13 @@ section! {
         /// Files and folders.
         inodes: u64 = 0,
     }
-}
 
-section! {
     /// Maximum disk usage of a run.
     "limit" Whole {
         /// Bytes of the volume: half for results, half for the archive made from them. 0 means unlimited.
         bytes: u64 = 100 << 30,
     }
-}
 
-section! {
     /// Maximum memory of the aggregator for progress updates.
     "limit" ProgressLimits {
         /// Bytes of one update; a suite with all of its 7,000 tests failed needs about 1 MiB.
@@ -420,26 +413,20 @@ section! {
         /// Bytes kept for all results together.
         kept_bytes: u64 = 24 << 20,
     }
-}
 
-section! {
     /// Connections to the aggregator.
     "limit" Connections {
         /// Threads, each of which serves one connection at a time; further connections wait.
         threads: u64 = base::http::Limits::default().threads as u64,
     }
-}
 
-section! {
     /// Limits for processing the results of one plugin.
     "limit" Processing {
         /// Timeout; a GiB of results takes a minute.
         #[serde(with = "span")]
         time: Duration = Duration::from_secs(600),
     }
-}
 
-section! {
     /// Time limit of the snapshot and the logs after the plugins have ended.
     "limit" Snapshot {
         /// After this long, stops querying nodes that have not responded; a tenth of the run's time limit later everything
@@ -447,9 +434,7 @@ section! {
         #[serde(with = "span")]
         time: Duration = Duration::from_secs(120),
     }
-}
 
-section! {
     /// Duration after which a problem counts as a failure.
     "grace period" Grace {
         /// A pod that no node accepts: an autoscaler needs minutes to add one.
@@ -484,9 +469,7 @@ section! {
         #[serde(with = "span", alias = "NodeLost")]
         node_not_ready: Duration = Duration::from_secs(120),
     }
-}
 
-section! {
     /// Repetitions of what was lost through no fault of the plugin.
     "retry" Retries {
         /// Further pods of a Job whose node or pod was lost.

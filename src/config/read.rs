@@ -9,10 +9,9 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use super::{MAX_ATTEMPTS, Redaction, Run, Toleration};
 use crate::names::{VERSION, env};
 use base::at::At as _;
-use base::clock;
-use base::pattern;
 use base::yaml::typed::{self, Ignored, Rules};
 use base::yaml::{self, Error};
+use base::{clock, json, pattern};
 
 /// Keys of version 0.60.0, accepted without effect but with a warning.
 const FORMER: &[&str] = &[
@@ -30,8 +29,7 @@ impl Run {
     pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         let whole = yaml::json(text)?;
         let rules = Rules { any_case: true, former: FORMER, ..Rules::default() };
-        let read: Self =
-            typed::read_over("", &whole, &serde_json::to_value(&*self).unwrap_or_default(), &rules)?;
+        let read: Self = typed::read_over("", &whole, &json::value(self), &rules)?;
         let logs = &read.limits.pod_logs;
         if logs.since_seconds.is_some() && logs.since_time.is_some() {
             let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
@@ -130,8 +128,7 @@ pub(super) fn time<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>
     let Some(text) = Option::<String>::deserialize(value)? else { return Ok(None) };
     let time = clock::parse_rfc3339(&text)
         .ok_or_else(|| D::Error::custom("is not a time; write it as 2006-01-02T15:04:05Z"))?;
-    let whole = clock::rfc3339(time);
-    Ok(Some(format!("{}Z", whole.split('.').next().unwrap_or_default().trim_end_matches('Z'))))
+    Ok(Some(format!("{}Z", clock::rfc3339(time).split('.').next().unwrap_or_default())))
 }
 
 impl TryFrom<BTreeMap<String, String>> for Toleration {

@@ -35,11 +35,11 @@ pub(super) struct NewObject<'a> {
 /// Objects of a manifest; expands lists and skips empty documents.
 pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
-    for document in yaml::parse_all(text).map_err(|error| anyhow!("{error}"))? {
+    for document in yaml::parse_all(text)? {
         match &document {
             Value::Null => {}
             Value::Object(map) if map.is_empty() => {}
-            Value::Object(map) if map.get("kind").is_some_and(|kind| kind == "List") => {
+            Value::Object(_) if document["kind"] == "List" => {
                 let items = document["items"].as_array().context("a List without items")?;
                 objects.extend_from_slice(items);
             }
@@ -93,8 +93,7 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
             );
         }
         let Some(found) = kinds.find(version, kind) else {
-            let behind = kinds.failures.iter().find(|(group, _)| group == version);
-            match behind {
+            match kinds.failures.iter().find(|(group, _)| group == version) {
                 Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
                 None => bail!(
                     "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what defines it, or correct \

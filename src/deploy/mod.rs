@@ -288,10 +288,10 @@ fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
 fn mount_ssh_key(plugin: &mut Definition) {
     const VOLUME: &str = "sshkey-vol";
     const FOLDER: &str = "/root/.ssh";
-    const OWNER_READS: u32 = 0o400;
     plugin.extra_volumes.push(json!({
         "name": VOLUME,
-        "secret": {"secretName": manifest::SSH_KEY, "defaultMode": OWNER_READS},
+        // Only its owner may read the key.
+        "secret": {"secretName": manifest::SSH_KEY, "defaultMode": 0o400},
     }));
     let mount = json!({"name": VOLUME, "mountPath": FOLDER});
     json::list_in(&mut plugin.spec, "volumeMounts").push(mount);

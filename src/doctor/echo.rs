@@ -246,9 +246,8 @@ fn listens(pod: &Value) -> Option<IpAddr> {
 /// Measurements from a worker's termination message.
 fn findings_of(pod: &Value) -> Option<Item> {
     let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
-    base::json::from_slice(ended["message"].as_str()?.as_bytes())
-        .ok()
-        .and_then(|value| serde_json::from_value(value).ok())
+    let value = base::json::from_slice(ended["message"].as_str()?.as_bytes()).ok()?;
+    serde_json::from_value(value).ok()
 }
 
 /// Why a pod does not succeed. Judges the first attempt, without waiting for another.

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::remedies::{self, Causes, ReportedFailure};
 use base::json::json;
-use base::{Joined as _, visible, xml};
+use base::xml::escape;
+use base::{Joined as _, visible};
 
 /// Values of `--format`.
 pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];
@@ -236,19 +237,19 @@ fn junit(checks: &[Check]) -> String {
     let mut out =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n");
     let _ = writeln!(out, "<testsuite name=\"doctor\" {counts} skipped=\"{}\">", of("skipped"));
-    let (attribute, text) = (|text: &str| xml::escape(text, true), |text: &str| xml::escape(text, false));
+
     for check in checks {
         let sentences = check.findings.iter().map(CheckFinding::sentence);
         let inside = match (check.status(), &check.skipped) {
             ("failed", _) => {
                 let first = check.findings.iter().find(|finding| finding.severity == Severity::Fails);
-                let message = attribute(&first.map(CheckFinding::line).unwrap_or_default());
-                format!("<failure message=\"{message}\">{}</failure>", text(&sentences.joined("\n")))
+                let message = escape(&first.map(CheckFinding::line).unwrap_or_default(), true);
+                format!("<failure message=\"{message}\">{}</failure>", escape(&sentences.joined("\n"), false))
             }
-            ("skipped", Some(why)) => format!("<skipped message=\"{}\"/>", attribute(why)),
+            ("skipped", Some(why)) => format!("<skipped message=\"{}\"/>", escape(why, true)),
             _ => {
                 let lines = [check.seen.clone()].into_iter().chain(sentences);
-                format!("<system-out>{}</system-out>", text(&lines.joined("\n")))
+                format!("<system-out>{}</system-out>", escape(&lines.joined("\n"), false))
             }
         };
         let _ = writeln!(out, "<testcase name=\"{}\" classname=\"doctor\">{inside}</testcase>", check.name);

@@ -62,7 +62,6 @@ impl<'a> Subject<'a> {
         }
         for (key, text) in definitions.as_object().into_iter().flatten() {
             let read = plugin::read_all(text.text())
-                .map_err(anyhow::Error::msg)
                 .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
             subject.plugins.extend(read.into_iter().map(|loaded| loaded.definition));
         }

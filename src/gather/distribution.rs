@@ -93,8 +93,8 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
     let path = paths.into_iter().find(|path| node.text(path).is_some()).unwrap_or(paths[0]);
     let release = assignments(node.text(path));
     let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
-    let family = FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name));
-    let family = family.map(|(family, _)| *family);
+    let family =
+        FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name)).map(|(family, _)| *family);
     let known = |text: String| if text.is_empty() { "NA".into() } else { text };
     let version = known(found.version);
     let mut numbers = version.split('.');

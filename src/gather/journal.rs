@@ -44,7 +44,7 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Name of the hidden command with which this process executes a program of the node.
-pub(crate) const INSIDE: &str = "inside";
+const INSIDE: &str = "inside";
 
 /// Which part of the log to read.
 #[derive(Clone, Debug)]
@@ -248,8 +248,9 @@ fn files(
         if length == 0 {
             break;
         }
-        let found = record(&String::from_utf8_lossy(&bytes[..length]));
-        let Some((priority, micros, message)) = found else { continue };
+        let Some((priority, micros, message)) = record(&String::from_utf8_lossy(&bytes[..length])) else {
+            continue;
+        };
         let time = booted.saturating_add(Duration::from_micros(micros));
         let record = json!({
             "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),

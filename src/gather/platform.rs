@@ -277,14 +277,14 @@ pub(super) fn clock(node: &NodeFiles) -> Value {
 
 /// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last line of a zone file
 /// (RFC 9636), the rule for the present: `CET-1CEST,M3.5.0,M10.5.0/3`.
-fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
+fn offset(rule: &str, epoch: i64) -> Option<(i32, &str, &str)> {
     let turn = format!("{DAY}(?:/{TIME})?");
     let form = Regex::new(&format!("^{NAME}{TIME}(?:{NAME}{TIME}?,{turn},{turn})?$")).ok()?;
     let found = form.captures(rule)?;
     let text = |index| found.get(index).map(|part| part.as_str());
-    let name = |index| Some(text(index)?.trim_matches(['<', '>']).to_owned());
+    let name = |index| Some(text(index)?.trim_matches(['<', '>']));
     let (winter, winter_name) = (-seconds(text(2)?), name(1)?);
-    let Some(summer_name) = name(3) else { return Some((winter, winter_name.clone(), winter_name)) };
+    let Some(summer_name) = name(3) else { return Some((winter, winter_name, winter_name)) };
     let summer = text(4).map_or(winter + 3_600, |west| -seconds(west));
     let year = OffsetDateTime::from_unix_timestamp(epoch + i64::from(winter)).ok()?.year();
     // The clock changes at a local time of the n-th such weekday of a month; the fifth is the last.
@@ -303,7 +303,7 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
     let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
     // South of the equator, summer spans the new year.
     let is_summer = if begin < end { (begin..end).contains(&epoch) } else { !(end..begin).contains(&epoch) };
-    let (offset, name) = if is_summer { (summer, summer_name.clone()) } else { (winter, winter_name) };
+    let (offset, name) = if is_summer { (summer, summer_name) } else { (winter, winter_name) };
     Some((offset, name, summer_name))
 }
 
@@ -320,8 +320,7 @@ fn seconds(text: &str) -> i32 {
 
 fn date_time(since: Duration, rule: &str) -> Value {
     let utc = OffsetDateTime::from(UNIX_EPOCH + since);
-    let (offset, name, summer_name) =
-        offset(rule, utc.unix_timestamp()).unwrap_or_else(|| (0, "UTC".into(), "UTC".into()));
+    let (offset, name, summer_name) = offset(rule, utc.unix_timestamp()).unwrap_or((0, "UTC", "UTC"));
     let offset = UtcOffset::from_whole_seconds(offset).unwrap_or(UtcOffset::UTC);
     let local = utc.to_offset(offset);
     let mut found = json!({ "tz": name, "tz_dst": summer_name });
@@ -413,7 +412,6 @@ mod tests {
     #[test]
     fn daylight_saving_rules_work_on_both_hemispheres() {
         let check = |rule: &str, epoch: i64, expected: (i32, &str, &str)| {
-            let expected = (expected.0, expected.1.to_owned(), expected.2.to_owned());
             assert_eq!(offset(rule, epoch), Some(expected), "{rule} at {epoch}");
         };
         let paris = "CET-1CEST,M3.5.0,M10.5.0/3";

@@ -5,7 +5,7 @@
 //! as outside a cluster, is skipped with a reason. Starts a thread per leg; every step has a timeout.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, thread};
@@ -122,8 +122,11 @@ impl Destinations {
             .inspect_err(|error| log::debug!("no clock from the worker: {error}"))
             .ok()?;
         let clock: Clock = serde_json::from_value(answer).ok()?;
-        let (seconds, uncertainty_seconds) = (clock.offset_seconds, clock.uncertainty_seconds);
-        Some(Skew { seconds, uncertainty_seconds, against: "aggregator" })
+        Some(Skew {
+            seconds: clock.offset_seconds,
+            uncertainty_seconds: clock.uncertainty_seconds,
+            against: "aggregator",
+        })
     }
 
     /// The cluster's record of this node's kubelet, container runtime and system versions, if a service account is mounted.
@@ -249,9 +252,8 @@ fn service_name(resolver: &Value) -> String {
 /// Queries one server for the IPv4 addresses of `name` (RFC 1035): the response code, 0 for success and 3 for a name that
 /// does not exist, and the time until the response. Neither tries other servers nor caches.
 fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
-    let any: IpAddr =
-        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).context("no socket to ask from")?;
+    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).context("no socket to ask from")?;
     socket.set_read_timeout(Some(STEP_TIMEOUT))?;
     // A connected socket accepts only the server's datagrams and reports a closed port at once.
     socket.connect(server).context("cannot be reached")?;

@@ -335,9 +335,9 @@ impl Health {
     /// Counts an object before it is written.
     fn see<'o>(&mut self, resource: &kube::Resource, object: &'o Value) {
         let status = &object["status"];
-        let detail = |healthy, [ready, reason, message]: [&str; 3]| {
+        let detail = |healthy, condition: [&str; 3]| {
+            let [ready, reason, message] = condition.map(str::to_owned);
             let (name, namespace) = (object.name().into(), object.namespace().into());
-            let [ready, reason, message] = [ready, reason, message].map(str::to_owned);
             vec![Detail { name, healthy, ready, reason, message, namespace }]
         };
         let of = |condition: &'o Value| ["status", "reason", "message"].map(|key| condition[key].text());
