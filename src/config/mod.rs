@@ -232,7 +232,7 @@ pub(crate) struct Field {
 }
 
 /// Authentication of workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum IdentityMode {
     /// Each worker with a separate certificate.

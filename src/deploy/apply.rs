@@ -418,7 +418,7 @@ impl NewObject<'_> {
 }
 
 /// Why an object cannot be created.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Refused {
     /// Kind and name, if the refusal is about one object.
     pub object: Option<String>,

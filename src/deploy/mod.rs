@@ -31,7 +31,7 @@ pub(crate) use recover::recover;
 pub(crate) use remove::Removal;
 
 /// Inputs of a run's objects.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Plan {
     /// Settings of the run.
     pub run: config::Run,
@@ -74,7 +74,6 @@ pub(crate) struct Plan {
 }
 
 /// How the tests of a plugin are split.
-#[derive(Clone)]
 pub(crate) struct Split {
     /// Number of parts.
     pub parts: usize,
@@ -83,7 +82,6 @@ pub(crate) struct Split {
 }
 
 /// A change to the plugin of that name, if it is part of the run.
-#[derive(Clone)]
 pub(crate) struct PluginChange {
     /// The plugin's name.
     pub plugin: String,
@@ -92,7 +90,6 @@ pub(crate) struct PluginChange {
 }
 
 /// What changes in a plugin.
-#[derive(Clone)]
 pub(crate) enum Edit {
     /// Sets the image of its container.
     Image(String),

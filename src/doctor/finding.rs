@@ -46,7 +46,7 @@ pub(crate) enum Severity {
 }
 
 /// A problem.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct CheckFinding {
     /// Severity.
     pub severity: Severity,
@@ -60,7 +60,7 @@ pub(crate) struct CheckFinding {
 }
 
 /// Number of affected objects.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Extent {
     /// Affected.
     pub count: usize,

@@ -47,7 +47,6 @@ const PROGRAMS: &[&str] = &[
 const INSIDE: &str = "inside";
 
 /// Which part of the log to read.
-#[derive(Clone, Debug)]
 pub(crate) struct LogQuery {
     /// Start of the range: minutes before now, or a time in `journalctl`'s notation, such as a date, `yesterday`, `-2h`.
     pub since: String,

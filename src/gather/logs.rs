@@ -30,7 +30,7 @@ const NAME: &str = "systemd_logs";
 const FOLDER: &str = "systemd-logs";
 
 /// How to store the log.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct LogFormat {
     /// Compressed on the fly.
     pub gzip: bool,

@@ -70,7 +70,7 @@ pub(crate) struct Query<'a> {
 }
 
 /// The outcome of a snapshot.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SnapshotSummary {
     /// Successful queries.
     pub answered: usize,
