@@ -117,8 +117,8 @@ impl Plan {
         let unknown = |selected: &&config::Selection| {
             !plugins.iter().any(|plugin| plugin::is_selected(&selected.name, plugin.name()))
         };
-        let selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
-        if let Some(config::Selection { name }) = selected.into_iter().find(unknown) {
+        let mut selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
+        if let Some(config::Selection { name }) = selected.find(unknown) {
             bail!(
                 "`Plugins` of the configuration selects `{name}`, which is not defined; this run has {}: add `-p {name}`, or remove it",
                 known(&plugins)
@@ -126,14 +126,7 @@ impl Plan {
         }
         Ok(())
     }
-}
 
-/// Formats objects as one YAML text, each followed by `---`.
-pub(crate) fn to_yaml(objects: &[Value]) -> String {
-    objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
-}
-
-impl Plan {
     /// The plugins after all client-side changes.
     pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
         let mut plugins = self.plugins.clone();
@@ -187,6 +180,11 @@ impl Plan {
             None => Ok(plugins),
         }
     }
+}
+
+/// Formats objects as one YAML text, each followed by `---`.
+pub(crate) fn to_yaml(objects: &[Value]) -> String {
+    objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
 }
 
 /// Splits the plugins that accept a list of tests into parts.

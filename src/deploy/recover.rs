@@ -86,13 +86,12 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
 
 /// Removes the lost pod without its node, which confirms nothing any more.
 fn remove(client: &Client, namespace: &str, pod: &Value) -> Result<()> {
-    let meta = &pod["metadata"];
-    let name = meta["name"].text();
+    let name = pod.name();
     client.delete_now(&Resource::PODS, namespace, pod).context("removing the lost pod")?;
     let end = Instant::now() + REMOVAL_TIMEOUT;
     while client
         .get(&Resource::PODS, namespace, name)
-        .is_ok_and(|found| found["metadata"]["uid"] == meta["uid"])
+        .is_ok_and(|found| found["metadata"]["uid"] == pod["metadata"]["uid"])
     {
         ensure!(
             Instant::now() < end && !client.stop().wait(POLL_INTERVAL),
