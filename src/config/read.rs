@@ -32,8 +32,9 @@ impl Run {
         let read: Self = typed::read_over("", &whole, &json::value(self), &rules)?;
         let logs = &read.limits.pod_logs;
         if logs.since_seconds.is_some() && logs.since_time.is_some() {
-            let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
-            return Err(whole.position.error(words));
+            return Err(whole
+                .position
+                .error("`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one"));
         }
         for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Unknown) {
             log::warn!("{unknown}; it is ignored");
@@ -47,8 +48,8 @@ impl Redaction {
     /// Adds the rules of a YAML or JSON file, which can only hide more, and enables redaction.
     pub(crate) fn add(&mut self, file: &str) -> Result<(), Error> {
         let whole = yaml::document(file)?;
-        let entries = typed::entries("the rules", &whole)?;
-        if let Some((key, value)) = entries.iter().find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
+        let mut entries = typed::entries("the rules", &whole)?.iter();
+        if let Some((key, value)) = entries.find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
             return Err(value.position.error(format!("`{}` is not a rule for a file", key.text)));
         }
         let rules = Rules { any_case: true, ..Rules::default() };

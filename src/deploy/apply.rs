@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use crate::names;
 use crate::remote::state;
-use crate::status;
+use crate::{names, status};
 use base::kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
 use base::{Joined as _, logger, visible, yaml};
 
@@ -242,12 +241,11 @@ impl<'a> Creation<'a> {
             .map(|object| &*object.namespace)
             .collect();
         for namespace in used {
-            let made = objects
-                .iter()
-                .any(|object| object.resource == Resource::NAMESPACES && object.name == namespace);
             match self.client.find(&Resource::NAMESPACES, "", namespace) {
                 Ok(Some(found)) if found.is_terminating() => bail!(being_deleted(namespace, &found)),
-                Ok(None) if made => drop(absent.insert(namespace)),
+                Ok(None) if self.makes(&Resource::NAMESPACES, "", namespace) => {
+                    absent.insert(namespace);
+                }
                 Ok(None) => bail!(
                     "there is no namespace `{namespace}`, and this manifest does not create it: create it with `kubectl \
                      create namespace {namespace}`"
@@ -316,11 +314,7 @@ impl<'a> Creation<'a> {
             .items()
             .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
         let is_missing = |claim: &&str| {
-            let comes = |other: &NewObject<'_>| {
-                other.resource == Resource::VOLUME_CLAIMS
-                    && (other.name, &other.namespace) == (*claim, namespace)
-            };
-            !self.objects.iter().any(comes)
+            !self.makes(&Resource::VOLUME_CLAIMS, namespace, claim)
                 && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
         };
         claims
@@ -334,6 +328,13 @@ impl<'a> Creation<'a> {
             .collect()
     }
 
+    /// Whether the objects include this one.
+    fn makes(&self, resource: &Resource, namespace: &str, name: &str) -> bool {
+        self.objects.iter().any(|object| {
+            object.resource == *resource && object.namespace == namespace && object.name == name
+        })
+    }
+
     /// Whether the role that a binding names is one of the objects.
     fn has_role_of(&self, object: &NewObject<'_>) -> bool {
         let role = &object.value["roleRef"];
@@ -343,8 +344,9 @@ impl<'a> Creation<'a> {
     /// A copy of a pod whose account is one of the objects, with the namespace's default account instead.
     fn with_default_account(&self, object: &NewObject<'_>) -> Option<Value> {
         let account = object.value["spec"]["serviceAccountName"].as_str()?;
-        let mut made = self.objects.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
-        made.find(|other| other.name == account && other.namespace == object.namespace)?;
+        if !self.makes(&Resource::SERVICE_ACCOUNTS, &object.namespace, account) {
+            return None;
+        }
         let mut without = object.value.clone();
         without["spec"]["serviceAccountName"] = "default".into();
         Some(without)

@@ -34,8 +34,7 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
             _ => {}
         }
     }
-    let pod = found.as_ref().map(bare).or_else(|| kept(client, namespace));
-    let Some(pod) = pod else {
+    let Some(pod) = found.as_ref().map(bare).or_else(|| kept(client, namespace)) else {
         bail!("there is no run in namespace `{namespace}` whose results are on a volume claim")
     };
     let Some(name) = claim(&pod) else {

@@ -351,11 +351,12 @@ fn created(object: &Value) -> Option<SystemTime> {
 /// Phase of an object, and what delays its deletion.
 fn state(object: &Value) -> String {
     let phase = object["status"]["phase"].as_str().unwrap_or("present");
-    // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
-    let reasons = if phase == "Terminating" { delays(object) } else { Vec::new() };
-    let held = object["metadata"]["finalizers"].items().filter_map(Value::as_str);
     let mut parts = vec![format!("{} is {phase}", object.name())];
-    parts.extend(reasons.into_iter().map(str::to_owned));
+    // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
+    if phase == "Terminating" {
+        parts.extend(delays(object).into_iter().map(str::to_owned));
+    }
+    let held = object["metadata"]["finalizers"].items().filter_map(Value::as_str);
     parts.extend(held.map(|finalizer| format!("held by the finalizer `{finalizer}`")));
     parts.join(", ")
 }

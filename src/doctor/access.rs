@@ -4,7 +4,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Subject;
-use super::finding::{Check, CheckFinding, Severity};
+use super::finding::Severity::{self, Fails, Warns};
+use super::finding::{Check, CheckFinding};
 use super::trial_namespace::TrialNamespace;
 use crate::backplane::not_after;
 use crate::deploy::{Preflight, Refused, Trial};
@@ -45,7 +46,7 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
         let day = clock::rfc3339(end)[..10].to_owned();
         match end.duration_since(SystemTime::now()) {
             Ok(left) if left > ENDS_SOON => seen.push(format!("{whose} until {day}")),
-            Ok(_) => check.add(Severity::Warns, format!("{whose} ends on {day}"), Some(remedy)),
+            Ok(_) => check.add(Warns, format!("{whose} ends on {day}"), Some(remedy)),
             Err(_) => check.fail(format!("{whose} ended on {day}"), Some(remedy)),
         }
     }
@@ -55,7 +56,7 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
             let cause =
                 format!("the clock is wrong: this machine's is {:.0} s {way} the API server's", offset.abs());
             let remedy = "let NTP or chrony keep both clocks";
-            check.add(Severity::Warns, cause, Some(remedy));
+            check.add(Warns, cause, Some(remedy));
         } else {
             seen.push("clocks agree".into());
         }
@@ -66,11 +67,11 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
 
 /// Permissions that commands need in the run's namespace, beyond creating the run: verb, resource, purpose, and severity.
 const LATER: [(&str, &str, &str, Severity); 5] = [
-    ("get", "pods", "status, wait", Severity::Fails),
-    ("watch", "pods", "wait", Severity::Warns),
-    ("get", "pods/log", "logs", Severity::Warns),
-    ("create", "pods/exec", "retrieve", Severity::Fails),
-    ("delete", "pods", "delete", Severity::Warns),
+    ("get", "pods", "status, wait", Fails),
+    ("watch", "pods", "wait", Warns),
+    ("get", "pods/log", "logs", Warns),
+    ("create", "pods/exec", "retrieve", Fails),
+    ("delete", "pods", "delete", Warns),
 ];
 
 /// Checks permissions, and tries objects in `trial_namespace`.
@@ -90,8 +91,7 @@ pub(super) fn rights(
             return [rights, Check::failed("objects", format!("{error:#}"))];
         }
     };
-    let create =
-        trial.kinds.into_iter().map(|(kind, namespace)| ("create", kind, namespace, "run", Severity::Fails));
+    let create = trial.kinds.into_iter().map(|(kind, namespace)| ("create", kind, namespace, "run", Fails));
     let later = LATER.map(|(verb, plural, what, severity)| {
         let resource = Resource { plural: plural.into(), ..Resource::PODS };
         (verb, resource, subject.namespace.to_owned(), what, severity)
@@ -146,7 +146,7 @@ pub(super) fn rights(
 /// Makes the checks of `run` before it creates anything.
 pub(super) fn preflight(client: &Client, preflight: &Preflight<'_>) -> Check {
     // A colon follows the check's name; the message includes the remedy.
-    let finding = |cause| CheckFinding { severity: Severity::Fails, cause, extent: None, remedy: None };
+    let finding = |cause| CheckFinding { severity: Fails, cause, extent: None, remedy: None };
     Check {
         findings: preflight.failures(client).into_iter().map(finding).collect(),
         seen: "name service, version, namespace".into(),

@@ -16,11 +16,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::config;
 use crate::deploy::Preflight;
-use crate::driver;
-use crate::names;
 use crate::plugin::{self, Definition};
+use crate::{config, driver, names};
 use base::kube::{Client, Object as _, Resource};
 
 use trial_namespace::TrialNamespace;
@@ -130,7 +128,7 @@ pub(crate) fn examine(
     let nodes = nodes.unwrap_or_default();
     take(access::preflight(client, preflight))?;
     let trial_namespace = trial_namespace(client, subject, preflight);
-    let placed = nodes.take_aggregator(subject);
+    let placed = subject.aggregator().is_none_or(|pod| nodes.take(&pod["spec"]));
     let (sampled, unknown) = sample(nodes.usable().into_iter().map(Value::name).collect(), words);
     std::thread::scope(|scope| {
         let echo = || match &trial_namespace {

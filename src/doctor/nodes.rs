@@ -137,12 +137,8 @@ impl Nodes {
         check
     }
 
-    /// Whether any node accepts the aggregator.
-    pub(super) fn take_aggregator(&self, subject: &Subject<'_>) -> bool {
-        subject.aggregator().is_none_or(|pod| self.take(&pod["spec"]))
-    }
-
-    fn take(&self, spec: &Value) -> bool {
+    /// Whether any node accepts a pod.
+    pub(super) fn take(&self, spec: &Value) -> bool {
         self.all.iter().any(|node| refusal(node, spec).is_none())
     }
 

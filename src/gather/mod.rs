@@ -21,9 +21,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::item;
 use crate::names::VERSION;
-use crate::remedies;
+use crate::{item, remedies};
 use base::at::At as _;
 use base::json::json;
 use base::temp;

@@ -19,7 +19,7 @@ use serde_json::Value;
 use ureq::http::Uri;
 
 use super::network;
-use crate::item::{self, Item};
+use crate::item::{FAILED, Item, PASSED, REMEDY, SKIPPED};
 use crate::names::env;
 use crate::remedies;
 use base::at::At as _;
@@ -171,7 +171,7 @@ pub(crate) fn network(around: &Destinations) -> Item {
     let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
         let threads = legs.map(|(name, probe)| {
             let leg = move || {
-                let mut leg = Item::new(name, item::PASSED);
+                let mut leg = Item::new(name, PASSED);
                 let skew = probe(around, &mut leg).unwrap_or_else(|error| {
                     fail(&mut leg, format!("{error:#}"));
                     None
@@ -185,14 +185,14 @@ pub(crate) fn network(around: &Destinations) -> Item {
             Err(_) => leg(),
         })
     });
-    let mut clock = Item::new("clock", item::PASSED);
+    let mut clock = Item::new("clock", PASSED);
     match skew.or_else(|| around.ask_worker()).or(api_skew) {
         None => skip(&mut clock, "neither the aggregator nor an API server tells the time here"),
         Some(skew) => judge(&mut clock, &skew),
     }
     let items = vec![dns, api, aggregator, clock];
-    let failed = items.iter().any(|leg| leg.status == item::FAILED);
-    Item { items, ..Item::new("network", if failed { item::FAILED } else { item::PASSED }) }
+    let failed = items.iter().any(|leg| leg.status == FAILED);
+    Item { items, ..Item::new("network", if failed { FAILED } else { PASSED }) }
 }
 
 fn add(leg: &mut Item, key: &str, value: impl Into<Value>) {
@@ -200,15 +200,15 @@ fn add(leg: &mut Item, key: &str, value: impl Into<Value>) {
 }
 
 fn skip(leg: &mut Item, why: &str) {
-    leg.status = item::SKIPPED.into();
+    leg.status = SKIPPED.into();
     add(leg, "reason", why);
 }
 
 /// Marks a leg as failed, with a remedy if the cause is known.
 fn fail(leg: &mut Item, error: String) {
-    leg.status = item::FAILED.into();
+    leg.status = FAILED.into();
     if let Some(remedy) = remedies::remedy(&error) {
-        add(leg, item::REMEDY, remedy);
+        add(leg, REMEDY, remedy);
     }
     add(leg, "error", error);
 }
@@ -484,7 +484,7 @@ mod tests {
     }
 
     fn clock_leg(answer: &Response) -> Item {
-        let mut leg = Item::new("clock", item::PASSED);
+        let mut leg = Item::new("clock", PASSED);
         judge(&mut leg, &answer.skew("API server").unwrap());
         leg
     }
@@ -492,10 +492,10 @@ mod tests {
     #[test]
     fn clock_offset_considers_uncertainty() {
         for (date, sent, came, expected) in [
-            (1_000, 1_000.4, 1_000.6, item::PASSED),
-            (1_000, 1_005.0, 1_006.0, item::PASSED),
-            (1_000, 1_010.0, 1_010.1, item::FAILED),
-            (1_000, 900.0, 900.1, item::FAILED),
+            (1_000, 1_000.4, 1_000.6, PASSED),
+            (1_000, 1_005.0, 1_006.0, PASSED),
+            (1_000, 1_010.0, 1_010.1, FAILED),
+            (1_000, 900.0, 900.1, FAILED),
         ] {
             let leg = clock_leg(&answer(date, sent, came));
             assert_eq!(leg.status, expected, "{:?}", leg.details);
@@ -535,7 +535,7 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let around = Destinations { aggregator: Some(("127.0.0.1".into(), free)), ..Destinations::default() };
         let leg = network(&around).items.remove(2);
-        assert_eq!(leg.status, item::FAILED);
+        assert_eq!(leg.status, FAILED);
         assert_eq!(leg.details["address"], format!("127.0.0.1:{free}"));
         let error = leg.details["error"].as_str().unwrap();
         assert!(error.contains("cannot reach the aggregator: no connection to 127.0.0.1"), "{error}");

@@ -236,7 +236,7 @@ impl Query<'_> {
             What::Version => (layout::SERVER_VERSION, get("/version")?),
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
         };
-        keep(&self.folder.join(file), document.to_string().as_bytes())?;
+        keep(&self.folder.join(file), document.to_string())?;
         let mut answer = Records::default();
         answer.health.api_version = document["gitVersion"].text().into();
         Ok(answer)
@@ -403,7 +403,7 @@ fn component(name: &str) -> String {
 }
 
 /// Writes a small file and creates its parent folders.
-fn keep(path: &Path, content: &[u8]) -> Result<()> {
+fn keep(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     create_parent(path)?;
     fs::write(path, content).at("cannot write", path)
 }
