@@ -21,6 +21,9 @@ const RIGHTS: [Resource; 4] =
 /// Time limit for retries of one creation while the server is unavailable.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Flags for an account without the rights to create a run.
+const FEWER_RIGHTS: &str =
+    "see `--aggregator-permissions`, `--rbac Disable` and `--existing-service-account`";
 
 /// An object to create.
 pub(super) struct NewObject<'a> {
@@ -447,8 +450,7 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
     if lacking.len() > 1 {
         refused.iter().filter(|one| one.lacks_right.is_none()).for_each(|why| log::error!("{why}"));
         bail!(
-            "your account may not create {}: ask for these rights, or see `--aggregator-permissions`, `--rbac Disable` and \
-             `--existing-service-account`",
+            "your account may not create {}: ask for these rights, or {FEWER_RIGHTS}",
             lacking.into_iter().joined(", ")
         );
     }
@@ -506,13 +508,13 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or ask an administrator to create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
         }
         None => match refusal.code {
-            403 if resource.namespaced => {
-                "your account may not create KINDS in namespace `NAMESPACE`: ask for that right, or see \
-                 `--aggregator-permissions`, `--rbac Disable` and `--existing-service-account`"
-            }
             403 => {
-                "your account may not create KINDS: ask for that right, or see `--aggregator-permissions`, `--rbac Disable` \
-                 and `--existing-service-account`"
+                let within =
+                    if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() };
+                let kinds = &resource.plural;
+                return Some(format!(
+                    "your account may not create {kinds}{within}: ask for that right, or {FEWER_RIGHTS}"
+                ));
             }
             409 if error.already_exists() => {
                 "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n NAMESPACE --wait`, \
@@ -526,7 +528,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             _ => return None,
         },
     };
-    Some(text.replace("NAMESPACE", namespace).replace("KINDS", &resource.plural))
+    Some(text.replace("NAMESPACE", namespace))
 }
 
 #[cfg(test)]
