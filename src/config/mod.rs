@@ -232,7 +232,7 @@ pub(crate) struct Field {
 }
 
 /// Authentication of workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum IdentityMode {
     /// Each worker with a separate certificate.
@@ -272,9 +272,8 @@ impl Run {
             server: Server {
                 bind_address: "0.0.0.0".into(),
                 bind_port: names::AGGREGATOR_PORT.into(),
-                advertise_address: String::new(),
                 timeout_seconds: 21600,
-                status_port: 0,
+                ..Server::default()
             },
             plugin_search_path: texts(&["./plugins.d", "/etc/sonobuoy/plugins.d", "~/sonobuoy/plugins.d"]),
             namespace: names::SONOBUOY.into(),
@@ -292,8 +291,8 @@ impl Run {
     /// The JSON Schema of a configuration file, with the defaults.
     pub(crate) fn schema() -> Value {
         let mut schema = typed::schema_of::<Self>();
-        let mut defaults = serde_json::to_value(Self::standard()).unwrap_or_default();
-        defaults["Graces"] = serde_json::to_value(Grace::default()).unwrap_or_default();
+        let mut defaults = json!(Self::standard());
+        defaults["Graces"] = json!(Grace::default());
         schema::with_defaults(&mut schema, &defaults);
         schema::describe(&mut schema, &["The run's configuration", "Graces", "Limits"], DOCUMENTATION);
         schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
@@ -355,185 +354,125 @@ pub(crate) struct Limits {
     pub snapshot: Snapshot,
 }
 
-/// Maximum data of one worker, and the reserved disk space.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct ResultLimits {
-    /// Bytes of one result as sent. An end-to-end suite sends tens of MiB, the logs of a large node a few GiB.
-    pub bytes: u64,
-    /// Bytes that the archive of one result may unpack to.
-    pub unpacked_bytes: u64,
-    /// Entries of that archive.
-    pub entries: u64,
-    /// Bytes reserved on the aggregator's disk for status, logs and errors.
-    pub free_bytes: u64,
-    /// Files and folders reserved there, for the same reason.
-    pub free_inodes: u64,
-}
-
-impl Default for ResultLimits {
-    fn default() -> Self {
-        Self {
-            bytes: 10 << 30,
-            unpacked_bytes: 40 << 30,
-            entries: 1_000_000,
-            free_bytes: 64 << 20,
-            free_inodes: 4_096,
+/// Sections of the configuration: their keys with the defaults, without any other key. Errors call a key by the name in
+/// quotes.
+macro_rules! sections {
+    ($($(#[$about:meta])* $called:literal $name:ident {
+        $($(#[$field:meta])* $key:ident: $kind:ty = $default:expr,)+
+    })+) => {$(
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(rename = $called, rename_all = "PascalCase", default)]
+        pub(crate) struct $name {
+            $($(#[$field])* pub $key: $kind,)+
         }
-    }
-}
 
-/// Maximum disk usage of all results of a plugin. 0 means an equal share, plus space that no other plugin can need.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct Share {
-    /// Bytes, unpacked.
-    pub bytes: u64,
-    /// Files and folders.
-    pub inodes: u64,
-}
-
-/// Maximum disk usage of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct Whole {
-    /// Bytes of the volume: half for results, half for the archive made from them. 0 means unlimited.
-    pub bytes: u64,
-}
-
-impl Default for Whole {
-    fn default() -> Self {
-        Self { bytes: 100 << 30 }
-    }
-}
-
-/// Maximum memory of the aggregator for progress updates.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct ProgressLimits {
-    /// Bytes of one update; a suite with all of its 7,000 tests failed needs about 1 MiB.
-    pub bytes: u64,
-    /// Bytes of all updates being read at the same time.
-    pub reading_bytes: u64,
-    /// Bytes kept for all results together.
-    pub kept_bytes: u64,
-}
-
-impl Default for ProgressLimits {
-    fn default() -> Self {
-        Self { bytes: 1 << 20, reading_bytes: 16 << 20, kept_bytes: 24 << 20 }
-    }
-}
-
-/// Connections to the aggregator.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct Connections {
-    /// Threads, each of which serves one connection at a time; further connections wait.
-    pub threads: u64,
-}
-
-impl Default for Connections {
-    fn default() -> Self {
-        Self { threads: base::http::Limits::default().threads as u64 }
-    }
-}
-
-/// Limits for processing the results of one plugin.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct Processing {
-    /// Timeout; a GiB of results takes a minute.
-    #[serde(with = "span")]
-    pub time: Duration,
-}
-
-impl Default for Processing {
-    fn default() -> Self {
-        Self { time: Duration::from_secs(600) }
-    }
-}
-
-/// Time limit of the snapshot and the logs after the plugins have ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "limit", rename_all = "PascalCase", default)]
-pub(crate) struct Snapshot {
-    /// After this long, stops querying nodes that have not responded; a tenth of the run's time limit later everything ends.
-    /// 0 means unlimited.
-    #[serde(with = "span")]
-    pub time: Duration,
-}
-
-impl Default for Snapshot {
-    fn default() -> Self {
-        Self { time: Duration::from_secs(120) }
-    }
-}
-
-/// Duration after which a problem counts as a failure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "grace period", rename_all = "PascalCase", default)]
-pub(crate) struct Grace {
-    /// A pod that no node accepts: an autoscaler needs minutes to add one.
-    #[serde(with = "span")]
-    pub unschedulable: Duration,
-    /// An image that cannot be pulled: registries may recover.
-    #[serde(with = "span")]
-    pub image_pull: Duration,
-    /// A container that cannot be created, usually because of a missing config map or secret.
-    #[serde(with = "span")]
-    pub creation: Duration,
-    /// A container that has exited while the result is outstanding: a sidecar may still be working on it.
-    #[serde(with = "span")]
-    pub terminated: Duration,
-    /// Maximum restarts of a container.
-    pub restarts: u64,
-    /// A pod whose containers all succeeded without a result, which may be in transit.
-    #[serde(with = "span")]
-    pub ended: Duration,
-    /// An expected node without a pod, counted from the last pod of the plugin that appeared on any node: in a large cluster
-    /// the controller takes minutes to create them all.
-    #[serde(with = "span")]
-    pub no_pod: Duration,
-    /// A running worker without any contact: the network blocks it, or its clock is wrong.
-    #[serde(with = "span")]
-    pub silence: Duration,
-    /// A worker whose heartbeats stopped: its node may be rebooting.
-    #[serde(with = "span")]
-    pub silent: Duration,
-    /// A node that is not ready: it may be rebooting, which some tests cause. 0 never gives a node up.
-    // The alias is the key of version 0.60.0.
-    #[serde(with = "span", alias = "NodeLost")]
-    pub node_not_ready: Duration,
-}
-
-impl Default for Grace {
-    fn default() -> Self {
-        Self {
-            unschedulable: Duration::from_secs(300),
-            image_pull: Duration::from_secs(300),
-            creation: Duration::from_secs(60),
-            terminated: Duration::from_secs(300),
-            restarts: 2,
-            ended: Duration::from_secs(10),
-            no_pod: Duration::from_secs(60),
-            silence: Duration::from_secs(180),
-            silent: Duration::from_secs(300),
-            node_not_ready: Duration::from_secs(120),
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($key: $default,)+ }
+            }
         }
+    )+};
+}
+
+sections! {
+    /// Maximum data of one worker, and the reserved disk space.
+    "limit" ResultLimits {
+        /// Bytes of one result as sent. An end-to-end suite sends tens of MiB, the logs of a large node a few GiB.
+        bytes: u64 = 10 << 30,
+        /// Bytes that the archive of one result may unpack to.
+        unpacked_bytes: u64 = 40 << 30,
+        /// Entries of that archive.
+        entries: u64 = 1_000_000,
+        /// Bytes reserved on the aggregator's disk for status, logs and errors.
+        free_bytes: u64 = 64 << 20,
+        /// Files and folders reserved there, for the same reason.
+        free_inodes: u64 = 4_096,
     }
-}
 
-/// Repetitions of what was lost through no fault of the plugin.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "retry", rename_all = "PascalCase", default)]
-pub(crate) struct Retries {
-    /// Further pods of a Job whose node or pod was lost.
-    pub node_lost: u64,
-}
+    /// Maximum disk usage of all results of a plugin. 0 means an equal share, plus space that no other plugin can need.
+    "limit" Share {
+        /// Bytes, unpacked.
+        bytes: u64 = 0,
+        /// Files and folders.
+        inodes: u64 = 0,
+    }
 
-impl Default for Retries {
-    fn default() -> Self {
-        Self { node_lost: 1 }
+    /// Maximum disk usage of a run.
+    "limit" Whole {
+        /// Bytes of the volume: half for results, half for the archive made from them. 0 means unlimited.
+        bytes: u64 = 100 << 30,
+    }
+
+    /// Maximum memory of the aggregator for progress updates.
+    "limit" ProgressLimits {
+        /// Bytes of one update; a suite with all of its 7,000 tests failed needs about 1 MiB.
+        bytes: u64 = 1 << 20,
+        /// Bytes of all updates being read at the same time.
+        reading_bytes: u64 = 16 << 20,
+        /// Bytes kept for all results together.
+        kept_bytes: u64 = 24 << 20,
+    }
+
+    /// Connections to the aggregator.
+    "limit" Connections {
+        /// Threads, each of which serves one connection at a time; further connections wait.
+        threads: u64 = base::http::Limits::default().threads as u64,
+    }
+
+    /// Limits for processing the results of one plugin.
+    "limit" Processing {
+        /// Timeout; a GiB of results takes a minute.
+        #[serde(with = "span")]
+        time: Duration = Duration::from_secs(600),
+    }
+
+    /// Time limit of the snapshot and the logs after the plugins have ended.
+    "limit" Snapshot {
+        /// After this long, stops querying nodes that have not responded; a tenth of the run's time limit later everything
+        /// ends. 0 means unlimited.
+        #[serde(with = "span")]
+        time: Duration = Duration::from_secs(120),
+    }
+
+    /// Duration after which a problem counts as a failure.
+    "grace period" Grace {
+        /// A pod that no node accepts: an autoscaler needs minutes to add one.
+        #[serde(with = "span")]
+        unschedulable: Duration = Duration::from_secs(300),
+        /// An image that cannot be pulled: registries may recover.
+        #[serde(with = "span")]
+        image_pull: Duration = Duration::from_secs(300),
+        /// A container that cannot be created, usually because of a missing config map or secret.
+        #[serde(with = "span")]
+        creation: Duration = Duration::from_secs(60),
+        /// A container that has exited while the result is outstanding: a sidecar may still be working on it.
+        #[serde(with = "span")]
+        terminated: Duration = Duration::from_secs(300),
+        /// Maximum restarts of a container.
+        restarts: u64 = 2,
+        /// A pod whose containers all succeeded without a result, which may be in transit.
+        #[serde(with = "span")]
+        ended: Duration = Duration::from_secs(10),
+        /// An expected node without a pod, counted from the last pod of the plugin that appeared on any node: in a large
+        /// cluster the controller takes minutes to create them all.
+        #[serde(with = "span")]
+        no_pod: Duration = Duration::from_secs(60),
+        /// A running worker without any contact: the network blocks it, or its clock is wrong.
+        #[serde(with = "span")]
+        silence: Duration = Duration::from_secs(180),
+        /// A worker whose heartbeats stopped: its node may be rebooting.
+        #[serde(with = "span")]
+        silent: Duration = Duration::from_secs(300),
+        /// A node that is not ready: it may be rebooting, which some tests cause. 0 never gives a node up.
+        // The alias is the key of version 0.60.0.
+        #[serde(with = "span", alias = "NodeLost")]
+        node_not_ready: Duration = Duration::from_secs(120),
+    }
+
+    /// Repetitions of what was lost through no fault of the plugin.
+    "retry" Retries {
+        /// Further pods of a Job whose node or pod was lost.
+        node_lost: u64 = 1,
     }
 }

@@ -9,10 +9,9 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use super::{MAX_ATTEMPTS, Redaction, Run, Toleration};
 use crate::names::{VERSION, env};
 use base::at::At as _;
-use base::clock;
-use base::pattern;
 use base::yaml::typed::{self, Ignored, Rules};
 use base::yaml::{self, Error};
+use base::{clock, json, pattern};
 
 /// Keys of version 0.60.0, accepted without effect but with a warning.
 const FORMER: &[&str] = &[
@@ -30,12 +29,12 @@ impl Run {
     pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         let whole = yaml::json(text)?;
         let rules = Rules { any_case: true, former: FORMER, ..Rules::default() };
-        let read: Self =
-            typed::read_over("", &whole, &serde_json::to_value(&*self).unwrap_or_default(), &rules)?;
+        let read: Self = typed::read_over("", &whole, &json::value(self), &rules)?;
         let logs = &read.limits.pod_logs;
         if logs.since_seconds.is_some() && logs.since_time.is_some() {
-            let words = "`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one";
-            return Err(whole.position.error(words));
+            return Err(whole
+                .position
+                .error("`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one"));
         }
         for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Unknown) {
             log::warn!("{unknown}; it is ignored");
@@ -49,8 +48,8 @@ impl Redaction {
     /// Adds the rules of a YAML or JSON file, which can only hide more, and enables redaction.
     pub(crate) fn add(&mut self, file: &str) -> Result<(), Error> {
         let whole = yaml::document(file)?;
-        let entries = typed::entries("the rules", &whole)?;
-        if let Some((key, value)) = entries.iter().find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
+        let mut entries = typed::entries("the rules", &whole)?.iter();
+        if let Some((key, value)) = entries.find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
             return Err(value.position.error(format!("`{}` is not a rule for a file", key.text)));
         }
         let rules = Rules { any_case: true, ..Rules::default() };
@@ -130,8 +129,7 @@ pub(super) fn time<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>
     let Some(text) = Option::<String>::deserialize(value)? else { return Ok(None) };
     let time = clock::parse_rfc3339(&text)
         .ok_or_else(|| D::Error::custom("is not a time; write it as 2006-01-02T15:04:05Z"))?;
-    let whole = clock::rfc3339(time);
-    Ok(Some(format!("{}Z", whole.split('.').next().unwrap_or_default().trim_end_matches('Z'))))
+    Ok(Some(format!("{}Z", clock::rfc3339(time).split('.').next().unwrap_or_default())))
 }
 
 impl TryFrom<BTreeMap<String, String>> for Toleration {

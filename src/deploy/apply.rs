@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use crate::names;
 use crate::remote::state;
-use crate::status;
+use crate::{names, status};
 use base::kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
-use base::{logger, visible, yaml};
+use base::{Joined as _, logger, visible, yaml};
 
 /// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] =
@@ -22,24 +21,27 @@ const RIGHTS: [Resource; 4] =
 /// Time limit for retries of one creation while the server is unavailable.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Flags for an account without the rights to create a run.
+const FEWER_RIGHTS: &str =
+    "see `--aggregator-permissions`, `--rbac Disable` and `--existing-service-account`";
 
 /// An object to create.
 pub(super) struct NewObject<'a> {
     value: &'a Value,
-    pub(super) resource: Resource,
+    pub resource: Resource,
     /// Empty for cluster-scoped objects.
-    pub(super) namespace: String,
+    pub namespace: String,
     name: &'a str,
 }
 
 /// Objects of a manifest; expands lists and skips empty documents.
 pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
     let mut objects = Vec::new();
-    for document in yaml::parse_all(text).map_err(|error| anyhow!("{error}"))? {
+    for document in yaml::parse_all(text)? {
         match &document {
             Value::Null => {}
             Value::Object(map) if map.is_empty() => {}
-            Value::Object(map) if map.get("kind").is_some_and(|kind| kind == "List") => {
+            Value::Object(_) if document["kind"] == "List" => {
                 let items = document["items"].as_array().context("a List without items")?;
                 objects.extend_from_slice(items);
             }
@@ -93,8 +95,7 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
             );
         }
         let Some(found) = kinds.find(version, kind) else {
-            let behind = kinds.failures.iter().find(|(group, _)| group == version);
-            match behind {
+            match kinds.failures.iter().find(|(group, _)| group == version) {
                 Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
                 None => bail!(
                     "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what defines it, or correct \
@@ -162,12 +163,15 @@ impl<'a> Creation<'a> {
     /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that are `coming`.
     fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
         let mut asked = BTreeSet::new();
-        let refused = self.objects.iter().filter_map(|object| match coming.contains(&*object.namespace) {
-            false => self.refusal(object),
-            true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
-            true => None,
-        });
-        let mut refused: Vec<_> = refused.collect();
+        let mut refused: Vec<_> = self
+            .objects
+            .iter()
+            .filter_map(|object| match coming.contains(&*object.namespace) {
+                false => self.refusal(object),
+                true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
+                true => None,
+            })
+            .collect();
         refused.extend(self.objects.iter().flat_map(|object| self.missing_claims(object)));
         refused
     }
@@ -206,9 +210,9 @@ impl<'a> Creation<'a> {
                 Err(error) if error.is_forbidden() => continue,
                 Err(error) => return Err(error).context("looking for the rights of earlier runs"),
             };
-            let names: Vec<_> = left.iter().map(kube::Object::name).collect();
-            if !names.is_empty() {
-                let what = format!("{} of an earlier run: {}", resource.plural, names.join(", "));
+            if !left.is_empty() {
+                let names = left.iter().map(kube::Object::name).joined(", ");
+                let what = format!("{} of an earlier run: {names}", resource.plural);
                 log::info!("removing {what}");
                 self.client
                     .send(&Request::delete_collection(resource, namespace, &selector))
@@ -240,12 +244,11 @@ impl<'a> Creation<'a> {
             .map(|object| &*object.namespace)
             .collect();
         for namespace in used {
-            let made = objects
-                .iter()
-                .any(|object| object.resource == Resource::NAMESPACES && object.name == namespace);
             match self.client.find(&Resource::NAMESPACES, "", namespace) {
                 Ok(Some(found)) if found.is_terminating() => bail!(being_deleted(namespace, &found)),
-                Ok(None) if made => drop(absent.insert(namespace)),
+                Ok(None) if self.makes(&Resource::NAMESPACES, "", namespace) => {
+                    absent.insert(namespace);
+                }
                 Ok(None) => bail!(
                     "there is no namespace `{namespace}`, and this manifest does not create it: create it with `kubectl \
                      create namespace {namespace}`"
@@ -273,11 +276,11 @@ impl<'a> Creation<'a> {
         match outcome {
             Ok(_) => None,
             Err(error)
-                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object) =>
+                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object)
+                    || error.is_not_found() && self.has_role_of(object) =>
             {
                 None
             }
-            Err(error) if error.is_not_found() && self.has_role_of(object) => None,
             Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
                 log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
                 None
@@ -310,23 +313,29 @@ impl<'a> Creation<'a> {
         if object.resource != Resource::PODS {
             return Vec::new();
         }
-        let volumes = object.value["spec"]["volumes"].items();
-        let claims = volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
+        let claims = object.value["spec"]["volumes"]
+            .items()
+            .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
         let is_missing = |claim: &&str| {
-            let comes = |other: &NewObject<'_>| {
-                other.resource == Resource::VOLUME_CLAIMS
-                    && (other.name, &other.namespace) == (*claim, namespace)
-            };
-            !self.objects.iter().any(comes)
+            !self.makes(&Resource::VOLUME_CLAIMS, namespace, claim)
                 && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
         };
-        let refused = claims.filter(is_missing).map(|claim| Refused {
-            object: Some(object.described()),
-            why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
-            remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
-            ..Refused::default()
-        });
-        refused.collect()
+        claims
+            .filter(is_missing)
+            .map(|claim| Refused {
+                object: Some(object.described()),
+                why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
+                remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
+                ..Refused::default()
+            })
+            .collect()
+    }
+
+    /// Whether the objects include this one.
+    fn makes(&self, resource: &Resource, namespace: &str, name: &str) -> bool {
+        self.objects.iter().any(|object| {
+            object.resource == *resource && object.namespace == namespace && object.name == name
+        })
     }
 
     /// Whether the role that a binding names is one of the objects.
@@ -338,8 +347,9 @@ impl<'a> Creation<'a> {
     /// A copy of a pod whose account is one of the objects, with the namespace's default account instead.
     fn with_default_account(&self, object: &NewObject<'_>) -> Option<Value> {
         let account = object.value["spec"]["serviceAccountName"].as_str()?;
-        let mut made = self.objects.iter().filter(|other| other.resource == Resource::SERVICE_ACCOUNTS);
-        made.find(|other| other.name == account && other.namespace == object.namespace)?;
+        if !self.makes(&Resource::SERVICE_ACCOUNTS, &object.namespace, account) {
+            return None;
+        }
         let mut without = object.value.clone();
         without["spec"]["serviceAccountName"] = "default".into();
         Some(without)
@@ -413,7 +423,7 @@ impl NewObject<'_> {
 }
 
 /// Why an object cannot be created.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Refused {
     /// Kind and name, if the refusal is about one object.
     pub object: Option<String>,
@@ -440,9 +450,8 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
     if lacking.len() > 1 {
         refused.iter().filter(|one| one.lacks_right.is_none()).for_each(|why| log::error!("{why}"));
         bail!(
-            "your account may not create {}: ask for these rights, or see `--aggregator-permissions`, `--rbac Disable` and \
-             `--existing-service-account`",
-            lacking.into_iter().collect::<Vec<_>>().join(", ")
+            "your account may not create {}: ask for these rights, or {FEWER_RIGHTS}",
+            lacking.into_iter().joined(", ")
         );
     }
     match refused {
@@ -457,9 +466,11 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
 
 /// What delays the deletion of a namespace, from its conditions.
 pub(super) fn delays(namespace: &Value) -> Vec<&str> {
-    let conditions = namespace["status"]["conditions"].items();
-    let conditions = conditions.filter(|condition| condition["status"] == "True");
-    conditions.filter_map(|condition| condition["message"].as_str()).collect()
+    namespace["status"]["conditions"]
+        .items()
+        .filter(|condition| condition["status"] == "True")
+        .filter_map(|condition| condition["message"].as_str())
+        .collect()
 }
 
 /// The message about a terminating namespace; `found` is the object, if it is known.
@@ -497,13 +508,13 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or ask an administrator to create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
         }
         None => match refusal.code {
-            403 if resource.namespaced => {
-                "your account may not create KINDS in namespace `NAMESPACE`: ask for that right, or see \
-                 `--aggregator-permissions`, `--rbac Disable` and `--existing-service-account`"
-            }
             403 => {
-                "your account may not create KINDS: ask for that right, or see `--aggregator-permissions`, `--rbac Disable` \
-                 and `--existing-service-account`"
+                let within =
+                    if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() };
+                let kinds = &resource.plural;
+                return Some(format!(
+                    "your account may not create {kinds}{within}: ask for that right, or {FEWER_RIGHTS}"
+                ));
             }
             409 if error.already_exists() => {
                 "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n NAMESPACE --wait`, \
@@ -517,7 +528,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             _ => return None,
         },
     };
-    Some(text.replace("NAMESPACE", namespace).replace("KINDS", &resource.plural))
+    Some(text.replace("NAMESPACE", namespace))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
 use crate::names;
@@ -38,8 +38,7 @@ pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
 
 /// Names of the images that a node has, as far as its kubelet tells.
 pub(crate) fn images(node: &Value) -> impl Iterator<Item = &str> {
-    let images = node["status"]["images"].items();
-    images.flat_map(|image| image["names"].items()).filter_map(Value::as_str)
+    node["status"]["images"].items().flat_map(|image| image["names"].items()).filter_map(Value::as_str)
 }
 
 /// Loads the archive into every node; returns the number of nodes. `with` is the image of the pods, instead of one that
@@ -67,8 +66,9 @@ pub(crate) fn load(client: &Client, archive: &[u8], with: Option<&str>) -> Resul
         json!({(names::LABEL_ALL): names::SONOBUOY, "pod-security.kubernetes.io/enforce": "privileged"});
     let metadata = json!({"generateName": "sonobuoy-load-", "labels": labels});
     let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    let home = client.create(&Resource::NAMESPACES, "", &home);
-    let home = home.context("cannot create a namespace for the pods that load the image")?;
+    let home = client
+        .create(&Resource::NAMESPACES, "", &home)
+        .context("cannot create a namespace for the pods that load the image")?;
     let namespace = home.name();
     let outcome = within(client, namespace, &parts, &pods);
     let deleted = client.under(&Stop::new()).delete(&Resource::NAMESPACES, "", namespace);
@@ -86,16 +86,15 @@ fn within(client: &Client, namespace: &str, parts: &[&[u8]], pods: &BTreeMap<&st
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
     client.create(&Resource::SERVICE_ACCOUNTS, namespace, &account)?;
     for (at, part) in parts.iter().enumerate() {
-        let data = base64::engine::general_purpose::STANDARD.encode(part);
+        let data = BASE64_STANDARD.encode(part);
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name(at)}, "binaryData": {"part": data},
         });
         client.create(&Resource::CONFIG_MAPS, namespace, &map)?;
     }
-    let sources = (0..parts.len()).map(|at| {
+    let sources: Value = (0..parts.len()).map(|at| {
         json!({"configMap": {"name": name(at), "items": [{"key": "part", "path": format!("{}/part", name(at))}]}})
-    });
-    let sources: Vec<_> = sources.collect();
+    }).collect();
     for (at, (node, image)) in pods.iter().enumerate() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("load-{at}")},

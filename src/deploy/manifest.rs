@@ -1,11 +1,9 @@
 //! The objects of a run. Names, labels and values match the original's, so that each program's commands find the
 //! other's runs. A hardened pod also resumes after failures and passes stricter admission; `gen` prints the original's.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-
 use anyhow::{Result, bail};
-use serde_json::{Map, Value};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde_json::Value;
 
 use super::Plan;
 use super::rights::{RunAccounts, is_original};
@@ -67,15 +65,16 @@ impl Plan {
                 );
             }
             if !authorities.is_empty() {
-                secret["data"][names::UPLOAD_CA_KEY] = json!(BASE64.encode(authorities));
+                secret["data"][names::UPLOAD_CA_KEY] = json!(BASE64_STANDARD.encode(authorities));
             }
             objects.push(secret);
         }
-        let definitions = plugins.iter().enumerate();
-        let definitions: Map<String, Value> = definitions
+        let definitions = plugins
+            .iter()
+            .enumerate()
             .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
             .collect();
-        objects.push(config_map(run, PLUGINS_MAP, Value::Object(definitions), true)?);
+        objects.push(config_map(run, PLUGINS_MAP, definitions, true)?);
         for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
             objects.push(config_map(
                 run,
@@ -109,13 +108,17 @@ fn secret(run: &config::Run, name: &str, kind: &str, (key, value): (&str, &[u8])
         "kind": "Secret",
         "type": kind,
         "metadata": {"name": name, "namespace": run.namespace},
-        "data": {(key): BASE64.encode(value)},
+        "data": {(key): BASE64_STANDARD.encode(value)},
     })
 }
 
 fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Result<Value> {
-    let entries = data.as_object().into_iter().flatten();
-    let bytes: usize = entries.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum();
+    let bytes: usize = data
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+        .sum();
     if bytes > CONFIG_MAP_BYTES {
         bail!(
             "the ConfigMap `{name}` would have {bytes} bytes, but Kubernetes allows {CONFIG_MAP_BYTES}; put large files \
@@ -147,7 +150,7 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
     for toleration in &run.aggregator_tolerations {
         let known = |key: &str| ["key", "value", "effect", "operator"].contains(&key);
         let given = toleration.0.iter().filter(|(key, value)| known(key) && !value.is_empty());
-        tolerations.push(given.map(|(key, value)| (key.clone(), json!(value))).collect::<Map<_, _>>().into());
+        tolerations.push(given.map(|(key, value)| (key.clone(), value.clone())).collect());
     }
     let mut spec = json!({
         "containers": [aggregator_container(plan)],

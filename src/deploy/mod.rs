@@ -22,7 +22,7 @@ use crate::remote::service;
 use crate::{config, layout};
 use base::json::{self, json};
 use base::kube::Object as _;
-use base::yaml;
+use base::{Joined as _, yaml};
 use rights::is_original;
 
 pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
@@ -31,7 +31,7 @@ pub(crate) use recover::recover;
 pub(crate) use remove::Removal;
 
 /// Inputs of a run's objects.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Plan {
     /// Settings of the run.
     pub run: config::Run,
@@ -74,7 +74,6 @@ pub(crate) struct Plan {
 }
 
 /// How the tests of a plugin are split.
-#[derive(Clone)]
 pub(crate) struct Split {
     /// Number of parts.
     pub parts: usize,
@@ -83,7 +82,6 @@ pub(crate) struct Split {
 }
 
 /// A change to the plugin of that name, if it is part of the run.
-#[derive(Clone)]
 pub(crate) struct PluginChange {
     /// The plugin's name.
     pub plugin: String,
@@ -92,7 +90,6 @@ pub(crate) struct PluginChange {
 }
 
 /// What changes in a plugin.
-#[derive(Clone)]
 pub(crate) enum Edit {
     /// Sets the image of its container.
     Image(String),
@@ -120,8 +117,8 @@ impl Plan {
         let unknown = |selected: &&config::Selection| {
             !plugins.iter().any(|plugin| plugin::is_selected(&selected.name, plugin.name()))
         };
-        let selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
-        if let Some(config::Selection { name }) = selected.into_iter().find(unknown) {
+        let mut selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
+        if let Some(config::Selection { name }) = selected.find(unknown) {
             bail!(
                 "`Plugins` of the configuration selects `{name}`, which is not defined; this run has {}: add `-p {name}`, or remove it",
                 known(&plugins)
@@ -129,14 +126,7 @@ impl Plan {
         }
         Ok(())
     }
-}
 
-/// Formats objects as one YAML text, each followed by `---`.
-pub(crate) fn to_yaml(objects: &[Value]) -> String {
-    objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
-}
-
-impl Plan {
     /// The plugins after all client-side changes.
     pub(crate) fn prepared(&self) -> Result<Vec<Definition>> {
         let mut plugins = self.plugins.clone();
@@ -192,14 +182,22 @@ impl Plan {
     }
 }
 
+/// Formats objects as one YAML text, each followed by `---`.
+pub(crate) fn to_yaml(objects: &[Value]) -> String {
+    objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
+}
+
 /// Splits the plugins that accept a list of tests into parts.
 fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
     check_choice("--split", plugins)?;
-    let parts = plugins.iter().map(|plugin| match plugin.can_retry() {
-        true => plugin::focus::split(plugin, &split.tests, split.parts),
-        false => Ok(vec![plugin.clone()]),
-    });
-    let all = parts.collect::<Result<Vec<_>>>()?.concat();
+    let all = plugins
+        .iter()
+        .map(|plugin| match plugin.can_retry() {
+            true => plugin::focus::split(plugin, &split.tests, split.parts),
+            false => Ok(vec![plugin.clone()]),
+        })
+        .collect::<Result<Vec<_>>>()?
+        .concat();
     plugin::check_all(&all)?;
     Ok(all)
 }
@@ -245,8 +243,7 @@ fn automatic(plan: &Plan) -> [(&'static str, &str); 6] {
 
 /// The names of plugins, in messages.
 fn known(plugins: &[Definition]) -> String {
-    let names: Vec<_> = plugins.iter().map(Definition::name).collect();
-    if names.is_empty() { "no plugin".into() } else { names.join(", ") }
+    if plugins.is_empty() { "no plugin".into() } else { plugins.iter().map(Definition::name).joined(", ") }
 }
 
 /// Rejects variables for a plugin that does not run, except for e2e, whose flags may set them.
@@ -286,10 +283,10 @@ fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
 fn mount_ssh_key(plugin: &mut Definition) {
     const VOLUME: &str = "sshkey-vol";
     const FOLDER: &str = "/root/.ssh";
-    const OWNER_READS: u32 = 0o400;
     plugin.extra_volumes.push(json!({
         "name": VOLUME,
-        "secret": {"secretName": manifest::SSH_KEY, "defaultMode": OWNER_READS},
+        // Only its owner may read the key.
+        "secret": {"secretName": manifest::SSH_KEY, "defaultMode": 0o400},
     }));
     let mount = json!({"name": VOLUME, "mountPath": FOLDER});
     json::list_in(&mut plugin.spec, "volumeMounts").push(mount);

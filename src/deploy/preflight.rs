@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::apply::{Refused, being_deleted, refusals, resolve};
-use base::kube::{Client, Discovery, Error, Object as _, Resource, Selector};
+use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Oldest supported version.
 const OLDEST: [u64; 3] = [1, 17, 0];
@@ -141,12 +141,11 @@ fn numbers(text: &str) -> Option<[u64; 3]> {
 }
 
 /// Replaces the run's namespace, and its accounts, in a dry run.
-#[derive(Clone, Copy)]
-pub(crate) struct StandIn<'a> {
+pub(crate) struct StandIn {
     /// Its name.
-    pub namespace: &'a str,
+    pub namespace: String,
     /// Name of the account.
-    pub account: &'a str,
+    pub account: String,
 }
 
 /// Dry run of a run's objects: those that it would create, and those that the server would refuse, admission included.
@@ -161,34 +160,32 @@ impl Trial {
     /// Tries `objects` of a run in the namespace `home`.
     pub(crate) fn new(
         client: &Client,
-        known: &Discovery,
         objects: &[Value],
         home: &str,
-        stand_in: Option<StandIn<'_>>,
+        stand_in: Option<StandIn>,
     ) -> Result<Self> {
-        let kinds = resolve(known, objects, home)?;
-        let kinds = kinds.iter().map(|object| (object.resource.clone(), object.namespace.clone())).collect();
-        let place = stand_in.map_or(home, |other| other.namespace);
-        let moved = |object: &Value| stand_in.map_or(object.clone(), |other| moved(object, home, other));
-        let moved: Vec<Value> = objects.iter().map(moved).collect();
-        let mut refused = refusals(client, &resolve(known, &moved, place)?);
+        let known = client.discover()?;
+        let kinds = resolve(&known, objects, home)?
+            .iter()
+            .map(|object| (object.resource.clone(), object.namespace.clone()))
+            .collect();
+        let (mut moved, mut place) = (objects.to_vec(), home);
+        if let Some(StandIn { namespace, account }) = &stand_in {
+            place = namespace;
+            for object in moved.iter_mut().filter(|object| object.namespace() == home) {
+                object["metadata"]["namespace"] = place.into();
+                if object["kind"] == "Pod" {
+                    object["spec"]["serviceAccountName"] = account.as_str().into();
+                }
+            }
+        }
+        let mut refused = refusals(client, &resolve(&known, &moved, place)?);
         for refused in &mut refused {
             let texts = [Some(&mut refused.why), refused.remedy.as_mut()];
             texts.into_iter().flatten().for_each(|text| *text = text.replace(place, home));
         }
         Ok(Self { kinds, refused })
     }
-}
-
-fn moved(object: &Value, home: &str, other: StandIn<'_>) -> Value {
-    let mut object = object.clone();
-    if object.namespace() == home {
-        object["metadata"]["namespace"] = other.namespace.into();
-        if object["kind"] == "Pod" {
-            object["spec"]["serviceAccountName"] = other.account.into();
-        }
-    }
-    object
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::driver::refusal;
 use crate::names::{bare, claim};
 use crate::remote::state::{RunState, find, kept};
 use crate::status;
+use base::Joined as _;
 use base::json::json;
 use base::kube::{Client, Object as _, Resource, Selector};
 
@@ -33,8 +34,7 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
             _ => {}
         }
     }
-    let pod = found.as_ref().map(bare).or_else(|| kept(client, namespace));
-    let Some(pod) = pod else {
+    let Some(pod) = found.as_ref().map(bare).or_else(|| kept(client, namespace)) else {
         bail!("there is no run in namespace `{namespace}` whose results are on a volume claim")
     };
     let Some(name) = claim(&pod) else {
@@ -54,8 +54,9 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
 
 /// Fails if no node that is ready can mount the claim.
 fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
-    let found = client.get(&Resource::VOLUME_CLAIMS, namespace, name);
-    let found = found.with_context(|| format!("the volume claim `{name}` of the results"))?;
+    let found = client
+        .get(&Resource::VOLUME_CLAIMS, namespace, name)
+        .with_context(|| format!("the volume claim `{name}` of the results"))?;
     let Some(volume) = found["spec"]["volumeName"].as_str().filter(|volume| !volume.is_empty()) else {
         bail!("the volume claim `{name}` has no volume, so it has no results")
     };
@@ -72,7 +73,7 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let nodes = client.list(&Resource::NODES, "", &Selector::all()).context("listing the nodes")?;
     let is_ready = |node: &&Value| node.condition("Ready").is_some_and(|ready| ready["status"] == "True");
     let fitting: Vec<_> = nodes.iter().filter(|node| refusal(&spec, node).is_none()).collect();
-    let names = fitting.iter().map(|node| node.name()).collect::<Vec<_>>().join(", ");
+    let names = fitting.iter().map(|node| node.name()).joined(", ");
     let places = if names.is_empty() { "nodes that are gone" } else { &names };
     ensure!(
         fitting.iter().any(is_ready),
@@ -84,13 +85,12 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
 
 /// Removes the lost pod without its node, which confirms nothing any more.
 fn remove(client: &Client, namespace: &str, pod: &Value) -> Result<()> {
-    let meta = &pod["metadata"];
-    let name = meta["name"].text();
+    let name = pod.name();
     client.delete_now(&Resource::PODS, namespace, pod).context("removing the lost pod")?;
     let end = Instant::now() + REMOVAL_TIMEOUT;
     while client
         .get(&Resource::PODS, namespace, name)
-        .is_ok_and(|found| found["metadata"]["uid"] == meta["uid"])
+        .is_ok_and(|found| found["metadata"]["uid"] == pod["metadata"]["uid"])
     {
         ensure!(
             Instant::now() < end && !client.stop().wait(POLL_INTERVAL),

@@ -14,9 +14,8 @@ use serde_json::Value;
 use super::apply::delays;
 use super::manifest;
 use crate::names::{self, SELECTOR};
-use base::clock;
 use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
-use base::{logger, yaml};
+use base::{Joined as _, clock, logger, yaml};
 
 /// Kind of namespaces in the log.
 const NAMESPACE: &str = "namespace";
@@ -65,7 +64,7 @@ impl Removal {
             log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
         }
         let others = if self.all { self.others(client)? } else { BTreeSet::new() };
-        let spared = others.iter().map(String::as_str).collect::<Vec<_>>().join(",");
+        let spared = others.iter().map(String::as_str).joined(",");
         for other in &others {
             log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
         }
@@ -306,8 +305,8 @@ impl RunObjects {
         let settings = map(names::CONFIG_MAP)?.unwrap_or_default();
         let plugins = map(names::PLUGINS_MAP)?.unwrap_or_default();
         let text = settings["data"][names::CONFIG_KEY].text();
-        let permissions = base::json::from_slice(text.as_bytes()).unwrap_or_default();
-        let permissions = permissions["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin").to_owned();
+        let read = base::json::from_slice(text.as_bytes()).unwrap_or_default();
+        let permissions = read["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin");
         run.namespaced = permissions == "namespaceAdmin";
         let texts = plugins["data"].as_object().into_iter().flatten().filter_map(|(_, text)| text.as_str());
         for text in texts {
@@ -338,8 +337,11 @@ fn unless_forbidden<T: Default>(found: Result<T, Error>) -> Result<T, Error> {
 /// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes `kubectl create
 /// namespace` from the run that followed.
 fn managers(object: &Value) -> BTreeSet<&str> {
-    let entries = object["metadata"]["managedFields"].items();
-    entries.filter_map(|entry| entry["manager"].as_str()).filter(|name| !name.is_empty()).collect()
+    object["metadata"]["managedFields"]
+        .items()
+        .filter_map(|entry| entry["manager"].as_str())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 fn created(object: &Value) -> Option<SystemTime> {
@@ -349,11 +351,12 @@ fn created(object: &Value) -> Option<SystemTime> {
 /// Phase of an object, and what delays its deletion.
 fn state(object: &Value) -> String {
     let phase = object["status"]["phase"].as_str().unwrap_or("present");
-    // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
-    let reasons = if phase == "Terminating" { delays(object) } else { Vec::new() };
-    let held = object["metadata"]["finalizers"].items().filter_map(Value::as_str);
     let mut parts = vec![format!("{} is {phase}", object.name())];
-    parts.extend(reasons.into_iter().map(str::to_owned));
+    // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
+    if phase == "Terminating" {
+        parts.extend(delays(object).into_iter().map(str::to_owned));
+    }
+    let held = object["metadata"]["finalizers"].items().filter_map(Value::as_str);
     parts.extend(held.map(|finalizer| format!("held by the finalizer `{finalizer}`")));
     parts.join(", ")
 }

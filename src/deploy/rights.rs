@@ -73,8 +73,11 @@ impl<'a> RunAccounts<'a> {
                     run.worker_image
                 );
             }
-            let named = plugin.pod_spec.as_ref().and_then(|pod| pod["serviceAccountName"].as_str());
-            let named = named.unwrap_or_default();
+            let named = plugin
+                .pod_spec
+                .as_ref()
+                .and_then(|pod| pod["serviceAccountName"].as_str())
+                .unwrap_or_default();
             if !["", &run.service_account_name, names::SERVICE_ACCOUNT].contains(&named) {
                 bail!(
                     "plugin `{name}` has `permissions`, but its pod runs as the account `{named}`: remove one of both from the \

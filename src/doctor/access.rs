@@ -4,12 +4,13 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Subject;
-use super::finding::{Check, CheckFinding, Severity};
+use super::finding::Severity::{self, Fails, Warns};
+use super::finding::{Check, CheckFinding};
 use super::trial_namespace::TrialNamespace;
 use crate::backplane::not_after;
 use crate::deploy::{Preflight, Refused, Trial};
-use base::clock;
 use base::kube::{Client, Error, Resource, Stage};
+use base::{Joined as _, clock};
 
 /// Remaining validity below which a certificate is reported.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -45,7 +46,7 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
         let day = clock::rfc3339(end)[..10].to_owned();
         match end.duration_since(SystemTime::now()) {
             Ok(left) if left > ENDS_SOON => seen.push(format!("{whose} until {day}")),
-            Ok(_) => check.add(Severity::Warns, format!("{whose} ends on {day}"), Some(remedy)),
+            Ok(_) => check.add(Warns, format!("{whose} ends on {day}"), Some(remedy)),
             Err(_) => check.fail(format!("{whose} ended on {day}"), Some(remedy)),
         }
     }
@@ -55,7 +56,7 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
             let cause =
                 format!("the clock is wrong: this machine's is {:.0} s {way} the API server's", offset.abs());
             let remedy = "let NTP or chrony keep both clocks";
-            check.add(Severity::Warns, cause, Some(remedy));
+            check.add(Warns, cause, Some(remedy));
         } else {
             seen.push("clocks agree".into());
         }
@@ -66,11 +67,11 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
 
 /// Permissions that commands need in the run's namespace, beyond creating the run: verb, resource, purpose, and severity.
 const LATER: [(&str, &str, &str, Severity); 5] = [
-    ("get", "pods", "status, wait", Severity::Fails),
-    ("watch", "pods", "wait", Severity::Warns),
-    ("get", "pods/log", "logs", Severity::Warns),
-    ("create", "pods/exec", "retrieve", Severity::Fails),
-    ("delete", "pods", "delete", Severity::Warns),
+    ("get", "pods", "status, wait", Fails),
+    ("watch", "pods", "wait", Warns),
+    ("get", "pods/log", "logs", Warns),
+    ("create", "pods/exec", "retrieve", Fails),
+    ("delete", "pods", "delete", Warns),
 ];
 
 /// Checks permissions, and tries objects in `trial_namespace`.
@@ -80,22 +81,17 @@ pub(super) fn rights(
     trial_namespace: Option<&TrialNamespace>,
 ) -> [Check; 2] {
     let (mut rights, mut objects) = (Check::new("rights"), Check::new("objects"));
-    let account = trial_namespace.map(TrialNamespace::account_name).unwrap_or_default();
     // The pods of controllers count, too.
     let all: Vec<_> = subject.objects.iter().cloned().chain(subject.pods()).collect();
-    let tried = client.discover().map_err(Into::into).and_then(|known| {
-        let stand_in = trial_namespace.and_then(|trial_namespace| trial_namespace.stand_in(&account));
-        Trial::new(client, &known, &all, subject.namespace, stand_in)
-    });
-    let trial = match tried {
+    let stand_in = trial_namespace.and_then(TrialNamespace::stand_in);
+    let trial = match Trial::new(client, &all, subject.namespace, stand_in) {
         Ok(trial) => trial,
         Err(error) => {
             let rights = Check::skipped("rights", "the objects of the run are not known");
             return [rights, Check::failed("objects", format!("{error:#}"))];
         }
     };
-    let create =
-        trial.kinds.into_iter().map(|(kind, namespace)| ("create", kind, namespace, "run", Severity::Fails));
+    let create = trial.kinds.into_iter().map(|(kind, namespace)| ("create", kind, namespace, "run", Fails));
     let later = LATER.map(|(verb, plural, what, severity)| {
         let resource = Resource { plural: plural.into(), ..Resource::PODS };
         (verb, resource, subject.namespace.to_owned(), what, severity)
@@ -120,23 +116,22 @@ pub(super) fn rights(
         let cause = match &missing[..] {
             [(.., cause)] => cause.clone(),
             several => {
-                let names: Vec<&str> = several.iter().map(|(_, right, _)| right.as_str()).collect();
-                format!("your account lacks {} of {asked} rights: {}", names.len(), names.join(", "))
+                let names = several.iter().map(|(_, right, _)| right.as_str()).joined(", ");
+                format!("your account lacks {} of {asked} rights: {names}", several.len())
             }
         };
         rights.add(severity, cause, Some("ask for that right, or see `--aggregator-permissions`"));
     }
     rights.seen = format!("{} of {asked}", asked - missing.len());
-    let (total, rejected) = (all.len(), trial.refused.len());
-    objects.seen = format!("{} of {total} objects would be created", total - rejected);
+    let total = all.len();
+    objects.seen = format!("{} of {total} objects would be created", total - trial.refused.len());
     // Refusals for lack of permission were reported with the permissions. Without a namespace to try them in, every object
     // is rejected for that reason.
-    let told = |refused: &Refused| {
+    let (told, refused): (Vec<_>, Vec<_>) = trial.refused.into_iter().partition(|refused| {
         !missing.is_empty() && (refused.lacks_right.is_some() || trial_namespace.is_none())
-    };
-    let refused: Vec<_> = trial.refused.into_iter().filter(|refused| !told(refused)).collect();
-    if refused.len() < rejected {
-        let number = rejected - refused.len();
+    });
+    if !told.is_empty() {
+        let number = told.len();
         objects.skipped = Some(format!("{number} of {total} objects cannot be tried without these rights"));
     }
     let refused = refused.into_iter().map(|Refused { object, why, remedy, .. }| {
@@ -151,7 +146,7 @@ pub(super) fn rights(
 /// Makes the checks of `run` before it creates anything.
 pub(super) fn preflight(client: &Client, preflight: &Preflight<'_>) -> Check {
     // A colon follows the check's name; the message includes the remedy.
-    let finding = |cause| CheckFinding { severity: Severity::Fails, cause, extent: None, remedy: None };
+    let finding = |cause| CheckFinding { severity: Fails, cause, extent: None, remedy: None };
     Check {
         findings: preflight.failures(client).into_iter().map(finding).collect(),
         seen: "name service, version, namespace".into(),

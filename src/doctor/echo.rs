@@ -159,8 +159,10 @@ impl Echo<'_> {
     }
 
     fn port(&self) -> u16 {
-        let port = u16::try_from(self.subject.run.server.bind_port).ok().filter(|port| *port > 0);
-        port.unwrap_or(names::AGGREGATOR_PORT)
+        u16::try_from(self.subject.run.server.bind_port)
+            .ok()
+            .filter(|port| *port > 0)
+            .unwrap_or(names::AGGREGATOR_PORT)
     }
 
     fn worker(&self, name: &str, network: &str, env: &Value) -> Value {
@@ -244,9 +246,8 @@ fn listens(pod: &Value) -> Option<IpAddr> {
 /// Measurements from a worker's termination message.
 fn findings_of(pod: &Value) -> Option<Item> {
     let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
-    base::json::from_slice(ended["message"].as_str()?.as_bytes())
-        .ok()
-        .and_then(|value| serde_json::from_value(value).ok())
+    let value = base::json::from_slice(ended["message"].as_str()?.as_bytes()).ok()?;
+    serde_json::from_value(value).ok()
 }
 
 /// Why a pod does not succeed. Judges the first attempt, without waiting for another.
@@ -262,12 +263,16 @@ fn hopeless(pod: &Value) -> Option<String> {
 
 /// The longest round trip and the smallest path MTU, for display.
 fn slowest(measured: &BTreeMap<String, Value>) -> String {
-    let nodes = measured.values().flat_map(|node| node.as_object().into_iter().flatten());
-    let legs = nodes.map(|(_, legs)| &legs["aggregator"]);
+    let legs = measured
+        .values()
+        .flat_map(|node| node.as_object().into_iter().flatten())
+        .map(|(_, legs)| &legs["aggregator"]);
     let trip = legs.clone().filter_map(|leg| leg["round_trip_ms"].as_f64()).reduce(f64::max);
     let mtu = legs.filter_map(|leg| leg["path_mtu"].as_f64()).reduce(f64::min);
-    let trip = trip.map(|trip| format!(", round trip up to {trip:.1} ms"));
-    trip.into_iter().chain(mtu.map(|mtu| format!(", path MTU {mtu}"))).collect()
+    trip.map(|trip| format!(", round trip up to {trip:.1} ms"))
+        .into_iter()
+        .chain(mtu.map(|mtu| format!(", path MTU {mtu}")))
+        .collect()
 }
 
 /// The aggregator of an echo, in a pod: serves with the run's TLS until `stop`; a response is as long as its request.

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::remedies::{self, Causes, ReportedFailure};
 use base::json::json;
-use base::{Joined as _, visible, xml};
+use base::xml::escape;
+use base::{Joined as _, visible};
 
 /// Values of `--format`.
 pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];
@@ -45,7 +46,7 @@ pub(crate) enum Severity {
 }
 
 /// A problem.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct CheckFinding {
     /// Severity.
     pub severity: Severity,
@@ -59,7 +60,7 @@ pub(crate) struct CheckFinding {
 }
 
 /// Number of affected objects.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Extent {
     /// Affected.
     pub count: usize,
@@ -129,8 +130,8 @@ impl Check {
 
     /// Removes findings that an earlier check has reported with the same remedy.
     pub(crate) fn once(&mut self, earlier: &[Self]) {
-        let findings = earlier.iter().flat_map(|check| &check.findings);
-        let remedies: Vec<&String> = findings.filter_map(|one| one.remedy.as_ref()).collect();
+        let remedies: Vec<&String> =
+            earlier.iter().flat_map(|check| &check.findings).filter_map(|one| one.remedy.as_ref()).collect();
         let before = self.findings.len();
         self.findings.retain(|CheckFinding { remedy, cause, .. }| {
             !remedies.iter().any(|told| remedy.as_ref() == Some(*told) || cause.contains(&**told))
@@ -192,8 +193,9 @@ impl CheckFinding {
 
 /// Part of a text that identifies its cause: pods violate a level in different fields and containers.
 fn essence(text: &str) -> &str {
-    let level = text.split_once("violates PodSecurity \"").and_then(|(_, rest)| rest.split_once("\":"));
-    level.map_or(text, |(_, fields)| &text[..text.len() - fields.len()])
+    text.split_once("violates PodSecurity \"")
+        .and_then(|(_, rest)| rest.split_once("\":"))
+        .map_or(text, |(_, fields)| &text[..text.len() - fields.len()])
 }
 
 /// Whether no finding prevents a run.
@@ -222,7 +224,7 @@ pub(crate) fn show(checks: &[Check], format: &str) -> String {
                 shown["status"] = json!(check.status());
                 shown
             });
-            let document = json!({"fit": is_ready(checks), "checks": with_status.collect::<Vec<_>>()});
+            let document = json!({"fit": is_ready(checks), "checks": with_status.collect::<Value>()});
             format!("{document:#}\n")
         }
         _ => junit(checks),
@@ -235,19 +237,19 @@ fn junit(checks: &[Check]) -> String {
     let mut out =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n");
     let _ = writeln!(out, "<testsuite name=\"doctor\" {counts} skipped=\"{}\">", of("skipped"));
-    let (attribute, text) = (|text: &str| xml::escape(text, true), |text: &str| xml::escape(text, false));
+
     for check in checks {
         let sentences = check.findings.iter().map(CheckFinding::sentence);
         let inside = match (check.status(), &check.skipped) {
             ("failed", _) => {
                 let first = check.findings.iter().find(|finding| finding.severity == Severity::Fails);
-                let message = attribute(&first.map(CheckFinding::line).unwrap_or_default());
-                format!("<failure message=\"{message}\">{}</failure>", text(&sentences.joined("\n")))
+                let message = escape(&first.map(CheckFinding::line).unwrap_or_default(), true);
+                format!("<failure message=\"{message}\">{}</failure>", escape(&sentences.joined("\n"), false))
             }
-            ("skipped", Some(why)) => format!("<skipped message=\"{}\"/>", attribute(why)),
+            ("skipped", Some(why)) => format!("<skipped message=\"{}\"/>", escape(why, true)),
             _ => {
                 let lines = [check.seen.clone()].into_iter().chain(sentences);
-                format!("<system-out>{}</system-out>", text(&lines.joined("\n")))
+                format!("<system-out>{}</system-out>", escape(&lines.joined("\n"), false))
             }
         };
         let _ = writeln!(out, "<testcase name=\"{}\" classname=\"doctor\">{inside}</testcase>", check.name);

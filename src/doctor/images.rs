@@ -8,20 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
 use super::finding::Check;
 use super::trial_namespace::{TrialNamespace, pin};
 use super::{Nodes, Subject};
-use crate::config;
 use crate::image::{images_of, verify};
-use crate::names;
-use crate::remedies;
+use crate::{config, names, remedies};
 use base::json::json;
 use base::kube::{Client, Object as _, Resource};
-use base::oci;
+use base::{Joined as _, oci};
 
 /// Short timeout, since a registry may be unreachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
@@ -34,9 +31,14 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
     let own = &*subject.run.worker_image;
-    let of_plugins = subject.plugins.iter().flat_map(images_of);
-    let of_plugins = of_plugins.map(|image| if image == names::OWN_IMAGE { own } else { image });
-    let images: BTreeSet<&str> = of_plugins.chain([own]).filter(|image| !image.is_empty()).collect();
+    let images: BTreeSet<&str> = subject
+        .plugins
+        .iter()
+        .flat_map(images_of)
+        .map(|image| if image == names::OWN_IMAGE { own } else { image })
+        .chain([own])
+        .filter(|image| !image.is_empty())
+        .collect();
     let (mut loaded, mut found, mut unknown, mut trouble) = (0, 0, 0, Vec::new());
     let mut silent = BTreeSet::new();
     let architectures = nodes.architectures();
@@ -74,8 +76,7 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         check.seen += &format!(", {loaded} loaded into nodes");
     }
     if unknown > 0 {
-        let silent: Vec<_> = silent.into_iter().collect();
-        check.seen += &format!(", {unknown} not known here ({})", silent.join(", "));
+        check.seen += &format!(", {unknown} not known here ({})", silent.into_iter().joined(", "));
     }
     check
 }
@@ -83,7 +84,7 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
 /// Uses the pull secret that the run creates or finds.
 fn registries(client: &Client, subject: &Subject<'_>) -> Result<oci::Client> {
     let registries = oci::Client::new(names::USER_AGENT, false, client.stop())?.quick(REGISTRY_TIMEOUT)?;
-    let made = subject.object("Secret", &subject.run.image_pull_secrets).and_then(within);
+    let made = within(subject.object("Secret", &subject.run.image_pull_secrets));
     Ok(match made.or_else(|| credentials(client, &subject.run)) {
         Some(config) => registries.credentials(config),
         None => registries,
@@ -100,7 +101,7 @@ pub(crate) fn credentials(client: &Client, run: &config::Run) -> Option<Value> {
 /// Content of a pull secret.
 fn within(secret: &Value) -> Option<Value> {
     let coded = secret["data"][".dockerconfigjson"].as_str()?;
-    base::json::from_slice(&BASE64.decode(coded).ok()?).ok()
+    base::json::from_slice(&BASE64_STANDARD.decode(coded).ok()?).ok()
 }
 
 /// A command that exists in no image.
@@ -143,8 +144,9 @@ pub(crate) fn pull(
             "metadata": trial_namespace.metadata(&trial_namespace.account_name()),
             "stringData": {".dockerconfigjson": config.to_string()},
         });
-        let created = client.create(&Resource::SECRETS, &trial_namespace.namespace, &secret);
-        created.context("cannot create the pull secret")?;
+        client
+            .create(&Resource::SECRETS, &trial_namespace.namespace, &secret)
+            .context("cannot create the pull secret")?;
     }
     let container = |(number, image): (usize, &String)| {
         let name = format!("image-{number}");
@@ -163,12 +165,13 @@ pub(crate) fn pull(
     }
     let waiting: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
     let mut found: Pulls = targets.into_iter().map(|target| (target, waiting.clone())).collect();
-    let watched = trial_namespace.watch(client, limit, |pod| {
-        let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
-        of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
-        found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
-    });
-    watched.map(|()| found)
+    trial_namespace
+        .watch(client, limit, |pod| {
+            let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
+            of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
+            found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
+        })
+        .map(|()| found)
 }
 
 /// Records the state of each image in a pod. A failure may pass, as when a registry is busy.

@@ -16,11 +16,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::config;
 use crate::deploy::Preflight;
-use crate::driver;
-use crate::names;
 use crate::plugin::{self, Definition};
+use crate::{config, driver, names};
 use base::kube::{Client, Object as _, Resource};
 
 use trial_namespace::TrialNamespace;
@@ -55,30 +53,29 @@ impl<'a> Subject<'a> {
     pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
         let run = config::Run { namespace: namespace.to_owned(), ..config::Run::standard() };
         let mut subject = Self { objects, namespace, plugins: Vec::new(), run };
-        let data = |name| Some(&subject.object("ConfigMap", name)?["data"]);
+        let data = |name| &subject.object("ConfigMap", name)["data"];
         let (settings, definitions) = (data(names::CONFIG_MAP), data(names::PLUGINS_MAP));
-        if let Some(text) = settings.and_then(|data| data[names::CONFIG_KEY].as_str()) {
+        if let Some(text) = settings[names::CONFIG_KEY].as_str() {
             subject.run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
         }
-        for (key, text) in definitions.and_then(Value::as_object).into_iter().flatten() {
-            let read = plugin::read_all(text.text());
-            let read = read
-                .map_err(anyhow::Error::msg)
+        for (key, text) in definitions.as_object().into_iter().flatten() {
+            let read = plugin::read_all(text.text())
                 .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
             subject.plugins.extend(read.into_iter().map(|loaded| loaded.definition));
         }
         Ok(subject)
     }
 
-    fn object(&self, kind: &str, name: &str) -> Option<&'a Value> {
-        self.objects.iter().find(|object| object["kind"] == kind && object.name() == name)
+    /// An object of the run; null if it creates none of this name.
+    fn object(&self, kind: &str, name: &str) -> &'a Value {
+        let found = self.objects.iter().find(|object| object["kind"] == kind && object.name() == name);
+        found.unwrap_or(&Value::Null)
     }
 
     fn aggregator(&self) -> Option<&'a Value> {
-        let is = |object: &&Value| {
+        self.objects.iter().find(|object| {
             object["kind"] == "Pod" && object["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
-        };
-        self.objects.iter().find(is)
+        })
     }
 
     /// One pod of each plugin.
@@ -131,7 +128,7 @@ pub(crate) fn examine(
     let nodes = nodes.unwrap_or_default();
     take(access::preflight(client, preflight))?;
     let trial_namespace = trial_namespace(client, subject, preflight);
-    let placed = nodes.take_aggregator(subject);
+    let placed = subject.aggregator().is_none_or(|pod| nodes.take(&pod["spec"]));
     let (sampled, unknown) = sample(nodes.usable().into_iter().map(Value::name).collect(), words);
     std::thread::scope(|scope| {
         let echo = || match &trial_namespace {

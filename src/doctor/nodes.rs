@@ -9,6 +9,7 @@ use super::finding::Check;
 use crate::deploy::load::images;
 use crate::driver;
 use crate::plugin::{DriverKind, default_spec};
+use base::Joined as _;
 use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
@@ -76,8 +77,12 @@ impl Nodes {
 
     /// Architectures of nodes that may run the run's pods.
     pub(crate) fn architectures(&self) -> BTreeSet<String> {
-        let linux = self.all.iter().filter(|node| is_linux(node));
-        linux.map(|node| architecture(node).to_owned()).filter(|name| !name.is_empty()).collect()
+        self.all
+            .iter()
+            .filter(|node| is_linux(node))
+            .map(|node| architecture(node).to_owned())
+            .filter(|name| !name.is_empty())
+            .collect()
     }
 
     /// Whether no node has an image. False if a node may have more images than it reports.
@@ -126,28 +131,24 @@ impl Nodes {
             Some(format!("room for {free} more pods, but the run needs {needed}"))
         });
         self.find_unplaced(subject, &mut check);
-        let architectures: Vec<String> = self.architectures().into_iter().collect();
+        let architectures = self.architectures().into_iter().joined(" and ");
         let ready = self.all.iter().filter(|node| unready(node).is_none()).count();
-        check.seen = format!("{ready} of {} ready, {}", self.all.len(), architectures.join(" and "));
+        check.seen = format!("{ready} of {} ready, {architectures}", self.all.len());
         check
     }
 
-    /// Whether any node accepts the aggregator.
-    pub(super) fn take_aggregator(&self, subject: &Subject<'_>) -> bool {
-        subject.aggregator().is_none_or(|pod| self.take(&pod["spec"]))
-    }
-
-    fn take(&self, spec: &Value) -> bool {
+    /// Whether any node accepts a pod.
+    pub(super) fn take(&self, spec: &Value) -> bool {
         self.all.iter().any(|node| refusal(node, spec).is_none())
     }
 
     /// Checks whether any node accepts the aggregator, and the plugins that run once.
     fn find_unplaced(&self, subject: &Subject<'_>, check: &mut Check) {
-        let once = subject.plugins.iter().filter(|plugin| plugin.config.driver == DriverKind::Job);
-        let once = once.map(|plugin| {
-            let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(DriverKind::Job, ""));
-            (format!("plugin `{}`", plugin.name()), spec)
-        });
+        let once =
+            subject.plugins.iter().filter(|plugin| plugin.config.driver == DriverKind::Job).map(|plugin| {
+                let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(DriverKind::Job, ""));
+                (format!("plugin `{}`", plugin.name()), spec)
+            });
         let aggregator = subject.aggregator().map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
         let mut refused: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
         for (what, spec) in aggregator.into_iter().chain(once).filter(|(_, spec)| !self.take(spec)) {

@@ -130,8 +130,8 @@ impl TrialNamespace {
     }
 
     /// Replacement for the run's namespace, if this one is temporary.
-    pub(super) fn stand_in<'a>(&'a self, account: &'a str) -> Option<StandIn<'a>> {
-        self.own.then_some(StandIn { namespace: &self.namespace, account })
+    pub(super) fn stand_in(&self) -> Option<StandIn> {
+        self.own.then(|| StandIn { namespace: self.namespace.clone(), account: self.account_name() })
     }
 }
 
@@ -172,8 +172,8 @@ impl Drop for TrialNamespace {
 }
 
 /// Labels, including the Pod Security level, of the namespace that a run creates or finds.
-pub(super) fn labels(namespace: Option<&Value>) -> Value {
-    let mut labels = namespace.map_or(Value::Null, |namespace| namespace["metadata"]["labels"].clone());
+pub(super) fn labels(namespace: &Value) -> Value {
+    let mut labels = namespace["metadata"]["labels"].clone();
     for own in ["kubernetes.io/metadata.name", LABEL_PART] {
         labels.as_object_mut().and_then(|labels| labels.remove(own));
     }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Facts, NodeFiles, between, pairs};
+use serde_json::Value;
+
+use super::{NodeFiles, between, pairs};
+use base::json::json;
 
 /// Ansible's families and its names of their distributions; any other distribution is its own family.
 const FAMILIES: &[(&str, &[&str])] = &[
@@ -85,33 +88,36 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
     ("/usr/bin/swupd", "swupd"),
 ];
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles) -> Value {
     let paths = ["/etc/os-release", "/usr/lib/os-release"];
     let path = paths.into_iter().find(|path| node.text(path).is_some()).unwrap_or(paths[0]);
     let release = assignments(node.text(path));
     let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
-    let family = FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name));
-    let family = family.map(|(family, _)| *family);
+    let family =
+        FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name)).map(|(family, _)| *family);
     let known = |text: String| if text.is_empty() { "NA".into() } else { text };
     let version = known(found.version);
     let mut numbers = version.split('.');
-    facts.set("ansible_distribution_major_version", numbers.next());
+    let major = numbers.next();
     let minor = match (found.variety, numbers.next()) {
         ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => Some(minor),
         ("Amazon", None) => Some("NA"),
         _ => None,
     };
-    facts.set("ansible_distribution_minor_version", minor);
-    facts.set("ansible_os_family", family.unwrap_or(&found.name));
-    facts.set("ansible_distribution_version", version);
-    facts.set("ansible_distribution_release", known(found.release));
-    facts.set("ansible_distribution_file_path", found.path);
-    facts.set("ansible_distribution_file_variety", found.variety);
-    facts.set("ansible_distribution_file_parsed", true);
-    facts.set("ansible_lsb", lsb(node, &release));
-    facts.set("ansible_pkg_mgr", package_manager(node, family));
-    facts.set("ansible_distribution", found.name);
-    facts.set("sonobuoy_os_release", release);
+    json!({
+        "ansible_distribution": found.name,
+        "ansible_distribution_version": version,
+        "ansible_distribution_major_version": major,
+        "ansible_distribution_minor_version": minor,
+        "ansible_distribution_release": known(found.release),
+        "ansible_distribution_file_path": found.path,
+        "ansible_distribution_file_variety": found.variety,
+        "ansible_distribution_file_parsed": true,
+        "ansible_os_family": family.unwrap_or(&found.name),
+        "ansible_lsb": lsb(node, &release),
+        "ansible_pkg_mgr": package_manager(node, family),
+        "sonobuoy_os_release": release,
+    })
 }
 
 struct Release {
@@ -128,8 +134,10 @@ type Assignments = BTreeMap<String, String>;
 /// Parses a file of assignments such as os-release.
 fn assignments(text: Option<String>) -> Assignments {
     let text = text.unwrap_or_default();
-    let pairs = pairs(&text, '=').filter(|(key, _)| !key.starts_with('#'));
-    pairs.map(|(key, value)| (key.to_owned(), value.trim_matches(['"', '\'']).to_owned())).collect()
+    pairs(&text, '=')
+        .filter(|(key, _)| !key.starts_with('#'))
+        .map(|(key, value)| (key.to_owned(), value.trim_matches(['"', '\'']).to_owned()))
+        .collect()
 }
 
 /// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
@@ -189,11 +197,13 @@ fn lsb(node: &NodeFiles, release: &Assignments) -> Assignments {
         ("release", "DISTRIB_RELEASE", "VERSION_ID"),
         ("codename", "DISTRIB_CODENAME", "VERSION_CODENAME"),
     ];
-    let named = names.into_iter().filter_map(|(name, key, of_program)| {
-        let value = if is_program { release.get(of_program) } else { own.get(key) };
-        Some((name.to_owned(), value?.clone()))
-    });
-    let mut found: Assignments = named.collect();
+    let mut found: Assignments = names
+        .into_iter()
+        .filter_map(|(name, key, of_program)| {
+            let value = if is_program { release.get(of_program) } else { own.get(key) };
+            Some((name.to_owned(), value?.clone()))
+        })
+        .collect();
     if let Some(id) = found.get_mut("id").filter(|_| is_program) {
         id.truncate(id.find(' ').unwrap_or(id.len()));
     }
@@ -212,8 +222,7 @@ fn package_manager(node: &NodeFiles, family: Option<&str>) -> &'static str {
     if family == Some("Debian") && node.exists("/usr/bin/apt-get") {
         return "apt";
     }
-    let found = PACKAGE_MANAGERS.iter().rfind(|(program, _)| node.exists(program));
-    found.map_or("unknown", |(_, name)| name)
+    PACKAGE_MANAGERS.iter().rfind(|(program, _)| node.exists(program)).map_or("unknown", |(_, name)| name)
 }
 
 #[cfg(test)]
@@ -223,8 +232,7 @@ mod tests {
 
     fn check(name: &str, files: &[(&str, &str)], expected: [&str; 6]) {
         let (_scratch, node) = Scratch::node(files);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
+        let facts = gather(&node);
         let keys = [
             "distribution",
             "distribution_version",
@@ -233,7 +241,7 @@ mod tests {
             "os_family",
             "distribution_file_variety",
         ];
-        assert_eq!(keys.map(|key| facts.text(&format!("ansible_{key}"))), expected, "{name}");
+        assert_eq!(keys.map(|key| facts[format!("ansible_{key}")].as_str().unwrap()), expected, "{name}");
     }
 
     #[test]

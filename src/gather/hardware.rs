@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use self::Role::{Guest, Host, Nested};
-use super::{Facts, NodeFiles, field, pairs, values};
+use super::{NodeFiles, field, pairs, platform, values};
 use base::json::{json, list};
 
 /// Folder of the firmware's texts, whose files are named as Ansible's facts, except that of the vendor.
@@ -72,35 +72,27 @@ const CHASSIS: &[&str] = &[
     "Stick PC",
 ];
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    if let Some(text) = node.text("/proc/cpuinfo") {
-        processors(node, &text, facts);
-    }
-    if let Some(text) = node.text("/proc/meminfo") {
-        memory(node, &text, facts);
-    }
-    let firmware = |name: &str| node.text(&format!("{DMI}/{name}")).unwrap_or_else(|| "NA".into());
-    for name in FIRMWARE {
-        facts.set(&format!("ansible_{name}"), firmware(name));
-    }
-    facts.set("ansible_system_vendor", firmware("sys_vendor"));
-    let number = firmware("chassis_type");
+pub(super) fn firmware(node: &NodeFiles) -> Value {
+    let read = |name: &str| node.text(&format!("{DMI}/{name}")).unwrap_or_else(|| "NA".into());
+    let mut facts: Value = FIRMWARE.iter().map(|name| (format!("ansible_{name}"), read(name))).collect();
+    facts["ansible_system_vendor"] = read("sys_vendor").into();
+    let number = read("chassis_type");
     let known = number.parse::<usize>().ok().and_then(|index| CHASSIS.get(index).copied());
     let unknown = if number == "NA" { number } else { format!("unknown ({number})") };
-    facts.set("ansible_form_factor", known.unwrap_or(&unknown));
+    facts["ansible_form_factor"] = known.unwrap_or(&unknown).into();
+    facts
 }
 
-fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
+pub(super) fn processors(node: &NodeFiles) -> Value {
+    let Some(text) = &node.text("/proc/cpuinfo") else { return Value::Null };
     let names = ["model name", "Processor", "vendor_id", "cpu", "Vendor", "processor"];
     let names = pairs(text, ':').filter(|(key, _)| names.contains(key)).map(|(_, name)| name);
-    facts.set("ansible_processor", list(names));
     // The last processor's, as in Ansible; other architectures name the field differently.
     let flags = values(text, ':', "flags").last();
-    facts.set("ansible_flags", flags.map(|flags| list(flags.split_whitespace())));
     let listed = |name| values(text, ':', name).count() as u64;
     let sockets: BTreeSet<&str> = values(text, ':', "physical id").collect();
-    let architecture = facts.text("ansible_architecture");
-    let arm = ["armv", "aarch", "ppc"].iter().any(|start| architecture.starts_with(start));
+    let machine = platform::machine(node).unwrap_or_default();
+    let arm = ["armv", "aarch", "ppc"].iter().any(|start| machine.starts_with(start));
     let count = match (sockets.len(), listed("vendor_id")) {
         // Without sockets, every listed processor counts as one.
         (0, vendors @ 1..) if !arm && vendors == listed("model name") => vendors,
@@ -110,23 +102,30 @@ fn processors(node: &NodeFiles, text: &str, facts: &mut Facts) {
     let number = |name| field(text, ':', name).and_then(|number| number.parse().ok()).unwrap_or(1);
     let cores = number("cpu cores").max(1);
     let threads = number("siblings") / cores;
-    facts.set("ansible_processor_count", count);
-    facts.set("ansible_processor_cores", cores);
-    facts.set("ansible_processor_threads_per_core", threads);
-    facts.set("ansible_processor_vcpus", count.saturating_mul(cores).saturating_mul(threads));
     let status = node.text("/proc/self/status").unwrap_or_default();
     // A bit for each processor, in hexadecimal digits.
     let digits = field(&status, ':', "Cpus_allowed").map(|mask| mask.chars().filter_map(|c| c.to_digit(16)));
     let allowed = digits.map(|digits| digits.map(u32::count_ones).sum::<u32>().into());
-    facts.set("ansible_processor_nproc", allowed.unwrap_or_else(|| listed("processor")));
     let folder = "/sys/devices/system/cpu/vulnerabilities";
-    let known = node.list(folder).into_iter();
-    let known = known.filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
-    facts.set("sonobuoy_cpu_vulnerabilities", known.collect::<Value>());
+    let known = node
+        .list(folder)
+        .into_iter()
+        .filter_map(|name| node.text(&format!("{folder}/{name}")).map(|text| (name, text)));
+    json!({
+        "ansible_processor": list(names),
+        "ansible_flags": flags.map(|flags| list(flags.split_whitespace())),
+        "ansible_processor_count": count,
+        "ansible_processor_cores": cores,
+        "ansible_processor_threads_per_core": threads,
+        "ansible_processor_vcpus": count.saturating_mul(cores).saturating_mul(threads),
+        "ansible_processor_nproc": allowed.unwrap_or_else(|| listed("processor")),
+        "sonobuoy_cpu_vulnerabilities": known.collect::<Value>(),
+    })
 }
 
 /// Memory and swap, in MiB as Ansible counts them.
-fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
+pub(super) fn memory(node: &NodeFiles) -> Value {
+    let Some(text) = &node.text("/proc/meminfo") else { return Value::Null };
     let kib = |key| -> u64 {
         let amount = field(text, ':', key).and_then(|value| value.split_whitespace().next());
         amount.and_then(|amount| amount.parse().ok()).unwrap_or(0)
@@ -135,31 +134,35 @@ fn memory(node: &NodeFiles, text: &str, facts: &mut Facts) {
         ["MemTotal", "MemFree", "SwapTotal", "SwapFree", "SwapCached", "MemAvailable"]
             .map(|key| kib(key) / 1024);
     let reclaimable = ["MemFree", "Cached", "Buffers"].map(kib).iter().sum::<u64>() / 1024;
-    facts.set("ansible_memtotal_mb", total);
-    facts.set("ansible_memfree_mb", free);
-    facts.set("ansible_swaptotal_mb", swap);
-    facts.set("ansible_swapfree_mb", swap_free);
-    facts.set(
-        "ansible_memory_mb",
-        json!({
+
+    // By default, a kubelet refuses to start if there are any.
+    let swaps = node.text("/proc/swaps").unwrap_or_default();
+    let areas: Vec<Value> = swaps
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [device, kind, size, used, ..] = words[..] else { return None };
+            let mib = |text: &str| text.parse::<u64>().unwrap_or(0) / 1024;
+            Some(json!({ "device": device, "type": kind, "size_mb": mib(size), "used_mb": mib(used) }))
+        })
+        .collect();
+    json!({
+        "ansible_memtotal_mb": total,
+        "ansible_memfree_mb": free,
+        "ansible_swaptotal_mb": swap,
+        "ansible_swapfree_mb": swap_free,
+        "ansible_memory_mb": {
             "real": { "total": total, "free": free, "used": total.saturating_sub(free) },
             "nocache": { "free": reclaimable, "used": total.saturating_sub(reclaimable) },
             "swap": { "total": swap, "free": swap_free, "used": swap.saturating_sub(swap_free), "cached": cached },
-        }),
-    );
-    facts.set("sonobuoy_memavailable_mb", available);
-    let (pages, free) = (kib("HugePages_Total"), kib("HugePages_Free"));
-    facts.set("sonobuoy_hugepages", json!({ "total": pages, "free": free, "size_kb": kib("Hugepagesize") }));
-    // By default, a kubelet refuses to start if there are any.
-    let swaps = node.text("/proc/swaps").unwrap_or_default();
-    let areas = swaps.lines().skip(1).filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [device, kind, size, used, ..] = words[..] else { return None };
-        let mib = |text: &str| text.parse::<u64>().unwrap_or(0) / 1024;
-        Some(json!({ "device": device, "type": kind, "size_mb": mib(size), "used_mb": mib(used) }))
-    });
-    let areas: Vec<Value> = areas.collect();
-    facts.set("sonobuoy_swap", json!({ "enabled": !areas.is_empty(), "areas": areas }));
+        },
+        "sonobuoy_memavailable_mb": available,
+        "sonobuoy_hugepages": {
+            "total": kib("HugePages_Total"), "free": kib("HugePages_Free"), "size_kb": kib("Hugepagesize"),
+        },
+        "sonobuoy_swap": { "enabled": !areas.is_empty(), "areas": areas },
+    })
 }
 
 /// What a sign means for the node.
@@ -225,7 +228,7 @@ const SIGNS: &[(&str, &str, &str, Role)] = &[
 /// Technologies that are also reported as containers.
 const CONTAINERS: &[&str] = &["docker", "lxc", "podman", "openvz", "containerd"];
 
-pub(super) fn virtualization(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn virtualization(node: &NodeFiles) -> Value {
     let mut first = None;
     let (mut guests, mut hosts) = (BTreeSet::new(), BTreeSet::new());
     for (file, pattern, technology, role) in SIGNS {
@@ -249,13 +252,15 @@ pub(super) fn virtualization(node: &NodeFiles, facts: &mut Facts) {
         guests.insert("container".into());
     }
     let (kind, role) = first.unwrap_or(("NA".into(), "NA"));
-    facts.set("ansible_virtualization_type", kind);
-    facts.set("ansible_virtualization_role", role);
-    facts.set("ansible_virtualization_tech_guest", guests);
-    facts.set("ansible_virtualization_tech_host", hosts);
     let modules = node.text("/proc/modules").unwrap_or_default();
     let modules: BTreeSet<&str> = modules.lines().filter_map(|line| line.split(' ').next()).collect();
-    facts.set("sonobuoy_kernel_modules", modules);
+    json!({
+        "ansible_virtualization_type": kind,
+        "ansible_virtualization_role": role,
+        "ansible_virtualization_tech_guest": guests,
+        "ansible_virtualization_tech_host": hosts,
+        "sonobuoy_kernel_modules": modules,
+    })
 }
 
 #[cfg(test)]
@@ -269,22 +274,20 @@ mod tests {
                        SwapTotal: 2097152 kB\nSwapFree: 2000000 kB\n";
         let swaps = "Filename Type Size Used Priority\n/dev/sda2 partition 2097152 97152 -2\n";
         let (_scratch, node) = Scratch::node(&[("proc/meminfo", meminfo), ("proc/swaps", swaps)]);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
-        assert_eq!(facts.0["ansible_memtotal_mb"], 8192);
-        let memory = &facts.0["ansible_memory_mb"];
+        let facts = memory(&node);
+        assert_eq!(facts["ansible_memtotal_mb"], 8192);
+        let memory = &facts["ansible_memory_mb"];
         assert_eq!(memory["nocache"], json!({"free": 2025, "used": 6167}));
         assert_eq!(memory["swap"], json!({"total": 2048, "free": 1953, "used": 95, "cached": 0}));
-        assert_eq!(facts.0["sonobuoy_swap"]["areas"][0]["device"], "/dev/sda2");
+        assert_eq!(facts["sonobuoy_swap"]["areas"][0]["device"], "/dev/sda2");
     }
 
     fn check(text: &str, architecture: &str, expected: [u64; 4]) {
-        let (_scratch, node) = Scratch::node(&[]);
-        let mut facts = Facts::default();
-        facts.set("ansible_architecture", architecture);
-        processors(&node, text, &mut facts);
+        let files = [("proc/cpuinfo", text), ("proc/sys/kernel/arch", architecture)];
+        let (_scratch, node) = Scratch::node(&files);
+        let facts = processors(&node);
         let keys = ["nproc", "count", "cores", "threads_per_core"];
-        let found = keys.map(|key| facts.0[&format!("ansible_processor_{key}")].as_u64().unwrap());
+        let found = keys.map(|key| facts[&format!("ansible_processor_{key}")].as_u64().unwrap());
         assert_eq!(found, expected, "{text}");
     }
 
@@ -300,25 +303,21 @@ mod tests {
         }
         check(&two_sockets, "x86_64", [8, 2, 2, 2]);
         check("processor\t: 0\nBogoMIPS\t: 48\n\nprocessor\t: 1\n", "aarch64", [2, 2, 1, 1]);
-        check("", "x86_64", [0, 0, 1, 1]);
+        check("BogoMIPS\t: 48\n", "x86_64", [0, 0, 1, 1]);
         let files = [("proc/cpuinfo", &*two_sockets), ("proc/self/status", "Cpus_allowed:\tf,0000000f\n")];
         let (_scratch, node) = Scratch::node(&files);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
-        assert_eq!(facts.0["ansible_processor"].as_array().unwrap()[..3], ["0", "GenuineIntel", "Xeon"]);
-        assert_eq!(facts.0["ansible_processor_nproc"], 8);
+        let facts = processors(&node);
+        assert_eq!(facts["ansible_processor"].as_array().unwrap()[..3], ["0", "GenuineIntel", "Xeon"]);
+        assert_eq!(facts["ansible_processor_nproc"], 8);
     }
 
     fn check_type(name: &str, files: &[(&str, &str)], product: &str, expected: (&str, &str)) {
         let product = [("sys/devices/virtual/dmi/id/product_name", product)];
         let (_scratch, node) = Scratch::node(&[files, &product].concat());
-        let mut facts = Facts::default();
-        virtualization(&node, &mut facts);
-        assert_eq!(
-            (facts.text("ansible_virtualization_type"), facts.text("ansible_virtualization_role")),
-            expected,
-            "{name}"
-        );
+        let facts = virtualization(&node);
+        let found =
+            ["type", "role"].map(|key| facts[format!("ansible_virtualization_{key}")].as_str().unwrap());
+        assert_eq!(found, [expected.0, expected.1], "{name}");
     }
 
     #[test]

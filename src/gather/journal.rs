@@ -44,10 +44,9 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Name of the hidden command with which this process executes a program of the node.
-pub(crate) const INSIDE: &str = "inside";
+const INSIDE: &str = "inside";
 
 /// Which part of the log to read.
-#[derive(Clone, Debug)]
 pub(crate) struct LogQuery {
     /// Start of the range: minutes before now, or a time in `journalctl`'s notation, such as a date, `yesterday`, `-2h`.
     pub since: String,
@@ -248,8 +247,9 @@ fn files(
         if length == 0 {
             break;
         }
-        let found = record(&String::from_utf8_lossy(&bytes[..length]));
-        let Some((priority, micros, message)) = found else { continue };
+        let Some((priority, micros, message)) = record(&String::from_utf8_lossy(&bytes[..length])) else {
+            continue;
+        };
         let time = booted.saturating_add(Duration::from_micros(micros));
         let record = json!({
             "SYSLOG_IDENTIFIER": "kernel", "_TRANSPORT": "kernel", "PRIORITY": priority.to_string(),

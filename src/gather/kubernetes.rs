@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Facts, NodeFiles, field, storage};
+use super::{NodeFiles, field, storage};
 use base::json::{json, list};
 
 /// Kernel settings that matter to the kubelet, network plugins and busy nodes.
@@ -90,24 +90,25 @@ const FOLDERS: &[&str] = &[
     "/run",
 ];
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles) -> Value {
     let sysctl = |name: &&'static str| {
         let value = node.text(&format!("/proc/sys/{}", name.replace('.', "/")))?;
         Some((*name, value.replace('\t', " ")))
     };
-    facts.set("sonobuoy_sysctl", SYSCTLS.iter().filter_map(sysctl).collect::<Value>());
-    facts.set("sonobuoy_cgroup", cgroup(node));
-    facts.set("sonobuoy_entropy_available", node.number("/proc/sys/kernel/random/entropy_avail"));
-    processes(node, facts);
-    facts.set("sonobuoy_packages", packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()));
-    facts.set("sonobuoy_runtime_sockets", list(SOCKETS.iter().filter(|path| node.exists(path))));
     let folder = |path: &&'static str| Some((*path, space(node, path)?));
-    facts.set("sonobuoy_folders", FOLDERS.iter().filter_map(folder).collect::<Value>());
     let pressure = ["cpu", "io", "memory"]
         .into_iter()
         .filter_map(|kind| Some((kind, pressure(&node.text(&format!("/proc/pressure/{kind}"))?))));
-    facts.set("sonobuoy_pressure", pressure.collect::<Value>());
-    facts.set("sonobuoy_open_files", node.number("/proc/sys/fs/file-nr"));
+    json!({
+        "sonobuoy_sysctl": SYSCTLS.iter().filter_map(sysctl).collect::<Value>(),
+        "sonobuoy_cgroup": cgroup(node),
+        "sonobuoy_entropy_available": node.number("/proc/sys/kernel/random/entropy_avail"),
+        "sonobuoy_packages": packages(&node.text("/var/lib/dpkg/status").unwrap_or_default()),
+        "sonobuoy_runtime_sockets": list(SOCKETS.iter().filter(|path| node.exists(path))),
+        "sonobuoy_folders": FOLDERS.iter().filter_map(folder).collect::<Value>(),
+        "sonobuoy_pressure": pressure.collect::<Value>(),
+        "sonobuoy_open_files": node.number("/proc/sys/fs/file-nr"),
+    })
 }
 
 fn cgroup(node: &NodeFiles) -> Value {
@@ -116,13 +117,13 @@ fn cgroup(node: &NodeFiles) -> Value {
     }
     let version = node.exists("/sys/fs/cgroup/memory").then_some(1);
     let text = node.text("/proc/cgroups").unwrap_or_default();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let controllers = lines.filter_map(|line| line.split('\t').next());
+    let controllers =
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('\t').next());
     json!({ "version": version, "controllers": list(controllers) })
 }
 
 /// The cluster's processes on this node, and the limits of these and of the first process.
-fn processes(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn processes(node: &NodeFiles) -> Value {
     let mut pids = BTreeMap::from([("init".to_owned(), "1".to_owned())]);
     for pid in node.list("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
         let name = node.text(&format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -130,38 +131,40 @@ fn processes(node: &NodeFiles, facts: &mut Facts) {
             pids.entry(name).or_insert(pid);
         }
     }
-    let limits = pids
+    let limits: Value = pids
         .iter()
-        .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))));
-    facts.set("sonobuoy_limits", limits.collect::<Value>());
+        .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))))
+        .collect();
     pids.remove("init");
     let found = pids.into_iter().map(|(name, pid)| {
-        let program = node.link(&format!("/proc/{pid}/exe"));
-        let program = program.map(|path| path.to_string_lossy().into_owned());
+        let program = node.link(&format!("/proc/{pid}/exe")).map(|path| path.to_string_lossy().into_owned());
         (name, json!({ "pid": pid.parse::<u64>().ok(), "program": program }))
     });
-    facts.set("sonobuoy_processes", found.collect::<Value>());
+    json!({ "sonobuoy_limits": limits, "sonobuoy_processes": found.collect::<Value>() })
 }
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.
 fn limit_lines(text: &str) -> Value {
-    let lines = text.lines().filter_map(|line| {
-        let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
-        let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
-        let mut values = values.split_whitespace().map(value);
-        Some((name.replace(' ', "_"), json!({ "soft": values.next()?, "hard": values.next()? })))
-    });
-    lines.collect()
+    text.lines()
+        .filter_map(|line| {
+            let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
+            let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
+            let mut values = values.split_whitespace().map(value);
+            Some((name.replace(' ', "_"), json!({ "soft": values.next()?, "hard": values.next()? })))
+        })
+        .collect()
 }
 
 /// Versions from dpkg's list; lists of other package managers need their own tools.
 fn packages(status: &str) -> Value {
-    let versions = status.split("\n\n").filter_map(|block| {
-        let name = field(block, ':', "Package").filter(|name| PACKAGES.contains(name))?;
-        field(block, ':', "Status").filter(|status| status.ends_with(" installed"))?;
-        Some((name, field(block, ':', "Version")))
-    });
-    versions.collect()
+    status
+        .split("\n\n")
+        .filter_map(|block| {
+            let name = field(block, ':', "Package").filter(|name| PACKAGES.contains(name))?;
+            field(block, ':', "Status").filter(|status| status.ends_with(" installed"))?;
+            Some((name, field(block, ':', "Version")))
+        })
+        .collect()
 }
 
 fn space(node: &NodeFiles, folder: &str) -> Option<Value> {
@@ -182,8 +185,11 @@ fn space(node: &NodeFiles, folder: &str) -> Option<Value> {
 
 /// `some avg10=0.00 avg60=0.12 …` as the percentage of a minute in which a task waited.
 fn pressure(text: &str) -> Option<f64> {
-    let words = text.lines().find(|line| line.starts_with("some "))?.split(' ');
-    words.filter_map(|word| word.strip_prefix("avg60=")).find_map(|value| value.parse().ok())
+    text.lines()
+        .find(|line| line.starts_with("some "))?
+        .split(' ')
+        .filter_map(|word| word.strip_prefix("avg60="))
+        .find_map(|value| value.parse().ok())
 }
 
 #[cfg(test)]
@@ -221,11 +227,9 @@ mod tests {
             ("var/lib/kubelet/config.yaml", ""),
         ];
         let (_scratch, node) = Scratch::node(&files);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
-        let facts = Value::Object(facts.0);
-        assert_eq!(facts["sonobuoy_processes"]["kubelet"]["pid"], 700);
-        assert_eq!(facts["sonobuoy_limits"]["kubelet"]["processes"]["hard"], 200);
+        let (facts, running) = (gather(&node), processes(&node));
+        assert_eq!(running["sonobuoy_processes"]["kubelet"]["pid"], 700);
+        assert_eq!(running["sonobuoy_limits"]["kubelet"]["processes"]["hard"], 200);
         assert_eq!(facts["sonobuoy_sysctl"]["net.ipv4.ip_local_port_range"], "32768 60999");
         assert_eq!(facts["sonobuoy_cgroup"]["version"], 2);
         assert_eq!(facts["sonobuoy_pressure"]["memory"], 1.25);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use super::{Facts, NodeFiles, journal};
+use super::{NodeFiles, journal};
 use crate::names::env;
 use base::json::json;
 use base::kube::Object as _;
@@ -27,7 +27,7 @@ const MAX_FILES: usize = 100;
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn gather(node: &NodeFiles) -> Value {
     let end = Instant::now() + PROGRAMS_TIMEOUT;
     let mut local = Map::new();
     add(node, FOLDER, node, end, &mut local);
@@ -35,7 +35,7 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
         own.programs = node.programs;
         add(&own, &folder, node, end, &mut local);
     }
-    facts.set("ansible_local", local);
+    json!({ "ansible_local": local })
 }
 
 /// Adds the facts in a folder of the node or of this container, and notes the others of the node.
@@ -135,9 +135,7 @@ mod tests {
             ("etc/ansible/facts.d/d.fact", "#!/bin/sh\necho {}\n"),
             ("etc/ansible/facts.d/e.txt", "{}"),
         ]);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
-        let local = &facts.0["ansible_local"];
+        let local = &gather(&node)["ansible_local"];
         assert_eq!(local["a"], json!({"rack": [1, "b"]}));
         assert_eq!(local["b"], json!({"General": {"owner": "me", "long": "one\ntwo"}, "empty": {}}));
         assert!(local["c"].as_str().unwrap().starts_with("error loading facts as JSON or ini"), "{local}");

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::journal::{self, LogQuery};
 use super::{NodeFiles, Outbox};
-use crate::item::{self, Item};
+use crate::item::{FAILED, FAILURE, Item, LINK, PASSED, REMEDY};
 use crate::layout::LOG_SUMMARY;
 use base::at::At as _;
 use base::json::json;
@@ -30,7 +30,7 @@ const NAME: &str = "systemd_logs";
 const FOLDER: &str = "systemd-logs";
 
 /// How to store the log.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct LogFormat {
     /// Compressed on the fly.
     pub gzip: bool,
@@ -148,13 +148,10 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     amount.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
-/// A kind of problem: its name, its meaning, its remedy, a link to more, which may be empty, and the lower-case words that
-/// indicate it in a message of any case. Each event logs exactly one line with them, so that events are counted.
-type Problem = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
-
-/// Problems and the words that indicate them. An item fails if its problem occurred at all; errors of units are counted but
-/// not judged, since many units log harmless errors.
-const PROBLEMS: &[Problem] = &[
+/// Kinds of problems: name, meaning, remedy, a link to more, which may be empty, and the lower-case words that indicate it in
+/// a message of any case. Each event logs exactly one line with them, so that events are counted. An item fails if its
+/// problem occurred at all; errors of units are counted but not judged, since many units log harmless errors.
+const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
     (
         "oom-kill",
         "a process was killed for lack of memory",
@@ -362,29 +359,36 @@ impl LogSummary {
 
     /// The result: one item for each kind of trouble, one for each unit that logged errors.
     fn item(self, origin: &str) -> Item {
-        let mut status = item::PASSED;
+        let mut status = PASSED;
         let mut troubles = Vec::new();
         for ((name, meaning, remedy, link, _), seen) in PROBLEMS.iter().zip(self.seen) {
-            let mut item = Item::new(*name, item::PASSED).with("count", seen.count);
+            let mut item = Item::new(*name, PASSED).with("count", seen.count);
             if seen.count > 0 {
-                status = item::FAILED;
+                status = FAILED;
                 item.status = status.into();
                 // The cause is derived from what failures have in common.
-                item = item.with(item::FAILURE, format!("{meaning}\n{}", seen.example));
-                item = item.with(item::REMEDY, *remedy);
+                item = item.with(FAILURE, format!("{meaning}\n{}", seen.example));
+                item = item.with(REMEDY, *remedy);
                 let link = (!link.is_empty()).then(|| (*link).to_owned());
-                let texts = [("first", seen.first), ("last", seen.last), (item::LINK, link)];
+                let texts = [("first", seen.first), ("last", seen.last), (LINK, link)];
                 let texts = texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
                 item.details.extend(texts);
             }
             troubles.push(item);
         }
-        let units = self.units.into_iter().map(|(name, unit)| {
-            Item::new(name, item::PASSED).with("errors", unit.count).with("example", unit.example)
-        });
-        let units: Vec<Item> = units.collect();
-        let counts = PRIORITIES.iter().zip(self.priorities).filter(|(_, count)| *count > 0);
-        let counts: Value = counts.map(|(priority, count)| (*priority, count)).collect();
+        let units: Vec<Item> = self
+            .units
+            .into_iter()
+            .map(|(name, unit)| {
+                Item::new(name, PASSED).with("errors", unit.count).with("example", unit.example)
+            })
+            .collect();
+        let counts: Value = PRIORITIES
+            .iter()
+            .zip(self.priorities)
+            .filter(|(_, count)| *count > 0)
+            .map(|(priority, count)| (*priority, count))
+            .collect();
         let mut all = Item::new("log-summary", status)
             .with("entries", self.entries)
             .with("priorities", counts)
@@ -394,7 +398,7 @@ impl LogSummary {
         }
         all.items.push(Item { items: troubles, ..Item::new("trouble", status) });
         if !units.is_empty() {
-            all.items.push(Item { items: units, ..Item::new("units-with-errors", item::PASSED) });
+            all.items.push(Item { items: units, ..Item::new("units-with-errors", PASSED) });
         }
         all
     }
@@ -404,7 +408,7 @@ impl LogSummary {
 pub(crate) fn no_log(error: &anyhow::Error) -> Item {
     let why = format!("{error:#}");
     let remedy = super::remedy(&why);
-    Item::new("log-summary", item::FAILED).with("error", why).with(item::REMEDY, remedy)
+    Item::new("log-summary", FAILED).with("error", why).with(REMEDY, remedy)
 }
 
 /// Formats microseconds since 1970 as RFC 3339.
@@ -512,7 +516,7 @@ mod tests {
 
     fn check(message: &str, expected: &[&str]) {
         let item = summary(format!("{}\n", json!({ "MESSAGE": message })).as_bytes());
-        let found = item.items[0].items.iter().filter(|trouble| trouble.status == item::FAILED);
+        let found = item.items[0].items.iter().filter(|trouble| trouble.status == FAILED);
         assert_eq!(found.map(|trouble| trouble.name.as_str()).collect::<Vec<_>>(), expected, "{message}");
     }
 
@@ -546,12 +550,12 @@ mod tests {
             (&disk.details["count"], &disk.details["last"]),
             (&json!(3), &json!("2026-11-21T02:00:00.000Z"))
         );
-        assert_eq!(disk.details[item::FAILURE], json!("a disk or its file system is failing\nx: I/O error"));
-        assert!(disk.details[item::REMEDY].as_str().unwrap().contains("smartctl"));
+        assert_eq!(disk.details[FAILURE], json!("a disk or its file system is failing\nx: I/O error"));
+        assert!(disk.details[REMEDY].as_str().unwrap().contains("smartctl"));
         let units: Vec<_> =
             whole.items[1].items.iter().map(|unit| (unit.name.as_str(), &unit.details["errors"])).collect();
         assert_eq!(units, [("a.service", &json!(3)), ("unnamed", &json!(1))]);
-        assert_eq!(whole.status, item::FAILED);
+        assert_eq!(whole.status, FAILED);
     }
 
     #[test]

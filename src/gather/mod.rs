@@ -19,58 +19,49 @@ mod storage;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::item;
 use crate::names::VERSION;
-use crate::remedies;
+use crate::{item, remedies};
 use base::at::At as _;
 use base::json::json;
 use base::temp;
 
 pub(crate) use node::NodeFiles;
 
-/// All sources of facts. Each adds those that exist and omits the rest; later ones may use facts of earlier ones.
-const SOURCES: &[fn(&NodeFiles, &mut Facts)] = &[
-    platform::gather,
-    distribution::gather,
+/// All sources of facts by name: those of Ansible's setup module begin with `ansible_`, additional ones with `sonobuoy_`. A
+/// fact that does not exist is missing or null.
+const SOURCES: &[fn(&NodeFiles) -> Value] = &[
+    platform::kernel,
+    platform::names,
+    platform::architecture,
+    platform::services,
+    platform::ports,
+    platform::security,
     platform::clock,
-    hardware::gather,
+    distribution::gather,
+    hardware::firmware,
+    hardware::processors,
+    hardware::memory,
     hardware::virtualization,
     storage::devices,
     storage::mounts,
     network::gather,
     kubernetes::gather,
+    kubernetes::processes,
     local::gather,
 ];
-
-/// Facts by name: those of Ansible's setup module begin with `ansible_`, additional ones with `sonobuoy_`.
-#[derive(Default)]
-pub(crate) struct Facts(Map<String, Value>);
-
-impl Facts {
-    /// Adds a fact, unless it is null.
-    fn set(&mut self, name: &str, value: impl Serialize) {
-        let value = json!(value);
-        if !value.is_null() {
-            self.0.insert(name.to_owned(), value);
-        }
-    }
-
-    fn text(&self, name: &str) -> &str {
-        self.0.get(name).and_then(Value::as_str).unwrap_or_default()
-    }
-}
 
 /// The facts of a node in the format of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
 ///
 /// Also a valid result in the `manual` format: `status` tells whether facts exist, `details` which ones are missing.
 /// Consumers of Ansible's format ignore both.
 pub(crate) fn host_facts(node: &NodeFiles) -> Value {
-    let mut facts = Facts::default();
+    let mut facts = json!({});
     for source in SOURCES {
-        source(node, &mut facts);
+        if let Value::Object(found) = source(node) {
+            found.into_iter().for_each(|(name, fact)| facts[name] = fact);
+        }
     }
     for folder in ["/proc", "/sys"] {
         if node.list(folder).is_empty() {
@@ -82,19 +73,19 @@ pub(crate) fn host_facts(node: &NodeFiles) -> Value {
         let skew = around.skew().map(|skew| json!(skew));
         for (name, fact) in [("clock_offset", skew), ("node_info", around.node_info())] {
             match fact {
-                Ok(fact) => facts.set(&format!("sonobuoy_{name}"), fact),
+                Ok(fact) => facts[format!("sonobuoy_{name}")] = fact,
                 Err(error) => node.note(&name.replace('_', " "), format!("{error:#}")),
             }
         }
     }
     let unread = node.unread();
-    facts.set("sonobuoy_unread", &unread);
-    facts.set("sonobuoy_version", VERSION);
-    facts.set("gather_subset", ["all"]);
-    facts.set("module_setup", true);
+    facts["sonobuoy_unread"] = json!(unread);
+    facts["sonobuoy_version"] = VERSION.into();
+    facts["gather_subset"] = json!(["all"]);
+    facts["module_setup"] = true.into();
     let details = if unread.is_empty() { json!({}) } else { json!({ "unread": unread }) };
     json!({
-        "ansible_facts": facts.0, "changed": false,
+        "ansible_facts": known(facts), "changed": false,
         "name": "host-facts", "status": item::PASSED, "details": details,
     })
 }
@@ -112,6 +103,12 @@ fn remedy(why: &str) -> &'static str {
     remedies::remedy(why).unwrap_or(
         "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
     )
+}
+
+/// The entries of an object that are not null.
+fn known(mut object: Value) -> Value {
+    object.as_object_mut().into_iter().for_each(|entries| entries.retain(|_, value| !value.is_null()));
+    object
 }
 
 /// Splits `key: value` lines, as in many files of /proc.

@@ -9,7 +9,7 @@ use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sys::socket::SockaddrStorage;
 use serde_json::Value;
 
-use super::{Facts, NodeFiles};
+use super::{NodeFiles, known};
 use base::json::{json, list, list_in};
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
@@ -90,8 +90,7 @@ fn described(address: IpAddr, mask: IpAddr, broadcast: Option<IpAddr>) -> Option
     }
 }
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("ansible_dns", resolver(&node.text("/etc/resolv.conf").unwrap_or_default()));
+pub(super) fn gather(node: &NodeFiles) -> Value {
     // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
     // node's may belong to another namespace, such as that of the host around the node.
     let ours = NodeFiles::open(Path::new("/")).ok().filter(|_| node.live);
@@ -103,30 +102,35 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
     };
     let addresses = addresses.map_err(|why| node.note("addresses", why.to_string())).unwrap_or_default();
     // Files that are beside the interfaces' folders describe none.
-    let names = seen.list("/sys/class/net").into_iter();
-    let names = names.filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
+    let names = seen
+        .list("/sys/class/net")
+        .into_iter()
+        .filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
     let interfaces: Interfaces =
         names.map(|name| (name.clone(), interface(seen, &name, &addresses))).collect();
-    for (name, any, far) in PROBE_ADDRESSES {
-        let route = default_route(seen, any, far, &interfaces, &addresses);
-        facts.set(name, route.unwrap_or_else(|| json!({})));
-    }
     let (four, six): (Vec<_>, Vec<_>) =
         addresses.iter().map(|found| found.address).partition(IpAddr::is_ipv4);
+    let others = |addresses: &[IpAddr]| list(addresses.iter().filter(|address| !address.is_loopback()));
+    let mut facts = json!({
+        "ansible_dns": resolver(&node.text("/etc/resolv.conf").unwrap_or_default()),
+        "ansible_all_ipv4_addresses": others(&four),
+        "ansible_all_ipv6_addresses": others(&six),
+        "ansible_interfaces": list(interfaces.keys()),
+    });
+    for (name, any, far) in PROBE_ADDRESSES {
+        let route = default_route(seen, any, far, &interfaces, &addresses);
+        facts[name] = route.unwrap_or_else(|| json!({}));
+    }
     if node.live {
         let networks = local_networks(&seen.text("/proc/net/fib_trie").unwrap_or_default());
         let six: BTreeSet<_> = six.iter().collect();
-        facts.set("ansible_locally_reachable_ips", json!({ "ipv4": networks, "ipv6": six }));
+        facts["ansible_locally_reachable_ips"] = json!({ "ipv4": networks, "ipv6": six });
     }
-    for (name, addresses) in [("ansible_all_ipv4_addresses", four), ("ansible_all_ipv6_addresses", six)] {
-        let others = addresses.iter().filter(|address| !address.is_loopback());
-        facts.set(name, list(others));
-    }
-    facts.set("ansible_interfaces", list(interfaces.keys()));
     for (name, interface) in interfaces {
         // Ansible replaces dashes, so that names work in templates.
-        facts.set(&format!("ansible_{}", name.replace('-', "_")), interface);
+        facts[format!("ansible_{}", name.replace('-', "_"))] = interface;
     }
+    facts
 }
 
 fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
@@ -158,8 +162,10 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
         found["type"] = "bonding".into();
         found["slaves"] = read("bonding/slaves").unwrap_or_default().split_whitespace().collect();
     }
-    let own = addresses.iter().filter(|address| address.interface() == name);
-    let (four, six): (Vec<_>, Vec<_>) = own.partition(|address| address.address.is_ipv4());
+    let (four, six): (Vec<_>, Vec<_>) = addresses
+        .iter()
+        .filter(|address| address.interface() == name)
+        .partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
     let first = four.iter().position(|address| address.name == name);
     let facts = |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };
@@ -169,12 +175,6 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
         found[key] = Some(list).filter(|list| !list.is_empty()).into();
     }
     known(found)
-}
-
-/// The entries of an object that are not null.
-fn known(mut object: Value) -> Value {
-    object.as_object_mut().into_iter().for_each(|entries| entries.retain(|_, value| !value.is_null()));
-    object
 }
 
 fn default_route(

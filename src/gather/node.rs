@@ -76,16 +76,22 @@ impl NodeFiles {
     /// The content of a file.
     pub(crate) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         // Opening a pipe or device in place of a file would block forever.
-        let read = self.resolve(path, true).and_then(|path| small::read_regular(&path, MAX_FILE_BYTES));
-        read.map_err(|error| self.note_error(path, &error)).ok()
+        self.resolve(path, true)
+            .and_then(|path| small::read_regular(&path, MAX_FILE_BYTES))
+            .map_err(|error| self.note_error(path, &error))
+            .ok()
     }
 
     /// The names in a folder, sorted; empty if it does not exist.
     pub(crate) fn list(&self, path: &str) -> Vec<String> {
-        let entries = self.resolve(path, true).and_then(fs::read_dir);
-        let entries = entries.map_err(|error| self.note_error(path, &error)).into_iter().flatten();
-        let mut names: Vec<String> =
-            entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        let mut names: Vec<String> = self
+            .resolve(path, true)
+            .and_then(fs::read_dir)
+            .map_err(|error| self.note_error(path, &error))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
         names.sort();
         names
     }
@@ -159,9 +165,11 @@ impl NodeFiles {
 
 /// Names and `..` in a path, the last one first.
 fn components(path: &Path) -> Vec<OsString> {
-    let names = path.components().rev();
-    let names = names.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
-    names.map(|part| part.as_os_str().to_owned()).collect()
+    path.components()
+        .rev()
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+        .map(|part| part.as_os_str().to_owned())
+        .collect()
 }
 
 #[cfg(test)]

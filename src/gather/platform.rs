@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use time::{Date, Month, OffsetDateTime, UtcOffset, Weekday, format_description};
 
-use super::{Facts, NodeFiles, field};
+use super::{NodeFiles, field};
 use base::json::{json, list};
 
 /// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first that exists counts.
@@ -21,19 +21,9 @@ const SERVICE_MANAGERS: &[(&str, &str)] = &[
     ("/etc/init.d", "sysvinit"),
 ];
 
-pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("ansible_system", "Linux");
-    facts.set("ansible_kernel", node.text("/proc/sys/kernel/osrelease"));
-    facts.set("ansible_kernel_version", node.text("/proc/sys/kernel/version"));
-    facts.set("sonobuoy_boot_id", node.text("/proc/sys/kernel/random/boot_id"));
-    facts.set("ansible_machine_id", node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]));
-    names(node, facts);
-    machine(node, facts);
-    if let Some(line) = node.text("/proc/cmdline") {
-        facts.set("ansible_cmdline", command_line(&line, false));
-        facts.set("ansible_proc_cmdline", command_line(&line, true));
-    }
-    facts.set("ansible_uptime_seconds", node.number("/proc/uptime"));
+pub(super) fn kernel(node: &NodeFiles) -> Value {
+    let line = node.text("/proc/cmdline");
+    let words = |all| line.as_ref().map(|line| command_line(line, all));
     // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
     let loads = if node.live {
         let loads = rustix::system::sysinfo().loads;
@@ -42,73 +32,106 @@ pub(super) fn gather(node: &NodeFiles, facts: &mut Facts) {
         let text = node.text("/proc/loadavg").unwrap_or_default();
         text.split(' ').take(3).filter_map(|load| load.parse().ok()).collect()
     };
-    if let [one, five, fifteen] = loads[..] {
-        facts.set("ansible_loadavg", json!({ "1m": one, "5m": five, "15m": fifteen }));
-    }
+    let loads = match loads[..] {
+        [one, five, fifteen] => json!({ "1m": one, "5m": five, "15m": fifteen }),
+        _ => Value::Null,
+    };
     // A node below a folder is not a chroot.
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let first = place("/proc/1/root/.");
-    let is_chroot = node.root.parent().is_none() && first.is_some() && place("/") != first;
-    facts.set("ansible_is_chroot", is_chroot);
-    if let Some(first) = node.text("/proc/1/comm") {
-        let by_path = || SERVICE_MANAGERS.iter().find(|(path, _)| node.exists(path)).map(|(_, name)| *name);
-        let manager = match &*first {
-            "runit-init" => "runit",
-            "svscan" => "svc",
-            "openrc-init" => "openrc",
-            "init" => by_path().unwrap_or("init"),
-            "bash" | "sh" => by_path().unwrap_or("service"),
-            other => other,
-        };
-        facts.set("ansible_service_mgr", manager);
-        facts.set("ansible_systemd", systemd(node).filter(|_| manager == "systemd"));
-    }
-    let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
-    facts.set("ansible_iscsi_iqn", field(&initiator, '=', "InitiatorName").unwrap_or_default());
-    facts.set("ansible_hostnqn", node.text("/etc/nvme/hostnqn").unwrap_or_default());
-    let ports = node.list("/sys/class/fc_host").into_iter();
-    let ports = ports.filter_map(|host| node.text(&format!("/sys/class/fc_host/{host}/port_name")));
-    let ports = ports.map(|name| name.trim_start_matches("0x").to_owned());
-    facts.set("ansible_fibre_channel_wwn", list(ports));
-    security(node, facts);
+    json!({
+        "ansible_system": "Linux",
+        "ansible_kernel": node.text("/proc/sys/kernel/osrelease"),
+        "ansible_kernel_version": node.text("/proc/sys/kernel/version"),
+        "sonobuoy_boot_id": node.text("/proc/sys/kernel/random/boot_id"),
+        "ansible_machine_id": node.first(["/etc/machine-id", "/var/lib/dbus/machine-id"]),
+        "ansible_cmdline": words(false),
+        "ansible_proc_cmdline": words(true),
+        "ansible_uptime_seconds": node.number("/proc/uptime"),
+        "ansible_loadavg": loads,
+        "ansible_is_chroot": node.root.parent().is_none() && first.is_some() && place("/") != first,
+    })
 }
 
-fn names(node: &NodeFiles, facts: &mut Facts) {
-    let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return };
+pub(super) fn services(node: &NodeFiles) -> Value {
+    let Some(first) = node.text("/proc/1/comm") else { return Value::Null };
+    let by_path = || SERVICE_MANAGERS.iter().find(|(path, _)| node.exists(path)).map(|(_, name)| *name);
+    let manager = match &*first {
+        "runit-init" => "runit",
+        "svscan" => "svc",
+        "openrc-init" => "openrc",
+        "init" => by_path().unwrap_or("init"),
+        "bash" | "sh" => by_path().unwrap_or("service"),
+        other => other,
+    };
+    let systemd = systemd(node).filter(|_| manager == "systemd");
+    json!({ "ansible_service_mgr": manager, "ansible_systemd": systemd })
+}
+
+/// Names of the node in networks for storage.
+pub(super) fn ports(node: &NodeFiles) -> Value {
+    let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
+    let channels = node.list("/sys/class/fc_host").into_iter().filter_map(|host| {
+        Some(node.text(&format!("/sys/class/fc_host/{host}/port_name"))?.trim_start_matches("0x").to_owned())
+    });
+    json!({
+        "ansible_iscsi_iqn": field(&initiator, '=', "InitiatorName").unwrap_or_default(),
+        "ansible_hostnqn": node.text("/etc/nvme/hostnqn").unwrap_or_default(),
+        "ansible_fibre_channel_wwn": list(channels),
+    })
+}
+
+pub(super) fn names(node: &NodeFiles) -> Value {
+    let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return Value::Null };
     let full = full_name(&name, &node.text("/etc/hosts").unwrap_or_default());
-    facts.set("ansible_hostname", name.split('.').next());
-    facts.set("ansible_domain", full.split_once('.').map_or("", |(_, domain)| domain));
-    facts.set("ansible_fqdn", full);
-    facts.set("ansible_nodename", name);
+    json!({
+        "ansible_hostname": name.split('.').next(),
+        "ansible_domain": full.split_once('.').map_or("", |(_, domain)| domain),
+        "ansible_fqdn": full,
+        "ansible_nodename": name,
+    })
 }
 
 /// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
     let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace());
-    let address = lines.clone().find(|words| words.clone().skip(1).any(|word| word == name));
-    let address = address.and_then(|mut words| words.next());
-    let same = lines.filter(|words| address.is_some() && words.clone().next() == address);
-    let named: Vec<&str> = same.flat_map(|words| words.skip(1)).collect();
+    let address = lines
+        .clone()
+        .find(|words| words.clone().skip(1).any(|word| word == name))
+        .and_then(|mut words| words.next());
+    let named: Vec<&str> = lines
+        .filter(|words| address.is_some() && words.clone().next() == address)
+        .flat_map(|words| words.skip(1))
+        .collect();
     let dotted = named.iter().find(|name| name.contains('.'));
     (*dotted.or(named.first()).unwrap_or(&name)).to_owned()
 }
 
-fn machine(node: &NodeFiles, facts: &mut Facts) {
+/// The kernel's name of the architecture.
+pub(super) fn machine(node: &NodeFiles) -> Option<String> {
     let running = || node.live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
-    let Some(machine) = node.text("/proc/sys/kernel/arch").or_else(running) else { return };
+    node.text("/proc/sys/kernel/arch").or_else(running)
+}
+
+pub(super) fn architecture(node: &NodeFiles) -> Value {
+    let Some(machine) = machine(node) else { return Value::Null };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
-    let is_32_bit = programs.iter().find_map(|path| match node.bytes(path)?.get(..5)? {
-        b"\x7fELF\x01" => Some(true),
-        b"\x7fELF\x02" => Some(false),
-        _ => None,
-    });
-    let is_32_bit = is_32_bit.unwrap_or(!machine.contains("64"));
-    facts.set("ansible_userspace_bits", if is_32_bit { "32" } else { "64" });
+    let is_32_bit = programs
+        .iter()
+        .find_map(|path| match node.bytes(path)?.get(..5)? {
+            b"\x7fELF\x01" => Some(true),
+            b"\x7fELF\x02" => Some(false),
+            _ => None,
+        })
+        .unwrap_or(!machine.contains("64"));
     let is_mixed = machine == "x86_64" && is_32_bit;
-    facts.set("ansible_userspace_architecture", if is_mixed { "i386" } else { &machine });
     let is_old = matches!(machine.as_str(), "i486" | "i586" | "i686");
-    facts.set("ansible_architecture", if is_old { "i386" } else { &machine });
-    facts.set("ansible_machine", machine);
+    json!({
+        "ansible_userspace_bits": if is_32_bit { "32" } else { "64" },
+        "ansible_userspace_architecture": if is_mixed { "i386" } else { &machine },
+        "ansible_architecture": if is_old { "i386" } else { &machine },
+        "ansible_machine": machine,
+    })
 }
 
 /// Words of the kernel's command line; a word without `=` is `true`. Repeated words yield the last value or, with `all`, a
@@ -137,14 +160,22 @@ fn command_line(line: &str, all: bool) -> Value {
 
 /// The output of `systemctl --version`, read from the name and content of a library without running a program.
 fn systemd(node: &NodeFiles) -> Option<Value> {
-    let multiarch = node.list("/usr/lib").into_iter().filter(|name| name.contains("-linux-gnu"));
-    let multiarch = multiarch.map(|name| format!("/usr/lib/{name}"));
+    let multiarch = node
+        .list("/usr/lib")
+        .into_iter()
+        .filter(|name| name.contains("-linux-gnu"))
+        .map(|name| format!("/usr/lib/{name}"));
     let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
     folders.into_iter().chain(multiarch).find_map(|folder| {
         let folder = format!("{folder}/systemd");
         node.list(&folder).into_iter().find_map(|name| {
-            let version = name.strip_prefix("libsystemd-shared-")?.strip_suffix(".so")?;
-            let version: u64 = version.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+            let version: u64 = name
+                .strip_prefix("libsystemd-shared-")?
+                .strip_suffix(".so")?
+                .split(|c: char| !c.is_ascii_digit())
+                .next()?
+                .parse()
+                .ok()?;
             let bytes = node.bytes(&format!("{folder}/{name}"))?;
             let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
             let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
@@ -153,22 +184,26 @@ fn systemd(node: &NodeFiles) -> Option<Value> {
     })
 }
 
-fn security(node: &NodeFiles, facts: &mut Facts) {
-    facts.set("ansible_fips", node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"));
+pub(super) fn security(node: &NodeFiles) -> Value {
     let apparmor = if node.exists("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
-    facts.set("ansible_apparmor", json!({ "status": apparmor }));
-    facts.set("ansible_selinux", selinux(node));
+    let mut facts = json!({
+        "ansible_fips": node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"),
+        "ansible_apparmor": { "status": apparmor },
+        "ansible_selinux": selinux(node),
+        "sonobuoy_security": {
+            "lockdown": node.chosen("/sys/kernel/security/lockdown"),
+            "modules": node.text("/sys/kernel/security/lsm"),
+        },
+    });
     for kind in ["dsa", "rsa", "ecdsa", "ed25519"] {
         let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
         let text = node.first(files).unwrap_or_default();
         if let [keytype, key, ..] = text.split_whitespace().collect::<Vec<_>>()[..] {
-            facts.set(&format!("ansible_ssh_host_key_{kind}_public"), key);
-            facts.set(&format!("ansible_ssh_host_key_{kind}_public_keytype"), keytype);
+            facts[format!("ansible_ssh_host_key_{kind}_public")] = key.into();
+            facts[format!("ansible_ssh_host_key_{kind}_public_keytype")] = keytype.into();
         }
     }
-    let lockdown = node.chosen("/sys/kernel/security/lockdown");
-    let modules = node.text("/sys/kernel/security/lsm");
-    facts.set("sonobuoy_security", json!({ "lockdown": lockdown, "modules": modules }));
+    facts
 }
 
 fn selinux(node: &NodeFiles) -> Value {
@@ -224,33 +259,32 @@ const TIME_SERVICES: &[(&str, &str)] = &[
     ("/run/ptp4l", "ptp4l"),
 ];
 
-pub(super) fn clock(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn clock(node: &NodeFiles) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let file = node.bytes("/etc/localtime").unwrap_or_default();
     let rule = file.rsplit(|byte| *byte == b'\n').nth(1).and_then(|rule| std::str::from_utf8(rule).ok());
-    facts.set("ansible_date_time", date_time(since, rule.unwrap_or("UTC0")));
     let zone = || Some(node.link("/etc/localtime")?.to_str()?.split_once("zoneinfo/")?.1.to_owned());
     let service = TIME_SERVICES.iter().find(|(path, _)| node.exists(path));
-    facts.set(
-        "sonobuoy_clock",
-        json!({
+    json!({
+        "ansible_date_time": date_time(since, rule.unwrap_or("UTC0")),
+        "sonobuoy_clock": {
             "source": node.text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             "zone": node.text("/etc/timezone").or_else(zone),
             "synchronised_by": service.map(|(_, name)| *name),
-        }),
-    );
+        },
+    })
 }
 
 /// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last line of a zone file
 /// (RFC 9636), the rule for the present: `CET-1CEST,M3.5.0,M10.5.0/3`.
-fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
+fn offset(rule: &str, epoch: i64) -> Option<(i32, &str, &str)> {
     let turn = format!("{DAY}(?:/{TIME})?");
     let form = Regex::new(&format!("^{NAME}{TIME}(?:{NAME}{TIME}?,{turn},{turn})?$")).ok()?;
     let found = form.captures(rule)?;
     let text = |index| found.get(index).map(|part| part.as_str());
-    let name = |index| Some(text(index)?.trim_matches(['<', '>']).to_owned());
+    let name = |index| Some(text(index)?.trim_matches(['<', '>']));
     let (winter, winter_name) = (-seconds(text(2)?), name(1)?);
-    let Some(summer_name) = name(3) else { return Some((winter, winter_name.clone(), winter_name)) };
+    let Some(summer_name) = name(3) else { return Some((winter, winter_name, winter_name)) };
     let summer = text(4).map_or(winter + 3_600, |west| -seconds(west));
     let year = OffsetDateTime::from_unix_timestamp(epoch + i64::from(winter)).ok()?.year();
     // The clock changes at a local time of the n-th such weekday of a month; the fifth is the last.
@@ -269,21 +303,24 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, String, String)> {
     let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
     // South of the equator, summer spans the new year.
     let is_summer = if begin < end { (begin..end).contains(&epoch) } else { !(end..begin).contains(&epoch) };
-    let (offset, name) = if is_summer { (summer, summer_name.clone()) } else { (winter, winter_name) };
+    let (offset, name) = if is_summer { (summer, summer_name) } else { (winter, winter_name) };
     Some((offset, name, summer_name))
 }
 
 /// Parses `-1`, `5:45`, `2:00:30`.
 fn seconds(text: &str) -> i32 {
-    let parts = text.trim_start_matches(['-', '+']).split(':').zip([3_600, 60, 1]);
-    let seconds: i32 = parts.map(|(part, unit)| part.parse::<i32>().unwrap_or(0) * unit).sum();
+    let seconds: i32 = text
+        .trim_start_matches(['-', '+'])
+        .split(':')
+        .zip([3_600, 60, 1])
+        .map(|(part, unit)| part.parse::<i32>().unwrap_or(0) * unit)
+        .sum();
     if text.starts_with('-') { -seconds } else { seconds }
 }
 
 fn date_time(since: Duration, rule: &str) -> Value {
     let utc = OffsetDateTime::from(UNIX_EPOCH + since);
-    let (offset, name, summer_name) =
-        offset(rule, utc.unix_timestamp()).unwrap_or_else(|| (0, "UTC".into(), "UTC".into()));
+    let (offset, name, summer_name) = offset(rule, utc.unix_timestamp()).unwrap_or((0, "UTC", "UTC"));
     let offset = UtcOffset::from_whole_seconds(offset).unwrap_or(UtcOffset::UTC);
     let local = utc.to_offset(offset);
     let mut found = json!({ "tz": name, "tz_dst": summer_name });
@@ -341,10 +378,9 @@ mod tests {
     fn host_keys_are_facts() {
         let key = ("etc/ssh/ssh_host_ed25519_key.pub", "ssh-ed25519 AAAA root@n7\n");
         let (_scratch, node) = Scratch::node(&[key]);
-        let mut facts = Facts::default();
-        gather(&node, &mut facts);
-        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public"), "AAAA");
-        assert_eq!(facts.text("ansible_ssh_host_key_ed25519_public_keytype"), "ssh-ed25519");
+        let facts = security(&node);
+        assert_eq!(facts["ansible_ssh_host_key_ed25519_public"], "AAAA");
+        assert_eq!(facts["ansible_ssh_host_key_ed25519_public_keytype"], "ssh-ed25519");
     }
 
     #[test]
@@ -376,7 +412,6 @@ mod tests {
     #[test]
     fn daylight_saving_rules_work_on_both_hemispheres() {
         let check = |rule: &str, epoch: i64, expected: (i32, &str, &str)| {
-            let expected = (expected.0, expected.1.to_owned(), expected.2.to_owned());
             assert_eq!(offset(rule, epoch), Some(expected), "{rule} at {epoch}");
         };
         let paris = "CET-1CEST,M3.5.0,M10.5.0/3";

@@ -5,7 +5,7 @@
 //! as outside a cluster, is skipped with a reason. Starts a thread per leg; every step has a timeout.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, thread};
@@ -19,7 +19,7 @@ use serde_json::Value;
 use ureq::http::Uri;
 
 use super::network;
-use crate::item::{self, Item};
+use crate::item::{FAILED, Item, PASSED, REMEDY, SKIPPED};
 use crate::names::env;
 use crate::remedies;
 use base::at::At as _;
@@ -112,13 +112,21 @@ impl Destinations {
     /// The clock by the pod's worker, which may still be starting; the original's worker has none.
     fn ask_worker(&self) -> Option<Skew> {
         let worker = kube::Config::plain(format!("http://127.0.0.1:{}", self.relay?));
-        let worker = kube::Client::new(worker, &Stop::new()).ok()?;
-        let worker = worker.within(STEP_TIMEOUT).patience(WORKER_STARTS).hopeless(&[500, 502, 503, 504]);
-        let answer = worker.send(&kube::Request::raw(Method::GET, "/clock"));
-        let answer = answer.inspect_err(|error| log::debug!("no clock from the worker: {error}")).ok()?;
+        let worker = kube::Client::new(worker, &Stop::new())
+            .ok()?
+            .within(STEP_TIMEOUT)
+            .patience(WORKER_STARTS)
+            .hopeless(&[500, 502, 503, 504]);
+        let answer = worker
+            .send(&kube::Request::raw(Method::GET, "/clock"))
+            .inspect_err(|error| log::debug!("no clock from the worker: {error}"))
+            .ok()?;
         let clock: Clock = serde_json::from_value(answer).ok()?;
-        let (seconds, uncertainty_seconds) = (clock.offset_seconds, clock.uncertainty_seconds);
-        Some(Skew { seconds, uncertainty_seconds, against: "aggregator" })
+        Some(Skew {
+            seconds: clock.offset_seconds,
+            uncertainty_seconds: clock.uncertainty_seconds,
+            against: "aggregator",
+        })
     }
 
     /// The cluster's record of this node's kubelet, container runtime and system versions, if a service account is mounted.
@@ -147,8 +155,10 @@ impl Destinations {
 fn proof() -> Option<(Trust, Identity)> {
     let identity = Identity::default();
     let (certificate, key) = (variable(client::env::CLIENT_CERT)?, variable(client::env::CLIENT_KEY)?);
-    let set = identity.set(certificate.as_bytes(), key.as_bytes());
-    set.inspect_err(|why| log::warn!("{}: {why}", client::env::CLIENT_CERT)).ok()?;
+    identity
+        .set(certificate.as_bytes(), key.as_bytes())
+        .inspect_err(|why| log::warn!("{}: {why}", client::env::CLIENT_CERT))
+        .ok()?;
     Some((Trust::Authorities(variable(client::env::CA_CERT)?.into_bytes()), identity))
 }
 
@@ -161,7 +171,7 @@ pub(crate) fn network(around: &Destinations) -> Item {
     let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
         let threads = legs.map(|(name, probe)| {
             let leg = move || {
-                let mut leg = Item::new(name, item::PASSED);
+                let mut leg = Item::new(name, PASSED);
                 let skew = probe(around, &mut leg).unwrap_or_else(|error| {
                     fail(&mut leg, format!("{error:#}"));
                     None
@@ -175,14 +185,14 @@ pub(crate) fn network(around: &Destinations) -> Item {
             Err(_) => leg(),
         })
     });
-    let mut clock = Item::new("clock", item::PASSED);
+    let mut clock = Item::new("clock", PASSED);
     match skew.or_else(|| around.ask_worker()).or(api_skew) {
         None => skip(&mut clock, "neither the aggregator nor an API server tells the time here"),
         Some(skew) => judge(&mut clock, &skew),
     }
     let items = vec![dns, api, aggregator, clock];
-    let failed = items.iter().any(|leg| leg.status == item::FAILED);
-    Item { items, ..Item::new("network", if failed { item::FAILED } else { item::PASSED }) }
+    let failed = items.iter().any(|leg| leg.status == FAILED);
+    Item { items, ..Item::new("network", if failed { FAILED } else { PASSED }) }
 }
 
 fn add(leg: &mut Item, key: &str, value: impl Into<Value>) {
@@ -190,15 +200,15 @@ fn add(leg: &mut Item, key: &str, value: impl Into<Value>) {
 }
 
 fn skip(leg: &mut Item, why: &str) {
-    leg.status = item::SKIPPED.into();
+    leg.status = SKIPPED.into();
     add(leg, "reason", why);
 }
 
 /// Marks a leg as failed, with a remedy if the cause is known.
 fn fail(leg: &mut Item, error: String) {
-    leg.status = item::FAILED.into();
+    leg.status = FAILED.into();
     if let Some(remedy) = remedies::remedy(&error) {
-        add(leg, item::REMEDY, remedy);
+        add(leg, REMEDY, remedy);
     }
     add(leg, "error", error);
 }
@@ -209,8 +219,8 @@ fn add_timings(leg: &mut Item, connection: &Connection) {
 }
 
 fn dns(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
-    let servers = around.resolver["nameservers"].items();
-    let servers: Vec<IpAddr> = servers.filter_map(|server| server.text().parse().ok()).collect();
+    let servers: Vec<IpAddr> =
+        around.resolver["nameservers"].items().filter_map(|server| server.text().parse().ok()).collect();
     ensure!(!servers.is_empty(), "`/etc/resolv.conf` names no name server");
     let name = service_name(&around.resolver);
     let (mut answers, mut failure) = (Vec::new(), Ok(None));
@@ -242,9 +252,8 @@ fn service_name(resolver: &Value) -> String {
 /// Queries one server for the IPv4 addresses of `name` (RFC 1035): the response code, 0 for success and 3 for a name that
 /// does not exist, and the time until the response. Neither tries other servers nor caches.
 fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
-    let any: IpAddr =
-        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).context("no socket to ask from")?;
+    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).context("no socket to ask from")?;
     socket.set_read_timeout(Some(STEP_TIMEOUT))?;
     // A connected socket accepts only the server's datagrams and reports a closed port at once.
     socket.connect(server).context("cannot be reached")?;
@@ -320,8 +329,8 @@ fn speak(around: &Destinations, place: &Place, leg: &mut Item) -> Result<Option<
         let tcp = &connection.stream.sock;
         let mtu = if tcp.peer_addr()?.is_ipv4() { sockopt::ip_mtu } else { sockopt::ipv6_mtu };
         Ok(mtu(tcp).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
-    });
-    let mtu = mtu.with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
+    })
+    .with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
     if let Some(mtu) = mtu {
         add(leg, "path_mtu", mtu);
     }
@@ -447,8 +456,11 @@ impl Response {
         let httparse::Status::Complete(end) = head.parse(bytes).context("the answer is not HTTP")? else {
             bail!("the answer was cut");
         };
-        let date = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("date"));
-        let date = date.and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
+        let date = head
+            .headers
+            .iter()
+            .find(|header| header.name.eq_ignore_ascii_case("date"))
+            .and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
         let (status, body) = (head.code.unwrap_or(0), bytes[end..].to_vec());
         Ok(Self { status, date, body, sent, received })
     }
@@ -472,7 +484,7 @@ mod tests {
     }
 
     fn clock_leg(answer: &Response) -> Item {
-        let mut leg = Item::new("clock", item::PASSED);
+        let mut leg = Item::new("clock", PASSED);
         judge(&mut leg, &answer.skew("API server").unwrap());
         leg
     }
@@ -480,10 +492,10 @@ mod tests {
     #[test]
     fn clock_offset_considers_uncertainty() {
         for (date, sent, came, expected) in [
-            (1_000, 1_000.4, 1_000.6, item::PASSED),
-            (1_000, 1_005.0, 1_006.0, item::PASSED),
-            (1_000, 1_010.0, 1_010.1, item::FAILED),
-            (1_000, 900.0, 900.1, item::FAILED),
+            (1_000, 1_000.4, 1_000.6, PASSED),
+            (1_000, 1_005.0, 1_006.0, PASSED),
+            (1_000, 1_010.0, 1_010.1, FAILED),
+            (1_000, 900.0, 900.1, FAILED),
         ] {
             let leg = clock_leg(&answer(date, sent, came));
             assert_eq!(leg.status, expected, "{:?}", leg.details);
@@ -523,7 +535,7 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let around = Destinations { aggregator: Some(("127.0.0.1".into(), free)), ..Destinations::default() };
         let leg = network(&around).items.remove(2);
-        assert_eq!(leg.status, item::FAILED);
+        assert_eq!(leg.status, FAILED);
         assert_eq!(leg.details["address"], format!("127.0.0.1:{free}"));
         let error = leg.details["error"].as_str().unwrap();
         assert!(error.contains("cannot reach the aggregator: no connection to 127.0.0.1"), "{error}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Facts, NodeFiles};
+use super::NodeFiles;
 use base::json::{json, list};
 
 /// Kinds of links by device name, as in `/dev/disk`.
@@ -37,14 +37,14 @@ const REMOTE: &[&str] =
 
 type Sizes = BTreeMap<&'static str, u64>;
 
-pub(super) fn devices(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn devices(node: &NodeFiles) -> Value {
     let links = links(node);
-    let names = node.list("/sys/block").into_iter();
-    let devices: BTreeMap<_, _> = names.map(|name| (name.clone(), device(node, &name, &links))).collect();
-    if !devices.is_empty() {
-        facts.set("ansible_devices", devices);
-        facts.set("ansible_device_links", links);
+    let devices: BTreeMap<_, _> =
+        node.list("/sys/block").into_iter().map(|name| (name.clone(), device(node, &name, &links))).collect();
+    if devices.is_empty() {
+        return Value::Null;
     }
+    json!({ "ansible_devices": devices, "ansible_device_links": links })
 }
 
 fn links(node: &NodeFiles) -> Links {
@@ -122,12 +122,13 @@ fn human(bytes: u64) -> String {
     format!("{amount:.2} {}", ["Bytes", "KB", "MB", "GB", "TB", "PB", "EB"][power as usize])
 }
 
-pub(super) fn mounts(node: &NodeFiles, facts: &mut Facts) {
+pub(super) fn mounts(node: &NodeFiles) -> Value {
     // A container's own mounts are not the node's; those of the first process are.
-    let Some(table) = node.first(["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"]) else { return };
+    let Some(table) = node.first(["/proc/1/mounts", "/proc/self/mounts", "/etc/mtab"]) else {
+        return Value::Null;
+    };
     let bound = bind_mounts(&node.text("/proc/1/mountinfo").unwrap_or_default());
-    let mounts: Vec<Value> = table.lines().filter_map(|line| mount(node, line, &bound)).collect();
-    facts.set("ansible_mounts", mounts);
+    json!({ "ansible_mounts": list(table.lines().filter_map(|line| mount(node, line, &bound))) })
 }
 
 fn mount(node: &NodeFiles, line: &str, bound: &[String]) -> Option<Value> {
@@ -181,13 +182,15 @@ pub(super) fn sizes(path: &Path) -> Option<Sizes> {
 
 /// Mount points of a folder of a file system instead of its root.
 fn bind_mounts(mountinfo: &str) -> Vec<String> {
-    let lines = mountinfo.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (root, point) = (words.get(3)?, words.get(4)?);
-        let source = words.iter().skip_while(|word| **word != "-").nth(2)?;
-        (*root != "/" && source.starts_with('/')).then(|| unescape(point))
-    });
-    lines.collect()
+    mountinfo
+        .lines()
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (root, point) = (words.get(3)?, words.get(4)?);
+            let source = words.iter().skip_while(|word| **word != "-").nth(2)?;
+            (*root != "/" && source.starts_with('/')).then(|| unescape(point))
+        })
+        .collect()
 }
 
 fn uuid(node: &NodeFiles, device: &str) -> Option<String> {
@@ -224,14 +227,13 @@ mod tests {
         let (scratch, node) = Scratch::node(&files);
         std::fs::create_dir_all(scratch.0.join("dev/disk/by-uuid")).unwrap();
         std::os::unix::fs::symlink("../../sda1", scratch.0.join("dev/disk/by-uuid/AB-CD")).unwrap();
-        let mut facts = Facts::default();
-        devices(&node, &mut facts);
-        let sda = &facts.0["ansible_devices"]["sda"];
+        let facts = devices(&node);
+        let sda = &facts["ansible_devices"]["sda"];
         assert_eq!((&sda["size"], &sda["scheduler_mode"]), (&json!("256.00 GB"), &json!("mq-deadline")));
         assert_eq!(sda["partitions"].as_object().unwrap().len(), 1);
         assert_eq!(sda["partitions"]["sda1"]["uuid"], "AB-CD");
         assert_eq!(sda["partitions"]["sda1"]["size"], "1.00 MB");
-        assert_eq!(facts.0["ansible_device_links"]["uuids"]["sda1"], json!(["AB-CD"]));
+        assert_eq!(facts["ansible_device_links"]["uuids"]["sda1"], json!(["AB-CD"]));
     }
 
     #[test]
@@ -249,9 +251,7 @@ mod tests {
                       /dev/sda1 /mnt/with\\040blank ext4 rw 0 0\nserver:/share /absent nfs4 rw 0 0\nbroken line\n";
         let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw shared:1 - ext4 /dev/sda1 rw\n";
         let (_scratch, node) = Scratch::node(&[("proc/1/mounts", table), ("proc/1/mountinfo", info)]);
-        let mut facts = Facts::default();
-        mounts(&node, &mut facts);
-        let found = facts.0["ansible_mounts"].as_array().unwrap().clone();
+        let found = mounts(&node)["ansible_mounts"].as_array().unwrap().clone();
         let points: Vec<&Value> = found.iter().map(|mount| &mount["mount"]).collect();
         assert_eq!(points, ["/", "/mnt/with blank", "/absent"]);
         assert_eq!((&found[0]["passno"], &found[0]["options"]), (&json!(1), &json!("rw,relatime")));

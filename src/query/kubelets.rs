@@ -32,9 +32,9 @@ const SHARE: usize = 4;
 #[derive(Clone, Copy)]
 pub(super) struct SnapshotDeadlines {
     /// Until then, all kubelets are queried.
-    pub(super) due: Instant,
+    pub due: Instant,
     /// Ends the snapshot.
-    pub(super) end: Instant,
+    pub end: Instant,
     limit: Duration,
 }
 
@@ -171,18 +171,18 @@ pub(super) fn fetch_host(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> 
     match client.send(&ask("configz")) {
         Ok(settings) => {
             kubelets.answered(node);
-            keep(&folder.join(KUBELET_CONFIG), settings.to_string().as_bytes())?;
+            keep(&folder.join(KUBELET_CONFIG), settings.to_string())?;
         }
         Err(error) => failed("configz", &error)?,
     }
     // Only the status matters, and that of an unhealthy node is valid too; missing permissions are not.
     let healthz = client.text(&ask("healthz"), MAX_TEXT_BYTES).map(|_| 200);
     match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
-        Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string().as_bytes())?,
+        Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string())?,
         Err(error) => failed("healthz", &error)?,
     }
     match client.text(&ask("metrics/resource"), MAX_TEXT_BYTES) {
-        Ok(metrics) => keep(&folder.join(KUBELET_METRICS), metrics.as_bytes())?,
+        Ok(metrics) => keep(&folder.join(KUBELET_METRICS), metrics)?,
         // Available since 1.18, but not from every virtual kubelet.
         Err(error) if error.is_not_found() => {}
         Err(error) => failed("metrics/resource", &error)?,

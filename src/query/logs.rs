@@ -36,8 +36,8 @@ pub(super) struct PodSelection(Vec<(Regex, Selector)>);
 
 /// A log to fetch.
 pub(super) struct LogRequest {
-    pod: String,
-    container: String,
+    /// Its file in the snapshot.
+    place: String,
     request: Request,
     /// The container is still being created, according to the cluster.
     starting: bool,
@@ -48,8 +48,12 @@ impl PodSelection {
     pub(super) fn new(config: &config::Run) -> anyhow::Result<Self> {
         let limits = &config.limits.pod_logs;
         let own = (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
-        let given = Some(&limits.namespaces).filter(|given| !given.is_empty()).cloned();
-        let text: Vec<String> = given.into_iter().chain(own).collect();
+        let text: Vec<String> = Some(&limits.namespaces)
+            .filter(|given| !given.is_empty())
+            .cloned()
+            .into_iter()
+            .chain(own)
+            .collect();
         let labels = objects::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
         let mut choice = Vec::new();
         if !text.is_empty() {
@@ -137,10 +141,11 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
         if !ran || (limits.previous && !restarted) {
             return None;
         }
-        let container = container.text().to_owned();
-        let request = request(namespace, name, &container, limits);
+        let container = container.text();
+        let request = request(namespace, name, container, limits);
         let (node, shown) = (spec["nodeName"].text().to_owned(), format!("{name}/{container}"));
-        let what = What::Log(LogRequest { pod: name.to_owned(), container, request, starting });
+        let place = layout::pod_log(&component(namespace), &component(name), &component(container));
+        let what = What::Log(LogRequest { place, request, starting });
         Some(QueryTask { name: shown, node, ..QueryTask::new("PodLogs", namespace, what) })
     };
     kinds.iter().flat_map(|kind| spec[kind].items()).filter_map(task).collect()
@@ -185,7 +190,8 @@ impl LogRequest {
         task: &QueryTask,
     ) -> Result<Records, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
-        let end = Instant::now().checked_add(asked.min(LOG_TIMEOUT));
+        let time = asked.min(LOG_TIMEOUT);
+        let end = Instant::now().checked_add(time);
         let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
             Ok(None) => return Ok(Records::default()),
@@ -194,10 +200,7 @@ impl LogRequest {
             Err(error) => return Err(error.into()),
         };
         kubelets.answered(&task.node);
-        let [namespace, pod, container] =
-            [&task.namespace, &self.pod, &self.container].map(|name| component(name));
-        let place = layout::pod_log(&namespace, &pod, &container);
-        let path = query.folder.join(&place);
+        let path = query.folder.join(&self.place);
         super::create_parent(&path)?;
         let mut file = BufWriter::new(File::create(&path).at("cannot write", &path)?);
         let mut answer = Records::default();
@@ -213,7 +216,7 @@ impl LogRequest {
                 let text = String::from_utf8_lossy(&line);
                 // A line in several pieces is one line.
                 if begins {
-                    answer.health.see_line(&place, &text);
+                    answer.health.see_line(&self.place, &text);
                 }
                 begins = line.ends_with(b"\n");
                 match filter.as_mut().map(|filter| filter.line(&text)) {
@@ -230,10 +233,7 @@ impl LogRequest {
                 }
                 Ok(0) => break None,
                 Ok(_) if end.is_some_and(|end| Instant::now() >= end) => {
-                    break Some(format!(
-                        "the log did not end within {} and was cut",
-                        clock::duration(asked.min(LOG_TIMEOUT))
-                    ));
+                    break Some(format!("the log did not end within {} and was cut", clock::duration(time)));
                 }
                 Ok(_) => {}
                 Err(error) => break Some(format!("the log was cut off: {error}")),

@@ -45,9 +45,14 @@ const MAX_NAME_BYTES: usize = 200;
 /// Maximum size of responses held in memory: versions, groups, settings of a kubelet.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
 
-static ERROR: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"[fF]ailed|[eE]rror|^E[0-9]+|level=error").ok());
-static WARNING: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[wW]arn|^W[0-9]+|level=warn").ok());
+/// Lines of logs that are counted, by the name of their kind.
+static COUNTED: LazyLock<[(Regex, &str); 2]> = LazyLock::new(|| {
+    let kinds = [
+        (r"[fF]ailed|[eE]rror|^E[0-9]+|level=error", "Errors"),
+        (r"[wW]arn|^W[0-9]+|level=warn", "Warnings"),
+    ];
+    kinds.map(|(pattern, kind)| (Regex::new(pattern).expect("a valid pattern"), kind))
+});
 
 /// How to take a snapshot.
 #[derive(Clone, Copy)]
@@ -65,7 +70,7 @@ pub(crate) struct Query<'a> {
 }
 
 /// The outcome of a snapshot.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SnapshotSummary {
     /// Successful queries.
     pub answered: usize,
@@ -194,8 +199,10 @@ impl Query<'_> {
         std::thread::scope(|scope| {
             let start = |number: &usize| {
                 let thread = base::thread(format!("query {number}"));
-                let started = thread.spawn_scoped(scope, work);
-                started.inspect_err(|error| log::debug!("starting a thread: {error}")).is_ok()
+                thread
+                    .spawn_scoped(scope, work)
+                    .inspect_err(|error| log::debug!("starting a thread: {error}"))
+                    .is_ok()
             };
             // One thread is enough to make progress.
             if (0..self.workers.min(total)).filter(start).count() == 0 {
@@ -229,7 +236,7 @@ impl Query<'_> {
             What::Version => (layout::SERVER_VERSION, get("/version")?),
             What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
         };
-        keep(&self.folder.join(file), document.to_string().as_bytes())?;
+        keep(&self.folder.join(file), document.to_string())?;
         let mut answer = Records::default();
         answer.health.api_version = document["gitVersion"].text().into();
         Ok(answer)
@@ -238,9 +245,10 @@ impl Query<'_> {
 
 /// API groups as the original's client library lists them: the core group first, without a name.
 fn server_groups(core: &Value, mut groups: Value) -> Value {
-    let versions = core["versions"].items();
-    let versions: Vec<_> =
-        versions.map(|version| json!({"groupVersion": version, "version": version})).collect();
+    let versions: Vec<_> = core["versions"]
+        .items()
+        .map(|version| json!({"groupVersion": version, "version": version}))
+        .collect();
     let preferred = versions.first().cloned().unwrap_or_default();
     let legacy = json!({"name": "", "versions": versions, "preferredVersion": preferred});
     json::list_in(&mut groups, "groups").insert(0, legacy);
@@ -308,20 +316,18 @@ impl Records {
     }
 
     fn write(&self, folder: &Path, redactor: Option<&Redactor>) -> Result<()> {
-        let mut files = BTreeMap::from([
-            (layout::QUERY_TIMES, serde_json::to_vec(&self.timings)?),
-            (layout::QUERY_ERRORS, serde_json::to_vec(&self.troubles)?),
-            (layout::HEALTH, serde_json::to_vec(&self.health)?),
-        ]);
-        if let Some(redactor) = redactor {
-            files.insert(layout::REDACTIONS, serde_json::to_vec(&redactor.counts())?);
+        write_json(&folder.join(layout::HEALTH), &self.health)?;
+        write_json(&folder.join(layout::QUERY_ERRORS), &self.troubles)?;
+        write_json(&folder.join(layout::QUERY_TIMES), &self.timings)?;
+        match redactor {
+            Some(redactor) => write_json(&folder.join(layout::REDACTIONS), &redactor.counts()),
+            None => Ok(()),
         }
-        for (name, content) in files {
-            let path = folder.join(name);
-            fs::write(&path, content).at("cannot write", &path)?;
-        }
-        Ok(())
     }
+}
+
+fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
+    fs::write(path, serde_json::to_vec(document)?).at("cannot write", path)
 }
 
 /// The health of the cluster according to its objects and logs: `meta/clusterhealth.json`.
@@ -329,9 +335,9 @@ impl Health {
     /// Counts an object before it is written.
     fn see<'o>(&mut self, resource: &kube::Resource, object: &'o Value) {
         let status = &object["status"];
-        let detail = |healthy, [ready, reason, message]: [&str; 3]| {
+        let detail = |healthy, condition: [&str; 3]| {
+            let [ready, reason, message] = condition.map(str::to_owned);
             let (name, namespace) = (object.name().into(), object.namespace().into());
-            let [ready, reason, message] = [ready, reason, message].map(str::to_owned);
             vec![Detail { name, healthy, ready, reason, message, namespace }]
         };
         let of = |condition: &'o Value| ["status", "reason", "message"].map(|key| condition[key].text());
@@ -360,9 +366,9 @@ impl Health {
 
     /// Examines a line of the log stored in `file`.
     fn see_line(&mut self, file: &str, line: &str) {
-        for (pattern, kind) in [(&*ERROR, "Errors"), (&*WARNING, "Warnings")] {
-            if pattern.as_ref().is_some_and(|pattern| pattern.is_match(line)) {
-                let files = self.error_summary.entry(kind.into()).or_default();
+        for (pattern, kind) in &*COUNTED {
+            if pattern.is_match(line) {
+                let files = self.error_summary.entry((*kind).into()).or_default();
                 *files.entry(file.to_owned()).or_default() += 1;
             }
         }
@@ -397,7 +403,7 @@ fn component(name: &str) -> String {
 }
 
 /// Writes a small file and creates its parent folders.
-fn keep(path: &Path, content: &[u8]) -> Result<()> {
+fn keep(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
     create_parent(path)?;
     fs::write(path, content).at("cannot write", path)
 }

@@ -35,11 +35,11 @@ const NAME: &str = "[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?";
 /// Queries of a snapshot.
 #[derive(Default)]
 pub(super) struct QueryPlan {
-    pub(super) tasks: Vec<QueryTask>,
+    pub tasks: Vec<QueryTask>,
     /// All namespaces, as far as known.
-    pub(super) known: BTreeSet<String>,
+    pub known: BTreeSet<String>,
     /// Whether pod logs are wanted.
-    pub(super) logs: bool,
+    pub logs: bool,
 }
 
 /// Makes the plan, and a folder for each namespace that matches; `Err` only if the server is not reachable at all, or the
@@ -151,19 +151,19 @@ fn object_names(query: &Query<'_>, resource: &Resource) -> Result<BTreeSet<Strin
     Ok(names)
 }
 
-static SELECTOR: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static SELECTOR: LazyLock<Regex> = LazyLock::new(|| {
     let key = format!("(?:[a-z0-9][-a-z0-9.]*/)?{NAME}");
     let value = format!("(?:{NAME})?");
     let compared = format!(
         r"\s*(?:==?|!=)\s*{value}|\s*[<>]\s*-?[0-9]+|\s+(?:not)?in\s*\(\s*{value}(?:\s*,\s*{value})*\s*\)"
     );
     let term = format!(r"\s*(?:!\s*{key}|{key}(?:{compared})?)\s*");
-    Regex::new(&format!(r"^(?:\s*|{term}(?:,{term})*)$")).ok()
+    Regex::new(&format!(r"^(?:\s*|{term}(?:,{term})*)$")).expect("a valid pattern")
 });
 
 /// The selector, or an empty one with a warning.
 pub(super) fn checked(setting: &str, selector: &str) -> String {
-    if SELECTOR.as_ref().is_none_or(|pattern| pattern.is_match(selector)) {
+    if SELECTOR.is_match(selector) {
         return selector.trim().to_owned();
     }
     log::warn!("`{setting}`: `{selector}` is not a label selector; it is ignored");

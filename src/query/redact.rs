@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use regex::{Captures, Match, Regex};
 use serde_json::Value;
 
-use crate::config::Redaction;
+use crate::config::{Field, Redaction};
 use base::json::json;
 use base::kube::Resource;
 use base::{Joined as _, lock, pattern, yaml};
@@ -62,17 +62,12 @@ pub(crate) struct Redactor {
     env: Vec<Regex>,
     /// A rule hides the first group; without groups, as in all rules from files, the whole match.
     text: Vec<(String, Regex)>,
-    fields: Vec<HiddenField>,
+    /// Fields by the name of their rule.
+    fields: Vec<(String, Field)>,
     assignment: Regex,
     key_begin: Regex,
     key_end: Regex,
     counts: Mutex<BTreeMap<String, u64>>,
-}
-
-struct HiddenField {
-    name: String,
-    kind: String,
-    path: Vec<String>,
 }
 
 impl Redactor {
@@ -93,19 +88,18 @@ impl Redactor {
         for name in &asked.text {
             text.push((name.clone(), compile(name)?));
         }
-        let field = |name: String, kind: &str, path: &str| {
-            let path = path.split('.').map(ToOwned::to_owned).collect();
-            HiddenField { name, kind: kind.to_owned(), path }
-        };
-        let mut fields: Vec<_> = FIELDS.map(|path| field(SECRETS.to_owned(), "Secret", path)).into();
+        let of_secrets =
+            |path: &str| (SECRETS.to_owned(), Field { kind: "Secret".into(), path: path.into() });
+        let mut fields: Vec<_> = FIELDS.map(of_secrets).into();
         fields.extend(
-            asked
-                .fields
-                .iter()
-                .map(|asked| field(format!("{}: {}", asked.kind, asked.path), &asked.kind, &asked.path)),
+            asked.fields.iter().map(|field| (format!("{}: {}", field.kind, field.path), field.clone())),
         );
-        let names = text.iter().map(|(name, _)| name).chain(fields.iter().map(|field| &field.name)).cloned();
-        let names = names.chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
+        let names = text
+            .iter()
+            .map(|(name, _)| name)
+            .chain(fields.iter().map(|(name, _)| name))
+            .cloned()
+            .chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
         Ok(Some(Self {
             env,
             counts: Mutex::new(names.map(|name| (name, 0)).collect()),
@@ -134,10 +128,9 @@ impl Redactor {
     /// Hides secrets in an object; returns whether there were any.
     pub(crate) fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = resource.plural == "configmaps" && self.files(object.get_mut("data"));
-        for HiddenField { name, path, .. } in
-            self.fields.iter().filter(|field| field.kind.eq_ignore_ascii_case(&resource.kind))
-        {
-            hidden |= self.field(name, object, path);
+        let is_of_kind = |(_, field): &&(String, Field)| field.kind.eq_ignore_ascii_case(&resource.kind);
+        for (name, field) in self.fields.iter().filter(is_of_kind) {
+            hidden |= self.field(name, object, &field.path.split('.').collect::<Vec<_>>());
         }
         hidden |= self.walk(object, false);
         if hidden && let Some(copy) = object.pointer_mut(LAST_APPLIED) {
@@ -155,8 +148,8 @@ impl Redactor {
     }
 
     /// Hides what is at a path.
-    fn field(&self, rule: &str, value: &mut Value, path: &[String]) -> bool {
-        let Some((key, rest)) = path.split_first() else {
+    fn field(&self, rule: &str, value: &mut Value, path: &[&str]) -> bool {
+        let [key, rest @ ..] = path else {
             if !value.is_null() {
                 *value = json!(HIDDEN);
                 self.count(rule);
@@ -164,9 +157,9 @@ impl Redactor {
             return !value.is_null();
         };
         let inner: Vec<&mut Value> = match value {
-            Value::Object(map) if key == "*" => map.values_mut().collect(),
-            Value::Array(list) if key == "*" => list.iter_mut().collect(),
-            Value::Object(map) => map.get_mut(key).into_iter().collect(),
+            Value::Object(map) if *key == "*" => map.values_mut().collect(),
+            Value::Array(list) if *key == "*" => list.iter_mut().collect(),
+            Value::Object(map) => map.get_mut(*key).into_iter().collect(),
             Value::Array(list) => {
                 key.parse::<usize>().ok().and_then(|index| list.get_mut(index)).into_iter().collect()
             }
@@ -177,8 +170,7 @@ impl Redactor {
 
     /// Hides secrets in the files of a config map: a file whose name suggests one, and such keys in YAML or JSON.
     fn files(&self, files: Option<&mut Value>) -> bool {
-        let files = files.and_then(Value::as_object_mut).into_iter().flatten();
-        files.fold(false, |hidden, (name, file)| {
+        files.and_then(Value::as_object_mut).into_iter().flatten().fold(false, |hidden, (name, file)| {
             let is_secret = self.is_secret(name);
             hidden | (if is_secret { self.hide(file) } else { self.file(file) })
         })
