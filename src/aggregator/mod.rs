@@ -17,7 +17,6 @@ mod store;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod tests;
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -29,7 +28,6 @@ use self::http::{Certifier, Tries};
 pub(crate) use self::http::{Holder, ReviewError, Reviewer};
 pub(crate) use self::limits::connections;
 pub(crate) use self::run::Received;
-use self::run::ResultState;
 use self::store::Store;
 use crate::backplane::Authority;
 use crate::{config, layout, status};
@@ -131,9 +129,7 @@ impl Aggregator {
 
     /// The results that have neither arrived nor failed.
     pub(crate) fn outstanding(&self) -> Vec<ResultId> {
-        let state = self.store.lock();
-        let open = |id: &&ResultId| state.result(id).is_some_and(|result| !result.settled());
-        state.ids().filter(open).cloned().collect()
+        self.store.lock().outstanding().cloned().collect()
     }
 
     /// Responds to workers on `server` and records `findings`, until `stop`.
@@ -180,40 +176,6 @@ impl Aggregator {
                 None => event.wait_forever(),
             }
         }
-    }
-
-    /// Whether any result of `plugin` is expected.
-    pub(crate) fn expects(&self, plugin: &str) -> bool {
-        self.store.lock().ids().any(|id| id.plugin == plugin)
-    }
-
-    /// Whether the worker of `id` was ever heard of, or is not awaited.
-    pub(crate) fn heard(&self, id: &ResultId) -> bool {
-        self.store.lock().heard(id)
-    }
-
-    /// Whether `id` has arrived or failed.
-    pub(crate) fn settled(&self, id: &ResultId) -> bool {
-        self.store.lock().result(id).is_some_and(ResultState::settled)
-    }
-
-    /// Whether an upload of `id` is under way.
-    pub(crate) fn receiving(&self, id: &ResultId) -> bool {
-        self.store.lock().is_uploading(id)
-    }
-
-    /// The receipts of all results, once no more arrive.
-    pub(crate) fn received(&self) -> Vec<Received> {
-        self.store.lock().received()
-    }
-
-    /// Notes the processed results of `plugin`: the status of each, and its items by status.
-    pub(crate) fn processed(
-        &self,
-        plugin: &str,
-        of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>,
-    ) {
-        self.store.lock().processed(plugin, of);
     }
 
     /// Notes that the archive is complete: the run will not be resumed.

@@ -151,10 +151,10 @@ impl ClusterRun<'_> {
             audience: by_node.then(|| review::audience(&self.config)),
             owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
-            heard: &|id: &ResultId| aggregator.heard(id),
-            receiving: &|id: &ResultId| aggregator.receiving(id),
-            settled: &|id: &ResultId| aggregator.settled(id),
-            keep_logs: &|pod: &Value| self.keep_logs(run_dir, pod, stop),
+            heard: &|id| aggregator.store.lock().heard(id),
+            receiving: &|id| aggregator.store.lock().is_uploading(id),
+            settled: &|id| aggregator.store.lock().is_settled(id),
+            keep_logs: &|pod| self.keep_logs(run_dir, pod, stop),
         };
         let context = RunContext {
             aggregator: &aggregator,

@@ -218,8 +218,7 @@ fn launch_one(
     stop: &Stop,
 ) {
     let (aggregator, name) = (context.aggregator, plugin.definition.name());
-    let settled = || aggregator.wait(name, Some(Instant::now()), stop) == Waited::Complete;
-    if !plugin.ids.is_empty() && settled() {
+    if !plugin.ids.is_empty() && aggregator.store.lock().settled(name) {
         // From before a restart: its pods may be gone by now, and would be recreated.
         log::info!("plugin `{name}` had already ended");
         return;

@@ -47,7 +47,7 @@ pub(super) fn pack(
     let names: Vec<&str> = context.wholes().map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
-    let received = json!(context.aggregator.received());
+    let received = json!(context.aggregator.store.lock().received());
     write_json(&run_dir.join(layout::RECEIVED), &received)?;
     explain(&received, run_dir)?;
     let health = run_dir.join(layout::HEALTH);
@@ -96,7 +96,11 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::R
         Ok(outcome) => outcome,
         Err(error) => {
             // A failure of this plugin only: status and archive say so.
-            context.aggregator.processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
+            context
+                .aggregator
+                .store
+                .lock()
+                .processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
             process::unprocessed(&dir, &rules, &format!("its results could not be processed: {error:#}"))?;
             return Err(error);
         }
@@ -108,12 +112,12 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::R
         let own = last.filter(|last| last.status == FAILED).unwrap_or(first);
         Some((own.status.clone(), own.counts.clone()))
     };
-    context.aggregator.processed(name, |id| match id.is_global() {
+    context.aggregator.store.lock().processed(name, |id| match id.is_global() {
         true => Some((outcome.status.clone(), outcome.counts.clone())),
         false => of(&id.node),
     });
     for part in rules.parts.iter().chain(&rules.attempts) {
-        context.aggregator.processed(part, |_| of(part));
+        context.aggregator.store.lock().processed(part, |_| of(part));
     }
     ensure!(outcome.missing == 0, "files of {} expected results are missing", outcome.missing);
     Ok(())

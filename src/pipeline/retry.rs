@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::conduct::describe;
 use super::context::RunContext;
-use crate::aggregator::{Received, Waited};
+use crate::aggregator::Received;
 use crate::driver::PluginLaunch;
 use crate::plugin::{Definition, builtin, focus};
 use crate::process::{Expected, ReadingRules};
@@ -56,9 +56,7 @@ impl RunContext<'_> {
                 return;
             }
             let own = attempt.name();
-            if self.aggregator.expects(own)
-                && self.aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
-            {
+            if self.aggregator.store.lock().expects(own) && self.aggregator.store.lock().settled(own) {
                 // From before a restart: this attempt was launched, as its definition shows.
                 continue;
             }
@@ -91,7 +89,8 @@ impl RunContext<'_> {
 
     /// Plugins to remove after the run.
     pub(super) fn to_remove(&self) -> impl Iterator<Item = &Definition> {
-        let attempts = self.attempts.iter().filter(|attempt| self.aggregator.expects(attempt.name()));
+        let attempts =
+            self.attempts.iter().filter(|attempt| self.aggregator.store.lock().expects(attempt.name()));
         let all = self.plugins.iter().map(|plugin| plugin.definition).chain(attempts);
         all.filter(|plugin| !plugin.config.skip_cleanup)
     }
@@ -101,9 +100,11 @@ impl RunContext<'_> {
         let name = plugin.definition.name();
         let own = |definitions: Vec<&Definition>| {
             let own = definitions.into_iter().filter(|one| one.config.part_of.as_deref() == Some(name));
-            own.map(|one| one.name().to_owned()).filter(|one| self.aggregator.expects(one)).collect()
+            own.map(|one| one.name().to_owned())
+                .filter(|one| self.aggregator.store.lock().expects(one))
+                .collect()
         };
-        let expected = self.aggregator.received().into_iter();
+        let expected = self.aggregator.store.lock().received().into_iter();
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
         let mut rules = ReadingRules {

@@ -241,14 +241,28 @@ impl State {
             ResultState::Awaited => slot.trouble.clone(),
             _ => None,
         };
-        let meant =
-            self.slots.iter().filter(|slot| slot.id == *id || id.is_global() && slot.id.plugin == id.plugin);
+        let meant = self.slots.iter().filter(|slot| means(id, &slot.id));
         meant.filter_map(|slot| Some((slot.id.clone(), problem(slot)?))).collect()
+    }
+
+    /// Whether any result of `plugin` is expected.
+    pub(crate) fn expects(&self, plugin: &str) -> bool {
+        self.sizes.contains_key(plugin)
     }
 
     /// All expected results in their order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &ResultId> {
         self.slots.iter().map(|slot| &slot.id)
+    }
+
+    /// The results that have neither arrived nor failed.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = &ResultId> {
+        self.slots.iter().filter(|slot| !slot.state.settled()).map(|slot| &slot.id)
+    }
+
+    /// Whether `id` has arrived or failed.
+    pub(crate) fn is_settled(&self, id: &ResultId) -> bool {
+        self.result(id).is_some_and(ResultState::settled)
     }
 
     /// The state of the result of `id`, if it is expected.
@@ -617,6 +631,11 @@ impl Slot {
             }
         })
     }
+}
+
+/// Whether a failure of `id` is one of `other`: the same, or another result of its plugin if `id` is global.
+pub(crate) fn means(id: &ResultId, other: &ResultId) -> bool {
+    id == other || id.is_global() && id.plugin == other.plugin
 }
 
 fn enter(waiting: &mut Vec<Stop>, stop: Stop) {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
-use crate::aggregator::run::{Receipt, Record, ResultState, State};
+use crate::aggregator::run::{Receipt, Record, ResultState, State, means};
 use crate::config::{self, ResultLimits};
 use crate::layout;
 use base::at::At as _;
@@ -169,14 +169,8 @@ impl Store {
     /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on nodes counts for each
     /// node whose result is outstanding.
     pub(crate) fn record(&self, failure: &Failure) {
-        let ids: Vec<ResultId> = {
-            let state = self.lock();
-            let meant = |id: &&ResultId| {
-                **id == failure.id || failure.id.is_global() && id.plugin == failure.id.plugin
-            };
-            let all = state.ids().filter(meant);
-            all.filter(|id| state.result(id).is_some_and(|state| !state.settled())).cloned().collect()
-        };
+        let ids: Vec<ResultId> =
+            self.lock().outstanding().filter(|id| means(&failure.id, id)).cloned().collect();
         if ids.is_empty() {
             log::info!(
                 "`{}` already has its result or expects none; ignored: {}",
@@ -469,7 +463,7 @@ impl Store {
                     }
                 }
             }
-            if state.result(id).is_some_and(ResultState::settled) {
+            if state.is_settled(id) {
                 self.disk.done(id);
             }
         }
