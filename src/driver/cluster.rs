@@ -315,19 +315,18 @@ impl ClusterDriver<'_> {
             let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods =
                 thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &self.roster, &sender));
-            let known = expected.iter().filter(|id| !id.is_global()).map(|id| id.node.clone()).collect();
-            let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, known, &nodes));
+            let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
                 log::error!("changes of plugin `{plugin}` are noticed late: starting a thread: {error}");
             }
             while !stop.stopped() {
                 match seen.recv_timeout(CHECK_INTERVAL) {
                     Ok(first) => {
-                        monitor.see(first, SystemTime::now());
                         // Judge queued events together.
-                        seen.try_iter()
-                            .take(MAX_QUEUED_EVENTS)
-                            .for_each(|seen| monitor.see(seen, SystemTime::now()));
+                        let queued = seen.try_iter().take(MAX_QUEUED_EVENTS);
+                        for event in std::iter::once(first).chain(queued) {
+                            monitor.see(event, SystemTime::now());
+                        }
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => {
@@ -398,55 +397,28 @@ fn watch_pods(
 ) {
     let selector = Selector::labels(launch.selector());
     for event in client.watch(&Resource::PODS, &launch.config.namespace, &selector).shrink(shrink_pod) {
-        let told = match event {
-            Ok(Event::Restarted) => WatchEvent::PodsListing,
-            Ok(Event::Applied(pod)) => {
-                roster.enter(launch, &pod);
-                WatchEvent::Pod(pod)
-            }
-            Ok(Event::Deleted(pod)) => {
-                roster.leave(&pod);
-                WatchEvent::PodGone(pod)
-            }
-            Ok(Event::Synced) => WatchEvent::PodsListed,
+        match &event {
+            Ok(Event::Applied(pod)) => roster.enter(launch, pod),
+            Ok(Event::Deleted(pod)) => roster.leave(pod),
+            Ok(Event::Restarted | Event::Synced) => {}
             Err(error) => {
                 log::warn!("pods of plugin `{}` cannot be watched: {error}", launch.definition.name());
-                continue;
             }
-        };
-        if seen.send(told).is_err() {
+        }
+        if event.is_ok_and(|event| seen.send(WatchEvent::Pod(event)).is_err()) {
             return;
         }
     }
 }
 
-/// Follows the nodes. Nodes `known` beforehand may be deleted before the first list.
-fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSender<WatchEvent>) {
-    let mut listed = BTreeSet::new();
+fn watch_nodes(client: &kube::Client, seen: &SyncSender<WatchEvent>) {
     for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
-        let mut told = Vec::new();
-        match event {
-            Ok(Event::Restarted) => listed.clear(),
-            Ok(Event::Applied(node)) => {
-                known.insert(node.name().to_owned());
-                listed.insert(node.name().to_owned());
-                told.push(WatchEvent::Node(node));
-            }
-            Ok(Event::Deleted(node)) => {
-                known.remove(node.name());
-                told.push(WatchEvent::NodeGone(node.name().to_owned()));
-            }
-            Ok(Event::Synced) => {
-                told.extend(known.difference(&listed).cloned().map(WatchEvent::NodeGone));
-                known.retain(|name| listed.contains(name));
-            }
-            Err(error) => {
-                // Without permission to watch nodes, the pods alone are followed.
-                log::info!("nodes cannot be watched: {error}");
-                return;
-            }
-        }
-        if told.into_iter().any(|told| seen.send(told).is_err()) {
+        let told = match event {
+            Ok(event) => seen.send(WatchEvent::Node(event)),
+            // Without permission to watch nodes, the pods alone are followed.
+            Err(error) => return log::info!("nodes cannot be watched: {error}"),
+        };
+        if told.is_err() {
             return;
         }
     }
