@@ -14,7 +14,6 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -60,12 +59,8 @@ pub(crate) struct WorkerSettings {
     pub access: Access,
     /// Result to submit.
     pub id: ResultId,
-    /// Directory of the done file.
-    pub results_dir: PathBuf,
-    /// Mount path of that directory in the plugin's container.
-    pub results_mount: Option<PathBuf>,
-    /// Whether the done file may name paths outside it.
-    pub results_anywhere: bool,
+    /// Location of the done file.
+    pub results: ResultsDir,
     /// Loopback port for progress; 0 is any free port, `None` no port at all.
     pub progress_port: Option<u16>,
     /// Minimum age of a done file.
@@ -108,9 +103,11 @@ impl WorkerSettings {
                 Scope::Global => ResultId::global(plugin),
                 Scope::Node => ResultId::on_node(plugin, node),
             },
-            results_dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
-            results_mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
-            results_anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
+            results: ResultsDir {
+                dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
+                mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
+                anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
+            },
             progress_port: match given(env::PROGRESS_PORT) {
                 None => Some(names::PROGRESS_PORT),
                 Some(text) => text.parse().ok().or_else(|| {
@@ -135,7 +132,7 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> an
     let talk = Client::new(&settings.access, settings.id.clone())?;
     let client = talk.clone().with_retry(retry).with_stop(over.clone());
     let relays = relay::listen(settings.progress_port);
-    let (senders, shared) = (std::sync::Mutex::default(), AtomicBool::default());
+    let senders = std::sync::Mutex::default();
     relay::announce(settings.progress_port, &relays)?;
     thread::scope(|scope| {
         let work = || {
@@ -150,15 +147,14 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> an
             base::thread("heartbeat")
                 .spawn_scoped(scope, || send_heartbeats(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
-                base::thread("relay")
-                    .spawn_scoped(scope, || relay::run(relay, &talk, &senders, &shared, &over))?;
+                base::thread("relay").spawn_scoped(scope, || relay::run(relay, &talk, &senders, &over))?;
             }
             if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
                 let (talk, over) = (&talk, &over);
                 base::thread("relay").spawn_scoped(scope, move || relay::share(port, talk, over))?;
             }
             if settings.progress_port.is_some() {
-                let folder = &settings.results_dir;
+                let folder = &settings.results.dir;
                 base::thread("suite").spawn_scoped(scope, || suite::run(folder, &talk, &senders, &over))?;
             }
             wait_and_submit(settings, &client, others, &over)
@@ -196,20 +192,15 @@ fn wait_and_submit(
     others: &Others,
     over: &Stop,
 ) -> anyhow::Result<bool> {
-    let place = ResultsDir {
-        dir: &settings.results_dir,
-        mount: settings.results_mount.as_deref(),
-        anywhere: settings.results_anywhere,
-    };
-    let (path, opened) = match done::wait(&place, settings.done_delay, others, over) {
+    let dir = &settings.results.dir;
+    let (path, opened) = match done::wait(&settings.results, settings.done_delay, others, over) {
         DoneOutcome::Result(named) => {
             log::info!("the plugin is done, its result is `{}`", named.path.display());
             (named.path.clone(), named.open())
         }
         DoneOutcome::OthersEnded => {
-            log::info!("all other containers have ended: submitting `{}`", settings.results_dir.display());
-            let opened = Folder::open(&settings.results_dir).map(Opened::Folder);
-            (settings.results_dir.clone(), opened)
+            log::info!("all other containers have ended: submitting `{}`", dir.display());
+            (dir.clone(), Folder::open(dir).map(Opened::Folder))
         }
         DoneOutcome::Unusable(why) => return report(client, &why),
         DoneOutcome::Stopped => {
@@ -345,7 +336,7 @@ mod tests {
         let mut pairs = NEEDED.to_vec();
         pairs.extend([("RESULTS_DIR", "/old"), ("MASTER_URL", "https://old"), ("SONOBUOY_RESULTS_DIR", "")]);
         let settings = read(Scope::Global, &pairs).unwrap();
-        assert_eq!(settings.results_dir, PathBuf::from("/tmp/sonobuoy/results"));
+        assert_eq!(settings.results.dir, PathBuf::from("/tmp/sonobuoy/results"));
         assert_eq!(settings.progress_port, Some(8099));
         assert_eq!(settings.done_delay, Duration::from_secs(5));
         assert_eq!(settings.id, ResultId::global("e2e"));
@@ -364,7 +355,7 @@ mod tests {
         ]);
         let settings = read(Scope::Node, &pairs).unwrap();
         assert_eq!(settings.id, ResultId::on_node("e2e", "node-1"));
-        assert_eq!(settings.results_dir, PathBuf::from("/r"));
+        assert_eq!(settings.results.dir, PathBuf::from("/r"));
         assert_eq!(settings.progress_port, None);
         assert_eq!(settings.done_delay, Duration::from_millis(150));
         assert_eq!(settings.retry_limit, Duration::from_secs(3600));
