@@ -82,7 +82,7 @@ impl ClusterRun<'_> {
         conduct::begin(&run_dir, &self.config)?;
 
         let publisher = StatusPublisher { run: &self, pod, created: Mutex::default() };
-        let outcome = self.run_in(&run_dir, pod, (&identity, &rights), &publisher, stop);
+        let outcome = self.run_in(&run_dir, &identity, &rights, &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
             && !stop.stopped()
@@ -101,13 +101,12 @@ impl ClusterRun<'_> {
     fn run_in(
         &self,
         run_dir: &Path,
-        pod: Option<&Value>,
-        (identity, rights): (&str, &FreshPermissions<'_>),
+        identity: &str,
+        rights: &FreshPermissions<'_>,
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
     ) -> anyhow::Result<bool> {
         let started = SystemTime::now();
-        let mut errors = 0;
         let (expected, failures) = self.expected(run_dir, rights)?;
         let settings = conduct::settings(&self.config, &self.definitions);
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
@@ -115,11 +114,11 @@ impl ClusterRun<'_> {
         aggregator.identify(identity)?;
         // If launched, they would send results that are no longer awaited.
         failures.iter().for_each(|failure| aggregator.store.record(failure));
-        self.tell_authority(&aggregator.authority().certificate_pem(), pod);
+        self.tell_authority(&aggregator.authority().certificate_pem(), publisher.pod);
         let at = &self.config.server;
         let server = Server::bind(&authority(at.bind_address.trim_matches(['[', ']']), at.bind_port))?;
 
-        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
+        let Some(pod) = publisher.pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
             bail!(
                 "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
@@ -169,21 +168,19 @@ impl ClusterRun<'_> {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");
             }
-            errors +=
-                aggregator.status().plugins.iter().flatten().filter(|entry| entry.timed_out).count().min(1);
-            errors += self.query(run_dir, redactor, stop);
+            let timed_out = aggregator.status().plugins.iter().flatten().any(|entry| entry.timed_out);
+            let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
             for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
                 }
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
-            errors += failed;
             if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(pod)) {
                 log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
-            Ok((archive, path))
+            Ok((path, archive, errors + failed))
         };
         // A container being stopped could not send it any more, and the next one has more to report.
         let publish = |status: &status::Run| {
@@ -192,12 +189,11 @@ impl ClusterRun<'_> {
             }
             if stop.stopped() { Ok(()) } else { publisher.publish(status) }
         };
-        let archive = conduct::run(&server, &driver, &context, publish, finish, stop)?;
+        let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }
-        errors += self.upload(&archive, aggregator.status(), publisher, stop);
-        Ok(errors == 0)
+        Ok(errors + self.upload(&archive, aggregator.status(), publisher, stop) == 0)
     }
 
     /// Uploads the archive, if a store is configured, and publishes the outcome; returns the number of errors.
@@ -532,15 +528,16 @@ pub(crate) fn aggregate(
         status_service: status_service.as_ref(),
         upload: variable(names::env::UPLOAD_URL).filter(|url| !url.is_empty()),
     };
-    let Some(status_service) = &status_service else { return Ok(see_through(run, no_exit, stop)) };
     let over = stop.child();
     std::thread::scope(|scope| {
-        let serve = || {
-            if let Err(error) = status_service.serve(&over) {
-                log::error!("the status service ended: {error:#}");
-            }
-        };
-        base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        if let Some(status_service) = &status_service {
+            let serve = || {
+                if let Err(error) = status_service.serve(&over) {
+                    log::error!("the status service ended: {error:#}");
+                }
+            };
+            base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        }
         let clean = see_through(run, no_exit, stop);
         over.stop();
         Ok(clean)

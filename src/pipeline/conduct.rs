@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,16 +66,16 @@ pub(super) fn server(
     Ok(bound.tls(tls).principal(plugin_of).limits(connections(&config.limits.connections)))
 }
 
-/// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
-/// status is published before this returns.
-pub(super) fn run<T>(
+/// Runs the plugins, then `finish`, which creates the archive as [`pack`](super::pack::pack) does. The last status is
+/// published before this returns the path of the archive and the number of errors.
+pub(super) fn run(
     server: &Server,
     driver: &dyn Driver,
     context: &RunContext<'_>,
     mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
-    finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
+    finish: impl FnOnce() -> anyhow::Result<(PathBuf, status::Archive, usize)>,
     stop: &Stop,
-) -> anyhow::Result<T> {
+) -> anyhow::Result<(PathBuf, usize)> {
     let aggregator = context.aggregator;
     let (serving, published) = (Stop::new(), Stop::new());
     let (findings, receiver) = sync_channel(FINDINGS);
@@ -103,13 +103,13 @@ pub(super) fn run<T>(
         let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
         let ended = outcome.and_then(|ended| served.map(|()| ended));
         match &ended {
-            Ok((archive, _)) => aggregator.finished(archive.clone()),
+            Ok((_, archive, _)) => aggregator.finished(archive.clone()),
             // A run that was stopped may be resumed.
             Err(_) if stop.stopped() => {}
             Err(error) => aggregator.failed(format!("{error:#}")),
         }
         published.stop();
-        ended.map(|(_, told)| told)
+        ended.map(|(path, _, errors)| (path, errors))
     })
 }
 
@@ -144,7 +144,7 @@ fn launch(driver: &dyn Driver, context: &RunContext<'_>, findings: &SyncSender<F
     let aggregator = context.aggregator;
     for plugin in &context.plugins {
         // Explains the plugin's results, also before the end.
-        if let Err(error) = describe(plugin, context.config, context.run_dir) {
+        if let Err(error) = describe(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
         }
         groups.entry(plugin.definition.config.order).or_default().push(plugin);
@@ -248,12 +248,9 @@ fn launch_one(
 }
 
 /// Writes the definition of a plugin, with the settings of its launch, into its folder.
-pub(super) fn describe(
-    plugin: &PluginLaunch<'_>,
-    config: &config::Run,
-    run_dir: &Path,
-) -> anyhow::Result<()> {
-    let dir = run_dir.join(layout::plugin(plugin.definition.name()));
+pub(super) fn describe(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::Result<()> {
+    let config = context.config;
+    let dir = context.run_dir.join(layout::plugin(plugin.definition.name()));
     fs::create_dir_all(&dir).at("cannot create", &dir)?;
     let description = json!({
         "Definition": plugin.definition.to_value(),

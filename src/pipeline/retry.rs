@@ -67,7 +67,7 @@ impl RunContext<'_> {
                     failed.len()
                 );
                 let attempt = PluginLaunch { definition: &definition, ids: vec![ResultId::global(own)] };
-                describe(&attempt, self.config, self.run_dir)?;
+                describe(&attempt, self)?;
                 self.aggregator.store.expect(&attempt.ids[0])?;
                 launch(&attempt);
                 Ok(true)
