@@ -16,7 +16,7 @@ pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -273,11 +273,8 @@ impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
         self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
         for source in std::iter::once(&self.rules.name).chain(&self.rules.parts) {
-            // The plugin itself is the first.
-            let before = (*source != self.rules.name).then(|| {
-                self.files = PluginFiles::beside(dir, source, self.rules);
-                self.tree.counted()
-            });
+            self.files = PluginFiles::beside(dir, source, self.rules);
+            let before = self.tree.counted();
             for folder in [RESULTS, ERRORS] {
                 if self.rules.per_node {
                     self.each_node(folder)?;
@@ -286,7 +283,7 @@ impl TreeBuilder<'_> {
                 }
             }
             self.missing(source)?;
-            if let Some(before) = before {
+            if *source != self.rules.name {
                 let mut counts = self.tree.counted();
                 counts.retain(|status, count| {
                     *count -= before.get(status).copied().unwrap_or_default();
@@ -349,7 +346,7 @@ impl TreeBuilder<'_> {
             };
             self.missing += 1;
             let report = json!({ "error": why }).to_string();
-            let item = failure::read(report.as_bytes(), ERROR_FILE).with_meta("error", why);
+            let item = failure::read(report.as_bytes()).with_meta("error", why);
             if self.rules.per_node {
                 self.node(node, true, |run| run.tree.item(&item))?;
             } else {
@@ -473,7 +470,7 @@ impl TreeBuilder<'_> {
 
     fn error(&mut self, path: &Path) -> Result<()> {
         let item = match self.files.open(path) {
-            Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
+            Ok(file) => failure::read(file.take(ERROR_LIMIT)),
             Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
         self.tree.item(&item.with_meta("file", &self.files.shown(path)))
