@@ -95,14 +95,14 @@ impl Driver for ClusterDriver<'_> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
         });
-        let selector = Selector::labels(launch.selector());
-        let mut request = Request::delete_collection(resource(&launch), &self.config.namespace, &selector);
+        let (resource, namespace) = (resource(&launch), &self.config.namespace);
+        let mut request = Request::delete_collection(resource, namespace, &launch.selector());
         request.body = Some(options.to_string().into_bytes());
         self.client.send(&request)?;
         if self.audience.is_some() {
             return Ok(());
         }
-        Ok(self.client.delete(&Resource::SECRETS, &self.config.namespace, &launch.secret_name())?)
+        Ok(self.client.delete(&Resource::SECRETS, namespace, &launch.secret_name())?)
     }
 }
 
@@ -122,10 +122,9 @@ pub(crate) fn expected(
     let default = default_spec(driver, &config.service_account_name);
     let spec = definition.pod_spec.as_ref().unwrap_or(&default);
     let mut excluded = BTreeMap::new();
-    let fit = nodes.iter().filter(|node| {
-        let refusal = refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why));
-        refusal.is_none()
-    });
+    let fit = nodes
+        .iter()
+        .filter(|node| refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why)).is_none());
     let choice = if driver == DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
     let (mut chosen, others) = choice.choose(fit, seed);
     if definition.config.waves.order == Order::Zone {
@@ -150,11 +149,10 @@ pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
 
 /// Drops the fields of a node that [`expected`] does not read; the list of images alone can be long.
 pub(crate) fn shrink_node(node: &mut Value) {
-    let ready = node.condition("Ready").into_iter();
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
         "spec": {"taints": node["spec"]["taints"]},
-        "status": {"conditions": ready.collect::<Vec<_>>()},
+        "status": {"conditions": node.condition("Ready").as_slice()},
     });
 }
 
@@ -175,8 +173,7 @@ impl ClusterDriver<'_> {
         if launch.definition.config.driver != DriverKind::Job || self.config.retries.node_lost == 0 {
             return Ok(false);
         }
-        let pods = Selector::labels(launch.selector());
-        let pods = self.client.list(&Resource::PODS, &self.config.namespace, &pods)?;
+        let pods = self.client.list(&Resource::PODS, &self.config.namespace, &launch.selector())?;
         let own = |pod: &&Value| is_own(&pod["metadata"]["ownerReferences"], "", &self.owner.1);
         Ok(pods.iter().filter(own).any(|pod| attempt(pod) > 1))
     }
@@ -395,8 +392,8 @@ fn watch_pods(
     roster: &Roster,
     seen: &SyncSender<WatchEvent>,
 ) {
-    let selector = Selector::labels(launch.selector());
-    for event in client.watch(&Resource::PODS, &launch.config.namespace, &selector).shrink(shrink_pod) {
+    let pods = client.watch(&Resource::PODS, &launch.config.namespace, &launch.selector());
+    for event in pods.shrink(shrink_pod) {
         match &event {
             Ok(Event::Applied(pod)) => roster.enter(launch, pod),
             Ok(Event::Deleted(pod)) => roster.leave(pod),

@@ -70,7 +70,8 @@ impl Driver for LocalDriver<'_> {
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
-                    caught(|| self.run_pod(plugin, id, findings, stop)).unwrap_or_else(fail);
+                    let run = || LocalPod::prepare(self, plugin, id, findings, stop)?.run();
+                    caught(run).unwrap_or_else(fail);
                 };
                 let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
                 pod.context("cannot start a thread for it").map_or_else(fail, drop);
@@ -85,35 +86,7 @@ impl Driver for LocalDriver<'_> {
     }
 }
 
-impl LocalDriver<'_> {
-    fn run_pod(
-        &self,
-        plugin: &PluginLaunch<'_>,
-        id: &ResultId,
-        findings: &SyncSender<Finding>,
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
-        let pod = LocalPod::prepare(self, plugin, id, findings, stop)?;
-        let (first, together) = container::containers(plugin.definition);
-        // Capacity for every possible event, so that no sender blocks.
-        let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
-        let (sender, receiver) = sync_channel(starts + 2);
-        thread::scope(|scope| {
-            let asked = sender.clone();
-            let _asked = stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
-            let mut processes =
-                Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
-            if let Err(error) = pod.live(&first, &together, &mut processes) {
-                pod.fail(Failure::new(id.clone(), format!("{error:#}")));
-            }
-            processes.end();
-            Ok(())
-        })
-    }
-}
-
 /// A process of a pod.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum PodProcess {
     /// The worker, or a keeper in its place, which only kills the plugin if this process is killed.
     Worker,
@@ -219,6 +192,25 @@ impl<'a> LocalPod<'a> {
             fs::write(&path, text).at("cannot write", &path)?;
         }
         Ok(pod)
+    }
+
+    fn run(&self) -> anyhow::Result<()> {
+        let definition = self.plugin.definition;
+        let (first, together) = container::containers(definition);
+        // Capacity for every possible event, so that no sender blocks.
+        let starts = (together.len() + first.len()) * (1 + usize::from(definition.max_failures()));
+        let (sender, receiver) = sync_channel(starts + 2);
+        thread::scope(|scope| {
+            let asked = sender.clone();
+            let _asked = self.stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
+            let mut processes =
+                Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
+            if let Err(error) = self.live(&first, &together, &mut processes) {
+                self.fail(Failure::new(self.id.clone(), format!("{error:#}")));
+            }
+            processes.end();
+            Ok(())
+        })
     }
 
     /// Starts all processes in order, and watches them until the end of the pod is requested.
