@@ -17,7 +17,6 @@ mod store;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod tests;
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -91,7 +90,7 @@ pub(crate) struct Aggregator {
     /// Issues certificates, if this run does.
     certifier: Option<Certifier>,
     /// Refusals that were logged, by address.
-    logged: Tries<IpAddr>,
+    logged: Tries,
 }
 
 impl Aggregator {
@@ -185,8 +184,8 @@ impl Aggregator {
     }
 
     /// Notes that the run ended without an archive.
-    pub(crate) fn failed(&self, error: impl Into<String>) {
-        self.store.lock().ended(Err(error.into()));
+    pub(crate) fn failed(&self, error: String) {
+        self.store.lock().ended(Err(error));
     }
 
     /// The status document as it is now.

@@ -45,7 +45,7 @@ impl Aggregator {
         let (status, address) = (response.status(), request.peer.address.ip());
         let is_refusal = (400..600).contains(&status) && !matches!(status, 429 | 503);
         self.store.lock().refusals += u64::from(is_refusal);
-        if !is_refusal || !self.logged.count(&address) {
+        if !is_refusal || !self.logged.count(&address.to_string()) {
             return;
         }
         let level = match status {

@@ -58,7 +58,7 @@ pub(crate) struct Receipt {
     /// Bytes of the body.
     pub size: u64,
     /// SHA-256 of the body as it was sent.
-    pub(crate) sha256: String,
+    pub sha256: String,
     /// Whether the body was an archive, of which the files are kept.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpacked: bool,

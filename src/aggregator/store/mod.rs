@@ -76,11 +76,11 @@ impl Store {
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
         // Nodes that joined later have their own records.
-        let known = records.iter().filter_map(|record| match record {
-            Record::Expected(ids) => Some(ids.as_slice()),
-            _ => None,
+        let known = records.iter().flat_map(|record| match record {
+            Record::Expected(ids) => ids.as_slice(),
+            _ => &[],
         });
-        let mut ids = known.collect::<Vec<_>>().concat();
+        let mut ids: Vec<ResultId> = known.cloned().collect();
         if ids.is_empty() {
             journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
             ids = expected.to_vec();
@@ -182,9 +182,8 @@ impl Store {
         let error = visible::cut_bytes(failure.error(), limits::MAX_SENTENCE_BYTES);
         for id in ids {
             match self.put_error(&id, &error, failure.kind, body.as_bytes()) {
-                Ok(()) => {}
-                // A result has arrived meanwhile.
-                Err(Refusal::Duplicate | Refusal::Unexpected) => {}
+                // A result may have arrived meanwhile.
+                Ok(()) | Err(Refusal::Duplicate | Refusal::Unexpected) => {}
                 Err(refusal) => {
                     log::error!("`{id}`: its error could not be stored: {refusal}");
                     // It counts all the same, or the run would wait forever.
