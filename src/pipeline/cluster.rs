@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::conduct;
 use super::context::{ClusterRun, RunContext, uid};
 use super::publisher::StatusPublisher;
-use super::status_service::{StatusService, announced};
+use super::status_service::StatusService;
 use super::{pack, retry, review, upload};
 use crate::aggregator::Aggregator;
 use crate::driver::cluster::Roster;
@@ -112,6 +112,7 @@ impl ClusterRun<'_> {
         let all: Vec<_> = expected.iter().flatten().cloned().collect();
         let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
         aggregator.identify(identity)?;
+        aggregator.store.lock().uploads = self.upload.is_some();
         // If launched, they would send results that are no longer awaited.
         failures.iter().for_each(|failure| aggregator.store.record(failure));
         self.tell_authority(&aggregator.authority().certificate_pem(), publisher.pod);
@@ -138,8 +139,8 @@ impl ClusterRun<'_> {
         }
         let aggregator = Arc::new(aggregator);
         if let Some(status_service) = self.status_service {
-            let (aggregator, uploads) = (Arc::clone(&aggregator), self.upload.is_some());
-            status_service.show(move || announced(aggregator.status(), uploads));
+            let aggregator = Arc::clone(&aggregator);
+            status_service.show(move || aggregator.status());
         }
         let host = &self.config.server.advertise_address;
         let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;

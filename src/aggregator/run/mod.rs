@@ -167,6 +167,8 @@ pub(crate) struct State {
     held_up: Option<String>,
     /// Refused requests.
     pub refusals: u64,
+    /// Whether the archive will be uploaded.
+    pub uploads: bool,
     /// The archive of the run, or the error that prevented it.
     end: Option<Result<Archive, String>>,
     /// Ended at each change of the status document.
@@ -500,6 +502,8 @@ impl State {
             Some(Ok(archive)) => {
                 run.status = status::COMPLETE.into();
                 run.archive = archive.clone();
+                // An upload that is still to come.
+                run.upload = self.uploads.then(|| status::RUNNING.into());
             }
             Some(Err(error)) => {
                 run.status = status::FAILED.into();
