@@ -97,6 +97,7 @@ impl RunContext<'_> {
 
     /// Rules for reading the results of a plugin, with those of its parts and attempts.
     pub(super) fn rules(&self, plugin: &PluginLaunch<'_>) -> ReadingRules {
+        let config = &plugin.definition.config;
         let name = plugin.definition.name();
         let own = |definitions: Vec<&Definition>| {
             let own = definitions.into_iter().filter(|one| one.config.part_of.as_deref() == Some(name));
@@ -107,17 +108,20 @@ impl RunContext<'_> {
         let expected = self.aggregator.store.lock().received().into_iter();
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
-        let mut rules = ReadingRules {
+        ReadingRules {
+            name: name.to_owned(),
+            per_node: config.driver.is_per_node(),
+            format: config.result_format.clone(),
+            files: config.result_files.clone(),
             parts: own(self.plugins.iter().map(|plugin| plugin.definition).collect()),
             attempts: own(self.attempts.iter().collect()),
             expected: expected.collect(),
             limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
-            ..(&plugin.definition.config).into()
-        };
-        if name == builtin::E2E {
-            rules.resumed = (self.config.resumes.clone(), self.config.resumed_tests.clone());
+            resumed: match name {
+                builtin::E2E => (self.config.resumes.clone(), self.config.resumed_tests.clone()),
+                _ => Default::default(),
+            },
         }
-        rules
     }
 
     /// The tests that have failed in every attempt so far.

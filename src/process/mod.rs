@@ -50,7 +50,7 @@ const MAX_NODE_STATUSES: usize = 32;
 const MAX_STATUS_BYTES: usize = 4 << 10;
 
 /// An expected result, as listed in the archive.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(crate) struct Expected {
     /// Name of the plugin.
     pub plugin: String,
@@ -62,7 +62,7 @@ pub(crate) struct Expected {
 }
 
 /// Rules for reading the files of a plugin.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReadingRules {
     /// Name of the plugin.
     pub name: String,
@@ -106,18 +106,6 @@ impl ReadingRules {
             "gojson" => name.ends_with(".json"),
             "manual" => name.ends_with(".yaml") || name.ends_with(".yml"),
             _ => true,
-        }
-    }
-}
-
-impl From<&plugin::Config> for ReadingRules {
-    fn from(config: &plugin::Config) -> Self {
-        Self {
-            name: config.plugin_name.clone(),
-            per_node: config.driver.is_per_node(),
-            format: config.result_format.clone(),
-            files: config.result_files.clone(),
-            ..Self::default()
         }
     }
 }
