@@ -73,7 +73,7 @@ impl Default for AggregatorSettings {
 }
 
 /// The reason why waiting ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Waited {
     /// Every result has arrived or failed.
     Complete,

@@ -34,7 +34,7 @@ const MAX_SAID: usize = 500;
 const MAX_LINES_SAID: usize = 5;
 
 /// State of a pod.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(PartialEq)]
 pub(crate) enum PodVerdict {
     /// No problem.
     Fine,

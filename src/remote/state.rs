@@ -207,7 +207,7 @@ impl RunState {
 }
 
 /// What is wrong with the node of the aggregator.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 enum NodeProblem {
     Gone,
     NotReady(Option<SystemTime>),

@@ -64,7 +64,7 @@ impl Others {
 }
 
 /// Outcome of waiting.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum DoneOutcome {
     /// Result that the done file names.
     Result(Named),
@@ -77,7 +77,7 @@ pub(super) enum DoneOutcome {
 }
 
 /// A file or directory that a done file names.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Named {
     /// Path as written by the plugin.
     pub path: PathBuf,

@@ -44,7 +44,6 @@ const PROBE_PERIOD: Duration = Duration::from_secs(3);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a worker submits for the cluster or for its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// One result of the plugin for the whole cluster.
     Global,
@@ -79,14 +78,17 @@ impl WorkerSettings {
             Ok(access) => (access, Vec::new()),
             Err(missing) => (Access::default(), missing),
         };
-        let plugin = given(var::RESULT_TYPE).unwrap_or_default();
-        if plugin.is_empty() {
-            missing.push(var::RESULT_TYPE);
-        }
-        let node = given(var::NODE_NAME).unwrap_or_default();
-        if scope == Scope::Node && node.is_empty() {
-            missing.push(var::NODE_NAME);
-        }
+        let mut needed = |name| {
+            given(name).unwrap_or_else(|| {
+                missing.push(name);
+                String::new()
+            })
+        };
+        let plugin = needed(var::RESULT_TYPE);
+        let id = match scope {
+            Scope::Global => ResultId::global(plugin),
+            Scope::Node => ResultId::on_node(plugin, needed(var::NODE_NAME)),
+        };
         if !missing.is_empty() {
             bail!("not set in the environment: {}", missing.join(", "));
         }
@@ -99,10 +101,7 @@ impl WorkerSettings {
         };
         Ok(Self {
             access,
-            id: match scope {
-                Scope::Global => ResultId::global(plugin),
-                Scope::Node => ResultId::on_node(plugin, node),
-            },
+            id,
             results: ResultsDir {
                 dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
                 mount: given(env::RESULTS_MOUNT).map(PathBuf::from),

@@ -62,7 +62,7 @@ struct Suite {
 }
 
 /// Kind of a line, as announced by the previous one.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Default, PartialEq)]
 enum LineKind {
     #[default]
     Anything,

@@ -25,7 +25,7 @@ use crate::aggregator::limits::{self, Refusal};
 use crate::aggregator::run::{Receipt, Record, ResultState, State, means};
 use crate::config::{self, ResultLimits};
 use crate::layout;
-use base::at::At as _;
+use base::at::{At as _, entries};
 use base::http::Meter;
 use base::quota::{Permit, Quota};
 use base::{archive, clock, hex, sys, visible};
@@ -513,8 +513,7 @@ fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
 
 /// Compares the only file of a result.
 fn verify(folder: &Path, sha256: &str) -> anyhow::Result<()> {
-    let files =
-        folder.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>).at("cannot read", folder)?;
+    let files = entries(folder)?;
     ensure!(files.len() == 1, "it has {} files", files.len());
     let file = files[0].path();
     let found = hex(base::file_sha256(&file).at("cannot read", &file)?);
