@@ -656,6 +656,17 @@ mod tests {
     }
 
     #[test]
+    fn expected_node_missing_from_a_list_is_gone() {
+        let expected = ["a", "b"].map(str::to_owned).into();
+        let mut monitor = Monitor::new("p", Some(json!({})), expected, Grace::default(), at(0));
+        let synced = || WatchEvent::Node(Event::Synced);
+        monitor.see(node("b", "True"), at(1));
+        check(&see(&mut monitor, synced(), 1), &["p/a: skipped: node deleted"]);
+        monitor.see(WatchEvent::Node(Event::Restarted), at(2));
+        check(&see(&mut monitor, synced(), 2), &["p/b: skipped: node deleted"]);
+    }
+
+    #[test]
     fn job_fails_with_its_node() {
         let mut monitor = once();
         monitor.see(applied(pod("u", "n", json!({"phase": "Running"}))), at(1));
