@@ -41,12 +41,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of publications of the ages of heartbeats alone.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// Time for all retries of refused uploads of a result.
-const RETRY_LIMIT: Duration = Duration::from_secs(600);
-/// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image takes a
-/// while.
-const SILENCE_LIMIT: Duration = Duration::from_secs(120);
-
 /// The settings of an aggregator.
 pub(crate) struct AggregatorSettings {
     pub limits: config::Limits,
@@ -190,7 +184,7 @@ impl Aggregator {
 
     /// The status document as it is now.
     pub(crate) fn status(&self) -> status::Run {
-        self.store.lock().document(SILENCE_LIMIT, Instant::now())
+        self.store.lock().document(Instant::now())
     }
 
     /// Passes the status document to `send` when it has changed, at most once per [`AggregatorSettings::publish_every`], until
@@ -226,7 +220,7 @@ impl Aggregator {
                 // All drivers have ended.
                 Err(RecvTimeoutError::Disconnected) => drop(stop.wait(CHECK_INTERVAL)),
             }
-            self.store.give_up(self.settings.retry_window, RETRY_LIMIT);
+            self.store.give_up(self.settings.retry_window);
             self.store.give_up_silent(self.settings.silent);
         }
         findings.try_iter().for_each(|finding| self.take(finding));

@@ -13,6 +13,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::context::RunContext;
+use crate::aggregator::Received;
 use crate::backplane::Statement;
 use crate::driver::PluginLaunch;
 use crate::item::FAILED;
@@ -47,8 +48,8 @@ pub(super) fn pack(
     let names: Vec<&str> = context.wholes().map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
-    let received = json!(context.aggregator.store.lock().received());
-    write_json(&run_dir.join(layout::RECEIVED), &received)?;
+    let received = context.aggregator.store.lock().received();
+    write_json(&run_dir.join(layout::RECEIVED), &json!(received))?;
     explain(&received, run_dir)?;
     let health = run_dir.join(layout::HEALTH);
     if !health.exists() {
@@ -164,9 +165,8 @@ fn redact_log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
 }
 
 /// Writes the explanation if every result in `received` is an error.
-fn explain(received: &Value, run_dir: &Path) -> anyhow::Result<()> {
-    let results = received.as_array().map(Vec::as_slice).unwrap_or_default();
-    let events: Option<Vec<Event>> = results.iter().map(|result| event(result, run_dir)).collect();
+fn explain(received: &[Received], run_dir: &Path) -> anyhow::Result<()> {
+    let events: Option<Vec<Event>> = received.iter().map(|result| event(result, run_dir)).collect();
     match events {
         Some(events) if !events.is_empty() => {
             write_json(&run_dir.join(layout::WHY), &json!(Why::new(events)))
@@ -176,15 +176,14 @@ fn explain(received: &Value, run_dir: &Path) -> anyhow::Result<()> {
 }
 
 /// The error in place of a result; none if the result arrived.
-fn event(result: &Value, run_dir: &Path) -> Option<Event> {
-    let text = |key: &str| result[key].as_str().map(str::to_owned);
-    let (time, plugin, node) = (text("failed")?, text("plugin")?, text("node")?);
-    let path =
-        run_dir.join(layout::plugin(&plugin)).join(layout::ERRORS).join(&node).join(layout::ERROR_FILE);
+fn event(result: &Received, run_dir: &Path) -> Option<Event> {
+    let Received { plugin, node, receipt, .. } = result;
+    let time = receipt.failed.clone()?;
+    let path = run_dir.join(layout::plugin(plugin)).join(layout::ERRORS).join(node).join(layout::ERROR_FILE);
     let report =
         small::read(&path, MAX_ERROR_BYTES).ok().and_then(|bytes| base::json::from_slice(&bytes).ok());
     let error = report.as_ref().and_then(|report| report["error"].as_str()).unwrap_or_default().to_owned();
-    Some(Event { time, plugin, node, error })
+    Some(Event { time, plugin: plugin.clone(), node: node.clone(), error })
 }
 
 /// Writes compact JSON without a newline, like all small files of an archive.
@@ -203,13 +202,17 @@ mod tests {
         let errors = folder.join("plugins/p/errors/n1");
         std::fs::create_dir_all(&errors).unwrap();
         std::fs::write(errors.join("error.json"), r#"{"error": "no route to host"}"#).unwrap();
-        let failed = json!({"plugin": "p", "node": "n1", "failed": "2026-01-01T00:00:00Z"});
-        let came = json!({"plugin": "p", "node": "n2", "arrived": "2026-01-01T00:00:00Z"});
-        for received in [json!([]), json!([failed, came])] {
-            explain(&received, &folder).unwrap();
-            assert!(!folder.join(layout::WHY).exists(), "{received}");
+        let result = |node: &str| Received { plugin: "p".into(), node: node.into(), ..Received::default() };
+        let (mut failed, mut came) = (result("n1"), result("n2"));
+        failed.receipt.failed = Some("2026-01-01T00:00:00Z".into());
+        came.receipt.arrived = Some("2026-01-01T00:00:00Z".into());
+        let mut received = vec![failed, came];
+        for received in [&[], &received[..]] {
+            explain(received, &folder).unwrap();
+            assert!(!folder.join(layout::WHY).exists(), "{}", received.len());
         }
-        explain(&json!([failed]), &folder).unwrap();
+        received.pop();
+        explain(&received, &folder).unwrap();
         let text = std::fs::read_to_string(folder.join(layout::WHY)).unwrap();
         let why: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(why["results"], 1);

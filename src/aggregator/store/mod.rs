@@ -210,9 +210,9 @@ impl Store {
         self.change(format_args!("a lost pod of `{id}`"), Record::Lost { id: id.clone(), lost });
     }
 
-    /// Turns refused uploads that were not retried within `window`, or `limit` in all, into failures.
-    pub(crate) fn give_up(&self, window: Duration, limit: Duration) {
-        let given_up = self.lock().given_up(window, limit, Instant::now());
+    /// Turns refused uploads that were not retried within `window`, or too long in all, into failures.
+    pub(crate) fn give_up(&self, window: Duration) {
+        let given_up = self.lock().given_up(window, Instant::now());
         for (id, reason) in given_up {
             self.record(&Failure::new(id, format!("the result could not be stored: {reason}")));
         }
