@@ -420,9 +420,8 @@ impl ClusterRun<'_> {
     /// This pod; by its labels where the host's name is not that of the pod.
     fn own_pod(&self) -> Option<Value> {
         let namespace = &self.config.namespace;
-        let named = self.own_name.as_ref();
-        let named = named.and_then(|name| self.client.get(&Resource::PODS, namespace, name).ok());
-        let pod = named.map_or_else(|| state::find(&self.client, namespace), |pod| Ok(Some(pod)));
+        let named = self.client.get(&Resource::PODS, namespace, &self.own_name);
+        let pod = named.map(Some).or_else(|_| state::find(&self.client, namespace));
         pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}")).ok().flatten()
     }
 
@@ -506,8 +505,9 @@ pub(crate) fn aggregate(
     stop: &Stop,
 ) -> anyhow::Result<bool> {
     let variable = |name: &str| std::env::var(name).ok();
-    let host_name = Some(sys::host_name());
-    let config = config::load(&config::Environment { variable: &variable, host_name: host_name.clone() })?;
+    let host_name = sys::host_name();
+    let environment = config::Environment { variable: &variable, host_name: Some(host_name.clone()) };
+    let config = config::load(&environment)?;
     let folders = config.plugin_search_path.clone().unwrap_or_default();
     let selected: Option<Vec<String>> =
         config.plugins.as_ref().map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
