@@ -70,7 +70,7 @@ impl Driver for LocalDriver<'_> {
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
-                    let run = || LocalPod::prepare(self, plugin, id, findings, stop)?.run();
+                    let run = || LocalPod::prepare(self, plugin.definition, id, findings, stop)?.run();
                     caught(run).unwrap_or_else(fail);
                 };
                 let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
@@ -86,15 +86,10 @@ impl Driver for LocalDriver<'_> {
     }
 }
 
-/// A process of a pod.
-enum PodProcess {
-    /// The worker, or a keeper in its place, which only kills the plugin if this process is killed.
-    Worker,
-    Container(usize),
-}
-
 enum ProcessEvent {
-    Ended(PodProcess, io::Result<ExitStatus>),
+    /// The end of a container, by its number; or of the worker, or the keeper in its place, which only kills the plugin if
+    /// this process is killed.
+    Ended(Option<usize>, io::Result<ExitStatus>),
     Stop,
 }
 
@@ -111,7 +106,7 @@ struct Processes<'scope, 'env> {
 }
 
 impl Processes<'_, '_> {
-    fn add(&mut self, at: PodProcess, (group, mut child): (Group, Child)) -> anyhow::Result<()> {
+    fn add(&mut self, container: Option<usize>, (group, mut child): (Group, Child)) -> anyhow::Result<()> {
         match &mut self.lifeline {
             // A holder that has ended needs no update.
             Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
@@ -119,7 +114,7 @@ impl Processes<'_, '_> {
         }
         self.groups.push(group);
         let sender = self.sender.clone();
-        let wait = move || drop(sender.send(ProcessEvent::Ended(at, child.wait())));
+        let wait = move || drop(sender.send(ProcessEvent::Ended(container, child.wait())));
         let waiting = base::thread("process").spawn_scoped(self.scope, wait);
         waiting.context("cannot start a thread that waits for a process")?;
         self.alive += 1;
@@ -150,7 +145,7 @@ impl Processes<'_, '_> {
 /// One plugin on one node.
 struct LocalPod<'a> {
     local: &'a LocalDriver<'a>,
-    plugin: &'a PluginLaunch<'a>,
+    definition: &'a Definition,
     id: &'a ResultId,
     node: &'a str,
     name: String,
@@ -163,12 +158,11 @@ struct LocalPod<'a> {
 impl<'a> LocalPod<'a> {
     fn prepare(
         local: &'a LocalDriver<'a>,
-        plugin: &'a PluginLaunch<'a>,
+        definition: &'a Definition,
         id: &'a ResultId,
         findings: &'a SyncSender<Finding>,
         stop: &'a Stop,
     ) -> anyhow::Result<Self> {
-        let definition = plugin.definition;
         let mut name = object_name(definition, &session(local.config, definition.name()));
         let node = match definition.config.driver.is_per_node() {
             true => {
@@ -179,7 +173,7 @@ impl<'a> LocalPod<'a> {
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
         let logs = local.run_dir.join(layout::pod_logs(&local.config.namespace, &name));
-        let pod = Self { local, plugin, id, node, name, dir, logs, findings, stop };
+        let pod = Self { local, definition, id, node, name, dir, logs, findings, stop };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
@@ -195,10 +189,9 @@ impl<'a> LocalPod<'a> {
     }
 
     fn run(&self) -> anyhow::Result<()> {
-        let definition = self.plugin.definition;
-        let (first, together) = container::containers(definition);
+        let (first, together) = container::containers(self.definition);
         // Capacity for every possible event, so that no sender blocks.
-        let starts = (together.len() + first.len()) * (1 + usize::from(definition.max_failures()));
+        let starts = (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
         let (sender, receiver) = sync_channel(starts + 2);
         thread::scope(|scope| {
             let asked = sender.clone();
@@ -220,8 +213,7 @@ impl<'a> LocalPod<'a> {
         together: &[&Value],
         processes: &mut Processes<'_, '_>,
     ) -> anyhow::Result<()> {
-        let definition = self.plugin.definition;
-        let volumes = container::host_volumes(definition);
+        let volumes = container::host_volumes(self.definition);
         let facts = PodFields {
             node: self.node,
             pod: &self.name,
@@ -229,9 +221,9 @@ impl<'a> LocalPod<'a> {
             volumes: &volumes,
         };
         let resolve =
-            |value: &Value, given: &[_]| container::resolve(definition.name(), value, &facts, given);
+            |value: &Value, given: &[_]| container::resolve(self.definition.name(), value, &facts, given);
         // The worker inherits variables of the plugin, so they are resolved before its port is known.
-        let own = resolve(&definition.spec, &self.shared_variables(Some(0)))?;
+        let own = resolve(&self.definition.spec, &self.shared_variables(Some(0)))?;
         let given = self.shared_variables(self.start_worker(&own, processes)?);
         for value in first {
             if !self.watch(&[resolve(value, &given)?], true, processes)? {
@@ -252,17 +244,17 @@ impl<'a> LocalPod<'a> {
         processes: &mut Processes<'_, '_>,
     ) -> anyhow::Result<bool> {
         for (index, container) in containers.iter().enumerate() {
-            processes.add(PodProcess::Container(index), self.start(container)?)?;
+            processes.add(Some(index), self.start(container)?)?;
         }
         let mut failures = vec![0; containers.len()];
         let (mut open, mut all_well) = (containers.len(), true);
         loop {
             let (index, status) = match processes.next()? {
                 ProcessEvent::Stop => return Ok(false),
-                ProcessEvent::Ended(PodProcess::Container(index), status) => (index, status?),
-                ProcessEvent::Ended(_, status) => {
+                ProcessEvent::Ended(Some(index), status) => (index, status?),
+                ProcessEvent::Ended(None, status) => {
                     let status = status?;
-                    if !status.success() && self.plugin.definition.config.has_worker() {
+                    if !status.success() && self.definition.config.has_worker() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
                         self.fail(Failure::new(self.id.clone(), ended));
                     }
@@ -270,11 +262,11 @@ impl<'a> LocalPod<'a> {
                 }
             };
             let container = &containers[index];
-            if !status.success() && failures[index] < self.plugin.definition.max_failures() {
+            if !status.success() && failures[index] < self.definition.max_failures() {
                 failures[index] += 1;
                 let ending = process::ending(status);
                 log::info!("container `{}` of `{}` {ending} and is started again", container.name, self.id);
-                processes.add(PodProcess::Container(index), self.start(container)?)?;
+                processes.add(Some(index), self.start(container)?)?;
                 continue;
             }
             open -= 1;
@@ -283,7 +275,7 @@ impl<'a> LocalPod<'a> {
                 return Ok(true);
             }
             let is_over = open == 0 && all_well;
-            if is_over && self.plugin.definition.config.has_worker() {
+            if is_over && self.definition.config.has_worker() {
                 let marker = self.marker();
                 fs::write(&marker, "").at("cannot write", &marker)?;
                 continue;
@@ -302,12 +294,12 @@ impl<'a> LocalPod<'a> {
         plugin: &ProcessSpec,
         processes: &mut Processes<'_, '_>,
     ) -> anyhow::Result<Option<u16>> {
-        let (how, log) = match self.plugin.definition.config.has_worker() {
+        let (how, log) = match self.definition.config.has_worker() {
             true => (BESIDE, self.log(WORKER_CONTAINER)),
             false => (ALONE, self.dir.join("keeper.txt")),
         };
         let mut command = Command::new(&self.local.program);
-        let role = self.plugin.definition.config.driver.worker_role();
+        let role = self.definition.config.driver.worker_role();
         command
             .args(["worker", role, "--level=info"])
             .env_clear()
@@ -324,14 +316,14 @@ impl<'a> LocalPod<'a> {
             .env(env::PROGRESS_PORT, "0")
             // At the end of the pod its result has arrived, or is not wanted.
             .env(env::SHUTDOWN_GRACE, "0s");
-        if self.plugin.definition.config.results_anywhere {
+        if self.definition.config.results_anywhere {
             command.env(env::RESULTS_ANYWHERE, "true");
         }
         let program = self.local.program.display();
         let (group, mut child) = process::start(&mut command, &log, Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))?;
         if how == ALONE {
-            processes.add(PodProcess::Worker, (group, child))?;
+            processes.add(None, (group, child))?;
             return Ok(None);
         }
         let number = group.id();
@@ -341,7 +333,7 @@ impl<'a> LocalPod<'a> {
             // A worker that fails to start prints nothing.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
-        processes.add(PodProcess::Worker, (group, child))?;
+        processes.add(None, (group, child))?;
         let port = line.trim().parse().map(Some);
         port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&log)))
     }
@@ -369,7 +361,7 @@ impl<'a> LocalPod<'a> {
             None => vec![
                 (var::AGGREGATOR_URL, self.local.aggregator.clone()),
                 (var::CA_CERT, self.local.ca_cert.clone()),
-                (var::RESULT_TYPE, self.plugin.definition.name().to_owned()),
+                (var::RESULT_TYPE, self.definition.name().to_owned()),
                 (var::TOKEN_FILE, path(self.token())),
                 (var::RESULT_URL, format!("{}{}", self.local.aggregator, self.id.result_path())),
                 (var::PROGRESS_URL, format!("{}{}", self.local.aggregator, self.id.progress_path())),

@@ -230,8 +230,7 @@ impl<'a> PluginFiles<'a> {
 
     /// Opens a regular file of the plugin; rejects pipes, and links that lead outside.
     fn open(&self, path: &Path) -> Result<Timed<'a>> {
-        let full = self.dir.join(path);
-        let real = full.canonicalize()?;
+        let real = self.dir.join(path).canonicalize()?;
         ensure!(real.starts_with(self.dir.canonicalize()?), "it is a link that leads out of the results");
         ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
         Ok(Timed { file: File::open(real)?, rules: self.rules })

@@ -335,7 +335,7 @@ impl Retrieval<'_> {
         &self,
         stop: &Stop,
         total: u64,
-        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+        write: &mut Sink<'_>,
         attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), RetrievalError>,
     ) -> Result<u64, RetrievalError> {
         let mut attempts = Attempts::new(IDLE_LIMIT, stop);
