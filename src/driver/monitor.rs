@@ -257,13 +257,7 @@ impl Monitor {
             }
         }
         lost.extend(self.down_nodes(now, &mut troubles));
-        for finding in self.silent.findings(now) {
-            match finding {
-                Finding::Failure(failure) => failures.push(failure),
-                Finding::Trouble(id, Some(reason)) => drop(troubles.entry(id).or_insert(reason)),
-                _ => {}
-            }
-        }
+        failures.extend(self.silent.failures(now, &mut troubles));
         failures.extend(self.missing_pods(&present, now, &mut troubles));
         for (id, lost, object) in lost {
             self.lose(id, lost, object);
