@@ -194,7 +194,9 @@ mod tests {
         assert!(silent.look_at(&nobody, at(25)).is_some(), "the log may have another line by now");
         silent.explain("a", "nothing of interest");
         let (failures, troubles) = found(&silent, at(185));
-        let ([(failed, said)], []) = (&failures[..], &troubles[..]) else { panic!("{failures:?} {troubles:?}") };
+        let ([(failed, said)], []) = (&failures[..], &troubles[..]) else {
+            panic!("{failures:?} {troubles:?}")
+        };
         assert_eq!(*failed, id("a"));
         assert!(said.starts_with("nothing was heard from it in 3m0s: its worker cannot reach"), "{said}");
     }

@@ -56,21 +56,14 @@ pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -
         }
         other => other,
     });
-    verdicts.fold(PodVerdict::Fine, worse)
-}
-
-fn worse(left: PodVerdict, right: PodVerdict) -> PodVerdict {
-    match (&left, &right) {
-        (PodVerdict::Failed(_) | PodVerdict::Lost(_), _) | (_, PodVerdict::Fine) => left,
-        (PodVerdict::Trouble(..), PodVerdict::Quiet(..)) => left,
-        (PodVerdict::Trouble(_, first), PodVerdict::Trouble(_, second))
-        | (PodVerdict::Quiet(_, first), PodVerdict::Quiet(_, second))
-            if first <= second =>
-        {
-            left
-        }
-        _ => right,
-    }
+    // The worst one; of equal ones the first.
+    let worst = verdicts.min_by_key(|verdict| match verdict {
+        PodVerdict::Failed(_) | PodVerdict::Lost(_) => (0, None),
+        PodVerdict::Trouble(_, fatal) => (1, Some(*fatal)),
+        PodVerdict::Quiet(_, fatal) => (2, Some(*fatal)),
+        PodVerdict::Fine => (3, None),
+    });
+    worst.unwrap_or(PodVerdict::Fine)
 }
 
 fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
