@@ -6,7 +6,7 @@
 //! at most a second.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
@@ -204,13 +204,8 @@ impl ResultsDir {
             File::open(&path)?.take(CONTENT_LIMIT).read_to_end(&mut content)?;
             Ok(content)
         };
-        match read() {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            read => {
-                let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
-                Some(read.map_err(why))
-            }
-        }
+        let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
+        base::found(read()).map_err(why).transpose()
     }
 
     /// Path in a done file, if it exists and may be sent. A relative path is resolved in the results directory first,
