@@ -109,8 +109,7 @@ impl ClusterRun<'_> {
         let started = SystemTime::now();
         let (expected, failures) = self.expected(run_dir, rights)?;
         let settings = conduct::settings(&self.config, &self.definitions);
-        let all: Vec<_> = expected.iter().flatten().cloned().collect();
-        let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
+        let mut aggregator = Aggregator::open(run_dir, &expected.concat(), settings)?;
         aggregator.identify(identity)?;
         aggregator.store.lock().uploads = self.upload.is_some();
         // If launched, they would send results that are no longer awaited.
@@ -310,8 +309,7 @@ impl ClusterRun<'_> {
             expected.push(ids);
         }
         if !excluded.is_empty() {
-            let path = run_dir.join(layout::EXCLUDED);
-            fs::write(&path, json!(excluded).to_string()).at("cannot write", &path)?;
+            pack::write_json(&run_dir.join(layout::EXCLUDED), &json!(excluded))?;
         }
         Ok((expected, failures))
     }

@@ -135,15 +135,14 @@ fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
         }
     }
     redact_log(&run_dir.join(layout::RUN_LOG), redactor)?;
-    let path = run_dir.join(layout::REDACTIONS);
-    fs::write(&path, serde_json::to_vec(&redactor.counts())?).at("cannot write", &path)
+    write_json(&run_dir.join(layout::REDACTIONS), &json!(redactor.counts()))
 }
 
 fn redact_json(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
     let read = small::read(path, MAX_JSON_BYTES).ok().and_then(|text| base::json::from_slice(&text).ok());
     let Some(mut value): Option<Value> = read else { return Ok(()) };
     if redactor.document(&mut value) {
-        fs::write(path, value.to_string()).at("cannot write", path)?;
+        write_json(path, &value)?;
     }
     Ok(())
 }
