@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::annotation::shorten;
 use super::context::{ClusterRun, uid};
-
 use crate::board::{sentence, troubles};
 use crate::layout;
 use crate::names::{self, ANNOTATION_STATUS, SONOBUOY};

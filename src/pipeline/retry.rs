@@ -56,7 +56,10 @@ impl RunContext<'_> {
                 return;
             }
             let own = attempt.name();
-            if self.aggregator.store.lock().expects(own) && self.aggregator.store.lock().settled(own) {
+            let state = self.aggregator.store.lock();
+            let is_over = state.expects(own) && state.settled(own);
+            drop(state);
+            if is_over {
                 // From before a restart: this attempt was launched, as its definition shows.
                 continue;
             }

@@ -5,7 +5,6 @@
 //! [`Reviewer`] identifies the holder of a token; `backplane` signs. Reviews run on the threads of their connections.
 
 use std::collections::VecDeque;
-
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
