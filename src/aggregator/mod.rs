@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 
 use self::http::{Certifier, Tries};
 pub(crate) use self::http::{Holder, ReviewError, Reviewer};
@@ -89,11 +89,7 @@ pub(crate) struct Aggregator {
 
 impl Aggregator {
     /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub(crate) fn open(
-        run_dir: &Path,
-        expected: &[ResultId],
-        settings: AggregatorSettings,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], settings: AggregatorSettings) -> Result<Self> {
         let open = || {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
             let authority =
@@ -110,7 +106,7 @@ impl Aggregator {
     }
 
     /// Writes the identity of the run to its state, unless one is there: a restarted aggregator recognises the run by it.
-    pub(crate) fn identify(&self, identity: &str) -> anyhow::Result<()> {
+    pub(crate) fn identify(&self, identity: &str) -> Result<()> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
         if path.exists() { Ok(()) } else { temp::write(&path, 0o600, identity).at("cannot write", &path) }
     }
@@ -126,12 +122,7 @@ impl Aggregator {
     }
 
     /// Responds to workers on `server` and records `findings`, until `stop`.
-    pub(crate) fn serve(
-        &self,
-        server: &Server,
-        findings: Receiver<Finding>,
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn serve(&self, server: &Server, findings: Receiver<Finding>, stop: &Stop) -> Result<()> {
         let stop = &stop.child();
         std::thread::scope(|scope| {
             // Either thread ends the other, even by a panic.
@@ -189,7 +180,7 @@ impl Aggregator {
 
     /// Passes the status document to `send` when it has changed, at most once per [`AggregatorSettings::publish_every`], until
     /// `stop`; then once more. A failed publication is repeated.
-    pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> anyhow::Result<()>) {
+    pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> Result<()>) {
         let mut pace = self.settings.publish_every;
         while !stop.stopped() {
             let changed = stop.child();
@@ -241,7 +232,7 @@ impl Aggregator {
 }
 
 /// The authority in the file `path`, or a new one, which is written there.
-fn kept_authority(path: &Path, valid: Duration) -> anyhow::Result<Authority> {
+fn kept_authority(path: &Path, valid: Duration) -> Result<Authority> {
     if path.exists() {
         let text = std::fs::read_to_string(path).at("cannot read", path)?;
         return Authority::from_pem(&text).at("cannot use", path);

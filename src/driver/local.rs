@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 pub(crate) use super::container::check;
@@ -57,12 +57,7 @@ pub(crate) struct LocalDriver<'r> {
 }
 
 impl Driver for LocalDriver<'_> {
-    fn run(
-        &self,
-        plugin: &PluginLaunch<'_>,
-        findings: &SyncSender<Finding>,
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
+    fn run(&self, plugin: &PluginLaunch<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> Result<()> {
         thread::scope(|scope| {
             for id in &plugin.ids {
                 let fail = move |error: anyhow::Error| {
@@ -80,7 +75,7 @@ impl Driver for LocalDriver<'_> {
         })
     }
 
-    fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
+    fn remove(&self, plugin: &Definition) -> Result<()> {
         let dir = self.pods.join(plugin.name());
         base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
     }
@@ -106,7 +101,7 @@ struct Processes<'scope, 'env> {
 }
 
 impl Processes<'_, '_> {
-    fn add(&mut self, container: Option<usize>, (group, mut child): (Group, Child)) -> anyhow::Result<()> {
+    fn add(&mut self, container: Option<usize>, (group, mut child): (Group, Child)) -> Result<()> {
         match &mut self.lifeline {
             // A holder that has ended needs no update.
             Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
@@ -121,7 +116,7 @@ impl Processes<'_, '_> {
         Ok(())
     }
 
-    fn next(&mut self) -> anyhow::Result<ProcessEvent> {
+    fn next(&mut self) -> Result<ProcessEvent> {
         let event = self.receiver.recv()?;
         self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
         Ok(event)
@@ -162,7 +157,7 @@ impl<'a> LocalPod<'a> {
         id: &'a ResultId,
         findings: &'a SyncSender<Finding>,
         stop: &'a Stop,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let mut name = object_name(definition, &session(local.config, definition.name()));
         let node = match definition.config.driver.is_per_node() {
             true => {
@@ -188,7 +183,7 @@ impl<'a> LocalPod<'a> {
         Ok(pod)
     }
 
-    fn run(&self) -> anyhow::Result<()> {
+    fn run(&self) -> Result<()> {
         let (first, together) = container::containers(self.definition);
         // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
@@ -207,12 +202,7 @@ impl<'a> LocalPod<'a> {
     }
 
     /// Starts all processes in order, and watches them until the end of the pod is requested.
-    fn live(
-        &self,
-        first: &[&Value],
-        together: &[&Value],
-        processes: &mut Processes<'_, '_>,
-    ) -> anyhow::Result<()> {
+    fn live(&self, first: &[&Value], together: &[&Value], processes: &mut Processes<'_, '_>) -> Result<()> {
         let volumes = container::host_volumes(self.definition);
         let facts = PodFields {
             node: self.node,
@@ -242,7 +232,7 @@ impl<'a> LocalPod<'a> {
         containers: &[ProcessSpec],
         is_first: bool,
         processes: &mut Processes<'_, '_>,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool> {
         for (index, container) in containers.iter().enumerate() {
             processes.add(Some(index), self.start(container)?)?;
         }
@@ -289,11 +279,7 @@ impl<'a> LocalPod<'a> {
     }
 
     /// Starts the worker; returns the port that it announces. A plugin without a worker gets a keeper, which has no port.
-    fn start_worker(
-        &self,
-        plugin: &ProcessSpec,
-        processes: &mut Processes<'_, '_>,
-    ) -> anyhow::Result<Option<u16>> {
+    fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes<'_, '_>) -> Result<Option<u16>> {
         let (how, log) = match self.definition.config.has_worker() {
             true => (BESIDE, self.log(WORKER_CONTAINER)),
             false => (ALONE, self.dir.join("keeper.txt")),
@@ -338,7 +324,7 @@ impl<'a> LocalPod<'a> {
         port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&log)))
     }
 
-    fn start(&self, container: &ProcessSpec) -> anyhow::Result<(Group, Child)> {
+    fn start(&self, container: &ProcessSpec) -> Result<(Group, Child)> {
         let [program, args @ ..] = container.command.as_slice() else {
             bail!("container `{}` has no command", container.name);
         };

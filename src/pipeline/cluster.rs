@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::conduct;
@@ -48,7 +48,7 @@ const TOLD_TROUBLES: usize = 20;
 
 impl ClusterRun<'_> {
     /// Runs everything; returns whether all went well, and `Err` only without an archive.
-    pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<bool> {
+    pub(crate) fn run(mut self, stop: &Stop) -> Result<bool> {
         let pod = self.own_pod();
         let pod = pod.as_ref();
         let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
@@ -105,7 +105,7 @@ impl ClusterRun<'_> {
         rights: &FreshPermissions<'_>,
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool> {
         let started = SystemTime::now();
         let (expected, failures) = self.expected(run_dir, rights)?;
         let settings = conduct::settings(&self.config, &self.definitions);
@@ -255,7 +255,7 @@ impl ClusterRun<'_> {
         &self,
         run_dir: &Path,
         rights: &FreshPermissions<'_>,
-    ) -> anyhow::Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
+    ) -> Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
         let mut nodes = Vec::new();
         let mut list = || {
             nodes.clear();
@@ -315,7 +315,7 @@ impl ClusterRun<'_> {
     }
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
-    fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> anyhow::Result<bool> {
+    fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> Result<bool> {
         let config = &self.config;
         if config.identity == config::IdentityMode::Plugin || self.definitions.is_empty() {
             return Ok(false);
@@ -439,7 +439,7 @@ impl ClusterRun<'_> {
     }
 
     /// Interrupted run with this `identity`. A folder that outlives pods may contain others.
-    fn interrupted(&self, identity: &str) -> anyhow::Result<Option<String>> {
+    fn interrupted(&self, identity: &str) -> Result<Option<String>> {
         for entry in fs::read_dir(self.folder).at("cannot read", self.folder)?.flatten() {
             let name = entry.file_name();
             let uuid = name.to_str().and_then(layout::run_of_state);
@@ -498,10 +498,10 @@ impl FreshPermissions<'_> {
 
 /// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
 pub(crate) fn aggregate(
-    connect: impl FnOnce() -> anyhow::Result<kube::Client>,
+    connect: impl FnOnce() -> Result<kube::Client>,
     no_exit: bool,
     stop: &Stop,
-) -> anyhow::Result<bool> {
+) -> Result<bool> {
     let variable = |name: &str| std::env::var(name).ok();
     let host_name = sys::host_name();
     let environment = config::Environment { variable: &variable, host_name: Some(host_name.clone()) };

@@ -12,7 +12,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::context::RunContext;
 use super::pack::write_json;
@@ -34,7 +34,7 @@ const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 const FINDINGS: usize = 64;
 
 /// Creates the folder of a run, with its log and its settings.
-pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
+pub(super) fn begin(run_dir: &Path, config: &config::Run) -> Result<()> {
     let meta = run_dir.join(layout::META);
     fs::create_dir_all(&meta).at("cannot create", &meta)?;
     let log = run_dir.join(layout::RUN_LOG);
@@ -60,7 +60,7 @@ pub(super) fn server(
     guests: bool,
     aggregator: &Aggregator,
     config: &config::Run,
-) -> anyhow::Result<Server> {
+) -> Result<Server> {
     let authority = aggregator.authority();
     let tls = server_config(&authority.certificate_pem(), &authority.server(host)?, guests)?;
     Ok(bound.tls(tls).principal(plugin_of).limits(connections(&config.limits.connections)))
@@ -72,10 +72,10 @@ pub(super) fn run(
     server: &Server,
     driver: &dyn Driver,
     context: &RunContext<'_>,
-    mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
-    finish: impl FnOnce() -> anyhow::Result<(PathBuf, status::Archive, usize)>,
+    mut publish: impl FnMut(&status::Run) -> Result<()> + Send,
+    finish: impl FnOnce() -> Result<(PathBuf, status::Archive, usize)>,
     stop: &Stop,
-) -> anyhow::Result<(PathBuf, usize)> {
+) -> Result<(PathBuf, usize)> {
     let aggregator = context.aggregator;
     let (serving, published) = (Stop::new(), Stop::new());
     let (findings, receiver) = sync_channel(FINDINGS);
@@ -248,7 +248,7 @@ fn launch_one(
 }
 
 /// Writes the definition of a plugin, with the settings of its launch, into its folder.
-pub(super) fn describe(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::Result<()> {
+pub(super) fn describe(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()> {
     let config = context.config;
     let dir = context.run_dir.join(layout::plugin(plugin.definition.name()));
     fs::create_dir_all(&dir).at("cannot create", &dir)?;

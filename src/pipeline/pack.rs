@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::context::RunContext;
@@ -39,7 +39,7 @@ pub(super) fn pack(
     redactor: Option<&Redactor>,
     out: &Path,
     started: SystemTime,
-) -> anyhow::Result<(PathBuf, status::Archive, usize)> {
+) -> Result<(PathBuf, status::Archive, usize)> {
     let (run_dir, uuid) = (context.run_dir, &context.config.uuid);
     redact(run_dir, redactor)?;
     let errors = process_all(context);
@@ -89,7 +89,7 @@ fn process_all(context: &RunContext<'_>) -> usize {
     errors
 }
 
-fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::Result<()> {
+fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()> {
     let name = plugin.definition.name();
     let dir = context.run_dir.join(layout::plugin(name));
     let rules = context.rules(plugin);
@@ -125,7 +125,7 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::R
 }
 
 /// Hides secrets in the current files of a run's folder, and records the counts.
-fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
+fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> Result<()> {
     let Some(redactor) = redactor else { return Ok(()) };
     redact_json(&run_dir.join(layout::CONFIG), redactor)?;
     for plugin in fs::read_dir(run_dir.join(layout::PLUGINS)).into_iter().flatten().flatten() {
@@ -138,7 +138,7 @@ fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
     write_json(&run_dir.join(layout::REDACTIONS), &json!(redactor.counts()))
 }
 
-fn redact_json(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+fn redact_json(path: &Path, redactor: &Redactor) -> Result<()> {
     let read = small::read(path, MAX_JSON_BYTES).ok().and_then(|text| base::json::from_slice(&text).ok());
     let Some(mut value): Option<Value> = read else { return Ok(()) };
     if redactor.document(&mut value) {
@@ -147,7 +147,7 @@ fn redact_json(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn redact_log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+fn redact_log(path: &Path, redactor: &Redactor) -> Result<()> {
     let part = path.with_extension("part");
     let edit = || {
         let (mut input, mut out) = (BufReader::new(File::open(path)?), BufWriter::new(File::create(&part)?));
@@ -164,7 +164,7 @@ fn redact_log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
 }
 
 /// Writes the explanation if every result in `received` is an error.
-fn explain(received: &[Received], run_dir: &Path) -> anyhow::Result<()> {
+fn explain(received: &[Received], run_dir: &Path) -> Result<()> {
     let events: Option<Vec<Event>> = received.iter().map(|result| event(result, run_dir)).collect();
     match events {
         Some(events) if !events.is_empty() => {
@@ -186,7 +186,7 @@ fn event(result: &Received, run_dir: &Path) -> Option<Event> {
 }
 
 /// Writes compact JSON without a newline, like all small files of an archive.
-pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
+pub(super) fn write_json(path: &Path, value: &Value) -> Result<()> {
     fs::write(path, value.to_string()).at("cannot write", path)
 }
 

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::names::{self, env};
 use crate::remedies;
@@ -72,7 +72,7 @@ pub(crate) struct WorkerSettings {
 
 impl WorkerSettings {
     /// Reads the environment through `lookup`: empty equals unset; all missing variables are reported at once.
-    pub(crate) fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+    pub(crate) fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let (access, mut missing) = match Access::read(given) {
             Ok(access) => (access, Vec::new()),
@@ -124,7 +124,7 @@ impl WorkerSettings {
 /// Waits for the result of this worker's plugin and submits it. After `term`, the worker continues for the pod's
 /// grace period, so that a result that is almost ready still arrives; without one it then ends, which is not an
 /// error. Returns whether the aggregator has the result.
-pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
+pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, independently of `term`.
     let (asked, over) = (term.child(), Stop::new());
@@ -185,12 +185,7 @@ pub(crate) fn linger(seconds: i64, term: &Stop) {
     }
 }
 
-fn wait_and_submit(
-    settings: &WorkerSettings,
-    client: &Client,
-    others: &Others,
-    over: &Stop,
-) -> anyhow::Result<bool> {
+fn wait_and_submit(settings: &WorkerSettings, client: &Client, others: &Others, over: &Stop) -> Result<bool> {
     let dir = &settings.results.dir;
     let (path, opened) = match done::wait(&settings.results, settings.done_delay, others, over) {
         DoneOutcome::Result(named) => {
@@ -222,7 +217,7 @@ fn wait_and_submit(
 }
 
 /// Reports the error to the aggregator, which then stops waiting for the result; returns the same error.
-fn report(client: &Client, why: &str) -> anyhow::Result<bool> {
+fn report(client: &Client, why: &str) -> Result<bool> {
     match client.submit_error(why) {
         Ok(_) => bail!("{why} (reported to the aggregator)"),
         Err(error) => bail!("{why} (and reporting it to the aggregator failed: {error})"),
@@ -307,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    fn read(scope: Scope, pairs: &[(&str, &str)]) -> anyhow::Result<WorkerSettings> {
+    fn read(scope: Scope, pairs: &[(&str, &str)]) -> Result<WorkerSettings> {
         WorkerSettings::read(scope, |name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })

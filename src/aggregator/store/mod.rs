@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
 use crate::aggregator::run::{Receipt, Record, ResultState, State, means};
@@ -56,11 +56,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens the store of the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub(crate) fn open(
-        run_dir: &Path,
-        expected: &[ResultId],
-        limits: config::Limits,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], limits: config::Limits) -> Result<Self> {
         for id in expected {
             ensure!(
                 is_name(&id.plugin) && is_name(&id.node),
@@ -137,7 +133,7 @@ impl Store {
     }
 
     /// Expects one more result, of a node that has joined.
-    pub(crate) fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
+    pub(crate) fn expect(&self, id: &ResultId) -> Result<()> {
         ensure!(is_name(&id.node), "its node's name cannot be the name of a folder");
         if self.lock().result(id).is_none() {
             let record = Record::Expected(vec![id.clone()]);
@@ -437,7 +433,7 @@ impl Store {
 
     /// Restores the state from journal and disk. A result that is in place but not in the journal is complete, since it was
     /// renamed; its sender had no response, and will retry.
-    fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
+    fn resume(&self, records: Vec<Record>) -> Result<()> {
         let mut state = self.lock();
         for record in records {
             state.apply(record, Instant::now());
@@ -512,7 +508,7 @@ fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
 }
 
 /// Compares the only file of a result.
-fn verify(folder: &Path, sha256: &str) -> anyhow::Result<()> {
+fn verify(folder: &Path, sha256: &str) -> Result<()> {
     let files = entries(folder)?;
     ensure!(files.len() == 1, "it has {} files", files.len());
     let file = files[0].path();
@@ -554,13 +550,13 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Makes a folder and those above it, unless they are there.
-fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
+fn make_dir(path: &Path, mode: u32) -> Result<()> {
     let made = sys::dir_builder(mode).recursive(true).create(path);
     made.at("cannot create", path)
 }
 
 /// Removes a folder and its contents, if it exists.
-fn remove(path: &Path) -> anyhow::Result<()> {
+fn remove(path: &Path) -> Result<()> {
     base::found(fs::remove_dir_all(path)).at("cannot remove", path).map(drop)
 }
 
@@ -571,7 +567,7 @@ fn remove_if_possible(path: &Path) {
 }
 
 /// Renames a folder to a place where nothing is, for good.
-fn put_in_place(from: &Path, to: &Path) -> anyhow::Result<()> {
+fn put_in_place(from: &Path, to: &Path) -> Result<()> {
     let parent = to.parent().unwrap_or(to);
     make_dir(parent, 0o755)?;
     fs::rename(from, to)
@@ -580,7 +576,7 @@ fn put_in_place(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Writes a new file for good, in a folder that no other thread writes to.
-fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> anyhow::Result<()> {
+fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let open = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
         write(&mut file)?;
