@@ -522,8 +522,8 @@ impl WaveQueue {
 
     /// Takes places whose pods can be deleted.
     fn finished(&mut self, is_settled: impl Fn(&str) -> bool) -> Vec<String> {
-        let settled = self.active.iter().filter(|place| is_settled(place)).take(MAX_CHANGES);
-        let settled: Vec<_> = settled.cloned().collect();
+        let settled: Vec<_> =
+            self.active.iter().filter(|place| is_settled(place)).take(MAX_CHANGES).cloned().collect();
         self.active.retain(|place| !settled.contains(place));
         settled
     }
@@ -597,9 +597,8 @@ impl Roster {
     pub(crate) fn is_elsewhere(&self, uid: &str, own: &Seat, address: &str) -> bool {
         let has = |addresses: &[String]| addresses.iter().any(|known| known == address);
         // A pod connects before its own status has any address.
-        let elsewhere = |seat: &Seat| match has(&seat.host_addresses) {
-            true => seat.node != own.node,
-            false => has(&seat.addresses),
+        let elsewhere = |seat: &Seat| {
+            if has(&seat.host_addresses) { seat.node != own.node } else { has(&seat.addresses) }
         };
         !has(&own.addresses)
             && !has(&own.host_addresses)

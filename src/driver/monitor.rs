@@ -464,9 +464,10 @@ impl Monitor {
         if self.spec.is_some() {
             self.pods.retain(|_, pod| pod.id != id);
         }
-        match self.spec.is_none() || self.pods.len() < before {
-            true => self.lose(id, lost, None),
-            false => self.fail(Failure::skipped(id, "node deleted")),
+        if self.spec.is_none() || self.pods.len() < before {
+            self.lose(id, lost, None);
+        } else {
+            self.fail(Failure::skipped(id, "node deleted"));
         }
     }
 

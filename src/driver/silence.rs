@@ -58,8 +58,8 @@ impl SilentWorkers {
     /// Records a pod's current state.
     pub(super) fn see(&mut self, uid: &str, id: &ResultId, pod: &Value) {
         let statuses = pod["status"]["containerStatuses"].items();
-        let running = statuses.filter(|status| status["name"] == WORKER_CONTAINER);
-        let started = running.filter_map(|status| status["state"]["running"]["startedAt"].as_str()).next();
+        let mut workers = statuses.filter(|status| status["name"] == WORKER_CONTAINER);
+        let started = workers.find_map(|status| status["state"]["running"]["startedAt"].as_str());
         let Some(started) = started.and_then(clock::parse_rfc3339) else {
             // The pod itself explains every other state.
             self.lose(uid);

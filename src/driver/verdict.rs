@@ -165,10 +165,8 @@ fn ended(
         |state: &Value| NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state);
     let hopeless = name == worker && unwell || own.clone().next().is_some() && own.clone().all(never_began);
     // If all have ended, the result exists or never will.
-    let grace = match never_again && name != worker && unwell && own.all(Value::is_object) {
-        true => grace.terminated.min(FAILED_GRACE),
-        false => grace.terminated,
-    };
+    let is_over = never_again && name != worker && unwell && own.all(Value::is_object);
+    let grace = if is_over { grace.terminated.min(FAILED_GRACE) } else { grace.terminated };
     match after(time(&state["finishedAt"]), grace, reason) {
         PodVerdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
         // A plugin's container may end when done; the worker then sends its results.
@@ -183,10 +181,10 @@ fn is_unwell(ended: &Value) -> bool {
 
 /// Why the control plane ends a pod: drained, preempted, tainted.
 pub(super) fn disruption(status: &Value) -> Option<&str> {
-    let conditions = status["conditions"].items();
-    let mut disruptions = conditions
-        .filter(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True");
-    disruptions.next().map(|condition| condition["message"].text())
+    let mut conditions = status["conditions"].items();
+    let disruption = conditions
+        .find(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True")?;
+    Some(disruption["message"].text())
 }
 
 /// Whether a pod failed because of its node, rather than by itself.

@@ -239,8 +239,8 @@ fn launch_one(
         if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
             let why = format!("no result within the time limit of {}", clock::duration(limit));
             let status = aggregator.status();
-            let mut entries = status.plugins.iter().flatten().filter(|entry| entry.plugin == name);
-            let test = entries.next().and_then(|entry| board::running(entry.progress.as_deref()?));
+            let entry = status.plugins.iter().flatten().find(|entry| entry.plugin == name);
+            let test = entry.and_then(|entry| board::running(entry.progress.as_deref()?));
             let why = test.map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator.store.record_end(&Failure::timed_out(ResultId::global(name), &why));
         }

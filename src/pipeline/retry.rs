@@ -23,8 +23,7 @@ use client::protocol::ResultId;
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
     let numbers = 1..=u32::try_from(config.retry_failed).unwrap_or_default();
     let retried = definitions.iter().filter(|definition| definition.can_retry());
-    let all = retried.flat_map(|definition| numbers.clone().map(move |number| attempt(definition, number)));
-    all.collect()
+    retried.flat_map(|definition| numbers.clone().map(move |number| attempt(definition, number))).collect()
 }
 
 fn attempt(definition: &Definition, number: u32) -> Definition {

@@ -64,10 +64,8 @@ impl ClusterReviewer {
             return Err(gone());
         }
         let object = object_name(self.plugin(&seat, claims)?, &seat.session);
-        match is_own(&pod["metadata"]["ownerReferences"], &object, &self.owner) {
-            true => Ok(seat),
-            false => Err(self.stranger(claims)),
-        }
+        let is_own = is_own(&pod["metadata"]["ownerReferences"], &object, &self.owner);
+        if is_own { Ok(seat) } else { Err(self.stranger(claims)) }
     }
 
     fn plugin(&self, seat: &Seat, claims: &Claims) -> Result<&Definition, ReviewError> {

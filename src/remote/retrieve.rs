@@ -358,13 +358,13 @@ impl Retrieval<'_> {
             if stop.stopped() {
                 return Err(kube::Error::Stopped.into());
             }
-            match again {
-                true => log::warn!("the transfer was cut after {size} bytes, resuming there: {why}"),
-                false if size == 0 => return Err(RetrievalError::Refused(why)),
-                false => {
-                    let why = why.context("the transfer was cut and could not be resumed");
-                    return Err(RetrievalError::Restart(why));
-                }
+            if again {
+                log::warn!("the transfer was cut after {size} bytes, resuming there: {why}");
+            } else if size == 0 {
+                return Err(RetrievalError::Refused(why));
+            } else {
+                let why = why.context("the transfer was cut and could not be resumed");
+                return Err(RetrievalError::Restart(why));
             }
         }
     }
