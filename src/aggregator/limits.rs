@@ -82,21 +82,19 @@ pub(crate) enum Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unexpected => f.write_str("no such result is expected"),
-            Self::Duplicate => f.write_str("the result is already there"),
-            Self::Uploading => f.write_str("another upload of this result is under way; try again"),
-            Self::Memory => {
-                f.write_str("too many large reports at once (`Limits.Progress.ReadingBytes`); try again")
-            }
-            Self::TooLarge(what) => f.write_str(what),
-            Self::Full(reason) => write!(f, "the results disk is full: {reason}"),
-            Self::Digest => f.write_str("the body does not match its digest"),
-            Self::Cut(error) => write!(f, "the body was truncated: {error}"),
-            Self::Stalled => f.write_str("the body stopped arriving"),
-            Self::Malformed(reason) => write!(f, "the gzip tar is damaged: {reason}"),
-            Self::Broken(reason) => write!(f, "the result could not be stored: {reason}"),
-        }
+        f.write_str(match self {
+            Self::Unexpected => "no such result is expected",
+            Self::Duplicate => "the result is already there",
+            Self::Uploading => "another upload of this result is under way; try again",
+            Self::Memory => "too many large reports at once (`Limits.Progress.ReadingBytes`); try again",
+            Self::TooLarge(what) => what,
+            Self::Full(reason) => return write!(f, "the results disk is full: {reason}"),
+            Self::Digest => "the body does not match its digest",
+            Self::Cut(error) => return write!(f, "the body was truncated: {error}"),
+            Self::Stalled => "the body stopped arriving",
+            Self::Malformed(reason) => return write!(f, "the gzip tar is damaged: {reason}"),
+            Self::Broken(reason) => return write!(f, "the result could not be stored: {reason}"),
+        })
     }
 }
 

@@ -17,19 +17,16 @@ mod store;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod tests;
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 
 use self::http::{Certifier, Tries};
 pub(crate) use self::http::{Holder, ReviewError, Reviewer};
 pub(crate) use self::limits::connections;
 pub(crate) use self::run::Received;
-use self::run::ResultState;
 use self::store::Store;
 use crate::backplane::Authority;
 use crate::{config, layout, status};
@@ -43,12 +40,6 @@ use client::protocol::{Finding, ResultId};
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of publications of the ages of heartbeats alone.
 const REFRESH: Duration = Duration::from_secs(30);
-
-/// Time for all retries of refused uploads of a result.
-const RETRY_LIMIT: Duration = Duration::from_secs(600);
-/// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image takes a
-/// while.
-const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
 /// The settings of an aggregator.
 pub(crate) struct AggregatorSettings {
@@ -76,7 +67,7 @@ impl Default for AggregatorSettings {
 }
 
 /// The reason why waiting ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Waited {
     /// Every result has arrived or failed.
     Complete,
@@ -93,16 +84,12 @@ pub(crate) struct Aggregator {
     /// Issues certificates, if this run does.
     certifier: Option<Certifier>,
     /// Refusals that were logged, by address.
-    logged: Tries<IpAddr>,
+    logged: Tries,
 }
 
 impl Aggregator {
     /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub(crate) fn open(
-        run_dir: &Path,
-        expected: &[ResultId],
-        settings: AggregatorSettings,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], settings: AggregatorSettings) -> Result<Self> {
         let open = || {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
             let authority =
@@ -119,7 +106,7 @@ impl Aggregator {
     }
 
     /// Writes the identity of the run to its state, unless one is there: a restarted aggregator recognises the run by it.
-    pub(crate) fn identify(&self, identity: &str) -> anyhow::Result<()> {
+    pub(crate) fn identify(&self, identity: &str) -> Result<()> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
         if path.exists() { Ok(()) } else { temp::write(&path, 0o600, identity).at("cannot write", &path) }
     }
@@ -131,18 +118,11 @@ impl Aggregator {
 
     /// The results that have neither arrived nor failed.
     pub(crate) fn outstanding(&self) -> Vec<ResultId> {
-        let state = self.store.lock();
-        let open = |id: &&ResultId| state.result(id).is_some_and(|result| !result.settled());
-        state.ids().filter(open).cloned().collect()
+        self.store.lock().outstanding().cloned().collect()
     }
 
     /// Responds to workers on `server` and records `findings`, until `stop`.
-    pub(crate) fn serve(
-        &self,
-        server: &Server,
-        findings: Receiver<Finding>,
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn serve(&self, server: &Server, findings: Receiver<Finding>, stop: &Stop) -> Result<()> {
         let stop = &stop.child();
         std::thread::scope(|scope| {
             // Either thread ends the other, even by a panic.
@@ -182,40 +162,6 @@ impl Aggregator {
         }
     }
 
-    /// Whether any result of `plugin` is expected.
-    pub(crate) fn expects(&self, plugin: &str) -> bool {
-        self.store.lock().ids().any(|id| id.plugin == plugin)
-    }
-
-    /// Whether the worker of `id` was ever heard of, or is not awaited.
-    pub(crate) fn heard(&self, id: &ResultId) -> bool {
-        self.store.lock().heard(id)
-    }
-
-    /// Whether `id` has arrived or failed.
-    pub(crate) fn settled(&self, id: &ResultId) -> bool {
-        self.store.lock().result(id).is_some_and(ResultState::settled)
-    }
-
-    /// Whether an upload of `id` is under way.
-    pub(crate) fn receiving(&self, id: &ResultId) -> bool {
-        self.store.lock().is_uploading(id)
-    }
-
-    /// The receipts of all results, once no more arrive.
-    pub(crate) fn received(&self) -> Vec<Received> {
-        self.store.lock().received()
-    }
-
-    /// Notes the processed results of `plugin`: the status of each, and its items by status.
-    pub(crate) fn processed(
-        &self,
-        plugin: &str,
-        of: impl Fn(&ResultId) -> Option<(String, BTreeMap<String, u64>)>,
-    ) {
-        self.store.lock().processed(plugin, of);
-    }
-
     /// Notes that the archive is complete: the run will not be resumed.
     pub(crate) fn finished(&self, archive: status::Archive) {
         self.store.lock().ended(Ok(archive));
@@ -223,18 +169,18 @@ impl Aggregator {
     }
 
     /// Notes that the run ended without an archive.
-    pub(crate) fn failed(&self, error: impl Into<String>) {
-        self.store.lock().ended(Err(error.into()));
+    pub(crate) fn failed(&self, error: String) {
+        self.store.lock().ended(Err(error));
     }
 
     /// The status document as it is now.
     pub(crate) fn status(&self) -> status::Run {
-        self.store.lock().document(SILENCE_LIMIT, Instant::now())
+        self.store.lock().document(Instant::now())
     }
 
     /// Passes the status document to `send` when it has changed, at most once per [`AggregatorSettings::publish_every`], until
     /// `stop`; then once more. A failed publication is repeated.
-    pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> anyhow::Result<()>) {
+    pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> Result<()>) {
         let mut pace = self.settings.publish_every;
         while !stop.stopped() {
             let changed = stop.child();
@@ -265,7 +211,7 @@ impl Aggregator {
                 // All drivers have ended.
                 Err(RecvTimeoutError::Disconnected) => drop(stop.wait(CHECK_INTERVAL)),
             }
-            self.store.give_up(self.settings.retry_window, RETRY_LIMIT);
+            self.store.give_up(self.settings.retry_window);
             self.store.give_up_silent(self.settings.silent);
         }
         findings.try_iter().for_each(|finding| self.take(finding));
@@ -286,7 +232,7 @@ impl Aggregator {
 }
 
 /// The authority in the file `path`, or a new one, which is written there.
-fn kept_authority(path: &Path, valid: Duration) -> anyhow::Result<Authority> {
+fn kept_authority(path: &Path, valid: Duration) -> Result<Authority> {
     if path.exists() {
         let text = std::fs::read_to_string(path).at("cannot read", path)?;
         return Authority::from_pem(&text).at("cannot use", path);

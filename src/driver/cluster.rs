@@ -95,14 +95,14 @@ impl Driver for ClusterDriver<'_> {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
         });
-        let selector = Selector::labels(launch.selector());
-        let mut request = Request::delete_collection(resource(&launch), &self.config.namespace, &selector);
+        let (resource, namespace) = (resource(&launch), &self.config.namespace);
+        let mut request = Request::delete_collection(resource, namespace, &launch.selector());
         request.body = Some(options.to_string().into_bytes());
         self.client.send(&request)?;
         if self.audience.is_some() {
             return Ok(());
         }
-        Ok(self.client.delete(&Resource::SECRETS, &self.config.namespace, &launch.secret_name())?)
+        Ok(self.client.delete(&Resource::SECRETS, namespace, &launch.secret_name())?)
     }
 }
 
@@ -122,10 +122,9 @@ pub(crate) fn expected(
     let default = default_spec(driver, &config.service_account_name);
     let spec = definition.pod_spec.as_ref().unwrap_or(&default);
     let mut excluded = BTreeMap::new();
-    let fit = nodes.iter().filter(|node| {
-        let refusal = refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why));
-        refusal.is_none()
-    });
+    let fit = nodes
+        .iter()
+        .filter(|node| refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why)).is_none());
     let choice = if driver == DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
     let (mut chosen, others) = choice.choose(fit, seed);
     if definition.config.waves.order == Order::Zone {
@@ -150,11 +149,10 @@ pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
 
 /// Drops the fields of a node that [`expected`] does not read; the list of images alone can be long.
 pub(crate) fn shrink_node(node: &mut Value) {
-    let ready = node.condition("Ready").into_iter();
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
         "spec": {"taints": node["spec"]["taints"]},
-        "status": {"conditions": ready.collect::<Vec<_>>()},
+        "status": {"conditions": node.condition("Ready").as_slice()},
     });
 }
 
@@ -175,8 +173,7 @@ impl ClusterDriver<'_> {
         if launch.definition.config.driver != DriverKind::Job || self.config.retries.node_lost == 0 {
             return Ok(false);
         }
-        let pods = Selector::labels(launch.selector());
-        let pods = self.client.list(&Resource::PODS, &self.config.namespace, &pods)?;
+        let pods = self.client.list(&Resource::PODS, &self.config.namespace, &launch.selector())?;
         let own = |pod: &&Value| is_own(&pod["metadata"]["ownerReferences"], "", &self.owner.1);
         Ok(pods.iter().filter(own).any(|pod| attempt(pod) > 1))
     }
@@ -315,19 +312,18 @@ impl ClusterDriver<'_> {
             let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods =
                 thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &self.roster, &sender));
-            let known = expected.iter().filter(|id| !id.is_global()).map(|id| id.node.clone()).collect();
-            let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, known, &nodes));
+            let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
                 log::error!("changes of plugin `{plugin}` are noticed late: starting a thread: {error}");
             }
             while !stop.stopped() {
                 match seen.recv_timeout(CHECK_INTERVAL) {
                     Ok(first) => {
-                        monitor.see(first, SystemTime::now());
                         // Judge queued events together.
-                        seen.try_iter()
-                            .take(MAX_QUEUED_EVENTS)
-                            .for_each(|seen| monitor.see(seen, SystemTime::now()));
+                        let queued = seen.try_iter().take(MAX_QUEUED_EVENTS);
+                        for event in std::iter::once(first).chain(queued) {
+                            monitor.see(event, SystemTime::now());
+                        }
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => {
@@ -396,57 +392,30 @@ fn watch_pods(
     roster: &Roster,
     seen: &SyncSender<WatchEvent>,
 ) {
-    let selector = Selector::labels(launch.selector());
-    for event in client.watch(&Resource::PODS, &launch.config.namespace, &selector).shrink(shrink_pod) {
-        let told = match event {
-            Ok(Event::Restarted) => WatchEvent::PodsListing,
-            Ok(Event::Applied(pod)) => {
-                roster.enter(launch, &pod);
-                WatchEvent::Pod(pod)
-            }
-            Ok(Event::Deleted(pod)) => {
-                roster.leave(&pod);
-                WatchEvent::PodGone(pod)
-            }
-            Ok(Event::Synced) => WatchEvent::PodsListed,
+    let pods = client.watch(&Resource::PODS, &launch.config.namespace, &launch.selector());
+    for event in pods.shrink(shrink_pod) {
+        match &event {
+            Ok(Event::Applied(pod)) => roster.enter(launch, pod),
+            Ok(Event::Deleted(pod)) => roster.leave(pod),
+            Ok(Event::Restarted | Event::Synced) => {}
             Err(error) => {
                 log::warn!("pods of plugin `{}` cannot be watched: {error}", launch.definition.name());
-                continue;
             }
-        };
-        if seen.send(told).is_err() {
+        }
+        if event.is_ok_and(|event| seen.send(WatchEvent::Pod(event)).is_err()) {
             return;
         }
     }
 }
 
-/// Follows the nodes. Nodes `known` beforehand may be deleted before the first list.
-fn watch_nodes(client: &kube::Client, mut known: BTreeSet<String>, seen: &SyncSender<WatchEvent>) {
-    let mut listed = BTreeSet::new();
+fn watch_nodes(client: &kube::Client, seen: &SyncSender<WatchEvent>) {
     for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
-        let mut told = Vec::new();
-        match event {
-            Ok(Event::Restarted) => listed.clear(),
-            Ok(Event::Applied(node)) => {
-                known.insert(node.name().to_owned());
-                listed.insert(node.name().to_owned());
-                told.push(WatchEvent::Node(node));
-            }
-            Ok(Event::Deleted(node)) => {
-                known.remove(node.name());
-                told.push(WatchEvent::NodeGone(node.name().to_owned()));
-            }
-            Ok(Event::Synced) => {
-                told.extend(known.difference(&listed).cloned().map(WatchEvent::NodeGone));
-                known.retain(|name| listed.contains(name));
-            }
-            Err(error) => {
-                // Without permission to watch nodes, the pods alone are followed.
-                log::info!("nodes cannot be watched: {error}");
-                return;
-            }
-        }
-        if told.into_iter().any(|told| seen.send(told).is_err()) {
+        let told = match event {
+            Ok(event) => seen.send(WatchEvent::Node(event)),
+            // Without permission to watch nodes, the pods alone are followed.
+            Err(error) => return log::info!("nodes cannot be watched: {error}"),
+        };
+        if told.is_err() {
             return;
         }
     }
@@ -553,8 +522,8 @@ impl WaveQueue {
 
     /// Takes places whose pods can be deleted.
     fn finished(&mut self, is_settled: impl Fn(&str) -> bool) -> Vec<String> {
-        let settled = self.active.iter().filter(|place| is_settled(place)).take(MAX_CHANGES);
-        let settled: Vec<_> = settled.cloned().collect();
+        let settled: Vec<_> =
+            self.active.iter().filter(|place| is_settled(place)).take(MAX_CHANGES).cloned().collect();
         self.active.retain(|place| !settled.contains(place));
         settled
     }
@@ -628,9 +597,8 @@ impl Roster {
     pub(crate) fn is_elsewhere(&self, uid: &str, own: &Seat, address: &str) -> bool {
         let has = |addresses: &[String]| addresses.iter().any(|known| known == address);
         // A pod connects before its own status has any address.
-        let elsewhere = |seat: &Seat| match has(&seat.host_addresses) {
-            true => seat.node != own.node,
-            false => has(&seat.addresses),
+        let elsewhere = |seat: &Seat| {
+            if has(&seat.host_addresses) { seat.node != own.node } else { has(&seat.addresses) }
         };
         !has(&own.addresses)
             && !has(&own.host_addresses)

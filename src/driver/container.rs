@@ -64,18 +64,16 @@ pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
 
 /// Maps a path below a mounted directory of the node to this machine; returns other text unchanged.
 fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
-    for mount in container["volumeMounts"].items() {
-        let (Some(name), Some(point)) = (mount["name"].as_str(), mount["mountPath"].as_str()) else {
-            continue;
-        };
-        let Some((_, folder)) = facts.volumes.iter().find(|(known, _)| known == name) else { continue };
-        match text.strip_prefix(point.trim_end_matches('/')) {
-            Some("" | "/") => return folder.clone(),
-            Some(rest) if rest.starts_with('/') => return format!("{}{rest}", folder.trim_end_matches('/')),
-            _ => {}
+    let mut mounts = container["volumeMounts"].items();
+    let found = mounts.find_map(|mount| {
+        let (name, point) = (mount["name"].as_str()?, mount["mountPath"].as_str()?);
+        let (_, folder) = facts.volumes.iter().find(|(known, _)| known == name)?;
+        match text.strip_prefix(point.trim_end_matches('/'))? {
+            "" | "/" => Some(folder.clone()),
+            rest => rest.starts_with('/').then(|| folder.trim_end_matches('/').to_owned() + rest),
         }
-    }
-    text.to_owned()
+    });
+    found.unwrap_or_else(|| text.to_owned())
 }
 
 /// Checks that a definition can run on this machine, before anything is started: that its commands exist, and that the files of

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 pub(crate) use super::container::check;
@@ -57,12 +57,7 @@ pub(crate) struct LocalDriver<'r> {
 }
 
 impl Driver for LocalDriver<'_> {
-    fn run(
-        &self,
-        plugin: &PluginLaunch<'_>,
-        findings: &SyncSender<Finding>,
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
+    fn run(&self, plugin: &PluginLaunch<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> Result<()> {
         thread::scope(|scope| {
             for id in &plugin.ids {
                 let fail = move |error: anyhow::Error| {
@@ -70,7 +65,8 @@ impl Driver for LocalDriver<'_> {
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
-                    caught(|| self.run_pod(plugin, id, findings, stop)).unwrap_or_else(fail);
+                    let run = || LocalPod::prepare(self, plugin.definition, id, findings, stop)?.run();
+                    caught(run).unwrap_or_else(fail);
                 };
                 let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
                 pod.context("cannot start a thread for it").map_or_else(fail, drop);
@@ -79,49 +75,16 @@ impl Driver for LocalDriver<'_> {
         })
     }
 
-    fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
+    fn remove(&self, plugin: &Definition) -> Result<()> {
         let dir = self.pods.join(plugin.name());
         base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
     }
 }
 
-impl LocalDriver<'_> {
-    fn run_pod(
-        &self,
-        plugin: &PluginLaunch<'_>,
-        id: &ResultId,
-        findings: &SyncSender<Finding>,
-        stop: &Stop,
-    ) -> anyhow::Result<()> {
-        let pod = LocalPod::prepare(self, plugin, id, findings, stop)?;
-        let (first, together) = container::containers(plugin.definition);
-        // Capacity for every possible event, so that no sender blocks.
-        let starts = (together.len() + first.len()) * (1 + usize::from(plugin.definition.max_failures()));
-        let (sender, receiver) = sync_channel(starts + 2);
-        thread::scope(|scope| {
-            let asked = sender.clone();
-            let _asked = stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
-            let mut processes =
-                Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
-            if let Err(error) = pod.live(&first, &together, &mut processes) {
-                pod.fail(Failure::new(id.clone(), format!("{error:#}")));
-            }
-            processes.end();
-            Ok(())
-        })
-    }
-}
-
-/// A process of a pod.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum PodProcess {
-    /// The worker, or a keeper in its place, which only kills the plugin if this process is killed.
-    Worker,
-    Container(usize),
-}
-
 enum ProcessEvent {
-    Ended(PodProcess, io::Result<ExitStatus>),
+    /// The end of a container, by its number; or of the worker, or the keeper in its place, which only kills the plugin if
+    /// this process is killed.
+    Ended(Option<usize>, io::Result<ExitStatus>),
     Stop,
 }
 
@@ -138,7 +101,7 @@ struct Processes<'scope, 'env> {
 }
 
 impl Processes<'_, '_> {
-    fn add(&mut self, at: PodProcess, (group, mut child): (Group, Child)) -> anyhow::Result<()> {
+    fn add(&mut self, container: Option<usize>, (group, mut child): (Group, Child)) -> Result<()> {
         match &mut self.lifeline {
             // A holder that has ended needs no update.
             Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
@@ -146,14 +109,14 @@ impl Processes<'_, '_> {
         }
         self.groups.push(group);
         let sender = self.sender.clone();
-        let wait = move || drop(sender.send(ProcessEvent::Ended(at, child.wait())));
+        let wait = move || drop(sender.send(ProcessEvent::Ended(container, child.wait())));
         let waiting = base::thread("process").spawn_scoped(self.scope, wait);
         waiting.context("cannot start a thread that waits for a process")?;
         self.alive += 1;
         Ok(())
     }
 
-    fn next(&mut self) -> anyhow::Result<ProcessEvent> {
+    fn next(&mut self) -> Result<ProcessEvent> {
         let event = self.receiver.recv()?;
         self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
         Ok(event)
@@ -177,7 +140,7 @@ impl Processes<'_, '_> {
 /// One plugin on one node.
 struct LocalPod<'a> {
     local: &'a LocalDriver<'a>,
-    plugin: &'a PluginLaunch<'a>,
+    definition: &'a Definition,
     id: &'a ResultId,
     node: &'a str,
     name: String,
@@ -190,12 +153,11 @@ struct LocalPod<'a> {
 impl<'a> LocalPod<'a> {
     fn prepare(
         local: &'a LocalDriver<'a>,
-        plugin: &'a PluginLaunch<'a>,
+        definition: &'a Definition,
         id: &'a ResultId,
         findings: &'a SyncSender<Finding>,
         stop: &'a Stop,
-    ) -> anyhow::Result<Self> {
-        let definition = plugin.definition;
+    ) -> Result<Self> {
         let mut name = object_name(definition, &session(local.config, definition.name()));
         let node = match definition.config.driver.is_per_node() {
             true => {
@@ -206,7 +168,7 @@ impl<'a> LocalPod<'a> {
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
         let logs = local.run_dir.join(layout::pod_logs(&local.config.namespace, &name));
-        let pod = Self { local, plugin, id, node, name, dir, logs, findings, stop };
+        let pod = Self { local, definition, id, node, name, dir, logs, findings, stop };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
@@ -221,15 +183,27 @@ impl<'a> LocalPod<'a> {
         Ok(pod)
     }
 
+    fn run(&self) -> Result<()> {
+        let (first, together) = container::containers(self.definition);
+        // Capacity for every possible event, so that no sender blocks.
+        let starts = (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
+        let (sender, receiver) = sync_channel(starts + 2);
+        thread::scope(|scope| {
+            let asked = sender.clone();
+            let _asked = self.stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
+            let mut processes =
+                Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
+            if let Err(error) = self.live(&first, &together, &mut processes) {
+                self.fail(Failure::new(self.id.clone(), format!("{error:#}")));
+            }
+            processes.end();
+            Ok(())
+        })
+    }
+
     /// Starts all processes in order, and watches them until the end of the pod is requested.
-    fn live(
-        &self,
-        first: &[&Value],
-        together: &[&Value],
-        processes: &mut Processes<'_, '_>,
-    ) -> anyhow::Result<()> {
-        let definition = self.plugin.definition;
-        let volumes = container::host_volumes(definition);
+    fn live(&self, first: &[&Value], together: &[&Value], processes: &mut Processes<'_, '_>) -> Result<()> {
+        let volumes = container::host_volumes(self.definition);
         let facts = PodFields {
             node: self.node,
             pod: &self.name,
@@ -237,9 +211,9 @@ impl<'a> LocalPod<'a> {
             volumes: &volumes,
         };
         let resolve =
-            |value: &Value, given: &[_]| container::resolve(definition.name(), value, &facts, given);
+            |value: &Value, given: &[_]| container::resolve(self.definition.name(), value, &facts, given);
         // The worker inherits variables of the plugin, so they are resolved before its port is known.
-        let own = resolve(&definition.spec, &self.shared_variables(Some(0)))?;
+        let own = resolve(&self.definition.spec, &self.shared_variables(Some(0)))?;
         let given = self.shared_variables(self.start_worker(&own, processes)?);
         for value in first {
             if !self.watch(&[resolve(value, &given)?], true, processes)? {
@@ -258,19 +232,19 @@ impl<'a> LocalPod<'a> {
         containers: &[ProcessSpec],
         is_first: bool,
         processes: &mut Processes<'_, '_>,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool> {
         for (index, container) in containers.iter().enumerate() {
-            processes.add(PodProcess::Container(index), self.start(container)?)?;
+            processes.add(Some(index), self.start(container)?)?;
         }
         let mut failures = vec![0; containers.len()];
         let (mut open, mut all_well) = (containers.len(), true);
         loop {
             let (index, status) = match processes.next()? {
                 ProcessEvent::Stop => return Ok(false),
-                ProcessEvent::Ended(PodProcess::Container(index), status) => (index, status?),
-                ProcessEvent::Ended(_, status) => {
+                ProcessEvent::Ended(Some(index), status) => (index, status?),
+                ProcessEvent::Ended(None, status) => {
                     let status = status?;
-                    if !status.success() && self.plugin.definition.config.has_worker() {
+                    if !status.success() && self.definition.config.has_worker() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
                         self.fail(Failure::new(self.id.clone(), ended));
                     }
@@ -278,11 +252,11 @@ impl<'a> LocalPod<'a> {
                 }
             };
             let container = &containers[index];
-            if !status.success() && failures[index] < self.plugin.definition.max_failures() {
+            if !status.success() && failures[index] < self.definition.max_failures() {
                 failures[index] += 1;
                 let ending = process::ending(status);
                 log::info!("container `{}` of `{}` {ending} and is started again", container.name, self.id);
-                processes.add(PodProcess::Container(index), self.start(container)?)?;
+                processes.add(Some(index), self.start(container)?)?;
                 continue;
             }
             open -= 1;
@@ -291,7 +265,7 @@ impl<'a> LocalPod<'a> {
                 return Ok(true);
             }
             let is_over = open == 0 && all_well;
-            if is_over && self.plugin.definition.config.has_worker() {
+            if is_over && self.definition.config.has_worker() {
                 let marker = self.marker();
                 fs::write(&marker, "").at("cannot write", &marker)?;
                 continue;
@@ -305,17 +279,13 @@ impl<'a> LocalPod<'a> {
     }
 
     /// Starts the worker; returns the port that it announces. A plugin without a worker gets a keeper, which has no port.
-    fn start_worker(
-        &self,
-        plugin: &ProcessSpec,
-        processes: &mut Processes<'_, '_>,
-    ) -> anyhow::Result<Option<u16>> {
-        let (how, log) = match self.plugin.definition.config.has_worker() {
+    fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes<'_, '_>) -> Result<Option<u16>> {
+        let (how, log) = match self.definition.config.has_worker() {
             true => (BESIDE, self.log(WORKER_CONTAINER)),
             false => (ALONE, self.dir.join("keeper.txt")),
         };
         let mut command = Command::new(&self.local.program);
-        let role = self.plugin.definition.config.driver.worker_role();
+        let role = self.definition.config.driver.worker_role();
         command
             .args(["worker", role, "--level=info"])
             .env_clear()
@@ -332,14 +302,14 @@ impl<'a> LocalPod<'a> {
             .env(env::PROGRESS_PORT, "0")
             // At the end of the pod its result has arrived, or is not wanted.
             .env(env::SHUTDOWN_GRACE, "0s");
-        if self.plugin.definition.config.results_anywhere {
+        if self.definition.config.results_anywhere {
             command.env(env::RESULTS_ANYWHERE, "true");
         }
         let program = self.local.program.display();
         let (group, mut child) = process::start(&mut command, &log, Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))?;
         if how == ALONE {
-            processes.add(PodProcess::Worker, (group, child))?;
+            processes.add(None, (group, child))?;
             return Ok(None);
         }
         let number = group.id();
@@ -349,12 +319,12 @@ impl<'a> LocalPod<'a> {
             // A worker that fails to start prints nothing.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
-        processes.add(PodProcess::Worker, (group, child))?;
+        processes.add(None, (group, child))?;
         let port = line.trim().parse().map(Some);
         port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&log)))
     }
 
-    fn start(&self, container: &ProcessSpec) -> anyhow::Result<(Group, Child)> {
+    fn start(&self, container: &ProcessSpec) -> Result<(Group, Child)> {
         let [program, args @ ..] = container.command.as_slice() else {
             bail!("container `{}` has no command", container.name);
         };
@@ -377,7 +347,7 @@ impl<'a> LocalPod<'a> {
             None => vec![
                 (var::AGGREGATOR_URL, self.local.aggregator.clone()),
                 (var::CA_CERT, self.local.ca_cert.clone()),
-                (var::RESULT_TYPE, self.plugin.definition.name().to_owned()),
+                (var::RESULT_TYPE, self.definition.name().to_owned()),
                 (var::TOKEN_FILE, path(self.token())),
                 (var::RESULT_URL, format!("{}{}", self.local.aggregator, self.id.result_path())),
                 (var::PROGRESS_URL, format!("{}{}", self.local.aggregator, self.id.progress_path())),

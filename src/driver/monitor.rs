@@ -16,23 +16,15 @@ use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::Choice;
 use base::clock::{self, passed};
-use base::kube::Object as _;
+use base::kube::{Event, Object as _};
 use client::protocol::{Failure, FailureKind, Finding, Lost, ResultId};
 
 /// An event of a watch.
 pub(crate) enum WatchEvent {
-    /// A pod of the plugin, new or changed.
-    Pod(Value),
-    /// A pod of the plugin that was deleted.
-    PodGone(Value),
-    /// A node, new or changed.
-    Node(Value),
-    /// A node that was deleted, by name.
-    NodeGone(String),
-    /// Start of a list of all pods.
-    PodsListing,
-    /// End of a list of all pods; pods not listed are deleted.
-    PodsListed,
+    /// About the pods of the plugin.
+    Pod(Event),
+    /// About the nodes.
+    Node(Event),
 }
 
 /// Message for a plugin with a single pod, whether it was ever seen or not.
@@ -50,7 +42,9 @@ pub(crate) struct Monitor {
     progress: SystemTime,
     /// Whether all existing pods are known.
     pub listed: bool,
+    /// Pods and nodes since the start of their latest list.
     relisted: BTreeSet<String>,
+    relisted_nodes: BTreeSet<String>,
     pods: BTreeMap<String, PodState>,
     nodes: BTreeMap<String, NodeState>,
     settled: BTreeSet<ResultId>,
@@ -106,6 +100,7 @@ impl Monitor {
             progress,
             listed: false,
             relisted: BTreeSet::new(),
+            relisted_nodes: BTreeSet::new(),
             pods: BTreeMap::new(),
             nodes: BTreeMap::new(),
             settled: BTreeSet::new(),
@@ -186,10 +181,10 @@ impl Monitor {
     /// Records an event in constant time; [`Monitor::check`] draws the conclusions.
     pub(crate) fn see(&mut self, seen: WatchEvent, now: SystemTime) {
         match seen {
-            WatchEvent::Pod(pod) => self.see_pod(pod, now),
-            WatchEvent::PodGone(pod) => self.lose_pod(&uid(&pod), Some(&pod), now),
-            WatchEvent::PodsListing => self.relisted.clear(),
-            WatchEvent::PodsListed => {
+            WatchEvent::Pod(Event::Applied(pod)) => self.see_pod(pod, now),
+            WatchEvent::Pod(Event::Deleted(pod)) => self.lose_pod(&uid(&pod), Some(&pod), now),
+            WatchEvent::Pod(Event::Restarted) => self.relisted.clear(),
+            WatchEvent::Pod(Event::Synced) => {
                 self.listed = true;
                 let present = std::mem::take(&mut self.relisted);
                 let gone: Vec<_> = self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
@@ -202,8 +197,17 @@ impl Monitor {
                     self.lose(id.clone(), pod_lost(&id, DELETED.into(), now), None);
                 }
             }
-            WatchEvent::Node(node) => self.see_node(&node, now),
-            WatchEvent::NodeGone(name) => self.lose_node(&name, now),
+            WatchEvent::Node(Event::Applied(node)) => self.see_node(&node, now),
+            WatchEvent::Node(Event::Deleted(node)) => self.lose_node(node.name(), now),
+            WatchEvent::Node(Event::Restarted) => self.relisted_nodes.clear(),
+            WatchEvent::Node(Event::Synced) => {
+                // Expected nodes may be deleted before the first list.
+                let known = self.nodes.keys().chain(&self.expected);
+                let gone = known.filter(|name| !self.relisted_nodes.contains(*name)).cloned();
+                for name in gone.collect::<BTreeSet<_>>() {
+                    self.lose_node(&name, now);
+                }
+            }
         }
     }
 
@@ -244,7 +248,7 @@ impl Monitor {
                     troubles.insert(pod.id.clone(), reason.clone());
                 }
                 PodVerdict::Failed(reason) => {
-                    failures.push((Failure::new(pod.id.clone(), reason), pod.object.take()));
+                    failures.push(with_pod(Failure::new(pod.id.clone(), reason), pod.object.take()));
                 }
                 PodVerdict::Lost(reason) => {
                     let pod_lost = pod_lost(&pod.id, reason.clone(), now);
@@ -253,19 +257,13 @@ impl Monitor {
             }
         }
         lost.extend(self.down_nodes(now, &mut troubles));
-        for finding in self.silent.findings(now) {
-            match finding {
-                Finding::Failure(failure) => failures.push((failure, None)),
-                Finding::Trouble(id, Some(reason)) => drop(troubles.entry(id).or_insert(reason)),
-                _ => {}
-            }
-        }
+        failures.extend(self.silent.failures(now, &mut troubles));
         failures.extend(self.missing_pods(&present, now, &mut troubles));
         for (id, lost, object) in lost {
             self.lose(id, lost, object);
         }
-        for (failure, object) in failures {
-            self.fail(failure, object);
+        for failure in failures {
+            self.fail(failure);
         }
         if let Some(lost) = self.lost.last() {
             let id = ResultId::global(&self.plugin);
@@ -319,7 +317,7 @@ impl Monitor {
         present: &BTreeSet<String>,
         now: SystemTime,
         troubles: &mut BTreeMap<ResultId, String>,
-    ) -> Vec<(Failure, Option<Value>)> {
+    ) -> Vec<Failure> {
         let mut failures = Vec::new();
         if self.spec.is_none() {
             return failures;
@@ -330,7 +328,7 @@ impl Monitor {
             let id = ResultId::on_node(&self.plugin, name);
             let refusal = self.nodes.get(name).and_then(|node| node.refusal.as_deref());
             if let Some(refusal) = refusal {
-                failures.push((Failure::skipped(id, refusal), None));
+                failures.push(Failure::skipped(id, refusal));
             } else if self.waves.is_some() {
                 // Its turn comes.
             } else if self.listed && passed(self.progress, self.grace.no_pod, now) {
@@ -340,7 +338,7 @@ impl Monitor {
                      Check tolerations for plugin {}, and the events of its DaemonSet",
                     self.plugin
                 );
-                failures.push((Failure::new(id, reason), None));
+                failures.push(Failure::new(id, reason));
             } else if passed(self.progress, self.grace.no_pod / 4, now) {
                 troubles.insert(id, "no pod on the node yet".into());
             }
@@ -425,6 +423,7 @@ impl Monitor {
 
     fn see_node(&mut self, node: &Value, now: SystemTime) {
         let name = node.name().to_owned();
+        self.relisted_nodes.insert(name.clone());
         let refusal = self.spec.as_ref().and_then(|spec| refusal(spec, node));
         let ready = node.condition("Ready");
         let known = self.nodes.get(&name).and_then(|node| node.down.as_ref()).map(|(since, _)| *since);
@@ -465,9 +464,10 @@ impl Monitor {
         if self.spec.is_some() {
             self.pods.retain(|_, pod| pod.id != id);
         }
-        match self.spec.is_none() || self.pods.len() < before {
-            true => self.lose(id, lost, None),
-            false => self.fail(Failure::skipped(id, "node deleted"), None),
+        if self.spec.is_none() || self.pods.len() < before {
+            self.lose(id, lost, None);
+        } else {
+            self.fail(Failure::skipped(id, "node deleted"));
         }
     }
 
@@ -492,7 +492,7 @@ impl Monitor {
         // On a lost node, only a Job's pod can be replaced, by one on another node.
         if !(lost.pod && self.waves.is_some() || id.is_global()) || !self.start_next(&id) {
             // Earlier losses are in the list of results.
-            self.settle(Failure::lost(id, &lost), pod);
+            self.settle(with_pod(Failure::lost(id, &lost), pod));
         }
     }
 
@@ -507,7 +507,7 @@ impl Monitor {
     }
 
     /// Records a failure, after the cause of an earlier loss.
-    fn fail(&mut self, failure: Failure, pod: Option<Value>) {
+    fn fail(&mut self, failure: Failure) {
         if self.due.contains(&failure.id.node) {
             return;
         }
@@ -515,18 +515,20 @@ impl Monitor {
             Some(lost) => failure.because(&format!("{lost}; it was started again")),
             None => failure,
         };
-        self.settle(failure, pod);
+        self.settle(failure);
     }
 
-    fn settle(&mut self, mut failure: Failure, pod: Option<Value>) {
+    fn settle(&mut self, failure: Failure) {
         if self.settled.insert(failure.id.clone()) {
             self.failed.insert(failure.id.clone());
-            if let Some(pod) = pod {
-                failure.report.insert("pod".into(), pod);
-            }
             self.pending.push(Finding::Failure(failure));
         }
     }
+}
+
+fn with_pod(mut failure: Failure, pod: Option<Value>) -> Failure {
+    failure.report.extend(pod.map(|pod| ("pod".into(), pod)));
+    failure
 }
 
 /// The loss of a pod alone; a Job's node is added later.
@@ -578,9 +580,25 @@ mod tests {
     }
 
     fn node(name: &str, ready: &str) -> WatchEvent {
-        WatchEvent::Node(
-            json!({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
-        )
+        let conditions = json!([{"type": "Ready", "status": ready}]);
+        WatchEvent::Node(Event::Applied(
+            json!({"metadata": {"name": name}, "status": {"conditions": conditions}}),
+        ))
+    }
+
+    const LISTING: WatchEvent = WatchEvent::Pod(Event::Restarted);
+    const LISTED: WatchEvent = WatchEvent::Pod(Event::Synced);
+
+    fn applied(pod: Value) -> WatchEvent {
+        WatchEvent::Pod(Event::Applied(pod))
+    }
+
+    fn deleted_pod(pod: Value) -> WatchEvent {
+        WatchEvent::Pod(Event::Deleted(pod))
+    }
+
+    fn deleted_node(name: &str) -> WatchEvent {
+        WatchEvent::Node(Event::Deleted(json!({"metadata": {"name": name}})))
     }
 
     fn pod(uid: &str, node: &str, status: Value) -> Value {
@@ -613,9 +631,9 @@ mod tests {
     #[test]
     fn vanished_job_pod_fails_at_once() {
         let mut monitor = once();
-        check(&see(&mut monitor, WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), 1), &NONE);
+        check(&see(&mut monitor, applied(pod("u", "n", json!({"phase": "Running"}))), 1), &NONE);
         check(
-            &see(&mut monitor, WatchEvent::PodGone(pod("u", "n", json!({}))), 2),
+            &see(&mut monitor, deleted_pod(pod("u", "n", json!({}))), 2),
             &["p/global! n", "p/global: the plugin's pod was deleted"],
         );
         check(&monitor.check(at(9)), &NONE);
@@ -624,21 +642,32 @@ mod tests {
     #[test]
     fn job_pod_missing_from_a_list_is_gone() {
         let mut monitor = once();
-        monitor.see(WatchEvent::Pod(pod("u", "n", json!({}))), at(1));
-        check(&see(&mut monitor, WatchEvent::PodsListed, 1), &NONE);
-        monitor.see(WatchEvent::PodsListing, at(2));
+        monitor.see(applied(pod("u", "n", json!({}))), at(1));
+        check(&see(&mut monitor, LISTED, 1), &NONE);
+        monitor.see(LISTING, at(2));
         let deleted = |node| [format!("p/global! {node}"), "p/global: the plugin's pod was deleted".into()];
-        check(&see(&mut monitor, WatchEvent::PodsListed, 2), &deleted("n"));
-        check(&see(&mut once(), WatchEvent::PodsListed, 1), &deleted(""));
+        check(&see(&mut monitor, LISTED, 2), &deleted("n"));
+        check(&see(&mut once(), LISTED, 1), &deleted(""));
+    }
+
+    #[test]
+    fn expected_node_missing_from_a_list_is_gone() {
+        let expected = ["a", "b"].map(str::to_owned).into();
+        let mut monitor = Monitor::new("p", Some(json!({})), expected, Grace::default(), at(0));
+        let synced = || WatchEvent::Node(Event::Synced);
+        monitor.see(node("b", "True"), at(1));
+        check(&see(&mut monitor, synced(), 1), &["p/a: skipped: node deleted"]);
+        monitor.see(WatchEvent::Node(Event::Restarted), at(2));
+        check(&see(&mut monitor, synced(), 2), &["p/b: skipped: node deleted"]);
     }
 
     #[test]
     fn job_fails_with_its_node() {
         let mut monitor = once();
-        monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, WatchEvent::NodeGone("other".into()), 2), &NONE);
+        monitor.see(applied(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, deleted_node("other"), 2), &NONE);
         check(
-            &see(&mut monitor, WatchEvent::NodeGone("n".into()), 2),
+            &see(&mut monitor, deleted_node("n"), 2),
             &[
                 "p/global! n",
                 "p/global: node `n` was lost at 13:46:42: it was deleted with the plugin's pod on it",
@@ -649,8 +678,8 @@ mod tests {
     #[test]
     fn unready_node_is_trouble_that_may_pass() {
         let mut monitor = once();
-        monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
-        monitor.see(WatchEvent::PodsListed, at(1));
+        monitor.see(applied(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        monitor.see(LISTED, at(1));
         check(&see(&mut monitor, node("n", "Unknown"), 10), &["p/global? node `n` is not ready"]);
         check(&see(&mut monitor, node("n", "True"), 20), &["p/global? passed"]);
         check(&see(&mut monitor, node("n", "False"), 30), &["p/global? node"]);
@@ -664,13 +693,15 @@ mod tests {
     fn down(name: &str, since: u64) -> WatchEvent {
         let condition = json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": clock::rfc3339(at(since)),
             "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."});
-        WatchEvent::Node(json!({"metadata": {"name": name}, "status": {"conditions": [condition]}}))
+        WatchEvent::Node(Event::Applied(
+            json!({"metadata": {"name": name}, "status": {"conditions": [condition]}}),
+        ))
     }
 
     #[test]
     fn lost_node_has_time_and_message_of_its_condition() {
         let mut monitor = on_nodes(&["a", "b"]);
-        monitor.see(WatchEvent::Pod(pod("u", "a", json!({"phase": "Running"}))), at(1));
+        monitor.see(applied(pod("u", "a", json!({"phase": "Running"}))), at(1));
         let said = "13:46:50: Kubelet stopped posting node status";
         // The node counts although it has no pod.
         check(&see(&mut monitor, down("b", 10), 60), &[format!("p/b? node `b` is not ready since {said}")]);
@@ -688,8 +719,8 @@ mod tests {
     fn grace_of_zero_disables_node_loss() {
         let grace = Grace { node_not_ready: Duration::ZERO, ..Grace::default() };
         let mut monitor = Monitor::new("p", None, BTreeSet::new(), grace, at(0));
-        monitor.see(WatchEvent::Pod(pod("u", "n", json!({"phase": "Running"}))), at(1));
-        monitor.see(WatchEvent::PodsListed, at(1));
+        monitor.see(applied(pod("u", "n", json!({"phase": "Running"}))), at(1));
+        monitor.see(LISTED, at(1));
         check(&see(&mut monitor, down("n", 10), 20), &["p/global? node `n` is not ready since"]);
         check(&monitor.check(at(99_999)), &NONE);
     }
@@ -697,19 +728,19 @@ mod tests {
     #[test]
     fn job_is_judged_by_all_its_pods() {
         let mut monitor = Monitor { retries: 1, ..once() };
-        monitor.see(WatchEvent::PodsListing, at(1000));
-        monitor.see(WatchEvent::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1000));
+        monitor.see(LISTING, at(1000));
+        monitor.see(applied(pod("u1", "n", json!({"phase": "Running"}))), at(1000));
         check(&see(&mut monitor, down("n", 10), 1000), &NONE);
         let mut second = pod("u2", "m", json!({"phase": "Running"}));
         second["metadata"]["name"] = json!("pod-u-2");
-        monitor.see(WatchEvent::Pod(second), at(1000));
-        check(&see(&mut monitor, WatchEvent::PodsListed, 1000), &NONE);
+        monitor.see(applied(second), at(1000));
+        check(&see(&mut monitor, LISTED, 1000), &NONE);
     }
 
     fn retried() -> Monitor {
         let mut monitor = Monitor { retries: 1, ..once() };
-        monitor.see(WatchEvent::Pod(pod("u1", "n", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, WatchEvent::PodsListed, 1), &NONE);
+        monitor.see(applied(pod("u1", "n", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, LISTED, 1), &NONE);
         monitor
     }
 
@@ -721,12 +752,12 @@ mod tests {
         assert_eq!(std::mem::take(&mut monitor.due), ["global"]);
         assert_eq!((monitor.attempt("global"), monitor.lost_nodes()), (2, vec!["n".to_owned()]));
         let failed = json!({"phase": "Failed", "reason": "NodeLost"});
-        check(&see(&mut monitor, WatchEvent::Pod(pod("u1", "n", failed)), 131), &NONE);
-        check(&see(&mut monitor, WatchEvent::Pod(pod("u2", "m", json!({"phase": "Running"}))), 132), &NONE);
-        check(&see(&mut monitor, WatchEvent::PodGone(pod("u1", "n", json!({}))), 133), &NONE);
+        check(&see(&mut monitor, applied(pod("u1", "n", failed)), 131), &NONE);
+        check(&see(&mut monitor, applied(pod("u2", "m", json!({"phase": "Running"}))), 132), &NONE);
+        check(&see(&mut monitor, deleted_pod(pod("u1", "n", json!({}))), 133), &NONE);
         let ended = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
         check(
-            &see(&mut monitor, WatchEvent::Pod(pod("u2", "m", ended)), 140),
+            &see(&mut monitor, applied(pod("u2", "m", ended)), 140),
             &["p/global! m", "p/global: Pod failed: Evicted: low on disk"],
         );
         assert_eq!(std::mem::take(&mut monitor.due), NONE);
@@ -736,7 +767,7 @@ mod tests {
     fn loss_precedes_the_failure_of_the_pod() {
         let mut monitor = retried();
         check(
-            &see(&mut monitor, WatchEvent::PodGone(pod("u1", "n", json!({}))), 2),
+            &see(&mut monitor, deleted_pod(pod("u1", "n", json!({}))), 2),
             &["p/global! n", "p/global? the plugin's"],
         );
         assert_eq!(
@@ -744,10 +775,7 @@ mod tests {
             (vec!["global".into()], vec!["n".into()])
         );
         let unscheduled = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": clock::rfc3339(at(0))}]});
-        check(
-            &see(&mut monitor, WatchEvent::Pod(pod("u2", "", unscheduled)), 3),
-            &["p/global? Can't schedule pod"],
-        );
+        check(&see(&mut monitor, applied(pod("u2", "", unscheduled)), 3), &["p/global? Can't schedule pod"]);
         check(
             &monitor.check(at(300)),
             &[
@@ -767,10 +795,10 @@ mod tests {
         let mut drained = pod("u1", "n", status);
         drained["metadata"]["deletionTimestamp"] = json!(clock::rfc3339(at(2)));
         check(
-            &see(&mut monitor, WatchEvent::Pod(drained.clone()), 3),
+            &see(&mut monitor, applied(drained.clone()), 3),
             &["p/global? the pod is being deleted: Eviction API: evicting"],
         );
-        let findings = see(&mut monitor, WatchEvent::PodGone(drained), 32);
+        let findings = see(&mut monitor, deleted_pod(drained), 32);
         check(
             &findings,
             &[
@@ -784,35 +812,29 @@ mod tests {
     fn evicted_daemon_set_pod_may_be_replaced() {
         let mut monitor = on_nodes(&["a"]);
         let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
-        check(
-            &see(&mut monitor, WatchEvent::Pod(pod("u1", "a", evicted)), 10),
-            &["p/a? Pod failed: Evicted"],
-        );
+        check(&see(&mut monitor, applied(pod("u1", "a", evicted)), 10), &["p/a? Pod failed: Evicted"]);
         check(&monitor.check(at(69)), &NONE);
-        monitor.see(WatchEvent::PodGone(pod("u1", "a", json!({}))), at(70));
-        check(
-            &see(&mut monitor, WatchEvent::Pod(pod("u2", "a", json!({"phase": "Running"}))), 70),
-            &["p/a? passed"],
-        );
+        monitor.see(deleted_pod(pod("u1", "a", json!({}))), at(70));
+        check(&see(&mut monitor, applied(pod("u2", "a", json!({"phase": "Running"}))), 70), &["p/a? passed"]);
         check(&monitor.check(at(9_999)), &NONE);
     }
 
     #[test]
     fn recreated_node_is_lost_once() {
         let mut monitor = on_nodes(&["a"]);
-        monitor.see(WatchEvent::Pod(pod("u1", "a", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, WatchEvent::NodeGone("a".into()), 2), &["p/a! a", "p/a: node `a` was lost"]);
+        monitor.see(applied(pod("u1", "a", json!({"phase": "Running"}))), at(1));
+        check(&see(&mut monitor, deleted_node("a"), 2), &["p/a! a", "p/a: node `a` was lost"]);
         check(&see(&mut monitor, node("a", "True"), 3), &["p/a+"]);
-        monitor.see(WatchEvent::Pod(pod("u2", "a", json!({"phase": "Running"}))), at(4));
-        check(&see(&mut monitor, WatchEvent::NodeGone("a".into()), 5), &NONE);
+        monitor.see(applied(pod("u2", "a", json!({"phase": "Running"}))), at(4));
+        check(&see(&mut monitor, deleted_node("a"), 5), &NONE);
     }
 
     #[test]
     fn trouble_becomes_failure_with_the_pod_in_the_report() {
         let mut monitor = once();
         let status = json!({"conditions": [{"reason": "Unschedulable", "message": "m", "lastTransitionTime": base::clock::rfc3339(at(0))}]});
-        monitor.see(WatchEvent::Pod(pod("u", "", status)), at(1));
-        check(&see(&mut monitor, WatchEvent::PodsListed, 1), &["p/global? Can't schedule"]);
+        monitor.see(applied(pod("u", "", status)), at(1));
+        check(&see(&mut monitor, LISTED, 1), &["p/global? Can't schedule"]);
         check(&monitor.check(at(299)), &NONE);
         let findings = monitor.check(at(300));
         check(&findings, &["p/global: Can't schedule"]);
@@ -827,13 +849,10 @@ mod tests {
             let state = json!({"terminated": {"exitCode": 1, "finishedAt": base::clock::rfc3339(at(since))}});
             let mut pod = pod("u", "n", json!({"containerStatuses": [{"name": "plugin", "state": state}]}));
             pod["spec"]["restartPolicy"] = "Never".into();
-            WatchEvent::Pod(pod)
+            applied(pod)
         };
         monitor.see(ended(0), at(1));
-        check(
-            &see(&mut monitor, WatchEvent::PodsListed, 1),
-            &["p/global? Container plugin is in a terminated state"],
-        );
+        check(&see(&mut monitor, LISTED, 1), &["p/global? Container plugin is in a terminated state"]);
         monitor.hold(&|_| true, at(15));
         check(&monitor.check(at(15)), &NONE);
         check(&see(&mut monitor, ended(0), 20), &NONE);
@@ -844,10 +863,10 @@ mod tests {
     #[test]
     fn daemon_set_still_creating_pods_is_no_failure() {
         let mut monitor = on_nodes(&["a", "b", "c"]);
-        check(&see(&mut monitor, WatchEvent::PodsListed, 0), &NONE);
-        monitor.see(WatchEvent::Pod(pod("u1", "a", json!({}))), at(50));
+        check(&see(&mut monitor, LISTED, 0), &NONE);
+        monitor.see(applied(pod("u1", "a", json!({}))), at(50));
         check(&monitor.check(at(64)), &NONE);
-        check(&see(&mut monitor, WatchEvent::Pod(pod("u2", "b", json!({}))), 100), &NONE);
+        check(&see(&mut monitor, applied(pod("u2", "b", json!({}))), 100), &NONE);
         check(&monitor.check(at(120)), &["p/c? no pod on the node yet"]);
         check(&monitor.check(at(160)), &["p/c: No pod was scheduled on node c within 60 s"]);
         check(&monitor.check(at(999)), &NONE);
@@ -857,8 +876,8 @@ mod tests {
     fn joining_and_leaving_nodes_are_followed() {
         let mut monitor = on_nodes(&["a"]);
         check(&see(&mut monitor, node("b", "True"), 5), &["p/b+"]);
-        check(&see(&mut monitor, WatchEvent::NodeGone("a".into()), 6), &["p/a: skipped: node deleted"]);
-        check(&see(&mut monitor, WatchEvent::NodeGone("zzz".into()), 6), &NONE);
+        check(&see(&mut monitor, deleted_node("a"), 6), &["p/a: skipped: node deleted"]);
+        check(&see(&mut monitor, deleted_node("zzz"), 6), &NONE);
     }
 
     #[test]
@@ -867,7 +886,7 @@ mod tests {
         let tainted =
             json!({"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}});
         check(
-            &see(&mut monitor, WatchEvent::Node(tainted), 5),
+            &see(&mut monitor, WatchEvent::Node(Event::Applied(tainted)), 5),
             &["p/a: skipped: taint `k:NoExecute` is not tolerated"],
         );
     }
@@ -879,7 +898,7 @@ mod tests {
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}});
         let waiting = json!({"metadata": {"uid": "u"}, "spec": {"affinity": affinity},
             "status": {"conditions": [{"reason": "Unschedulable", "message": "no cpu", "lastTransitionTime": base::clock::rfc3339(at(0))}]}});
-        check(&see(&mut monitor, WatchEvent::Pod(waiting), 1), &["p/a? Can't schedule pod: no cpu"]);
+        check(&see(&mut monitor, applied(waiting), 1), &["p/a? Can't schedule pod: no cpu"]);
         check(&monitor.check(at(300)), &["p/a: Can't schedule pod: no cpu"]);
     }
 
@@ -888,7 +907,7 @@ mod tests {
         let names: Vec<_> = (0..5_000).map(|n| format!("n{n}")).collect();
         let mut monitor = on_nodes(&names.iter().map(String::as_str).collect::<Vec<_>>());
         for name in &names {
-            monitor.see(WatchEvent::Pod(pod(name, name, json!({"phase": "Running"}))), at(1));
+            monitor.see(applied(pod(name, name, json!({"phase": "Running"}))), at(1));
         }
         check(&monitor.check(at(1)), &NONE);
         assert!(monitor.pods.values().all(|pod| pod.object.is_none()));

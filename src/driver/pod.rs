@@ -14,7 +14,7 @@ use crate::names::{
 };
 use crate::plugin::{Definition, DriverKind, Permissions, default_spec};
 use base::json::{self, json};
-use base::kube::Object as _;
+use base::kube::{Object as _, Selector};
 use base::{hex, sha256};
 use client::env as var;
 use client::protocol::ResultId;
@@ -93,8 +93,8 @@ impl ClusterLaunch<'_> {
     }
 
     /// Selects the objects of this launch.
-    pub(crate) fn selector(&self) -> String {
-        format!("{LABEL_SESSION}={}", self.session)
+    pub(crate) fn selector(&self) -> Selector {
+        Selector::labels(format!("{LABEL_SESSION}={}", self.session))
     }
 
     /// Secret with the worker's certificate and key.

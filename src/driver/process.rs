@@ -28,7 +28,6 @@ pub(crate) const BESIDE: &str = "stdin";
 pub(crate) const ALONE: &str = "alone";
 
 /// Standard input and output of a child.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Talk {
     /// Input is empty, output goes into the log.
     Alone,

@@ -13,7 +13,7 @@ use crate::names::WORKER_CONTAINER;
 use crate::remedies;
 use base::clock::{self, passed};
 use base::kube::Object as _;
-use client::protocol::{Failure, Finding, ResultId};
+use client::protocol::{Failure, ResultId};
 
 /// Time within which a healthy worker contacts the aggregator.
 const USUAL_CONTACT_TIME: Duration = Duration::from_secs(10);
@@ -58,8 +58,8 @@ impl SilentWorkers {
     /// Records a pod's current state.
     pub(super) fn see(&mut self, uid: &str, id: &ResultId, pod: &Value) {
         let statuses = pod["status"]["containerStatuses"].items();
-        let running = statuses.filter(|status| status["name"] == WORKER_CONTAINER);
-        let started = running.filter_map(|status| status["state"]["running"]["startedAt"].as_str()).next();
+        let mut workers = statuses.filter(|status| status["name"] == WORKER_CONTAINER);
+        let started = workers.find_map(|status| status["state"]["running"]["startedAt"].as_str());
         let Some(started) = started.and_then(clock::parse_rfc3339) else {
             // The pod itself explains every other state.
             self.lose(uid);
@@ -105,10 +105,15 @@ impl SilentWorkers {
         }
     }
 
-    /// Returns the workers with a problem: a probable cause, or a failure once the time limit has passed.
-    pub(super) fn findings(&self, now: SystemTime) -> Vec<Finding> {
-        let Some(limit) = self.limit else { return Vec::new() };
-        let finding = |worker: &SilentWorker| {
+    /// Failures of workers whose time limit has passed; adds the probable causes of others to `troubles`.
+    pub(super) fn failures(
+        &self,
+        now: SystemTime,
+        troubles: &mut BTreeMap<ResultId, String>,
+    ) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        let Some(limit) = self.limit else { return failures };
+        for worker in self.workers.values() {
             let cause = worker
                 .cause
                 .as_ref()
@@ -117,11 +122,12 @@ impl SilentWorkers {
                 let unexplained = || worker.looked.map(|_| "its worker does not say why in its log".into());
                 let cause = cause.or_else(unexplained).map(|cause| format!(": {cause}")).unwrap_or_default();
                 let said = format!("nothing was heard from it in {}{cause}", clock::duration(limit));
-                return Some(Finding::Failure(Failure::new(worker.id.clone(), said)));
+                failures.push(Failure::new(worker.id.clone(), said));
+            } else if let Some(cause) = cause {
+                troubles.entry(worker.id.clone()).or_insert(cause);
             }
-            cause.map(|cause| Finding::Trouble(worker.id.clone(), Some(cause)))
-        };
-        self.workers.values().filter_map(finding).collect()
+        }
+        failures
     }
 }
 
@@ -158,6 +164,18 @@ mod tests {
         silent
     }
 
+    /// Errors of failures, and troubles.
+    fn found(silent: &SilentWorkers, now: SystemTime) -> (Vec<(ResultId, String)>, Vec<String>) {
+        let mut troubles = BTreeMap::new();
+        let failures = silent.failures(now, &mut troubles).into_iter();
+        (
+            failures.map(|failure| (failure.id.clone(), failure.error().to_owned())).collect(),
+            troubles.into_values().collect(),
+        )
+    }
+
+    const NOTHING: (Vec<(ResultId, String)>, Vec<String>) = (Vec::new(), Vec::new());
+
     const REFUSED: &str =
         "time=\"t\" level=error msg=\"cannot reach the aggregator: `x`: connection refused\"\n";
 
@@ -168,17 +186,18 @@ mod tests {
         assert_eq!(silent.look_at(&nobody, at(14)), None);
         assert_eq!(silent.look_at(&nobody, at(15)), Some(("a".to_owned(), "a".to_owned())));
         assert_eq!(silent.look_at(&nobody, at(24)), None, "its log was read");
-        assert_eq!(silent.findings(at(24)), []);
+        assert_eq!(found(&silent, at(24)), NOTHING);
         silent.explain("a", REFUSED);
-        let told = silent.findings(at(24));
-        let [Finding::Trouble(_, Some(said))] = &told[..] else { panic!("{told:?}") };
+        let (failures, troubles) = found(&silent, at(24));
+        let ([], [said]) = (&failures[..], &troubles[..]) else { panic!("{failures:?} {troubles:?}") };
         assert!(said.contains("`x`: connection refused; ") && said.contains("network policy"), "{said}");
         assert!(silent.look_at(&nobody, at(25)).is_some(), "the log may have another line by now");
         silent.explain("a", "nothing of interest");
-        let told = silent.findings(at(185));
-        let [Finding::Failure(failure)] = &told[..] else { panic!("{told:?}") };
-        assert_eq!(failure.id, id("a"));
-        let said = failure.error();
+        let (failures, troubles) = found(&silent, at(185));
+        let ([(failed, said)], []) = (&failures[..], &troubles[..]) else {
+            panic!("{failures:?} {troubles:?}")
+        };
+        assert_eq!(*failed, id("a"));
         assert!(said.starts_with("nothing was heard from it in 3m0s: its worker cannot reach"), "{said}");
     }
 
@@ -188,19 +207,19 @@ mod tests {
         silent.see("b", &id("b"), &worker("b", &json!({"waiting": {"reason": "x"}})));
         silent.lose("c");
         assert_eq!(silent.look_at(&|_| true, at(100)), None);
-        assert_eq!(silent.findings(at(999)), []);
+        assert_eq!(found(&silent, at(999)), NOTHING);
         let mut silent = SilentWorkers::new(at(0));
         silent.see("a", &id("a"), &running("a", 0));
         assert_eq!(silent.look_at(&|_| false, at(100)), None, "workers of the original send no heartbeats");
-        assert_eq!(silent.findings(at(9_999)), []);
+        assert_eq!(found(&silent, at(9_999)), NOTHING);
     }
 
     #[test]
     fn queued_workers_are_given_time() {
         let mut silent = silent_workers(&["a", "b"]);
         silent.look_at(&|heard| *heard == id("a"), at(184));
-        assert_eq!(silent.findings(at(190)), []);
-        assert_eq!(silent.findings(at(229)).len(), 1);
+        assert_eq!(found(&silent, at(190)), NOTHING);
+        assert_eq!(found(&silent, at(229)).0.len(), 1);
     }
 
     #[test]
@@ -217,7 +236,7 @@ mod tests {
         let mut silent = SilentWorkers::new(at(1_000));
         silent.limit = Some(Duration::from_secs(180));
         silent.see("a", &id("a"), &running("a", 0));
-        assert_eq!(silent.findings(at(1_100)), []);
-        assert_eq!(silent.findings(at(1_180)).len(), 1);
+        assert_eq!(found(&silent, at(1_100)), NOTHING);
+        assert_eq!(found(&silent, at(1_180)).0.len(), 1);
     }
 }

@@ -34,7 +34,7 @@ const MAX_SAID: usize = 500;
 const MAX_LINES_SAID: usize = 5;
 
 /// State of a pod.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(PartialEq)]
 pub(crate) enum PodVerdict {
     /// No problem.
     Fine,
@@ -56,21 +56,14 @@ pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -
         }
         other => other,
     });
-    verdicts.fold(PodVerdict::Fine, worse)
-}
-
-fn worse(left: PodVerdict, right: PodVerdict) -> PodVerdict {
-    match (&left, &right) {
-        (PodVerdict::Failed(_) | PodVerdict::Lost(_), _) | (_, PodVerdict::Fine) => left,
-        (PodVerdict::Trouble(..), PodVerdict::Quiet(..)) => left,
-        (PodVerdict::Trouble(_, first), PodVerdict::Trouble(_, second))
-        | (PodVerdict::Quiet(_, first), PodVerdict::Quiet(_, second))
-            if first <= second =>
-        {
-            left
-        }
-        _ => right,
-    }
+    // The worst one; of equal ones the first.
+    let worst = verdicts.min_by_key(|verdict| match verdict {
+        PodVerdict::Failed(_) | PodVerdict::Lost(_) => (0, None),
+        PodVerdict::Trouble(_, fatal) => (1, Some(*fatal)),
+        PodVerdict::Quiet(_, fatal) => (2, Some(*fatal)),
+        PodVerdict::Fine => (3, None),
+    });
+    worst.unwrap_or(PodVerdict::Fine)
 }
 
 fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
@@ -172,10 +165,8 @@ fn ended(
         |state: &Value| NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state);
     let hopeless = name == worker && unwell || own.clone().next().is_some() && own.clone().all(never_began);
     // If all have ended, the result exists or never will.
-    let grace = match never_again && name != worker && unwell && own.all(Value::is_object) {
-        true => grace.terminated.min(FAILED_GRACE),
-        false => grace.terminated,
-    };
+    let is_over = never_again && name != worker && unwell && own.all(Value::is_object);
+    let grace = if is_over { grace.terminated.min(FAILED_GRACE) } else { grace.terminated };
     match after(time(&state["finishedAt"]), grace, reason) {
         PodVerdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
         // A plugin's container may end when done; the worker then sends its results.
@@ -190,10 +181,10 @@ fn is_unwell(ended: &Value) -> bool {
 
 /// Why the control plane ends a pod: drained, preempted, tainted.
 pub(super) fn disruption(status: &Value) -> Option<&str> {
-    let conditions = status["conditions"].items();
-    let mut disruptions = conditions
-        .filter(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True");
-    disruptions.next().map(|condition| condition["message"].text())
+    let mut conditions = status["conditions"].items();
+    let disruption = conditions
+        .find(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True")?;
+    Some(disruption["message"].text())
 }
 
 /// Whether a pod failed because of its node, rather than by itself.

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::conduct;
 use super::context::{ClusterRun, RunContext, uid};
 use super::publisher::StatusPublisher;
-use super::status_service::{StatusService, announced};
+use super::status_service::StatusService;
 use super::{pack, retry, review, upload};
 use crate::aggregator::Aggregator;
 use crate::driver::cluster::Roster;
@@ -48,7 +48,7 @@ const TOLD_TROUBLES: usize = 20;
 
 impl ClusterRun<'_> {
     /// Runs everything; returns whether all went well, and `Err` only without an archive.
-    pub(crate) fn run(mut self, stop: &Stop) -> anyhow::Result<bool> {
+    pub(crate) fn run(mut self, stop: &Stop) -> Result<bool> {
         let pod = self.own_pod();
         let pod = pod.as_ref();
         let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
@@ -82,7 +82,7 @@ impl ClusterRun<'_> {
         conduct::begin(&run_dir, &self.config)?;
 
         let publisher = StatusPublisher { run: &self, pod, created: Mutex::default() };
-        let outcome = self.run_in(&run_dir, pod, (&identity, &rights), &publisher, stop);
+        let outcome = self.run_in(&run_dir, &identity, &rights, &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
             && !stop.stopped()
@@ -101,25 +101,24 @@ impl ClusterRun<'_> {
     fn run_in(
         &self,
         run_dir: &Path,
-        pod: Option<&Value>,
-        (identity, rights): (&str, &FreshPermissions<'_>),
+        identity: &str,
+        rights: &FreshPermissions<'_>,
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
-    ) -> anyhow::Result<bool> {
+    ) -> Result<bool> {
         let started = SystemTime::now();
-        let mut errors = 0;
         let (expected, failures) = self.expected(run_dir, rights)?;
         let settings = conduct::settings(&self.config, &self.definitions);
-        let all: Vec<_> = expected.iter().flatten().cloned().collect();
-        let mut aggregator = Aggregator::open(run_dir, &all, settings)?;
+        let mut aggregator = Aggregator::open(run_dir, &expected.concat(), settings)?;
         aggregator.identify(identity)?;
+        aggregator.store.lock().uploads = self.upload.is_some();
         // If launched, they would send results that are no longer awaited.
         failures.iter().for_each(|failure| aggregator.store.record(failure));
-        self.tell_authority(&aggregator.authority().certificate_pem(), pod);
+        self.tell_authority(&aggregator.authority().certificate_pem(), publisher.pod);
         let at = &self.config.server;
         let server = Server::bind(&authority(at.bind_address.trim_matches(['[', ']']), at.bind_port))?;
 
-        let Some(pod) = pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
+        let Some(pod) = publisher.pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
             bail!(
                 "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
@@ -139,8 +138,8 @@ impl ClusterRun<'_> {
         }
         let aggregator = Arc::new(aggregator);
         if let Some(status_service) = self.status_service {
-            let (aggregator, uploads) = (Arc::clone(&aggregator), self.upload.is_some());
-            status_service.show(move || announced(aggregator.status(), uploads));
+            let aggregator = Arc::clone(&aggregator);
+            status_service.show(move || aggregator.status());
         }
         let host = &self.config.server.advertise_address;
         let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
@@ -151,10 +150,10 @@ impl ClusterRun<'_> {
             audience: by_node.then(|| review::audience(&self.config)),
             owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
-            heard: &|id: &ResultId| aggregator.heard(id),
-            receiving: &|id: &ResultId| aggregator.receiving(id),
-            settled: &|id: &ResultId| aggregator.settled(id),
-            keep_logs: &|pod: &Value| self.keep_logs(run_dir, pod, stop),
+            heard: &|id| aggregator.store.lock().heard(id),
+            receiving: &|id| aggregator.store.lock().is_uploading(id),
+            settled: &|id| aggregator.store.lock().is_settled(id),
+            keep_logs: &|pod| self.keep_logs(run_dir, pod, stop),
         };
         let context = RunContext {
             aggregator: &aggregator,
@@ -169,21 +168,19 @@ impl ClusterRun<'_> {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");
             }
-            errors +=
-                aggregator.status().plugins.iter().flatten().filter(|entry| entry.timed_out).count().min(1);
-            errors += self.query(run_dir, redactor, stop);
+            let timed_out = aggregator.status().plugins.iter().flatten().any(|entry| entry.timed_out);
+            let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
             for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
                 }
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
-            errors += failed;
             if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(pod)) {
                 log::warn!("cannot record that the run is over: {error}");
             }
             log::info!("Results available at {}", path.display());
-            Ok((archive, path))
+            Ok((path, archive, errors + failed))
         };
         // A container being stopped could not send it any more, and the next one has more to report.
         let publish = |status: &status::Run| {
@@ -192,12 +189,11 @@ impl ClusterRun<'_> {
             }
             if stop.stopped() { Ok(()) } else { publisher.publish(status) }
         };
-        let archive = conduct::run(&server, &driver, &context, publish, finish, stop)?;
+        let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
         if let Err(error) = fs::remove_dir_all(run_dir) {
             log::warn!("cannot remove `{}`: {error}", run_dir.display());
         }
-        errors += self.upload(&archive, aggregator.status(), publisher, stop);
-        Ok(errors == 0)
+        Ok(errors + self.upload(&archive, aggregator.status(), publisher, stop) == 0)
     }
 
     /// Uploads the archive, if a store is configured, and publishes the outcome; returns the number of errors.
@@ -259,7 +255,7 @@ impl ClusterRun<'_> {
         &self,
         run_dir: &Path,
         rights: &FreshPermissions<'_>,
-    ) -> anyhow::Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
+    ) -> Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
         let mut nodes = Vec::new();
         let mut list = || {
             nodes.clear();
@@ -313,14 +309,13 @@ impl ClusterRun<'_> {
             expected.push(ids);
         }
         if !excluded.is_empty() {
-            let path = run_dir.join(layout::EXCLUDED);
-            fs::write(&path, json!(excluded).to_string()).at("cannot write", &path)?;
+            pack::write_json(&run_dir.join(layout::EXCLUDED), &json!(excluded))?;
         }
         Ok((expected, failures))
     }
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
-    fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> anyhow::Result<bool> {
+    fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> Result<bool> {
         let config = &self.config;
         if config.identity == config::IdentityMode::Plugin || self.definitions.is_empty() {
             return Ok(false);
@@ -423,9 +418,8 @@ impl ClusterRun<'_> {
     /// This pod; by its labels where the host's name is not that of the pod.
     fn own_pod(&self) -> Option<Value> {
         let namespace = &self.config.namespace;
-        let named = self.own_name.as_ref();
-        let named = named.and_then(|name| self.client.get(&Resource::PODS, namespace, name).ok());
-        let pod = named.map_or_else(|| state::find(&self.client, namespace), |pod| Ok(Some(pod)));
+        let named = self.client.get(&Resource::PODS, namespace, &self.own_name);
+        let pod = named.map(Some).or_else(|_| state::find(&self.client, namespace));
         pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}")).ok().flatten()
     }
 
@@ -445,7 +439,7 @@ impl ClusterRun<'_> {
     }
 
     /// Interrupted run with this `identity`. A folder that outlives pods may contain others.
-    fn interrupted(&self, identity: &str) -> anyhow::Result<Option<String>> {
+    fn interrupted(&self, identity: &str) -> Result<Option<String>> {
         for entry in fs::read_dir(self.folder).at("cannot read", self.folder)?.flatten() {
             let name = entry.file_name();
             let uuid = name.to_str().and_then(layout::run_of_state);
@@ -504,13 +498,14 @@ impl FreshPermissions<'_> {
 
 /// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
 pub(crate) fn aggregate(
-    connect: impl FnOnce() -> anyhow::Result<kube::Client>,
+    connect: impl FnOnce() -> Result<kube::Client>,
     no_exit: bool,
     stop: &Stop,
-) -> anyhow::Result<bool> {
+) -> Result<bool> {
     let variable = |name: &str| std::env::var(name).ok();
-    let host_name = Some(sys::host_name());
-    let config = config::load(&config::Environment { variable: &variable, host_name: host_name.clone() })?;
+    let host_name = sys::host_name();
+    let environment = config::Environment { variable: &variable, host_name: Some(host_name.clone()) };
+    let config = config::load(&environment)?;
     let folders = config.plugin_search_path.clone().unwrap_or_default();
     let selected: Option<Vec<String>> =
         config.plugins.as_ref().map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
@@ -532,15 +527,16 @@ pub(crate) fn aggregate(
         status_service: status_service.as_ref(),
         upload: variable(names::env::UPLOAD_URL).filter(|url| !url.is_empty()),
     };
-    let Some(status_service) = &status_service else { return Ok(see_through(run, no_exit, stop)) };
     let over = stop.child();
     std::thread::scope(|scope| {
-        let serve = || {
-            if let Err(error) = status_service.serve(&over) {
-                log::error!("the status service ended: {error:#}");
-            }
-        };
-        base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        if let Some(status_service) = &status_service {
+            let serve = || {
+                if let Err(error) = status_service.serve(&over) {
+                    log::error!("the status service ended: {error:#}");
+                }
+            };
+            base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
+        }
         let clean = see_through(run, no_exit, stop);
         over.stop();
         Ok(clean)

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::context::RunContext;
 use super::pack::write_json;
@@ -34,7 +34,7 @@ const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
 const FINDINGS: usize = 64;
 
 /// Creates the folder of a run, with its log and its settings.
-pub(super) fn begin(run_dir: &Path, config: &config::Run) -> anyhow::Result<()> {
+pub(super) fn begin(run_dir: &Path, config: &config::Run) -> Result<()> {
     let meta = run_dir.join(layout::META);
     fs::create_dir_all(&meta).at("cannot create", &meta)?;
     let log = run_dir.join(layout::RUN_LOG);
@@ -60,22 +60,22 @@ pub(super) fn server(
     guests: bool,
     aggregator: &Aggregator,
     config: &config::Run,
-) -> anyhow::Result<Server> {
+) -> Result<Server> {
     let authority = aggregator.authority();
     let tls = server_config(&authority.certificate_pem(), &authority.server(host)?, guests)?;
     Ok(bound.tls(tls).principal(plugin_of).limits(connections(&config.limits.connections)))
 }
 
-/// Runs the plugins, then `finish`, which creates the archive and returns what the status should say about it. The last
-/// status is published before this returns.
-pub(super) fn run<T>(
+/// Runs the plugins, then `finish`, which creates the archive as [`pack`](super::pack::pack) does. The last status is
+/// published before this returns the path of the archive and the number of errors.
+pub(super) fn run(
     server: &Server,
     driver: &dyn Driver,
     context: &RunContext<'_>,
-    mut publish: impl FnMut(&status::Run) -> anyhow::Result<()> + Send,
-    finish: impl FnOnce() -> anyhow::Result<(status::Archive, T)>,
+    mut publish: impl FnMut(&status::Run) -> Result<()> + Send,
+    finish: impl FnOnce() -> Result<(PathBuf, status::Archive, usize)>,
     stop: &Stop,
-) -> anyhow::Result<T> {
+) -> Result<(PathBuf, usize)> {
     let aggregator = context.aggregator;
     let (serving, published) = (Stop::new(), Stop::new());
     let (findings, receiver) = sync_channel(FINDINGS);
@@ -103,13 +103,13 @@ pub(super) fn run<T>(
         let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
         let ended = outcome.and_then(|ended| served.map(|()| ended));
         match &ended {
-            Ok((archive, _)) => aggregator.finished(archive.clone()),
+            Ok((_, archive, _)) => aggregator.finished(archive.clone()),
             // A run that was stopped may be resumed.
             Err(_) if stop.stopped() => {}
             Err(error) => aggregator.failed(format!("{error:#}")),
         }
         published.stop();
-        ended.map(|(_, told)| told)
+        ended.map(|(path, _, errors)| (path, errors))
     })
 }
 
@@ -144,7 +144,7 @@ fn launch(driver: &dyn Driver, context: &RunContext<'_>, findings: &SyncSender<F
     let aggregator = context.aggregator;
     for plugin in &context.plugins {
         // Explains the plugin's results, also before the end.
-        if let Err(error) = describe(plugin, context.config, context.run_dir) {
+        if let Err(error) = describe(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
         }
         groups.entry(plugin.definition.config.order).or_default().push(plugin);
@@ -218,8 +218,7 @@ fn launch_one(
     stop: &Stop,
 ) {
     let (aggregator, name) = (context.aggregator, plugin.definition.name());
-    let settled = || aggregator.wait(name, Some(Instant::now()), stop) == Waited::Complete;
-    if !plugin.ids.is_empty() && settled() {
+    if !plugin.ids.is_empty() && aggregator.store.lock().settled(name) {
         // From before a restart: its pods may be gone by now, and would be recreated.
         log::info!("plugin `{name}` had already ended");
         return;
@@ -240,8 +239,8 @@ fn launch_one(
         if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
             let why = format!("no result within the time limit of {}", clock::duration(limit));
             let status = aggregator.status();
-            let mut entries = status.plugins.iter().flatten().filter(|entry| entry.plugin == name);
-            let test = entries.next().and_then(|entry| board::running(entry.progress.as_deref()?));
+            let entry = status.plugins.iter().flatten().find(|entry| entry.plugin == name);
+            let test = entry.and_then(|entry| board::running(entry.progress.as_deref()?));
             let why = test.map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator.store.record_end(&Failure::timed_out(ResultId::global(name), &why));
         }
@@ -249,12 +248,9 @@ fn launch_one(
 }
 
 /// Writes the definition of a plugin, with the settings of its launch, into its folder.
-pub(super) fn describe(
-    plugin: &PluginLaunch<'_>,
-    config: &config::Run,
-    run_dir: &Path,
-) -> anyhow::Result<()> {
-    let dir = run_dir.join(layout::plugin(plugin.definition.name()));
+pub(super) fn describe(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()> {
+    let config = context.config;
+    let dir = context.run_dir.join(layout::plugin(plugin.definition.name()));
     fs::create_dir_all(&dir).at("cannot create", &dir)?;
     let description = json!({
         "Definition": plugin.definition.to_value(),

@@ -21,8 +21,8 @@ pub(crate) struct ClusterRun<'a> {
     pub client: kube::Client,
     /// The folder for runs and archives.
     pub folder: &'a Path,
-    /// The name of this pod, if known.
-    pub own_name: Option<String>,
+    /// The name of this host, which is usually that of the pod.
+    pub own_name: String,
     /// Second publisher of the status.
     pub status_service: Option<&'a StatusService>,
     /// Secret with the upload URL of the archive.

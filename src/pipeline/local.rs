@@ -118,8 +118,8 @@ impl LocalRun<'_> {
         // Processes on one machine only have the tokens created here.
         let attempts = again.iter().map(|attempt| ResultId::global(attempt.name()));
         let all = expected.iter().flatten().cloned().chain(attempts);
-        let (known, tokens) = review::KnownTokens::new(all)?;
-        let aggregator = aggregator.certifies(Box::new(known));
+        let tokens = review::tokens(all)?;
+        let aggregator = aggregator.certifies(Box::new(review::KnownTokens(tokens.clone())));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
         let host = server.local_addr().to_string();
@@ -155,11 +155,11 @@ impl LocalRun<'_> {
         let finish = || {
             sys::end_strays();
             conduct::give_up(&aggregator, stop);
-            let (path, archive, errors) = pack::pack(&context, redactor, &self.out, started)?;
+            let packed = pack::pack(&context, redactor, &self.out, started)?;
             for plugin in context.to_remove() {
                 driver.remove(plugin)?;
             }
-            Ok((archive, (path, errors)))
+            Ok(packed)
         };
         let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
         Ok(Ended { archive, errors, authority: authority.certificate_pem() })

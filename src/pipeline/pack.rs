@@ -9,10 +9,11 @@ use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::context::RunContext;
+use crate::aggregator::Received;
 use crate::backplane::Statement;
 use crate::driver::PluginLaunch;
 use crate::item::FAILED;
@@ -38,7 +39,7 @@ pub(super) fn pack(
     redactor: Option<&Redactor>,
     out: &Path,
     started: SystemTime,
-) -> anyhow::Result<(PathBuf, status::Archive, usize)> {
+) -> Result<(PathBuf, status::Archive, usize)> {
     let (run_dir, uuid) = (context.run_dir, &context.config.uuid);
     redact(run_dir, redactor)?;
     let errors = process_all(context);
@@ -47,8 +48,8 @@ pub(super) fn pack(
     let names: Vec<&str> = context.wholes().map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
     write_json(&run_dir.join(layout::INFO), &info)?;
-    let received = json!(context.aggregator.received());
-    write_json(&run_dir.join(layout::RECEIVED), &received)?;
+    let received = context.aggregator.store.lock().received();
+    write_json(&run_dir.join(layout::RECEIVED), &json!(received))?;
     explain(&received, run_dir)?;
     let health = run_dir.join(layout::HEALTH);
     if !health.exists() {
@@ -88,7 +89,7 @@ fn process_all(context: &RunContext<'_>) -> usize {
     errors
 }
 
-fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::Result<()> {
+fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()> {
     let name = plugin.definition.name();
     let dir = context.run_dir.join(layout::plugin(name));
     let rules = context.rules(plugin);
@@ -96,7 +97,11 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::R
         Ok(outcome) => outcome,
         Err(error) => {
             // A failure of this plugin only: status and archive say so.
-            context.aggregator.processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
+            context
+                .aggregator
+                .store
+                .lock()
+                .processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
             process::unprocessed(&dir, &rules, &format!("its results could not be processed: {error:#}"))?;
             return Err(error);
         }
@@ -108,19 +113,19 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> anyhow::R
         let own = last.filter(|last| last.status == FAILED).unwrap_or(first);
         Some((own.status.clone(), own.counts.clone()))
     };
-    context.aggregator.processed(name, |id| match id.is_global() {
+    context.aggregator.store.lock().processed(name, |id| match id.is_global() {
         true => Some((outcome.status.clone(), outcome.counts.clone())),
         false => of(&id.node),
     });
     for part in rules.parts.iter().chain(&rules.attempts) {
-        context.aggregator.processed(part, |_| of(part));
+        context.aggregator.store.lock().processed(part, |_| of(part));
     }
     ensure!(outcome.missing == 0, "files of {} expected results are missing", outcome.missing);
     Ok(())
 }
 
 /// Hides secrets in the current files of a run's folder, and records the counts.
-fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
+fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> Result<()> {
     let Some(redactor) = redactor else { return Ok(()) };
     redact_json(&run_dir.join(layout::CONFIG), redactor)?;
     for plugin in fs::read_dir(run_dir.join(layout::PLUGINS)).into_iter().flatten().flatten() {
@@ -130,20 +135,19 @@ fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> anyhow::Result<()> {
         }
     }
     redact_log(&run_dir.join(layout::RUN_LOG), redactor)?;
-    let path = run_dir.join(layout::REDACTIONS);
-    fs::write(&path, serde_json::to_vec(&redactor.counts())?).at("cannot write", &path)
+    write_json(&run_dir.join(layout::REDACTIONS), &json!(redactor.counts()))
 }
 
-fn redact_json(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+fn redact_json(path: &Path, redactor: &Redactor) -> Result<()> {
     let read = small::read(path, MAX_JSON_BYTES).ok().and_then(|text| base::json::from_slice(&text).ok());
     let Some(mut value): Option<Value> = read else { return Ok(()) };
     if redactor.document(&mut value) {
-        fs::write(path, value.to_string()).at("cannot write", path)?;
+        write_json(path, &value)?;
     }
     Ok(())
 }
 
-fn redact_log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
+fn redact_log(path: &Path, redactor: &Redactor) -> Result<()> {
     let part = path.with_extension("part");
     let edit = || {
         let (mut input, mut out) = (BufReader::new(File::open(path)?), BufWriter::new(File::create(&part)?));
@@ -160,9 +164,8 @@ fn redact_log(path: &Path, redactor: &Redactor) -> anyhow::Result<()> {
 }
 
 /// Writes the explanation if every result in `received` is an error.
-fn explain(received: &Value, run_dir: &Path) -> anyhow::Result<()> {
-    let results = received.as_array().map(Vec::as_slice).unwrap_or_default();
-    let events: Option<Vec<Event>> = results.iter().map(|result| event(result, run_dir)).collect();
+fn explain(received: &[Received], run_dir: &Path) -> Result<()> {
+    let events: Option<Vec<Event>> = received.iter().map(|result| event(result, run_dir)).collect();
     match events {
         Some(events) if !events.is_empty() => {
             write_json(&run_dir.join(layout::WHY), &json!(Why::new(events)))
@@ -172,19 +175,18 @@ fn explain(received: &Value, run_dir: &Path) -> anyhow::Result<()> {
 }
 
 /// The error in place of a result; none if the result arrived.
-fn event(result: &Value, run_dir: &Path) -> Option<Event> {
-    let text = |key: &str| result[key].as_str().map(str::to_owned);
-    let (time, plugin, node) = (text("failed")?, text("plugin")?, text("node")?);
-    let path =
-        run_dir.join(layout::plugin(&plugin)).join(layout::ERRORS).join(&node).join(layout::ERROR_FILE);
+fn event(result: &Received, run_dir: &Path) -> Option<Event> {
+    let Received { plugin, node, receipt, .. } = result;
+    let time = receipt.failed.clone()?;
+    let path = run_dir.join(layout::plugin(plugin)).join(layout::ERRORS).join(node).join(layout::ERROR_FILE);
     let report =
         small::read(&path, MAX_ERROR_BYTES).ok().and_then(|bytes| base::json::from_slice(&bytes).ok());
     let error = report.as_ref().and_then(|report| report["error"].as_str()).unwrap_or_default().to_owned();
-    Some(Event { time, plugin, node, error })
+    Some(Event { time, plugin: plugin.clone(), node: node.clone(), error })
 }
 
 /// Writes compact JSON without a newline, like all small files of an archive.
-pub(super) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
+pub(super) fn write_json(path: &Path, value: &Value) -> Result<()> {
     fs::write(path, value.to_string()).at("cannot write", path)
 }
 
@@ -199,13 +201,17 @@ mod tests {
         let errors = folder.join("plugins/p/errors/n1");
         std::fs::create_dir_all(&errors).unwrap();
         std::fs::write(errors.join("error.json"), r#"{"error": "no route to host"}"#).unwrap();
-        let failed = json!({"plugin": "p", "node": "n1", "failed": "2026-01-01T00:00:00Z"});
-        let came = json!({"plugin": "p", "node": "n2", "arrived": "2026-01-01T00:00:00Z"});
-        for received in [json!([]), json!([failed, came])] {
-            explain(&received, &folder).unwrap();
-            assert!(!folder.join(layout::WHY).exists(), "{received}");
+        let result = |node: &str| Received { plugin: "p".into(), node: node.into(), ..Received::default() };
+        let (mut failed, mut came) = (result("n1"), result("n2"));
+        failed.receipt.failed = Some("2026-01-01T00:00:00Z".into());
+        came.receipt.arrived = Some("2026-01-01T00:00:00Z".into());
+        let mut received = vec![failed, came];
+        for received in [&[], &received[..]] {
+            explain(received, &folder).unwrap();
+            assert!(!folder.join(layout::WHY).exists(), "{}", received.len());
         }
-        explain(&json!([failed]), &folder).unwrap();
+        received.pop();
+        explain(&received, &folder).unwrap();
         let text = std::fs::read_to_string(folder.join(layout::WHY)).unwrap();
         let why: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(why["results"], 1);

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::annotation::shorten;
 use super::context::{ClusterRun, uid};
-use super::status_service::announced;
 use crate::board::{sentence, troubles};
 use crate::layout;
 use crate::names::{self, ANNOTATION_STATUS, SONOBUOY};
@@ -39,7 +38,7 @@ impl StatusPublisher<'_> {
     /// Writes the status into the annotation of the pod.
     pub(super) fn publish(&self, status: &Run) -> anyhow::Result<()> {
         let Some(pod) = self.pod else { return Ok(()) };
-        let short = shorten(announced(status.clone(), self.run.upload.is_some()));
+        let short = shorten(status.clone());
         if short.truncated {
             // `status --json --all` reads it.
             self.keep(status);
@@ -70,8 +69,7 @@ impl StatusPublisher<'_> {
 
     /// Keeps the last status for the next container.
     pub(super) fn keep(&self, last: &Run) {
-        let text =
-            serde_json::to_string(&announced(last.clone(), self.run.upload.is_some())).unwrap_or_default();
+        let text = serde_json::to_string(last).unwrap_or_default();
         if let Err(error) = std::fs::write(self.run.folder.join(layout::LAST_STATUS), text) {
             log::warn!("cannot keep the last status: {error}");
         }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::conduct::describe;
 use super::context::RunContext;
-use crate::aggregator::{Received, Waited};
+use crate::aggregator::Received;
 use crate::driver::PluginLaunch;
 use crate::plugin::{Definition, builtin, focus};
 use crate::process::{Expected, ReadingRules};
@@ -23,8 +23,7 @@ use client::protocol::ResultId;
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
     let numbers = 1..=u32::try_from(config.retry_failed).unwrap_or_default();
     let retried = definitions.iter().filter(|definition| definition.can_retry());
-    let all = retried.flat_map(|definition| numbers.clone().map(move |number| attempt(definition, number)));
-    all.collect()
+    retried.flat_map(|definition| numbers.clone().map(move |number| attempt(definition, number))).collect()
 }
 
 fn attempt(definition: &Definition, number: u32) -> Definition {
@@ -56,9 +55,10 @@ impl RunContext<'_> {
                 return;
             }
             let own = attempt.name();
-            if self.aggregator.expects(own)
-                && self.aggregator.wait(own, Some(Instant::now()), stop) == Waited::Complete
-            {
+            let state = self.aggregator.store.lock();
+            let is_over = state.expects(own) && state.settled(own);
+            drop(state);
+            if is_over {
                 // From before a restart: this attempt was launched, as its definition shows.
                 continue;
             }
@@ -69,7 +69,7 @@ impl RunContext<'_> {
                     failed.len()
                 );
                 let attempt = PluginLaunch { definition: &definition, ids: vec![ResultId::global(own)] };
-                describe(&attempt, self.config, self.run_dir)?;
+                describe(&attempt, self)?;
                 self.aggregator.store.expect(&attempt.ids[0])?;
                 launch(&attempt);
                 Ok(true)
@@ -91,32 +91,39 @@ impl RunContext<'_> {
 
     /// Plugins to remove after the run.
     pub(super) fn to_remove(&self) -> impl Iterator<Item = &Definition> {
-        let attempts = self.attempts.iter().filter(|attempt| self.aggregator.expects(attempt.name()));
+        let attempts =
+            self.attempts.iter().filter(|attempt| self.aggregator.store.lock().expects(attempt.name()));
         let all = self.plugins.iter().map(|plugin| plugin.definition).chain(attempts);
         all.filter(|plugin| !plugin.config.skip_cleanup)
     }
 
     /// Rules for reading the results of a plugin, with those of its parts and attempts.
     pub(super) fn rules(&self, plugin: &PluginLaunch<'_>) -> ReadingRules {
+        let config = &plugin.definition.config;
         let name = plugin.definition.name();
         let own = |definitions: Vec<&Definition>| {
             let own = definitions.into_iter().filter(|one| one.config.part_of.as_deref() == Some(name));
-            own.map(|one| one.name().to_owned()).filter(|one| self.aggregator.expects(one)).collect()
+            own.map(|one| one.name().to_owned())
+                .filter(|one| self.aggregator.store.lock().expects(one))
+                .collect()
         };
-        let expected = self.aggregator.received().into_iter();
+        let expected = self.aggregator.store.lock().received().into_iter();
         let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
         let limit = self.config.limits.processing.time;
-        let mut rules = ReadingRules {
+        ReadingRules {
+            name: name.to_owned(),
+            per_node: config.driver.is_per_node(),
+            format: config.result_format.clone(),
+            files: config.result_files.clone(),
             parts: own(self.plugins.iter().map(|plugin| plugin.definition).collect()),
             attempts: own(self.attempts.iter().collect()),
             expected: expected.collect(),
             limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
-            ..(&plugin.definition.config).into()
-        };
-        if name == builtin::E2E {
-            rules.resumed = (self.config.resumes.clone(), self.config.resumed_tests.clone());
+            resumed: match name {
+                builtin::E2E => (self.config.resumes.clone(), self.config.resumed_tests.clone()),
+                _ => Default::default(),
+            },
         }
-        rules
     }
 
     /// The tests that have failed in every attempt so far.

@@ -64,10 +64,8 @@ impl ClusterReviewer {
             return Err(gone());
         }
         let object = object_name(self.plugin(&seat, claims)?, &seat.session);
-        match is_own(&pod["metadata"]["ownerReferences"], &object, &self.owner) {
-            true => Ok(seat),
-            false => Err(self.stranger(claims)),
-        }
+        let is_own = is_own(&pod["metadata"]["ownerReferences"], &object, &self.owner);
+        if is_own { Ok(seat) } else { Err(self.stranger(claims)) }
     }
 
     fn plugin(&self, seat: &Seat, claims: &Claims) -> Result<&Definition, ReviewError> {
@@ -170,19 +168,13 @@ impl Claims {
     }
 }
 
-/// Tokens created here, for the pods of one machine.
-pub(super) struct KnownTokens(BTreeMap<ResultId, String>);
-
-impl KnownTokens {
-    /// Creates a token for each result; returns the known tokens, and those to hand out.
-    pub(super) fn new(
-        ids: impl Iterator<Item = ResultId>,
-    ) -> anyhow::Result<(Self, BTreeMap<ResultId, String>)> {
-        let token = |id| anyhow::Ok((id, hex(random::<[u8; 32]>()?)));
-        let tokens = ids.map(token).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
-        Ok((Self(tokens.clone()), tokens))
-    }
+/// A new token for each result, for the pods of one machine.
+pub(super) fn tokens(ids: impl Iterator<Item = ResultId>) -> anyhow::Result<BTreeMap<ResultId, String>> {
+    ids.map(|id| Ok((id, hex(random::<[u8; 32]>()?)))).collect()
 }
+
+/// The tokens that were created here.
+pub(super) struct KnownTokens(pub BTreeMap<ResultId, String>);
 
 impl Reviewer for KnownTokens {
     fn may_know(&self, token: &str) -> bool {
@@ -280,7 +272,8 @@ mod tests {
     #[test]
     fn local_tokens_are_valid_for_one_result() {
         let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
-        let (known, tokens) = KnownTokens::new(ids.iter().cloned()).unwrap();
+        let tokens = tokens(ids.iter().cloned()).unwrap();
+        let known = KnownTokens(tokens.clone());
         let here = IpAddr::from([127, 0, 0, 1]);
         for id in &ids {
             assert_eq!(known.review(&tokens[id], here).unwrap().id, *id);

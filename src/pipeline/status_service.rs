@@ -122,14 +122,6 @@ impl StatusService {
     }
 }
 
-/// The status, with an upload that is still to come.
-pub(super) fn announced(mut status: Run, uploads: bool) -> Run {
-    if uploads && status.status == status::COMPLETE && status.upload.is_none() {
-        status.upload = Some(status::RUNNING.into());
-    }
-    status
-}
-
 /// The status document with this service's historical names in addition to those of the annotation.
 fn document(status: &Run) -> Value {
     let mut document = json!(status);

@@ -8,12 +8,13 @@ use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::item::{FAILED, Item, SKIPPED, TIMEOUT};
+use crate::layout::ERROR_FILE;
 use base::Joined as _;
 use client::protocol::FailureKind;
 
-/// The item of a report named `file_name`; the caller adds its path.
-pub(crate) fn read(mut input: impl Read, file_name: &str) -> Item {
-    let mut item = Item::new(file_name, FAILED);
+/// The item of a report; the caller adds its path.
+pub(crate) fn read(mut input: impl Read) -> Item {
+    let mut item = Item::new(ERROR_FILE, FAILED);
     let mut bytes = Vec::new();
     if input.read_to_end(&mut bytes).is_err() {
         return item;
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     fn check(report: &str, name: &str, status: &str, details: &[(&str, &str)]) {
-        let item = read(report.as_bytes(), "error.json");
+        let item = read(report.as_bytes());
         assert_eq!((item.name.as_str(), item.status.as_str()), (name, status), "{report}");
         let found: Vec<_> = item.details.iter().map(|(k, v)| (k.as_str(), v.as_str().unwrap())).collect();
         assert_eq!(found, details, "{report}");
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn invalid_utf_8_in_failures_is_replaced() {
-        let item = read(&b"{\"error\":\"a \xff b\"}"[..], "error.json");
+        let item = read(&b"{\"error\":\"a \xff b\"}"[..]);
         assert_eq!(item.name, "a \u{fffd} b");
     }
 

@@ -16,7 +16,7 @@ pub use fuzz::{file as fuzz_file, tree as fuzz_tree};
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ const MAX_NODE_STATUSES: usize = 32;
 const MAX_STATUS_BYTES: usize = 4 << 10;
 
 /// An expected result, as listed in the archive.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 pub(crate) struct Expected {
     /// Name of the plugin.
     pub plugin: String,
@@ -62,7 +62,7 @@ pub(crate) struct Expected {
 }
 
 /// Rules for reading the files of a plugin.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ReadingRules {
     /// Name of the plugin.
     pub name: String,
@@ -106,18 +106,6 @@ impl ReadingRules {
             "gojson" => name.ends_with(".json"),
             "manual" => name.ends_with(".yaml") || name.ends_with(".yml"),
             _ => true,
-        }
-    }
-}
-
-impl From<&plugin::Config> for ReadingRules {
-    fn from(config: &plugin::Config) -> Self {
-        Self {
-            name: config.plugin_name.clone(),
-            per_node: config.driver.is_per_node(),
-            format: config.result_format.clone(),
-            files: config.result_files.clone(),
-            ..Self::default()
         }
     }
 }
@@ -242,8 +230,7 @@ impl<'a> PluginFiles<'a> {
 
     /// Opens a regular file of the plugin; rejects pipes, and links that lead outside.
     fn open(&self, path: &Path) -> Result<Timed<'a>> {
-        let full = self.dir.join(path);
-        let real = full.canonicalize()?;
+        let real = self.dir.join(path).canonicalize()?;
         ensure!(real.starts_with(self.dir.canonicalize()?), "it is a link that leads out of the results");
         ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
         Ok(Timed { file: File::open(real)?, rules: self.rules })
@@ -273,11 +260,8 @@ impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
         self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
         for source in std::iter::once(&self.rules.name).chain(&self.rules.parts) {
-            // The plugin itself is the first.
-            let before = (*source != self.rules.name).then(|| {
-                self.files = PluginFiles::beside(dir, source, self.rules);
-                self.tree.counted()
-            });
+            self.files = PluginFiles::beside(dir, source, self.rules);
+            let before = self.tree.counted();
             for folder in [RESULTS, ERRORS] {
                 if self.rules.per_node {
                     self.each_node(folder)?;
@@ -286,7 +270,7 @@ impl TreeBuilder<'_> {
                 }
             }
             self.missing(source)?;
-            if let Some(before) = before {
+            if *source != self.rules.name {
                 let mut counts = self.tree.counted();
                 counts.retain(|status, count| {
                     *count -= before.get(status).copied().unwrap_or_default();
@@ -349,7 +333,7 @@ impl TreeBuilder<'_> {
             };
             self.missing += 1;
             let report = json!({ "error": why }).to_string();
-            let item = failure::read(report.as_bytes(), ERROR_FILE).with_meta("error", why);
+            let item = failure::read(report.as_bytes()).with_meta("error", why);
             if self.rules.per_node {
                 self.node(node, true, |run| run.tree.item(&item))?;
             } else {
@@ -473,7 +457,7 @@ impl TreeBuilder<'_> {
 
     fn error(&mut self, path: &Path) -> Result<()> {
         let item = match self.files.open(path) {
-            Ok(file) => failure::read(BufReader::new(file.take(ERROR_LIMIT)), ERROR_FILE),
+            Ok(file) => failure::read(file.take(ERROR_LIMIT)),
             Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
         self.tree.item(&item.with_meta("file", &self.files.shown(path)))

@@ -335,7 +335,7 @@ impl Retrieval<'_> {
         &self,
         stop: &Stop,
         total: u64,
-        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+        write: &mut Sink<'_>,
         attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), RetrievalError>,
     ) -> Result<u64, RetrievalError> {
         let mut attempts = Attempts::new(IDLE_LIMIT, stop);
@@ -358,13 +358,13 @@ impl Retrieval<'_> {
             if stop.stopped() {
                 return Err(kube::Error::Stopped.into());
             }
-            match again {
-                true => log::warn!("the transfer was cut after {size} bytes, resuming there: {why}"),
-                false if size == 0 => return Err(RetrievalError::Refused(why)),
-                false => {
-                    let why = why.context("the transfer was cut and could not be resumed");
-                    return Err(RetrievalError::Restart(why));
-                }
+            if again {
+                log::warn!("the transfer was cut after {size} bytes, resuming there: {why}");
+            } else if size == 0 {
+                return Err(RetrievalError::Refused(why));
+            } else {
+                let why = why.context("the transfer was cut and could not be resumed");
+                return Err(RetrievalError::Restart(why));
             }
         }
     }
@@ -385,7 +385,7 @@ impl Retrieval<'_> {
             }
             archives.push(file);
         }
-        archives.iter().chain(&others).try_for_each(PartialFile::check)?;
+        archives.iter().chain(&others).try_for_each(|file| file.exists().map(drop))?;
         for file in others {
             file.commit()?;
         }
@@ -397,8 +397,8 @@ impl Retrieval<'_> {
         let run = seal.and_then(|seal| seal.statement().ok()).map(|statement| statement.run);
         let run = run.as_deref().or_else(|| layout::run_of_archive(name)).unwrap_or_default();
         let certificate = Authorities::of_user().ok().and_then(|kept| {
-            let learned = || self.client.filter(|client| kept.learn(client, self.namespace));
-            kept.of(run).or_else(|| learned().and_then(|_| kept.of(run)))
+            let learned = || self.client.is_some_and(|client| kept.learn(client, self.namespace));
+            kept.of(run).or_else(|| if learned() { kept.of(run) } else { None })
         });
         match (seal, certificate) {
             (Some(seal), certificate) => {
@@ -493,35 +493,28 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Checks that its name is free, or that the file there has the same content.
-    fn check(&self) -> Result<()> {
-        if self.force || self.path().symlink_metadata().is_err() || self.exists()? {
-            return Ok(());
-        }
-        bail!(
+    /// Whether the same content has that name already; fails if something else has it, unless it is replaced.
+    fn exists(&self) -> Result<bool> {
+        let path = self.path();
+        let Some(about) = path.symlink_metadata().ok().filter(|_| !self.force) else { return Ok(false) };
+        let is_same = about.is_file()
+            && about.len() == self.size
+            && base::hex(base::file_sha256(path).at("cannot read", path)?) == self.sha256();
+        ensure!(
+            is_same,
             "`{}` exists and contains something else; move it away, choose another name with `-f`, or replace it with `--force`",
-            self.path().display()
-        )
+            path.display()
+        );
+        Ok(true)
     }
 
     /// Renames the file, unless the same content has that name already.
     fn commit(self) -> Result<PathBuf> {
-        self.check()?;
         let path = self.path().to_owned();
-        if self.force || path.symlink_metadata().is_err() {
+        if !self.exists()? {
             self.file.commit(self.force).at("cannot write", &path)?;
         }
         Ok(path)
-    }
-
-    /// Whether a regular file of that name has the same content.
-    fn exists(&self) -> Result<bool> {
-        let describe = || format!("cannot read `{}`", self.path().display());
-        let about = self.path().symlink_metadata().with_context(describe)?;
-        if !about.is_file() || about.len() != self.size {
-            return Ok(false);
-        }
-        Ok(base::hex(base::file_sha256(self.path()).with_context(describe)?) == self.sha256())
     }
 }
 
@@ -858,7 +851,7 @@ mod tests {
         for content in ["two", "more than one"] {
             let error = of(content, false).commit().unwrap_err().to_string();
             assert!(error.contains("/a` exists and contains something else"), "{error}");
-            assert!(of(content, false).check().is_err());
+            assert!(of(content, false).exists().is_err());
         }
         assert_eq!(read("a"), "one");
         of("two", true).commit().unwrap();

@@ -141,31 +141,7 @@ impl RunState {
             Self::Told(run) => &run.status,
         }
     }
-}
 
-/// What is wrong with the node of the aggregator.
-#[derive(Clone, Debug, PartialEq)]
-enum NodeProblem {
-    Gone,
-    NotReady(Option<SystemTime>),
-}
-
-impl NodeProblem {
-    /// The problem of the pod's node; none if the node cannot be read.
-    fn of(client: &Client, pod: &Value) -> Option<Self> {
-        let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
-        match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
-            Ok(node) => {
-                let ready = node.condition("Ready")?;
-                let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
-                (ready["status"] != "True").then_some(Self::NotReady(since))
-            }
-            Err(error) => error.is_not_found().then_some(Self::Gone),
-        }
-    }
-}
-
-impl RunState {
     /// The state of a pod and its node.
     pub(crate) fn read_pod(client: &Client, pod: &Value) -> Self {
         Self::on(pod, NodeProblem::of(client, pod).as_ref())
@@ -227,6 +203,28 @@ impl RunState {
                  --results-pvc CLAIM` keeps results on a volume"
             ),
         })
+    }
+}
+
+/// What is wrong with the node of the aggregator.
+#[derive(Clone, PartialEq)]
+enum NodeProblem {
+    Gone,
+    NotReady(Option<SystemTime>),
+}
+
+impl NodeProblem {
+    /// The problem of the pod's node; none if the node cannot be read.
+    fn of(client: &Client, pod: &Value) -> Option<Self> {
+        let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
+        match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
+            Ok(node) => {
+                let ready = node.condition("Ready")?;
+                let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
+                (ready["status"] != "True").then_some(Self::NotReady(since))
+            }
+            Err(error) => error.is_not_found().then_some(Self::Gone),
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! at most a second.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
@@ -64,7 +64,7 @@ impl Others {
 }
 
 /// Outcome of waiting.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum DoneOutcome {
     /// Result that the done file names.
     Result(Named),
@@ -77,46 +77,36 @@ pub(super) enum DoneOutcome {
 }
 
 /// A file or directory that a done file names.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Named {
     /// Path as written by the plugin.
     pub path: PathBuf,
-    /// Results directory and relative path, both without links; `None` where any path is allowed.
-    inside: Option<(PathBuf, PathBuf)>,
+    /// Results directory and relative path, both without links; where any path is allowed, the path itself and nothing.
+    inside: (PathBuf, PathBuf),
 }
 
 impl Named {
-    /// Absolute path.
-    #[cfg(test)]
-    pub(super) fn real(&self) -> PathBuf {
-        match &self.inside {
-            Some((folder, relative)) => folder.join(relative),
-            None => self.path.clone(),
-        }
-    }
-
     /// Opens it; fails if a component has become a link since the check.
     pub(super) fn open(&self) -> std::io::Result<Opened> {
-        let (folder, relative) = self
-            .inside
-            .as_ref()
-            .map_or((&*self.path, Path::new("")), |(folder, relative)| (folder, relative));
+        let (folder, relative) = &self.inside;
         Opened::beneath(folder, relative)
     }
 }
 
 /// Location of a plugin's results.
-pub(super) struct ResultsDir<'a> {
-    pub dir: &'a Path,
-    /// Mount path of the results directory in the plugin's container.
-    pub mount: Option<&'a Path>,
-    /// Whether the done file may name paths outside.
+#[derive(Debug)]
+pub(crate) struct ResultsDir {
+    /// Directory of the done file.
+    pub dir: PathBuf,
+    /// Mount path of that directory in the plugin's container.
+    pub mount: Option<PathBuf>,
+    /// Whether the done file may name paths outside it.
     pub anywhere: bool,
 }
 
 /// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its content at that
 /// time, or as soon as all containers have ended for good.
-pub(super) fn wait(place: &ResultsDir<'_>, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
+pub(super) fn wait(place: &ResultsDir, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
     let (wake, woken) = mpsc::sync_channel(1);
     let hook = |told: &Stop| {
         let wake = wake.clone();
@@ -179,7 +169,7 @@ struct ObservedDoneFile {
 
 impl ObservedDoneFile {
     /// Returns the outcome, or the time to wait before the next look.
-    fn judge(&self, place: &ResultsDir<'_>, delay: Duration, last: bool) -> Result<DoneOutcome, Duration> {
+    fn judge(&self, place: &ResultsDir, delay: Duration, last: bool) -> Result<DoneOutcome, Duration> {
         let left = delay.saturating_sub(self.first.elapsed());
         if !left.is_zero() {
             return Err(left);
@@ -197,7 +187,7 @@ impl ObservedDoneFile {
     }
 }
 
-impl ResultsDir<'_> {
+impl ResultsDir {
     /// The content of the done file, if there is one, or the reason why it cannot be read.
     fn look(&self) -> Option<Result<Vec<u8>, String>> {
         let path = self.dir.join(DONE_FILE);
@@ -214,13 +204,8 @@ impl ResultsDir<'_> {
             File::open(&path)?.take(CONTENT_LIMIT).read_to_end(&mut content)?;
             Ok(content)
         };
-        match read() {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            read => {
-                let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
-                Some(read.map_err(why))
-            }
-        }
+        let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
+        base::found(read()).map_err(why).transpose()
     }
 
     /// Path in a done file, if it exists and may be sent. A relative path is resolved in the results directory first,
@@ -242,10 +227,10 @@ impl ResultsDir<'_> {
             }
         };
         if self.anywhere {
-            return Ok(Named { path, inside: None });
+            return Ok(Named { inside: (path.clone(), PathBuf::new()), path });
         }
         match self.inside(&path) {
-            Ok(Some(inside)) => Ok(Named { path, inside: Some(inside) }),
+            Ok(Some(inside)) => Ok(Named { path, inside }),
             Ok(None) => Err(format!(
                 "the done file names `{quoted}`, which lies outside the results folder `{}`; leave the result there, \
                  or set `results-anywhere: true` in the definition's `sonobuoy-config`",
@@ -258,7 +243,7 @@ impl ResultsDir<'_> {
     /// Maps a path of the plugin's container to this one.
     fn here(&self, text: &str) -> PathBuf {
         let given = Path::new(text);
-        let mount = self.mount.filter(|_| !given.starts_with(self.dir));
+        let mount = self.mount.as_ref().filter(|_| !given.starts_with(&self.dir));
         match mount.and_then(|mount| given.strip_prefix(mount).ok()) {
             Some(below) => self.dir.join(below),
             None => given.into(),
@@ -321,11 +306,19 @@ mod tests {
     }
 
     fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
-        super::wait(&ResultsDir { dir, mount: None, anywhere: false }, delay, others, stop)
+        super::wait(&ResultsDir { dir: dir.to_owned(), mount: None, anywhere: false }, delay, others, stop)
+    }
+
+    impl Named {
+        /// Absolute path.
+        fn real(&self) -> PathBuf {
+            let (folder, relative) = &self.inside;
+            folder.join(relative)
+        }
     }
 
     fn result(dir: &Path, relative: &str) -> DoneOutcome {
-        let inside = Some((dir.to_owned(), relative.into()));
+        let inside = (dir.to_owned(), relative.into());
         let path = if relative.is_empty() { dir.to_owned() } else { dir.join(relative) };
         DoneOutcome::Result(Named { path, inside })
     }
@@ -400,7 +393,7 @@ mod tests {
             let text = text.replace("DIR", dir.to_str().unwrap());
             fs::write(dir.join(DONE_FILE), format!("{text}\n")).unwrap();
             let found = |anywhere| {
-                let place = ResultsDir { dir: &dir, mount: Some(Path::new("/old")), anywhere };
+                let place = ResultsDir { dir: dir.clone(), mount: Some("/old".into()), anywhere };
                 super::wait(&place, Duration::ZERO, &Others::Unknown, &Stop::new())
             };
             match found(false) {

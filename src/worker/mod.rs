@@ -14,11 +14,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::names::{self, env};
 use crate::remedies;
@@ -45,7 +44,6 @@ const PROBE_PERIOD: Duration = Duration::from_secs(3);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether a worker submits for the cluster or for its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// One result of the plugin for the whole cluster.
     Global,
@@ -60,12 +58,8 @@ pub(crate) struct WorkerSettings {
     pub access: Access,
     /// Result to submit.
     pub id: ResultId,
-    /// Directory of the done file.
-    pub results_dir: PathBuf,
-    /// Mount path of that directory in the plugin's container.
-    pub results_mount: Option<PathBuf>,
-    /// Whether the done file may name paths outside it.
-    pub results_anywhere: bool,
+    /// Location of the done file.
+    pub results: ResultsDir,
     /// Loopback port for progress; 0 is any free port, `None` no port at all.
     pub progress_port: Option<u16>,
     /// Minimum age of a done file.
@@ -78,20 +72,23 @@ pub(crate) struct WorkerSettings {
 
 impl WorkerSettings {
     /// Reads the environment through `lookup`: empty equals unset; all missing variables are reported at once.
-    pub(crate) fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+    pub(crate) fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let (access, mut missing) = match Access::read(given) {
             Ok(access) => (access, Vec::new()),
             Err(missing) => (Access::default(), missing),
         };
-        let plugin = given(var::RESULT_TYPE).unwrap_or_default();
-        if plugin.is_empty() {
-            missing.push(var::RESULT_TYPE);
-        }
-        let node = given(var::NODE_NAME).unwrap_or_default();
-        if scope == Scope::Node && node.is_empty() {
-            missing.push(var::NODE_NAME);
-        }
+        let mut needed = |name| {
+            given(name).unwrap_or_else(|| {
+                missing.push(name);
+                String::new()
+            })
+        };
+        let plugin = needed(var::RESULT_TYPE);
+        let id = match scope {
+            Scope::Global => ResultId::global(plugin),
+            Scope::Node => ResultId::on_node(plugin, needed(var::NODE_NAME)),
+        };
         if !missing.is_empty() {
             bail!("not set in the environment: {}", missing.join(", "));
         }
@@ -104,13 +101,12 @@ impl WorkerSettings {
         };
         Ok(Self {
             access,
-            id: match scope {
-                Scope::Global => ResultId::global(plugin),
-                Scope::Node => ResultId::on_node(plugin, node),
+            id,
+            results: ResultsDir {
+                dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
+                mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
+                anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
             },
-            results_dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
-            results_mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
-            results_anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
             progress_port: match given(env::PROGRESS_PORT) {
                 None => Some(names::PROGRESS_PORT),
                 Some(text) => text.parse().ok().or_else(|| {
@@ -128,14 +124,14 @@ impl WorkerSettings {
 /// Waits for the result of this worker's plugin and submits it. After `term`, the worker continues for the pod's
 /// grace period, so that a result that is almost ready still arrives; without one it then ends, which is not an
 /// error. Returns whether the aggregator has the result.
-pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> anyhow::Result<bool> {
+pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, independently of `term`.
     let (asked, over) = (term.child(), Stop::new());
     let talk = Client::new(&settings.access, settings.id.clone())?;
     let client = talk.clone().with_retry(retry).with_stop(over.clone());
     let relays = relay::listen(settings.progress_port);
-    let (senders, shared) = (std::sync::Mutex::default(), AtomicBool::default());
+    let senders = std::sync::Mutex::default();
     relay::announce(settings.progress_port, &relays)?;
     thread::scope(|scope| {
         let work = || {
@@ -150,15 +146,14 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> an
             base::thread("heartbeat")
                 .spawn_scoped(scope, || send_heartbeats(&talk, &settings.access.aggregator_url, &over))?;
             for relay in &relays {
-                base::thread("relay")
-                    .spawn_scoped(scope, || relay::run(relay, &talk, &senders, &shared, &over))?;
+                base::thread("relay").spawn_scoped(scope, || relay::run(relay, &talk, &senders, &over))?;
             }
             if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
                 let (talk, over) = (&talk, &over);
                 base::thread("relay").spawn_scoped(scope, move || relay::share(port, talk, over))?;
             }
             if settings.progress_port.is_some() {
-                let folder = &settings.results_dir;
+                let folder = &settings.results.dir;
                 base::thread("suite").spawn_scoped(scope, || suite::run(folder, &talk, &senders, &over))?;
             }
             wait_and_submit(settings, &client, others, &over)
@@ -190,26 +185,16 @@ pub(crate) fn linger(seconds: i64, term: &Stop) {
     }
 }
 
-fn wait_and_submit(
-    settings: &WorkerSettings,
-    client: &Client,
-    others: &Others,
-    over: &Stop,
-) -> anyhow::Result<bool> {
-    let place = ResultsDir {
-        dir: &settings.results_dir,
-        mount: settings.results_mount.as_deref(),
-        anywhere: settings.results_anywhere,
-    };
-    let (path, opened) = match done::wait(&place, settings.done_delay, others, over) {
+fn wait_and_submit(settings: &WorkerSettings, client: &Client, others: &Others, over: &Stop) -> Result<bool> {
+    let dir = &settings.results.dir;
+    let (path, opened) = match done::wait(&settings.results, settings.done_delay, others, over) {
         DoneOutcome::Result(named) => {
             log::info!("the plugin is done, its result is `{}`", named.path.display());
             (named.path.clone(), named.open())
         }
         DoneOutcome::OthersEnded => {
-            log::info!("all other containers have ended: submitting `{}`", settings.results_dir.display());
-            let opened = Folder::open(&settings.results_dir).map(Opened::Folder);
-            (settings.results_dir.clone(), opened)
+            log::info!("all other containers have ended: submitting `{}`", dir.display());
+            (dir.clone(), Folder::open(dir).map(Opened::Folder))
         }
         DoneOutcome::Unusable(why) => return report(client, &why),
         DoneOutcome::Stopped => {
@@ -232,7 +217,7 @@ fn wait_and_submit(
 }
 
 /// Reports the error to the aggregator, which then stops waiting for the result; returns the same error.
-fn report(client: &Client, why: &str) -> anyhow::Result<bool> {
+fn report(client: &Client, why: &str) -> Result<bool> {
     match client.submit_error(why) {
         Ok(_) => bail!("{why} (reported to the aggregator)"),
         Err(error) => bail!("{why} (and reporting it to the aggregator failed: {error})"),
@@ -317,7 +302,7 @@ mod tests {
 
     use super::*;
 
-    fn read(scope: Scope, pairs: &[(&str, &str)]) -> anyhow::Result<WorkerSettings> {
+    fn read(scope: Scope, pairs: &[(&str, &str)]) -> Result<WorkerSettings> {
         WorkerSettings::read(scope, |name| {
             pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         })
@@ -345,7 +330,7 @@ mod tests {
         let mut pairs = NEEDED.to_vec();
         pairs.extend([("RESULTS_DIR", "/old"), ("MASTER_URL", "https://old"), ("SONOBUOY_RESULTS_DIR", "")]);
         let settings = read(Scope::Global, &pairs).unwrap();
-        assert_eq!(settings.results_dir, PathBuf::from("/tmp/sonobuoy/results"));
+        assert_eq!(settings.results.dir, PathBuf::from("/tmp/sonobuoy/results"));
         assert_eq!(settings.progress_port, Some(8099));
         assert_eq!(settings.done_delay, Duration::from_secs(5));
         assert_eq!(settings.id, ResultId::global("e2e"));
@@ -364,7 +349,7 @@ mod tests {
         ]);
         let settings = read(Scope::Node, &pairs).unwrap();
         assert_eq!(settings.id, ResultId::on_node("e2e", "node-1"));
-        assert_eq!(settings.results_dir, PathBuf::from("/r"));
+        assert_eq!(settings.results.dir, PathBuf::from("/r"));
         assert_eq!(settings.progress_port, None);
         assert_eq!(settings.done_delay, Duration::from_millis(150));
         assert_eq!(settings.retry_limit, Duration::from_secs(3600));

@@ -7,7 +7,6 @@
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -99,27 +98,17 @@ pub(super) fn announce(wanted: Option<u16>, relays: &[Server]) -> io::Result<()>
 }
 
 /// Serves one loopback address until `stop`.
-pub(super) fn run(
-    relay: &Server,
-    client: &Client,
-    senders: &Mutex<Senders>,
-    shared: &AtomicBool,
-    stop: &Stop,
-) {
-    if let Err(error) = relay.run(stop, |request| answer(request, client, senders, shared)) {
+pub(super) fn run(relay: &Server, client: &Client, senders: &Mutex<Senders>, stop: &Stop) {
+    if let Err(error) = relay.run(stop, |request| answer(request, client, senders)) {
         log::warn!("progress of the plugin is not relayed any more: {error:#}");
     }
 }
 
-fn answer(
-    request: &mut Request<'_>,
-    client: &Client,
-    senders: &Mutex<Senders>,
-    shared: &AtomicBool,
-) -> Response {
+fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) -> Response {
     const WHY: &str = "another plugin on the node was given the same port";
     if request.path == SHARED && request.method == "POST" {
-        if !shared.swap(true, Ordering::Relaxed) {
+        let is_known = std::mem::replace(&mut lock(senders).shared, true);
+        if !is_known {
             log::warn!("progress of the plugin is not relayed any more: {WHY}");
             lacks_progress(client, WHY);
         }
@@ -134,7 +123,7 @@ fn answer(
     if request.path != PATH {
         return Response::text(404, "progress is posted to /progress");
     }
-    if shared.load(Ordering::Relaxed) {
+    if lock(senders).shared {
         return Response::text(409, WHY);
     }
     let body = match request.read(BODY_LIMIT) {

@@ -26,9 +26,15 @@ const LISTS: [&str; 2] = ["failures", "errors"];
 /// Fields that are increments already.
 const APPENDING: [&str; 3] = ["appendtotals", "appendcompleted", "appendfailing"];
 
-/// All senders of this plugin, and the update of its log.
+/// All senders of this plugin.
 #[derive(Default)]
-pub(super) struct Senders(Vec<Sender>, Option<Vec<u8>>);
+pub(super) struct Senders {
+    all: Vec<Sender>,
+    /// The update derived from the log of the tests.
+    log: Option<Vec<u8>>,
+    /// Whether another plugin on the node was given the same port.
+    pub shared: bool,
+}
 
 struct Sender {
     id: Option<String>,
@@ -60,17 +66,17 @@ impl Senders {
             return None;
         }
         let update = Update::read(&fields)?;
-        if let Some(seen) = self.1.as_ref().filter(|_| update.done() == 0) {
+        if let Some(seen) = self.log.as_ref().filter(|_| update.done() == 0) {
             // An update without counts, while the log has some.
             return Some(seen.clone());
         }
         let id = fields.get("sender").and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned);
         let mut at = self.find(connection, id.as_deref(), &update);
-        if id.is_none() && self.0[at].differs(connection, &update) {
+        if id.is_none() && self.all[at].differs(connection, &update) {
             at = self.split(at, connection, &update);
         }
-        let alone = self.0.len() == 1;
-        let sender = &mut self.0[at];
+        let alone = self.all.len() == 1;
+        let sender = &mut self.all[at];
         sender.id = id.or(sender.id.take());
         sender.note(connection, update.clone());
         // Received later, but sent earlier.
@@ -93,14 +99,14 @@ impl Senders {
 
     /// Adopts the progress derived from the test log unless a sender reports finished tests; returns whether it did.
     pub(super) fn stands_in(&mut self, update: &[u8]) -> bool {
-        let is_needed = self.0.iter().all(|sender| sender.latest.done() == 0);
-        self.1 = is_needed.then(|| update.to_vec());
+        let is_needed = self.all.iter().all(|sender| sender.latest.done() == 0);
+        self.log = is_needed.then(|| update.to_vec());
         is_needed
     }
 
     /// Records that the response of a connection is being sent.
     pub(super) fn answered(&mut self, connection: &Arc<()>) {
-        for sender in &mut self.0 {
+        for sender in &mut self.all {
             for one in sender.connections.iter_mut().filter(|one| one.is(connection)) {
                 one.free = Some(Instant::now());
             }
@@ -110,17 +116,18 @@ impl Senders {
     /// Sender of an update; a new one if none matches.
     fn find(&mut self, connection: &Arc<()>, id: Option<&str>, update: &Update) -> usize {
         let known = match id {
-            Some(_) => self.0.iter().position(|sender| sender.id.as_deref() == id),
-            None => self.0.iter().position(|sender| sender.has(connection)),
+            Some(_) => self.all.iter().position(|sender| sender.id.as_deref() == id),
+            None => {
+                self.all.iter().position(|sender| sender.connections.iter().any(|one| one.is(connection)))
+            }
         };
         if let Some(at) = known {
             return at;
         }
-        let full = self.0.len() >= MAX_SENDERS;
         if id.is_none() {
             // A client with an idle connection opens no other.
             let gone = |sender: &Sender| sender.id.is_none() && !sender.is_idle();
-            let continued = (self.0.iter().enumerate())
+            let continued = (self.all.iter().enumerate())
                 .filter(|(_, sender)| gone(sender) && sender.latest.leads_to(update))
                 .max_by_key(|(_, sender)| {
                     let done = sender.latest.done();
@@ -130,38 +137,37 @@ impl Senders {
             if let Some((at, _)) = continued {
                 return at;
             }
-            if self.0.iter().all(|sender| sender.id.is_none() && !sender.is_alive()) {
+            if self.all.iter().all(|sender| sender.id.is_none() && !sender.is_alive()) {
                 // Without other senders, a restart or any other count is accepted.
-                self.0.clear();
+                self.all.clear();
             }
         }
-        if full && !self.0.is_empty() {
-            return self.0.len() - 1;
+        if self.all.len() < MAX_SENDERS {
+            self.all.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
         }
-        self.0.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
-        self.0.len() - 1
+        self.all.len() - 1
     }
 
     /// Splits a connection off a sender: two processes started at the same moment.
     fn split(&mut self, at: usize, connection: &Arc<()>, update: &Update) -> usize {
-        if self.0.len() >= MAX_SENDERS {
+        if self.all.len() >= MAX_SENDERS {
             return at;
         }
-        let sender = &mut self.0[at];
+        let sender = &mut self.all[at];
         sender.connections.retain(|one| !one.is(connection));
         let others = sender.connections.iter().map(|one| &one.latest);
         if let Some(furthest) = others.max_by_key(|latest| latest.done()) {
             sender.latest = furthest.clone();
         }
-        self.0.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
-        self.0.len() - 1
+        self.all.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
+        self.all.len() - 1
     }
 
     fn sum(&self) -> Update {
         let mut sum = Update::default();
         let mut seen: [HashSet<&str>; 2] = Default::default();
         let mut room = MAX_FAILURE_BYTES;
-        for sender in &self.0 {
+        for sender in &self.all {
             for (all, one) in sum.counts.iter_mut().zip(sender.latest.counts) {
                 *all = all.saturating_add(one);
             }
@@ -179,10 +185,6 @@ impl Senders {
 }
 
 impl Sender {
-    fn has(&self, connection: &Arc<()>) -> bool {
-        self.connections.iter().any(|one| one.is(connection))
-    }
-
     fn note(&mut self, connection: &Arc<()>, latest: Update) {
         self.connections.retain(|one| one.is_open() && !one.is(connection));
         self.connections.push(Connection { alive: Arc::downgrade(connection), free: None, latest });
@@ -278,7 +280,7 @@ mod tests {
 
     /// Marks every response as long sent.
     fn settle(senders: &mut Senders) {
-        for one in senders.0.iter_mut().flat_map(|sender| &mut sender.connections) {
+        for one in senders.all.iter_mut().flat_map(|sender| &mut sender.connections) {
             one.free = Instant::now().checked_sub(CLIENT_PAUSE * 2);
         }
     }
@@ -329,7 +331,7 @@ mod tests {
         drop(two);
         let again = Arc::new(());
         assert_eq!(told(&mut senders, &again, &body(0, 5, &["x"])), (10, 6, 1));
-        assert_eq!(senders.0.len(), 2);
+        assert_eq!(senders.all.len(), 2);
     }
 
     #[test]
@@ -359,7 +361,7 @@ mod tests {
         // Counts may decrease: the sender is known by name.
         assert_eq!(say(&mut senders, "a", 1), (20, 5, 0));
         let many: Vec<_> = (0..1_000).map(|number| say(&mut senders, &number.to_string(), 1)).collect();
-        assert!(senders.0.len() <= MAX_SENDERS && many.len() == 1_000);
+        assert!(senders.all.len() <= MAX_SENDERS && many.len() == 1_000);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Starts no thread.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
@@ -62,7 +62,7 @@ struct Suite {
 }
 
 /// Kind of a line, as announced by the previous one.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Default, PartialEq)]
 enum LineKind {
     #[default]
     Anything,
@@ -227,9 +227,8 @@ pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop
     let (mut suite, mut file) = (Suite::default(), None);
     while !stop.wait(INTERVAL) {
         if file.is_none() {
-            match File::open(folder.join(LOG)) {
-                Ok(opened) => file = Some(opened),
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            match base::found(File::open(folder.join(LOG))) {
+                Ok(opened) => file = opened,
                 Err(error) => return log::debug!("`{LOG}` is not followed: {error}"),
             }
         }

@@ -5,7 +5,6 @@
 //! [`Reviewer`] identifies the holder of a token; `backplane` signs. Reviews run on the threads of their connections.
 
 use std::collections::VecDeque;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -71,9 +70,9 @@ pub(crate) trait Reviewer: Send + Sync {
 /// Issues worker certificates.
 pub(crate) struct Certifier {
     reviewer: Box<dyn Reviewer>,
-    pace: Tries<IpAddr>,
+    pace: Tries,
     reviews: Quota<IpAddr>,
-    grants: Tries<String>,
+    grants: Tries,
 }
 
 impl Certifier {
@@ -124,7 +123,7 @@ impl Certifier {
         if !self.reviewer.may_know(token) {
             return Err(Response::text(401, "the token is not for this run"));
         }
-        if !self.pace.count(&address) {
+        if !self.pace.count(&address.to_string()) {
             return Err(busy("too many requests for certificates in this second", Duration::from_secs(1)));
         }
         let Some(_permit) = self.reviews.take(&address, 1) else {
@@ -160,36 +159,36 @@ fn bearer(header: Option<&str>) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| token.to_owned())
 }
 
-/// Counts tries of each key within a time.
-pub(crate) struct Tries<K: Eq + Hash> {
-    quota: Quota<K>,
+/// Counts tries of each address or pod within a time.
+pub(crate) struct Tries {
+    quota: Quota<String>,
     within: Duration,
     /// One permit for each try, oldest first.
-    held: Mutex<VecDeque<(Instant, Permit<K>)>>,
+    held: Mutex<VecDeque<(Instant, Permit<String>)>>,
 }
 
-impl<K: Eq + Hash + Clone> Default for Tries<K> {
+impl Default for Tries {
     fn default() -> Self {
         Self::new(MAX_REMEMBERED, MAX_TRIES, WINDOW)
     }
 }
 
-impl<K: Eq + Hash + Clone> Tries<K> {
+impl Tries {
     fn new(total: u64, per_key: u64, within: Duration) -> Self {
         Self { quota: Quota::new(total, per_key), within, held: Mutex::default() }
     }
 
     /// Counts a try of `key`; false if it had none left.
-    pub(super) fn count(&self, key: &K) -> bool {
+    pub(super) fn count(&self, key: &str) -> bool {
         self.count_at(key, Instant::now())
     }
 
-    fn count_at(&self, key: &K, now: Instant) -> bool {
+    fn count_at(&self, key: &str, now: Instant) -> bool {
         let mut held = lock(&self.held);
         while held.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within) {
             held.pop_front();
         }
-        let permit = self.quota.take(key, 1);
+        let permit = self.quota.take(&key.to_owned(), 1);
         permit.map(|permit| held.push_back((now, permit))).is_some()
     }
 }
@@ -203,12 +202,12 @@ mod tests {
         let start = Instant::now();
         let pace = Tries::new(50, 50, Duration::from_secs(1));
         let begun: Vec<u64> =
-            (0..5_000).filter(|ms| pace.count_at(&(), start + Duration::from_millis(*ms))).collect();
+            (0..5_000).filter(|ms| pace.count_at("one", start + Duration::from_millis(*ms))).collect();
         assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
         assert_eq!(begun.len(), 250);
         let later = start + Duration::from_secs(9_000);
         assert_eq!(
-            (0..200).filter(|_| pace.count_at(&(), later)).count(),
+            (0..200).filter(|_| pace.count_at("one", later)).count(),
             50,
             "unused ones are not saved up"
         );
@@ -218,11 +217,11 @@ mod tests {
     fn attempts_are_limited_per_key_in_bounded_memory() {
         let tries = Tries::default();
         for _ in 0..MAX_TRIES {
-            assert!(tries.count(&0));
+            assert!(tries.count("0"));
         }
-        assert_eq!([tries.count(&0), tries.count(&1)], [false, true]);
+        assert_eq!([tries.count("0"), tries.count("1")], [false, true]);
         for key in 0..2 * MAX_REMEMBERED {
-            tries.count(&key);
+            tries.count(&key.to_string());
         }
         assert!(tries.held.lock().unwrap().len() as u64 <= MAX_REMEMBERED);
     }

@@ -45,7 +45,7 @@ impl Aggregator {
         let (status, address) = (response.status(), request.peer.address.ip());
         let is_refusal = (400..600).contains(&status) && !matches!(status, 429 | 503);
         self.store.lock().refusals += u64::from(is_refusal);
-        if !is_refusal || !self.logged.count(&address) {
+        if !is_refusal || !self.logged.count(&address.to_string()) {
             return;
         }
         let level = match status {
@@ -207,8 +207,8 @@ fn parameters(text: &str) -> Option<BTreeMap<String, String>> {
 
 /// `charset'language'percent-encoded`; only charsets that are a part of UTF-8.
 fn decoded(text: &str) -> Option<String> {
-    let mut parts = text.splitn(3, '\'');
-    let (charset, _language, encoded) = (parts.next()?, parts.next()?, parts.next()?);
+    let (charset, rest) = text.split_once('\'')?;
+    let (_language, encoded) = rest.split_once('\'')?;
     let is_known = matches!(charset.to_ascii_lowercase().as_str(), "utf-8" | "us-ascii");
     if is_known { base::percent_decoded(encoded) } else { None }
 }

@@ -22,6 +22,12 @@ use base::http::Meter;
 use base::stop::Stop;
 use client::protocol::{FailureKind, Lost, Progress, ResultId};
 
+/// Time for all retries of refused uploads of a result.
+const RETRY_LIMIT: Duration = Duration::from_secs(600);
+/// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image takes a
+/// while.
+const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+
 /// Maximum bytes of the name and version of a worker.
 const MAX_WORKER_BYTES: usize = 64;
 
@@ -58,7 +64,7 @@ pub(crate) struct Receipt {
     /// Bytes of the body.
     pub size: u64,
     /// SHA-256 of the body as it was sent.
-    pub(crate) sha256: String,
+    pub sha256: String,
     /// Whether the body was an archive, of which the files are kept.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpacked: bool,
@@ -72,12 +78,12 @@ pub(crate) struct Receipt {
 }
 
 /// One entry of `meta/results.json`.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(crate) struct Received {
     pub plugin: String,
     pub node: String,
     #[serde(flatten)]
-    receipt: Receipt,
+    pub receipt: Receipt,
     /// The reason why the result is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -167,6 +173,8 @@ pub(crate) struct State {
     held_up: Option<String>,
     /// Refused requests.
     pub refusals: u64,
+    /// Whether the archive will be uploaded.
+    pub uploads: bool,
     /// The archive of the run, or the error that prevented it.
     end: Option<Result<Archive, String>>,
     /// Ended at each change of the status document.
@@ -241,14 +249,28 @@ impl State {
             ResultState::Awaited => slot.trouble.clone(),
             _ => None,
         };
-        let meant =
-            self.slots.iter().filter(|slot| slot.id == *id || id.is_global() && slot.id.plugin == id.plugin);
+        let meant = self.slots.iter().filter(|slot| means(id, &slot.id));
         meant.filter_map(|slot| Some((slot.id.clone(), problem(slot)?))).collect()
+    }
+
+    /// Whether any result of `plugin` is expected.
+    pub(crate) fn expects(&self, plugin: &str) -> bool {
+        self.sizes.contains_key(plugin)
     }
 
     /// All expected results in their order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &ResultId> {
         self.slots.iter().map(|slot| &slot.id)
+    }
+
+    /// The results that have neither arrived nor failed.
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = &ResultId> {
+        self.slots.iter().filter(|slot| !slot.state.settled()).map(|slot| &slot.id)
+    }
+
+    /// Whether `id` has arrived or failed.
+    pub(crate) fn is_settled(&self, id: &ResultId) -> bool {
+        self.result(id).is_some_and(ResultState::settled)
     }
 
     /// The state of the result of `id`, if it is expected.
@@ -355,16 +377,13 @@ impl State {
         wake(&mut self.onlookers);
     }
 
-    /// Results whose last refused upload is `window` ago, or the first one `limit`.
-    pub(crate) fn given_up(
-        &self,
-        window: Duration,
-        limit: Duration,
-        now: Instant,
-    ) -> Vec<(ResultId, String)> {
+    /// Results whose last refused upload is `window` ago, or the first one [`RETRY_LIMIT`].
+    pub(crate) fn given_up(&self, window: Duration, now: Instant) -> Vec<(ResultId, String)> {
         let over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
         let given_up = |slot: &Slot| match &slot.state {
-            ResultState::Refused { first, last, reason } if over(last, window) || over(first, limit) => {
+            ResultState::Refused { first, last, reason }
+                if over(last, window) || over(first, RETRY_LIMIT) =>
+            {
                 Some((slot.id.clone(), reason.clone()))
             }
             _ => None,
@@ -467,13 +486,11 @@ impl State {
         enter(&mut self.onlookers, onlooker);
     }
 
-    /// The status document. A worker is named as silent when nothing was heard of it for `silence`.
-    pub(crate) fn document(&self, silence: Duration, now: Instant) -> Run {
+    /// The status document.
+    pub(crate) fn document(&self, now: Instant) -> Run {
         let settled = self.slots.iter().filter(|slot| slot.state.settled()).count();
         let mut run = Run {
-            plugins: Some(
-                self.slots.iter().map(|slot| slot.entry(self.held_up.as_deref(), silence, now)).collect(),
-            ),
+            plugins: Some(self.slots.iter().map(|slot| slot.entry(self.held_up.as_deref(), now)).collect()),
             received_bytes: self.slots.iter().map(|slot| slot.receipt.size).sum(),
             refusals: self.refusals,
             ..Run::default()
@@ -486,6 +503,8 @@ impl State {
             Some(Ok(archive)) => {
                 run.status = status::COMPLETE.into();
                 run.archive = archive.clone();
+                // An upload that is still to come.
+                run.upload = self.uploads.then(|| status::RUNNING.into());
             }
             Some(Err(error)) => {
                 run.status = status::FAILED.into();
@@ -551,7 +570,7 @@ impl State {
 }
 
 impl Slot {
-    fn entry(&self, held_up: Option<&str>, silence: Duration, now: Instant) -> Entry {
+    fn entry(&self, held_up: Option<&str>, now: Instant) -> Entry {
         let since = |then: Instant| now.saturating_duration_since(then);
         let mut entry = Entry {
             plugin: self.id.plugin.clone(),
@@ -565,7 +584,7 @@ impl Slot {
         };
         match &self.state {
             ResultState::Awaited => {
-                let known = self.trouble.clone().or_else(|| self.silent(silence, now));
+                let known = self.trouble.clone().or_else(|| self.silent(now));
                 let held_up = held_up.filter(|_| self.waits());
                 let held_up = held_up.map(|why| format!("waiting for its worker's certificate: {why}"));
                 entry.message = known.or_else(|| self.limited.clone()).or(held_up);
@@ -603,9 +622,9 @@ impl Slot {
     }
 
     /// The likely cause of a worker's silence.
-    fn silent(&self, silence: Duration, now: Instant) -> Option<String> {
+    fn silent(&self, now: Instant) -> Option<String> {
         let quiet = now.saturating_duration_since(self.heard.or(self.launched)?);
-        (quiet >= silence).then(|| {
+        (quiet >= SILENCE_LIMIT).then(|| {
             let seconds = quiet.as_secs();
             match self.heard {
                 None => format!(
@@ -617,6 +636,11 @@ impl Slot {
             }
         })
     }
+}
+
+/// Whether a failure of `id` is one of `other`: the same, or another result of its plugin if `id` is global.
+pub(crate) fn means(id: &ResultId, other: &ResultId) -> bool {
+    id == other || id.is_global() && id.plugin == other.plugin
 }
 
 fn enter(waiting: &mut Vec<Stop>, stop: Stop) {

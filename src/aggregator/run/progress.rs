@@ -17,17 +17,7 @@ const MARK: &str = "… and more than are kept";
 /// Reads an update as existing plugins send it: keys in any case; unknown keys and text after the object are ignored; null
 /// equals absent; invalid Unicode is replaced. `None` if it is malformed.
 pub(crate) fn decode(body: &[u8]) -> Option<Progress> {
-    let update = Option::deserialize(&mut serde_json::Deserializer::from_slice(body)).ok()?;
-    Some(update.map_or_else(Progress::default, |Update(progress)| progress))
-}
-
-/// The body as a whole.
-struct Update(Progress);
-
-impl<'de> Deserialize<'de> for Update {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        input.deserialize_map(Fields).map(Self)
-    }
+    serde_json::Deserializer::from_slice(body).deserialize_any(Fields).ok()
 }
 
 struct Fields;
@@ -37,6 +27,10 @@ impl<'de> Visitor<'de> for Fields {
 
     fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         f.write_str("a progress update")
+    }
+
+    fn visit_unit<E>(self) -> Result<Progress, E> {
+        Ok(Progress::default())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Progress, A::Error> {

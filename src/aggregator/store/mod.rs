@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
-use crate::aggregator::run::{Receipt, Record, ResultState, State};
+use crate::aggregator::run::{Receipt, Record, ResultState, State, means};
 use crate::config::{self, ResultLimits};
 use crate::layout;
-use base::at::At as _;
+use base::at::{At as _, entries};
 use base::http::Meter;
 use base::quota::{Permit, Quota};
 use base::{archive, clock, hex, sys, visible};
@@ -56,11 +56,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens the store of the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub(crate) fn open(
-        run_dir: &Path,
-        expected: &[ResultId],
-        limits: config::Limits,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], limits: config::Limits) -> Result<Self> {
         for id in expected {
             ensure!(
                 is_name(&id.plugin) && is_name(&id.node),
@@ -76,11 +72,11 @@ impl Store {
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
         // Nodes that joined later have their own records.
-        let known = records.iter().filter_map(|record| match record {
-            Record::Expected(ids) => Some(ids.as_slice()),
-            _ => None,
+        let known = records.iter().flat_map(|record| match record {
+            Record::Expected(ids) => ids.as_slice(),
+            _ => &[],
         });
-        let mut ids = known.collect::<Vec<_>>().concat();
+        let mut ids: Vec<ResultId> = known.cloned().collect();
         if ids.is_empty() {
             journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
             ids = expected.to_vec();
@@ -137,7 +133,7 @@ impl Store {
     }
 
     /// Expects one more result, of a node that has joined.
-    pub(crate) fn expect(&self, id: &ResultId) -> anyhow::Result<()> {
+    pub(crate) fn expect(&self, id: &ResultId) -> Result<()> {
         ensure!(is_name(&id.node), "its node's name cannot be the name of a folder");
         if self.lock().result(id).is_none() {
             let record = Record::Expected(vec![id.clone()]);
@@ -169,14 +165,8 @@ impl Store {
     /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on nodes counts for each
     /// node whose result is outstanding.
     pub(crate) fn record(&self, failure: &Failure) {
-        let ids: Vec<ResultId> = {
-            let state = self.lock();
-            let meant = |id: &&ResultId| {
-                **id == failure.id || failure.id.is_global() && id.plugin == failure.id.plugin
-            };
-            let all = state.ids().filter(meant);
-            all.filter(|id| state.result(id).is_some_and(|state| !state.settled())).cloned().collect()
-        };
+        let ids: Vec<ResultId> =
+            self.lock().outstanding().filter(|id| means(&failure.id, id)).cloned().collect();
         if ids.is_empty() {
             log::info!(
                 "`{}` already has its result or expects none; ignored: {}",
@@ -188,9 +178,8 @@ impl Store {
         let error = visible::cut_bytes(failure.error(), limits::MAX_SENTENCE_BYTES);
         for id in ids {
             match self.put_error(&id, &error, failure.kind, body.as_bytes()) {
-                Ok(()) => {}
-                // A result has arrived meanwhile.
-                Err(Refusal::Duplicate | Refusal::Unexpected) => {}
+                // A result may have arrived meanwhile.
+                Ok(()) | Err(Refusal::Duplicate | Refusal::Unexpected) => {}
                 Err(refusal) => {
                     log::error!("`{id}`: its error could not be stored: {refusal}");
                     // It counts all the same, or the run would wait forever.
@@ -217,9 +206,9 @@ impl Store {
         self.change(format_args!("a lost pod of `{id}`"), Record::Lost { id: id.clone(), lost });
     }
 
-    /// Turns refused uploads that were not retried within `window`, or `limit` in all, into failures.
-    pub(crate) fn give_up(&self, window: Duration, limit: Duration) {
-        let given_up = self.lock().given_up(window, limit, Instant::now());
+    /// Turns refused uploads that were not retried within `window`, or too long in all, into failures.
+    pub(crate) fn give_up(&self, window: Duration) {
+        let given_up = self.lock().given_up(window, Instant::now());
         for (id, reason) in given_up {
             self.record(&Failure::new(id, format!("the result could not be stored: {reason}")));
         }
@@ -444,7 +433,7 @@ impl Store {
 
     /// Restores the state from journal and disk. A result that is in place but not in the journal is complete, since it was
     /// renamed; its sender had no response, and will retry.
-    fn resume(&self, records: Vec<Record>) -> anyhow::Result<()> {
+    fn resume(&self, records: Vec<Record>) -> Result<()> {
         let mut state = self.lock();
         for record in records {
             state.apply(record, Instant::now());
@@ -469,7 +458,7 @@ impl Store {
                     }
                 }
             }
-            if state.result(id).is_some_and(ResultState::settled) {
+            if state.is_settled(id) {
                 self.disk.done(id);
             }
         }
@@ -519,9 +508,8 @@ fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
 }
 
 /// Compares the only file of a result.
-fn verify(folder: &Path, sha256: &str) -> anyhow::Result<()> {
-    let files =
-        folder.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>).at("cannot read", folder)?;
+fn verify(folder: &Path, sha256: &str) -> Result<()> {
+    let files = entries(folder)?;
     ensure!(files.len() == 1, "it has {} files", files.len());
     let file = files[0].path();
     let found = hex(base::file_sha256(&file).at("cannot read", &file)?);
@@ -562,13 +550,13 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Makes a folder and those above it, unless they are there.
-fn make_dir(path: &Path, mode: u32) -> anyhow::Result<()> {
+fn make_dir(path: &Path, mode: u32) -> Result<()> {
     let made = sys::dir_builder(mode).recursive(true).create(path);
     made.at("cannot create", path)
 }
 
 /// Removes a folder and its contents, if it exists.
-fn remove(path: &Path) -> anyhow::Result<()> {
+fn remove(path: &Path) -> Result<()> {
     base::found(fs::remove_dir_all(path)).at("cannot remove", path).map(drop)
 }
 
@@ -579,7 +567,7 @@ fn remove_if_possible(path: &Path) {
 }
 
 /// Renames a folder to a place where nothing is, for good.
-fn put_in_place(from: &Path, to: &Path) -> anyhow::Result<()> {
+fn put_in_place(from: &Path, to: &Path) -> Result<()> {
     let parent = to.parent().unwrap_or(to);
     make_dir(parent, 0o755)?;
     fs::rename(from, to)
@@ -588,7 +576,7 @@ fn put_in_place(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Writes a new file for good, in a folder that no other thread writes to.
-fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> anyhow::Result<()> {
+fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let open = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
         write(&mut file)?;

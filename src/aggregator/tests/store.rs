@@ -83,9 +83,7 @@ fn failed_upload_leaves_nothing_and_can_be_repeated() {
     check(put_tar(&store, &id, &corrupt), 500);
     check(put_tar(&store, &id, b"no gzip"), 500);
     assert!(!settled(&store, &id), "it may be repeated");
-    assert!(
-        store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap()[0].message.is_some()
-    );
+    assert!(store.lock().document(std::time::Instant::now()).plugins.unwrap()[0].message.is_some());
     check(put_tar(&store, &id, &good), 200);
     assert_eq!(scratch.tree(), ["plugins/p/results/a/only=1"], "nothing of the failed ones is left");
     assert_eq!(scratch.leftovers(), 0);
@@ -97,9 +95,9 @@ fn spoiled_uploads_fail_after_their_window() {
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
     check(put_tar(&store, &id, b"no gzip"), 500);
-    store.give_up(Duration::from_secs(60), Duration::from_secs(60));
+    store.give_up(Duration::from_secs(60));
     assert!(!settled(&store, &id));
-    store.give_up(Duration::ZERO, Duration::from_secs(60));
+    store.give_up(Duration::ZERO);
     assert!(settled(&store, &id));
     assert!(
         scratch.tree()[0]
@@ -297,7 +295,7 @@ fn concurrent_second_upload_is_refused_unless_the_first_stalls() {
     let id = node("a");
     let store = scratch.open(std::slice::from_ref(&id));
     let message = || {
-        let document = store.lock().document(Duration::MAX, std::time::Instant::now());
+        let document = store.lock().document(std::time::Instant::now());
         document.plugins.unwrap().remove(0).message
     };
     let large = || Upload { length: None, name: Some("f".into()), ..plain(b"third") };
@@ -351,7 +349,7 @@ fn greedy_node_leaves_the_shares_of_others() {
     let store = Store::open(&scratch.run(), &ids, limits.clone()).unwrap();
     let body = |kib: usize| vec![7; kib << 10];
     check(put(&store, &ids[0], "f", &body(300)), 507);
-    let entries = store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap();
+    let entries = store.lock().document(std::time::Instant::now()).plugins.unwrap();
     let message = entries[0].message.clone().unwrap();
     assert!(
         message.contains("its share is 262144 bytes") && message.contains("Limits.Run.Bytes"),
@@ -386,8 +384,7 @@ fn archive_of_many_files_leaves_inodes_for_others() {
     assert_eq!(scratch.leftovers(), 0);
     check(put_tar(&store, &ids[0], &files(40)), 200);
     check(put_tar(&store, &ids[1], &files(40)), 413);
-    let message =
-        store.lock().document(Duration::MAX, std::time::Instant::now()).plugins.unwrap()[1].message.clone();
+    let message = store.lock().document(std::time::Instant::now()).plugins.unwrap()[1].message.clone();
     assert!(message.unwrap().contains("more than 50 inodes (`Limits.Plugin`)"));
     check(put_tar(&store, &ids[1], &files(5)), 200);
 }
@@ -433,7 +430,7 @@ fn nearly_full_disk_is_spared() {
     limits.results.free_bytes = u64::MAX / 2;
     let store = Store::open(&scratch.run(), std::slice::from_ref(&id), limits).unwrap();
     check(put(&store, &id, "f", b"1"), 507);
-    let document = store.lock().document(Duration::MAX, std::time::Instant::now());
+    let document = store.lock().document(std::time::Instant::now());
     let message = document.plugins.unwrap()[0].message.clone().unwrap();
     assert!(message.contains("disk is full") && message.contains("reserve"), "{message}");
     assert_eq!(scratch.leftovers(), 0);

@@ -407,7 +407,8 @@ fn joining_node_is_expected_and_trouble_shown_until_it_passes() {
         assert_eq!((entry.status.as_str(), entry.result_status.as_str()), (status::COMPLETE, "skipped"));
     });
     let again = Aggregator::open(&scratch.run(), &ids, settings()).unwrap();
-    let known: Vec<String> = again.received().into_iter().map(|received| received.node).collect();
+    let known: Vec<String> =
+        again.store.lock().received().into_iter().map(|received| received.node).collect();
     assert_eq!(known, ["a", "b"], "who joined is remembered");
 }
 
