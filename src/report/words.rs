@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
+use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
 
 /// `1 test`, `2,000 tests`.
@@ -15,14 +16,7 @@ pub(crate) fn count(count: impl ToString, one: &str) -> String {
 /// 12,345.
 pub(crate) fn number(count: impl ToString) -> String {
     let digits = count.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).joined(",")
 }
 
 /// Maximum names in a sentence.
