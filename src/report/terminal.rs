@@ -114,17 +114,16 @@ impl TextOutput<'_> {
     fn wrapped(&mut self, text: &str) -> Result<()> {
         let width = self.look.width.unwrap_or(100).clamp(40, 120);
         let indent = text.len() - text.trim_start().len() + 2;
-        let (mut line, mut empty) = (String::new(), true);
-        for word in text.split(' ') {
-            if !empty && line.chars().count() + 1 + word.chars().count() > width {
+        let mut words = text.split(' ');
+        let mut line = words.next().unwrap_or_default().to_owned();
+        for word in words {
+            if line.chars().count() + 1 + word.chars().count() > width {
                 writeln!(self.out, "{}", line.trim_end())?;
-                (line, empty) = (" ".repeat(indent), true);
-            }
-            if !empty {
+                line = " ".repeat(indent);
+            } else {
                 line.push(' ');
             }
             line.push_str(word);
-            empty = false;
         }
         Ok(writeln!(self.out, "{line}")?)
     }
