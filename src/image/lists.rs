@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
 use ureq::http::StatusCode;
 
@@ -50,7 +50,7 @@ pub(crate) enum ListSource<'a> {
 
 impl ListSource<'_> {
     /// The complete list, sorted, with all its references resolved.
-    pub(crate) fn whole(&self, name: &str) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn whole(&self, name: &str) -> Result<Vec<String>> {
         let mut changes = Vec::new();
         let mut text = self.read(name)?;
         let mut seen = 0;
@@ -91,7 +91,7 @@ impl ListSource<'_> {
         Ok(names)
     }
 
-    fn read(&self, name: &str) -> anyhow::Result<String> {
+    fn read(&self, name: &str) -> Result<String> {
         let (place, bytes) = match self {
             ListSource::Stdin(_) => {
                 let bytes = small::read_from(std::io::stdin().lock(), MAX_LIST_BYTES);

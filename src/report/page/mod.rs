@@ -91,7 +91,7 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
 }
 
 /// Writes the page of the changes between two runs.
-pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let kinds: Vec<_> = diff.kinds().collect();
     let told = kinds.iter().take(3);
     let told = told.map(|(kind, of)| format!("{} {}", number(tests(*of)), kind.words()[1].to_lowercase()));
@@ -111,7 +111,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()>
 }
 
 /// Writes the page of several archives: a row for each, and what differs.
-pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let words = [FAILED, UNKNOWN, PASSED];
     let mut rows = many.matrix().into_iter();
     let titles = rows.next().unwrap_or_default();
@@ -120,11 +120,10 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()>
         let cells = row[1..].iter().map(|text| json!({"class": class(text), "text": text}));
         json!({"label": row[0], "cells": list(cells)})
     });
-    let rows: Vec<_> = rows.collect();
     let page = json!({
         "above": "Sonobuoy, several runs compared", "headline": many.headline(), "class": many.columns.iter().map(|column| column.status).max(),
         "closing": "The archives hold everything in full.",
-        "many": {"titles": titles, "rows": rows, "lists": many.lists()},
+        "many": {"titles": titles, "rows": list(rows), "lists": many.lists()},
     });
     frame(&page, out)
 }
@@ -452,7 +451,7 @@ impl TestList {
         is_card: bool,
         details: Vec<Value>,
         is_long: bool,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         self.rows += 1;
         let above = case.node.into_iter().chain(case.group()).joined(" › ");
         if self.blocks.last().is_none_or(|(last, _)| *last != above) {
