@@ -63,6 +63,11 @@ pub(crate) fn is_known(status: &str) -> bool {
     matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | FLAKY | "")
 }
 
+/// Whether a status is that of a failure.
+pub(crate) fn is_failure(status: &str) -> bool {
+    matches!(status, FAILED | TIMEOUT)
+}
+
 /// A result, or a group of results. Fields are in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

@@ -13,7 +13,7 @@ use super::run::{Report, RunVerdict};
 use super::survey::Period;
 use super::terminal::TextOutput;
 use super::words::{self, spoken};
-use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
+use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure};
 use crate::layout;
 use base::clock::parse_rfc3339;
 use base::json::{is_default, json, list};
@@ -137,7 +137,7 @@ impl Many {
         self.columns.push(column);
         for plugin in &report.plugins {
             plugin.cases.each(|case| {
-                if let FAILED | TIMEOUT = case.status {
+                if is_failure(case.status) {
                     let node = case.node.unwrap_or_default().to_owned();
                     let key = (plugin.name.to_owned(), node, case.name.to_owned());
                     if self.failed.len() < MAX_REMEMBERED || self.failed.contains_key(&key) {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::archive::{ArchiveSource, Depth, OpenedArchive, PassAction};
 use super::run::Report;
 use crate::item::read::items;
-use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
+use crate::item::{FAILED, FAILURE, Item, SKIPPED, UNKNOWN, is_failure, plain};
 use crate::layout;
 use crate::plugin::focus::{FOCUS, SKIP};
 use base::visible::head;
@@ -59,7 +59,7 @@ pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     let mut names = Vec::new();
     items(tree, None, |_, item| {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
-        if is_test(&item, name) && is_failed(&item) {
+        if is_test(&item, name) && is_failure(&item.status) {
             names.push(name.to_owned());
         }
         Ok(())
@@ -71,10 +71,6 @@ pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
 /// group. A test without a name would match every test.
 fn is_test(item: &Item, name: &str) -> bool {
     !item.meta.contains_key("file") && !is_suite_node(name) && !name.trim().is_empty()
-}
-
-fn is_failed(item: &Item) -> bool {
-    [FAILED, TIMEOUT].contains(&item.status.as_str())
 }
 
 /// Whether the entry is a suite node, which always runs and cannot be selected.
@@ -159,7 +155,7 @@ fn outcome(item: &Item, room: &mut usize) -> Option<(String, String)> {
         return None;
     }
     let mut why = String::new();
-    if is_failed(item) {
+    if is_failure(&item.status) {
         let told = item.details.get(FAILURE).and_then(Value::as_str).unwrap_or(FAILED);
         let told = head(told, MAX_FAILURE_BYTES.min(*room));
         *room -= told.len();
