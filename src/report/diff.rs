@@ -549,20 +549,14 @@ fn each_object(source: &ArchiveSource, mut visit: impl FnMut(Name, Value) -> Res
 fn of_file(file: &str) -> Option<Name> {
     let (namespace, name) = layout::resource_file(file)?;
     let stem = name.strip_suffix(".json")?;
-    let mut parts = stem.splitn(3, '_');
-    let (group, plural) = match (parts.next(), parts.next(), parts.next()) {
-        (Some("core"), Some(_), Some(plural)) => ("", plural),
-        (Some(group), Some(_), Some(plural)) => (group, plural),
+    let (group, plural) = match stem.splitn(3, '_').collect::<Vec<_>>()[..] {
+        ["core", _, plural] => ("", plural),
+        [group, _, plural] => (group, plural),
         _ => ("", stem),
     };
-    let name = Name {
-        plural: plural.to_owned(),
-        kind: plural.to_owned(),
-        group: group.to_owned(),
-        namespace: namespace.to_owned(),
-        name: String::new(),
-    };
-    (plural != "events" && group != "metrics.k8s.io").then_some(name)
+    let is_volatile = plural == "events" || group == "metrics.k8s.io";
+    let [plural, kind, group, namespace] = [plural, plural, group, namespace].map(str::to_owned);
+    (!is_volatile).then(|| Name { plural, kind, group, namespace, name: String::new() })
 }
 
 fn clean(name: &Name, object: &mut Value) {
