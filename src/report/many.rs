@@ -68,7 +68,7 @@ impl ArchiveColumn {
         for plugin in &report.plugins {
             let image = layout::DEFINITIONS.iter().find_map(|name| {
                 let path = format!("{}/{name}", layout::plugin(plugin.name));
-                let definition: Value = report.opened.files.json(&path).ok()??;
+                let definition: Value = report.opened.files.json(&path).ok()?;
                 Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
             });
             versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));

@@ -110,7 +110,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
     let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeMap::new(), true);
     for name in files.folders(layout::PLUGINS) {
         let definition = layout::definition(&name);
-        let definition: Value = files.json(&definition)?.unwrap_or_default();
+        let definition: Value = files.json(&definition)?;
         let whole = definition.pointer("/Definition/sonobuoy-config/part-of").and_then(Value::as_str);
         if whole.unwrap_or(&name) != plugin || layout::is_attempt(&name, plugin) {
             continue;
@@ -138,7 +138,7 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
             Ok(())
         })?;
     }
-    let config: Value = files.json(layout::CONFIG)?.unwrap_or_default();
+    let config: Value = files.json(layout::CONFIG)?;
     // The interrupted run may itself have resumed another one.
     for (name, why) in config["ResumedTests"].as_object().into_iter().flatten() {
         ran.entry(name.clone()).or_insert_with(|| why.as_str().unwrap_or_default().to_owned());

@@ -208,8 +208,8 @@ impl<'a> Report<'a> {
     /// an error.
     pub(crate) fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
-        let [config, server] = [layout::CONFIG, layout::SERVER_VERSION].map(|file| files.json::<Value>(file));
-        let (config, server) = (config?.unwrap_or_default(), server?.unwrap_or_default());
+        let config: Value = files.json(layout::CONFIG)?;
+        let server: Value = files.json(layout::SERVER_VERSION)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let health = Health::read(files)?;
         let mut kubernetes_version = text(&server["gitVersion"]);
@@ -244,11 +244,11 @@ impl<'a> Report<'a> {
             counts,
             health,
             // The report works without it, too.
-            why: files.json(layout::WHY).ok().flatten(),
+            why: files.json(layout::WHY).unwrap_or_default(),
             causes: Vec::new(),
             unknown_causes: Vec::new(),
             left_out: left_out(files),
-            excluded: files.json(layout::EXCLUDED)?.unwrap_or_default(),
+            excluded: files.json(layout::EXCLUDED)?,
             unfinished: !files.has(layout::INFO) && files.has(layout::CONFIG),
             plugins,
             opened,
