@@ -228,7 +228,7 @@ impl<'a> Report<'a> {
             .collect();
         let mut counts = Counts::default();
         plugins.iter().for_each(|plugin| counts.add_all(&plugin.counts));
-        let (started, ended) = run.map(|[started, ended]| (started, ended)).unzip();
+        let (started, ended) = run.unzip();
         let at = |text: &Option<String>| parse_rfc3339(text.as_deref()?);
         Ok(Self {
             schema_version: SCHEMA_VERSION,
@@ -265,7 +265,7 @@ impl<'a> Report<'a> {
                     UNKNOWN => 1,
                     _ => return Ok(()),
                 };
-                case.failure(|failure| causes[at].add(failure));
+                case.add_to(&mut causes[at]);
                 Ok(())
             })?;
         }
@@ -553,11 +553,11 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Passes the case to `take` as a failure.
-    pub(crate) fn failure<T>(&self, take: impl FnOnce(&ReportedFailure<'_>) -> T) -> T {
+    /// Adds the case to others as a failure; returns the index of its cause.
+    pub(crate) fn add_to(&self, causes: &mut Causes) -> usize {
         let Self { plugin, node, name, .. } = *self;
         let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
-        take(&ReportedFailure { plugin, node, test: name, text: &text, remedy, link })
+        causes.add(&ReportedFailure { plugin, node, test: name, text: &text, remedy, link })
     }
 }
 

@@ -376,7 +376,7 @@ impl Digest {
                 let is_listed = list.rows < ROWS.min(ALL_ROWS - listed);
                 let mut id = is_listed.then(|| next_anchor(case));
                 if let Some(at) = [FAILED, UNKNOWN].iter().position(|class| *class == column(case.status)) {
-                    let cause = case.failure(|failure| causes[at].add(failure));
+                    let cause = case.add_to(&mut causes[at]);
                     let of_cause = groups[at].entry(cause).or_default();
                     let test = (at, cause, base::digest(&(case.plugin, case.name)));
                     let known = first.get(&test).zip(case.node);
