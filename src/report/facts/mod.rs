@@ -281,16 +281,12 @@ impl FactTables {
     pub(crate) fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
         let tables = self.any()?;
         if self.whole {
-            csv(out, &["plugin", "key", "value", "nodes", "examples"])?;
+            csv(out, ["plugin", "key", "value", "nodes", "examples"])?;
             for table in tables {
                 for difference in table.all.differences() {
-                    for value in &difference.values {
-                        let (text, nodes) =
-                            (value.value.as_deref().unwrap_or_default(), value.count.to_string());
-                        csv(
-                            out,
-                            &[table.kind.plugin, &*difference.key, text, &nodes, &value.nodes.join(" ")],
-                        )?;
+                    for SharedValue { value, count, nodes } in &difference.values {
+                        let (value, count) = (value.as_deref().unwrap_or_default(), count.to_string());
+                        csv(out, [table.kind.plugin, &difference.key, value, &count, &nodes.join(" ")])?;
                     }
                 }
             }
@@ -301,19 +297,19 @@ impl FactTables {
             bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
         };
         let titles = table.kind.columns.iter().map(FactColumn::name);
-        csv(out, &std::iter::once("node".into()).chain(titles).collect::<Vec<_>>())?;
+        csv(out, once("node".into()).chain(titles))?;
         for (node, row) in &table.rows {
             let cells =
                 row.iter().map(|cell| cell.number.map_or(cell.text.clone(), |number| number.to_string()));
-            csv(out, &std::iter::once(node.clone()).chain(cells).collect::<Vec<_>>())?;
+            csv(out, once(node.clone()).chain(cells))?;
         }
         Ok(())
     }
 }
 
 /// Writes a line of CSV.
-fn csv<C: AsRef<str>>(out: &mut dyn Write, cells: &[C]) -> Result<()> {
-    let quoted = cells.iter().map(|cell| match cell.as_ref() {
+fn csv(out: &mut dyn Write, cells: impl IntoIterator<Item: AsRef<str>>) -> Result<()> {
+    let quoted = cells.into_iter().map(|cell| match cell.as_ref() {
         cell if cell.contains(['"', ',', '\n', '\r']) => format!("\"{}\"", cell.replace('"', "\"\"")),
         cell => cell.to_owned(),
     });
