@@ -183,7 +183,7 @@ impl Many {
         });
         let tests = self.failed.iter().map(|((plugin, node, name), statuses)| {
             let mark = |at: &usize| if statuses.contains_key(at) { FAILED } else { "none" };
-            let marks: Vec<_> = places.iter().map(|at| json!({"class": mark(at)})).collect();
+            let marks = list(places.iter().map(|at| json!({"class": mark(at)})));
             let place = if node.is_empty() { plugin.clone() } else { format!("{plugin} · {node}") };
             json!({"name": name, "where": place, "marks": marks})
         });
@@ -285,7 +285,7 @@ impl Many {
     /// Writes a text table.
     pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> anyhow::Result<()> {
         if self.clusters {
-            terminal.table(&self.matrix(), usize::MAX, &[])?;
+            terminal.table(self.matrix(), usize::MAX, &[])?;
         } else {
             for (at, column) in self.columns.iter().enumerate() {
                 let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
@@ -298,8 +298,7 @@ impl Many {
                     terminal.gap()?;
                     let numbers = (1..=self.columns.len()).map(|number| number.to_string());
                     let head = iter::once(title.to_owned()).chain(numbers).collect();
-                    let rows: Vec<_> = iter::once(head).chain(rows).collect();
-                    terminal.table(&rows, usize::MAX, &[])?;
+                    terminal.table(iter::once(head).chain(rows), usize::MAX, &[])?;
                 }
             }
         }
@@ -374,20 +373,20 @@ impl Many {
 
     /// The JSON document.
     pub(crate) fn json(&self) -> Value {
+        let places = || 0..self.columns.len();
         let failed = self.failed.iter().map(|((plugin, node, test), statuses)| {
-            let statuses: Vec<_> = (0..self.columns.len()).map(|at| statuses.get(&at)).collect();
-            json!({"plugin": plugin, "node": node, "test": test, "statuses": statuses})
+            let statuses = places().map(|at| statuses.get(&at));
+            json!({"plugin": plugin, "node": node, "test": test, "statuses": list(statuses)})
         });
-        let failed: Vec<_> = failed.collect();
         let causes = self.causes.iter().map(|(cause, counts)| {
-            let counts: Vec<_> = (0..self.columns.len()).map(|at| counts.get(&at).unwrap_or(&0)).collect();
-            json!({"cause": cause, "counts": counts})
+            let counts = places().map(|at| counts.get(&at).unwrap_or(&0));
+            json!({"cause": cause, "counts": list(counts)})
         });
         let worse = self.worse().into_iter().map(|(since, (plugin, node, test))| {
             json!({"plugin": plugin, "node": node, "test": test, "since": self.columns[since].archive})
         });
         json!({
-            "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed,
+            "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": list(failed),
             "causes": list(causes), "worse": list(worse),
         })
     }

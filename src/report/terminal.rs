@@ -80,7 +80,13 @@ impl TextOutput<'_> {
     }
 
     /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in these colours.
-    pub(super) fn table(&mut self, rows: &[Vec<String>], right: usize, colours: &[&str]) -> Result<()> {
+    pub(super) fn table(
+        &mut self,
+        rows: impl IntoIterator<Item = Vec<String>>,
+        right: usize,
+        colours: &[&str],
+    ) -> Result<()> {
+        let rows: Vec<_> = rows.into_iter().collect();
         let columns = rows.first().map_or(0, Vec::len);
         let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
         let widths: Vec<usize> = (0..columns).map(width).collect();

@@ -12,6 +12,7 @@ mod columns;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
+use std::iter::once;
 
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
@@ -320,17 +321,16 @@ impl Table {
     /// Writes the table alone.
     pub(crate) fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let titles = self.kind.columns.iter().map(|column| column.title);
-        let head = std::iter::once("Node").chain(titles).map(str::to_uppercase).collect();
+        let head = once("Node").chain(titles).map(str::to_uppercase).collect();
         let rows = self.rows.iter().map(|(node, row)| {
             let cells = row.iter().map(|cell| match &*cell.text {
                 "" => "-".into(),
                 text if cell.odd => format!("{text} *"),
                 text => text.to_owned(),
             });
-            std::iter::once(node.clone()).chain(cells).collect()
+            once(node.clone()).chain(cells).collect()
         });
-        let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-        terminal.table(&rows, usize::MAX, &[])
+        terminal.table(once(head).chain(rows), usize::MAX, &[])
     }
 
     /// What text and page say about the table.

@@ -67,9 +67,7 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
     let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
     let digest = Digest::read(report, &plugins)?;
-    let excluded = |plugin: &PluginReport<'_>| report.excluded.get(plugin.name).into_iter().flatten();
-    let sections = plugins.iter().enumerate();
-    let sections = sections.map(|(at, plugin)| section(plugin, &digest.lists[at], excluded(plugin)));
+    let sections = plugins.iter().zip(&digest.lists).map(|(plugin, tests)| section(report, plugin, tests));
     let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
     frame(
         &json!({
@@ -139,14 +137,11 @@ fn share((status, count): (&str, u64)) -> Value {
     json!({"class": column(status), "status": status, "count": count})
 }
 
-fn section<'a>(
-    plugin: &PluginReport<'_>,
-    tests: &TestList,
-    excluded: impl Iterator<Item = (&'a String, &'a String)>,
-) -> Value {
+fn section(report: &Report<'_>, plugin: &PluginReport<'_>, tests: &TestList) -> Value {
     let known = plugin.counts.shares().filter(|(status, _)| *status != OTHER).map(share);
     let custom = plugin.counts.0.iter().filter(|(status, _)| column(status) == OTHER);
     let custom = custom.map(|(status, count)| share((status, *count)));
+    let excluded = report.excluded.get(plugin.name).into_iter().flatten();
     let blocks = tests.blocks.iter();
     let blocks = blocks.map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
     json!({
@@ -246,7 +241,7 @@ fn picture(plugin: &PluginReport<'_>, squares: &[&'static str]) -> Value {
     json!({
         "class": plugin_class(plugin), "id": of_plugin(plugin), "name": plugin.name, "across": across,
         "told": told.joined(", "), "width": across * SIDE, "height": squares.len().div_ceil(across) * SIDE,
-        "paths": paths.iter().map(|(class, (path, _))| json!({"class": class, "d": path})).collect::<Vec<_>>(),
+        "paths": list(paths.iter().map(|(class, (path, _))| json!({"class": class, "d": path}))),
     })
 }
 
@@ -276,10 +271,9 @@ fn time(report: &Report<'_>, digest: &Digest) -> Option<Value> {
     let longest = digest.slowest.first().map_or(1.0, |test| seconds(test).max(1e-9));
     let share = |test: &Value| (100.0 * seconds(test) / longest).round();
     let slowest = digest.slowest.iter().map(|test| json!({"test": test, "share": share(test)}));
-    let slowest = list(slowest);
     let timeline = timeline(report);
     (timeline.is_some() || !digest.slowest.is_empty())
-        .then(|| json!({"timeline": timeline, "slowest": slowest}))
+        .then(|| json!({"timeline": timeline, "slowest": list(slowest)}))
 }
 
 /// A bar for each plugin, and for its nodes if they are few.
@@ -287,11 +281,11 @@ fn timeline(report: &Report<'_>) -> Option<Value> {
     let mut bars = Vec::new();
     for plugin in &report.plugins {
         let Some(span) = plugin.duration else { continue };
-        bars.push((String::new(), plugin.name, plugin_class(plugin), span));
+        bars.push(("", plugin.name, plugin_class(plugin), span));
         for node in plugin.nodes.iter().filter(|_| (2..=NODES).contains(&plugin.nodes.len())) {
             let failed = |arrival: &Arrival| arrival.node == node.name && !arrival.failed.is_empty();
             let class = if plugin.arrivals.iter().any(failed) { "failed" } else { "node" };
-            bars.extend(node.duration.map(|span| ("\u{a0}\u{a0}".to_owned(), &*node.name, class, span)));
+            bars.extend(node.duration.map(|span| ("\u{a0}\u{a0}", &*node.name, class, span)));
         }
     }
     let run = report.duration.filter(|_| !bars.is_empty());
@@ -308,10 +302,9 @@ fn timeline(report: &Report<'_>) -> Option<Value> {
         })
     });
     let height = ((bars.len() + 1) * HEIGHT + 6) as f64;
-    (all > 0.0).then(|| {
-        let bars: Vec<_> = placed.collect();
-        json!({"width": WIDTH, "height": height, "whole": all, "ticks": ticks, "bars": bars})
-    })
+    (all > 0.0).then(
+        || json!({"width": WIDTH, "height": height, "whole": all, "ticks": ticks, "bars": list(placed)}),
+    )
 }
 
 /// A number with one digit after the point.
@@ -325,12 +318,12 @@ fn facts(table: &Table) -> Value {
     // Writing to memory does not fail.
     let text = is_large.then(|| as_file(|terminal| table.write(terminal)).unwrap_or_default());
     let rows = table.rows.iter().filter(|_| !is_large);
-    let rows: Vec<_> = rows.map(|(node, row)| json!({"node": node, "cells": row})).collect();
-    let titles: Vec<_> = table.kind.columns.iter().map(|column| column.title).collect();
+    let rows = rows.map(|(node, row)| json!({"node": node, "cells": row}));
+    let titles = table.kind.columns.iter().map(|column| column.title);
     json!({
         "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "told": table.values(),
         "several": table.rows.len() > 1, "nodes": count(table.rows.len(), "node"),
-        "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": titles, "rows": rows, "text": text,
+        "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": list(titles), "rows": list(rows), "text": text,
     })
 }
 
