@@ -23,6 +23,7 @@ const PARTS: u64 = 20;
 const MAX_PLACES: usize = 5;
 
 /// What has been reported so far.
+#[derive(Default)]
 pub(super) struct Reported {
     json: bool,
     state: String,
@@ -32,8 +33,7 @@ pub(super) struct Reported {
 
 impl Reported {
     pub(super) fn new(output: ProgressOutput) -> Self {
-        let json = output == ProgressOutput::Json;
-        Self { json, state: String::new(), tasks: HashMap::new(), troubles: HashMap::new() }
+        Self { json: output == ProgressOutput::Json, ..Self::default() }
     }
 
     /// What has not been reported yet.

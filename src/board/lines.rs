@@ -114,13 +114,13 @@ impl BoardTerminal {
         let mut out: Vec<Line> = (cells.iter())
             .map(|cells| {
                 let text = clip(&cells.name, name, self.unicode);
-                let mut parts = vec![(PLAIN, format!("  {text}{}", blanks(name - columns(&text))))];
+                let mut parts = vec![(PLAIN, format!("  {text}{}", " ".repeat(name - columns(&text))))];
                 if bar > 0 {
                     parts.extend(self.bar(cells.bar, bar - 2));
                 }
                 for ((text, width), style) in cells.counts.iter().zip(widths).zip([PLAIN, BAD, FAINT]) {
                     if width > 0 {
-                        parts.push((style, format!("  {}{text}", blanks(width - columns(text)))));
+                        parts.push((style, format!("  {}{text}", " ".repeat(width - columns(text)))));
                     }
                 }
                 let used: usize = parts.iter().map(|(_, text)| columns(text)).sum();
@@ -301,9 +301,6 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, units[power - 1])
 }
 
-fn blanks(count: usize) -> String {
-    " ".repeat(count)
-}
 
 /// Maximum columns of a character: East Asian characters and emoji take two.
 fn column(c: char) -> usize {

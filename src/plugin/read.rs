@@ -18,16 +18,15 @@ use base::yaml::{self, Content, Error, Node};
 
 /// Reads a text with a single definition.
 pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
-    let mut all = read_all(text)?;
-    if all.len() > 1 {
+    let [loaded]: [Loaded; 1] = read_all(text)?.try_into().map_err(|all: Vec<Loaded>| {
         let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
         let message = format!("must contain one definition, not {} ({})", names.len(), names.join(", "));
-        return Err(yaml::Position { line: 1, column: 1 }.error(message));
-    }
-    all.pop().ok_or_else(|| yaml::Position { line: 1, column: 1 }.error("there is no plugin definition"))
+        yaml::Position { line: 1, column: 1 }.error(message)
+    })?;
+    Ok(loaded)
 }
 
-/// Reads the definitions of a text: one, or all that its ConfigMap contains.
+/// Reads the definitions of a text, at least one: one, or all that its ConfigMap contains.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     let first = parse(text)?;
     // Documents after a definition are ignored, as in the original.

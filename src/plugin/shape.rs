@@ -201,14 +201,7 @@ pub(super) fn empty(kind: &str) -> Value {
 }
 
 fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_i64() == Some(0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-    }
+    [json!(null), json!(false), json!(0), json!(""), json!([]), json!({})].contains(value)
 }
 
 fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
