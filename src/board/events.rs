@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::lines::{bytes, sentence, time};
 use super::{ProgressOutput, Scene, Shown, Steps, Task, TaskTimes, Trouble, Unit};
 use crate::status::FAILED;
+use base::Joined as _;
 use base::clock;
 use base::json::{self, json};
 use base::visible;
@@ -85,8 +86,10 @@ impl Reported {
             return event("alive", shown.elapsed, json!({}));
         }
         let tasks = shown.scene.tasks.iter().filter(|task| !task.over).map(count);
-        let at: Vec<String> = tasks.take(3).collect();
-        let at = if at.is_empty() { shown.scene.state.clone() } else { at.join("; ") };
+        let at = match tasks.take(3).joined("; ") {
+            none if none.is_empty() => shown.scene.state.clone(),
+            at => at,
+        };
         visible::line(&format!("still at work after {}: {at}", time(shown.elapsed))).into_owned()
     }
 }

@@ -255,13 +255,12 @@ impl Unit {
 
 /// A trouble and its places, naming at most `max` of them.
 pub(crate) fn sentence(trouble: &Trouble, max: usize) -> String {
-    let mut places = trouble.places.iter().take(max).cloned().collect::<Vec<_>>().join(", ");
-    if trouble.places.len() > max {
-        let _ = write!(places, " and {} more", trouble.places.len() - max);
-    }
-    let text = match places.as_str() {
-        "" => format!("{}: {}", trouble.task, trouble.cause),
-        _ => format!("{} on {places}: {}", trouble.task, trouble.cause),
+    let Trouble { task, places, cause } = trouble;
+    let (named, others) = places.split_at(places.len().min(max));
+    let text = match (named.join(", "), others.len()) {
+        (named, 0) if named.is_empty() => format!("{task}: {cause}"),
+        (named, 0) => format!("{task} on {named}: {cause}"),
+        (named, more) => format!("{task} on {named} and {more} more: {cause}"),
     };
     visible::line(&visible::without_codes(&text)).into_owned()
 }

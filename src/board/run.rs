@@ -198,8 +198,8 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
             _ => Some(format!("{name} on {nodes} nodes")),
         }
     });
-    let open: Vec<String> = open.collect();
-    if open.is_empty() { String::new() } else { format!("waiting for {}", open.join("; ")) }
+    let open = open.joined("; ");
+    if open.is_empty() { open } else { format!("waiting for {open}") }
 }
 
 #[cfg(test)]

@@ -118,8 +118,7 @@ impl ListSource<'_> {
                 .with_context(|| format!("failed to unpack `{place}`"))?,
             false => bytes,
         };
-        String::from_utf8(bytes)
-            .map_err(|error| anyhow!("`{place}` is not a list of tests: {}", error.utf8_error()))
+        small::text(bytes).map_err(|error| anyhow!("`{place}` is not a list of tests: {error}"))
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use base::Joined as _;
 use base::clock;
 
 /// The known statuses; any other text is a custom status.
@@ -188,9 +189,7 @@ impl Tally {
         if self.children == 0 {
             UNKNOWN.into()
         } else if custom {
-            let parts: Vec<String> =
-                self.summands().iter().map(|(status, count)| format!("{status}: {count}")).collect();
-            parts.join(", ")
+            self.summands().iter().map(|(status, count)| format!("{status}: {count}")).joined(", ")
         } else if self.has([FAILED, TIMEOUT]) {
             FAILED.into()
         } else if self.has([UNKNOWN, ""]) {

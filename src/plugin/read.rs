@@ -98,8 +98,10 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     for (key, node) in data.entries() {
         let text = typed::text(&format!("data.{}", key.text), node)?;
         if key.text.ends_with(".tmpl") {
-            let message =
-                format!("`data.{}` is a v0.10 template, which is not supported; {NEW_FORM}", key.text);
+            let message = format!(
+                "`data.{}` is a v0.10 template, which is not supported; create a new one with `sonobuoy gen plugin`",
+                key.text
+            );
             return Err(key.position.error(message));
         }
         if !is_definition_file(&key.text) {
@@ -117,7 +119,6 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     Ok(all)
 }
 
-const NEW_FORM: &str = "create a new one with `sonobuoy gen plugin`";
 
 /// Excludes the settings of a run, which are JSON as well.
 fn is_definition_file(name: &str) -> bool {

@@ -18,6 +18,7 @@ use crate::layout::{
     self, CONFIG, EXCLUDED, HEALTH, INFO, META, PLUGINS, QUERY_ERRORS, RECEIVED, RESOURCES, RUN_LOG,
     SERVER_VERSION, WHY,
 };
+use base::Joined as _;
 use base::archive::{Gunzip, Kind, Limits, Reader};
 use base::at::{At as _, entries};
 use base::near;
@@ -117,8 +118,7 @@ impl OpenedArchive {
         let mut plugins = listed(&files)?;
         if let Some(plugin) = plugin.map(str::to_owned) {
             if plugin != HEALTH_NAME && !has_tree(&plugin) {
-                let known: Vec<_> = files.folders(PLUGINS).into_iter().filter(has_tree).collect();
-                let known = match known.join(", ") {
+                let known = match files.folders(PLUGINS).into_iter().filter(has_tree).joined(", ") {
                     none if none.is_empty() => "no results of any plugin".into(),
                     known => format!("results of {known}"),
                 };

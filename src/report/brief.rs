@@ -147,7 +147,7 @@ impl TextOutput<'_> {
         let colours: Vec<_> = std::iter::once(DIM).chain(colours).collect();
         let head = head.map(str::to_owned).to_vec();
         self.table(std::iter::once(head).chain(rows), 2, &colours)?;
-        self.gap()
+        Ok(writeln!(self.out)?)
     }
 }
 

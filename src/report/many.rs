@@ -1,6 +1,7 @@
 //! Runs as the columns of a comparison: their times, versions, and the outcome of each plugin. Several archives, of
 //! clusters or of days, side by side: as text, as JSON, and as metrics for node exporter's textfile collector.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::time::UNIX_EPOCH;
@@ -238,10 +239,10 @@ impl Many {
         let missing =
             missing.filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
         let mut causes: Vec<_> = self.causes.iter().collect();
-        causes.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.len()));
+        causes.sort_by_key(|(_, counts)| Reverse(counts.len()));
         let causes = causes.into_iter().map(|(cause, counts)| self.marked(counts, cause));
         let mut failed: Vec<_> = self.failed.iter().collect();
-        failed.sort_by_key(|(key, statuses)| (std::cmp::Reverse(statuses.len()), *key));
+        failed.sort_by_key(|(key, statuses)| (Reverse(statuses.len()), *key));
         let failed = failed.into_iter().map(|(key, statuses)| self.marked(statuses, &test(key)));
         let worse = self.worse().into_iter().map(|(since, key)| {
             let started = self.columns[since].started.as_deref().unwrap_or("unknown start");
@@ -278,7 +279,7 @@ impl Many {
                 (since > 0).then_some((since, key))
             })
             .collect();
-        worse.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
+        worse.sort_by_key(|(since, _)| Reverse(*since));
         worse
     }
 
@@ -295,7 +296,7 @@ impl Many {
             }
             for (title, rows) in [("PLUGIN", self.outcomes()), ("VERSION", self.differing())] {
                 if !rows.is_empty() {
-                    terminal.gap()?;
+                    writeln!(terminal.out)?;
                     let numbers = (1..=self.columns.len()).map(|number| number.to_string());
                     let head = iter::once(title.to_owned()).chain(numbers).collect();
                     terminal.table(iter::once(head).chain(rows), usize::MAX, &[])?;

@@ -279,8 +279,8 @@ impl<'a> Report<'a> {
             [FAILED, UNKNOWN, FLAKY, OTHER, SKIPPED].map(|column| self.counts.of(column));
         let ran = self.counts.sum() - skipped;
         let aside = [(flaky, "flaky"), (skipped, "skipped")].into_iter().filter(|(count, _)| *count > 0);
-        let aside: Vec<String> = aside.map(|(count, word)| format!("{} {word}", number(count))).collect();
-        let rest = if aside.is_empty() { String::new() } else { format!(" ({})", aside.join(", ")) };
+        let aside = aside.map(|(count, word)| format!("{} {word}", number(count))).joined(", ");
+        let rest = if aside.is_empty() { aside } else { format!(" ({aside})") };
         let sentence = match self.status {
             RunVerdict::Failed if failed == 0 => "Failed".into(),
             RunVerdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),

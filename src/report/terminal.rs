@@ -74,10 +74,6 @@ impl TextOutput<'_> {
         }
     }
 
-    /// Writes an empty line.
-    pub(super) fn gap(&mut self) -> Result<()> {
-        Ok(writeln!(self.out)?)
-    }
 
     /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in these colours.
     pub(super) fn table(

@@ -294,8 +294,8 @@ impl FactTables {
             return Ok(());
         }
         let [table] = tables[..] else {
-            let names: Vec<&str> = tables.iter().map(|table| table.kind.plugin).collect();
-            bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
+            let names = tables.iter().map(|table| table.kind.plugin).joined(", ");
+            bail!("CSV is one table; choose with --plugin one of {names}");
         };
         let titles = table.kind.columns.iter().map(FactColumn::name);
         csv(out, once("node".into()).chain(titles))?;
