@@ -91,17 +91,16 @@ impl BoardTerminal {
     }
 
     fn tasks(&self, shown: &Shown, rows: usize) -> Vec<Line> {
-        let all: Vec<(&Task, TaskTimes)> =
-            shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
-        let (mut kept, mut left_out) = (all.clone(), 0);
+        let all = &shown.scene.tasks;
+        let mut kept: Vec<_> = all.iter().zip(&shown.times).collect();
         if rows < all.len() {
             // Running tasks matter more than finished ones.
             kept.sort_by_key(|(task, _)| task.over);
             kept.truncate(rows.saturating_sub(1));
-            left_out = all.len() - kept.len();
         }
+        let left_out = all.len() - kept.len();
         let narrow = self.width < 60;
-        let cells: Vec<Cells> = kept.iter().map(|(task, times)| Cells::of(task, *times, narrow)).collect();
+        let cells: Vec<Cells> = kept.iter().map(|(task, times)| Cells::of(task, times, narrow)).collect();
         let widest = |of: &dyn Fn(&Cells) -> usize| cells.iter().map(of).max().unwrap_or(0);
         let name = widest(&|cells| columns(&cells.name)).min(self.width / 3);
         let widths: [usize; 3] = std::array::from_fn(|at| widest(&|cells| columns(&cells.counts[at])));
@@ -131,7 +130,7 @@ impl BoardTerminal {
             })
             .collect();
         if left_out > 0 && rows > 0 {
-            let over = all.iter().filter(|(task, _)| task.over).count();
+            let over = all.iter().filter(|task| task.over).count();
             let more = format!("  and {left_out} more, {over} of {} are done", all.len());
             out.push(self.line(vec![(FAINT, more)]));
         }
@@ -198,7 +197,7 @@ struct Cells {
 }
 
 impl Cells {
-    fn of(task: &Task, TaskTimes { took, left }: TaskTimes, narrow: bool) -> Self {
+    fn of(task: &Task, &TaskTimes { took, left }: &TaskTimes, narrow: bool) -> Self {
         let Steps { unit, done, total, failed } = task.coarsest();
         let count = match unit {
             _ if total == 0 => String::new(),

@@ -33,23 +33,20 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
             value => bail!("`-p {value}` does not name a plugin"),
         }
     }
-    let is_path = source.contains(['/', '\\']);
-    if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
-        return custom(load(&path)?, value, new_name);
-    }
-    if let Some(definition) = builtin::named(source).or_else(|| builtin::named(&with_hyphens(source))) {
+    let (path, is_path) = (Path::new(source), source.contains(['/', '\\']));
+    let found = if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
+        load(&path)?
+    } else if let Some(definition) = builtin::named(source).or_else(|| builtin::named(&with_hyphens(source)))
+    {
         if new_name.is_some() {
             bail!(
                 "`-p {value}`: the built-in plugin `{source}` cannot be renamed; save `sonobuoy gen plugin {source}` to a file and rename that"
             );
         }
         return Ok(vec![Loaded::built_in(definition)]);
-    }
-    if is_url(source) {
-        return custom(get(source)?, value, new_name);
-    }
-    let path = Path::new(source);
-    if path.is_dir() {
+    } else if is_url(source) {
+        get(source)?
+    } else if path.is_dir() {
         if new_name.is_some() {
             bail!("`-p {value}`: a folder of plugins cannot be renamed; name one of its files");
         }
@@ -58,24 +55,24 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
             bail!("the folder `{source}` contains no *.yaml file, which plugin definitions must be");
         }
         let all = files.iter().map(|path| load_found(path)).collect::<Result<Vec<_>>>()?;
-        return custom(all.concat(), value, None);
-    }
-    if path.exists() {
-        return custom(load(path)?, value, new_name);
-    }
-    if !is_path && let Some(loaded) = named(folders, source) {
-        return custom(vec![loaded], value, new_name);
-    }
-    let ways = if is_path {
-        "there is no such file or folder"
+        all.concat()
+    } else if path.exists() {
+        load(path)?
+    } else if !is_path && let Some(loaded) = named(folders, source) {
+        vec![loaded]
     } else {
-        "no installed plugin, built-in plugin, file or folder has this name"
+        let ways = if is_path {
+            "there is no such file or folder"
+        } else {
+            "no installed plugin, built-in plugin, file or folder has this name"
+        };
+        let (installed, here) = (Installed::names(), in_folder(Path::new("."), &["yaml", "yml"]));
+        let mut known: Vec<&str> = builtin::names().collect();
+        known.extend(installed.iter().map(String::as_str));
+        known.extend(here.iter().flatten().filter_map(|path| path.file_name()?.to_str()));
+        bail!("plugin `{source}`: {ways}{}", near::hint(source, known))
     };
-    let (installed, here) = (Installed::names(), in_folder(Path::new("."), &["yaml", "yml"]));
-    let mut known: Vec<&str> = builtin::names().collect();
-    known.extend(installed.iter().map(String::as_str));
-    known.extend(here.iter().flatten().filter_map(|path| path.file_name()?.to_str()));
-    bail!("plugin `{source}`: {ways}{}", near::hint(source, known))
+    custom(found, value, new_name)
 }
 
 /// Reads the only definition in a file or URL.

@@ -73,14 +73,10 @@ impl ArchiveColumn {
                 Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
             });
             versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
-            let cell = PluginCell {
-                status: plugin.status.clone(),
-                passed: plugin.counts.of(PASSED),
-                failed: plugin.counts.of(FAILED),
-                flaky: plugin.counts.of(FLAKY),
-                skipped: plugin.counts.of(SKIPPED),
-                duration: plugin.duration,
-            };
+            let [passed, failed, flaky, skipped] =
+                [PASSED, FAILED, FLAKY, SKIPPED].map(|column| plugin.counts.of(column));
+            let (status, duration) = (plugin.status.clone(), plugin.duration);
+            let cell = PluginCell { status, passed, failed, flaky, skipped, duration };
             plugins.insert(plugin.name.to_owned(), cell);
         }
         Self {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::archive::{HEALTH_NAME, OpenedArchive, PassAction, absent, clean};
@@ -62,10 +62,8 @@ impl View<'_> {
             errors.iter().for_each(|earlier| log::error!("{earlier:#}"));
             return Err(last);
         }
-        match self.node {
-            Some(_) if !found => bail!("{}: {}", known_nodes(archive)?, missing(self.node)),
-            _ => Ok(()),
-        }
+        ensure!(found || self.node.is_none(), "{}: {}", known_nodes(archive)?, missing(self.node));
+        Ok(())
     }
 
     /// Shows a plugin; returns whether it has the selected item.
@@ -148,26 +146,25 @@ impl View<'_> {
             wanted.extend(file_of(plugin, &item));
             Ok(())
         })?;
-        archive.source.extract(|_, name, _, _| match wanted.is_empty() {
-            true => Ok(PassAction::Stop),
-            false => Ok(PassAction::keep_if(wanted.remove(name))),
+        archive.source.extract(|_, name, _, _| {
+            Ok(if wanted.is_empty() { PassAction::Stop } else { PassAction::keep_if(wanted.remove(name)) })
         })
     }
 
     fn show_health(self, files: &ExtractedFiles, out: &mut dyn Write) -> Result<()> {
-        let health = || anyhow::Ok(Health::read(files)?.unwrap_or_default());
+        if self.mode == ViewMode::Detailed {
+            let mut file = files.open(layout::HEALTH).ok_or_else(|| absent(layout::HEALTH))?;
+            return Ok(io::copy(&mut file, out).map(drop)?);
+        }
+        let health = Health::read(files)?.unwrap_or_default();
         match self.mode {
-            ViewMode::Report => health()?.report(out),
-            ViewMode::Detailed => {
-                let mut file = files.open(layout::HEALTH).ok_or_else(|| absent(layout::HEALTH))?;
-                Ok(io::copy(&mut file, out).map(drop)?)
-            }
-            ViewMode::Dump => health()?.write_yaml(out),
+            ViewMode::Report => health.report(out),
             ViewMode::Readable => {
                 let mut text = Vec::new();
-                health()?.write_yaml(&mut text)?;
+                health.write_yaml(&mut text)?;
                 readable(text.as_slice(), out)
             }
+            _ => health.write_yaml(out),
         }
     }
 }
