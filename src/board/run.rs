@@ -12,7 +12,7 @@ use base::clock;
 use client::protocol::{GLOBAL, Progress};
 
 /// What the watching command knows in addition to the status.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct About {
     /// The title.
     pub title: String,

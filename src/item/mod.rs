@@ -129,7 +129,7 @@ pub(crate) enum Step {
 }
 
 /// Counts below an item so far, which determine its status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub(crate) struct Tally {
     /// Items without children by status, custom ones included.
     counts: BTreeMap<String, u64>,

@@ -32,7 +32,7 @@ const MERGE: &str = "<<";
 pub(crate) type Visit<'v> = dyn FnMut(Step) -> Result<()> + 'v;
 
 /// The author of a tree, which determines the meaning of its plain scalars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Writer {
     /// A plugin: `yes` is a boolean.
     Plugin,

@@ -107,7 +107,7 @@ pub(crate) struct Config {
 }
 
 /// Whether a worker submits the results of a plugin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Worker {
     /// A container beside the plugin.
@@ -166,7 +166,7 @@ impl Loaded {
 }
 
 /// How the pods of a plugin are created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum DriverKind {
     /// One pod for the cluster.
     #[default]

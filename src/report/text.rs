@@ -20,7 +20,7 @@ use base::visible::line;
 use base::yaml;
 
 /// The amount of output.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) enum ViewMode {
     /// Counts and the names of failed tests.
     Report,
