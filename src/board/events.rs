@@ -50,13 +50,14 @@ impl Reported {
         // The end of a run is reported after its last tasks.
         let ends = over || scene.tasks.iter().all(|task| task.over) && !scene.tasks.is_empty();
         lines.extend(news.take_if(|_| !ends));
+        let may_wait = !over && !self.json;
         for (task, TaskTimes { took, .. }) in scene.tasks.iter().zip(&shown.times) {
-            let before = self.tasks.get(&task.name);
-            if before.is_some_and(|before| before == task || !over && !self.json && !far(before, task)) {
-                continue;
-            }
             let begins = task.done == 0 && task.steps.is_none() || task.unit == Unit::Bytes && !task.over;
-            if before.is_none() && !self.json && begins && !over {
+            let is_news = match self.tasks.get(&task.name) {
+                Some(before) => before != task && (!may_wait || far(before, task)),
+                None => !may_wait || !begins,
+            };
+            if !is_news {
                 continue;
             }
             self.tasks.insert(task.name.clone(), task.clone());
@@ -68,11 +69,13 @@ impl Reported {
         }
         for trouble in &scene.troubles {
             let known = self.troubles.entry((trouble.task.clone(), trouble.cause.clone())).or_default();
-            if trouble.places.len().max(1) > *known {
-                *known = trouble.places.len().max(1);
-                lines.push(match self.json {
-                    true => event("trouble", shown.elapsed, json!(trouble)),
-                    false => trouble_line(trouble),
+            let places = trouble.places.len().max(1);
+            if places > *known {
+                *known = places;
+                lines.push(if self.json {
+                    event("trouble", shown.elapsed, json!(trouble))
+                } else {
+                    trouble_line(trouble)
                 });
             }
         }

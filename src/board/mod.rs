@@ -234,7 +234,7 @@ impl Board {
     }
 
     /// Reports news, as often as permitted, until the work is over.
-    fn run(&self, output: ProgressOutput, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
+    fn run(&self, output: ProgressOutput, say: Say<'_>) {
         let mut reporter = Reporter::new(output, say);
         loop {
             let over = self.stop.wait(live::INTERVAL);
@@ -308,9 +308,12 @@ impl Task {
     }
 }
 
+/// Takes a line that remains.
+type Say<'a> = &'a (dyn Fn(&str) -> Result<()> + Sync);
+
 struct Reporter<'a> {
     output: ProgressOutput,
-    say: &'a (dyn Fn(&str) -> Result<()> + Sync),
+    say: Say<'a>,
     reported: events::Reported,
     /// When news was last reported.
     news: Instant,
@@ -319,7 +322,7 @@ struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    fn new(output: ProgressOutput, say: &'a (dyn Fn(&str) -> Result<()> + Sync)) -> Self {
+    fn new(output: ProgressOutput, say: Say<'a>) -> Self {
         let reported = events::Reported::new(output);
         Self { output, say, reported, news: Instant::now(), drawn: (Scene::default(), 0) }
     }
@@ -362,7 +365,7 @@ impl<'a> Reporter<'a> {
 /// board.
 pub(crate) fn with<T>(
     output: ProgressOutput,
-    say: &(dyn Fn(&str) -> Result<()> + Sync),
+    say: Say<'_>,
     work: impl FnOnce(&Board) -> Result<T>,
 ) -> Result<T> {
     let (scene, tasks) = (Scene::default(), HashMap::new());

@@ -102,7 +102,7 @@ impl Tests {
             require_isolation()?;
             isolated(&root, "/e2e.test")
         };
-        command.arg(word).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+        command.arg(word).env_clear().envs(env.iter().cloned());
         command.envs(sys::variable("PATH").map(|path| ("PATH", path))).env("HOME", "/").current_dir(&root);
         command.stderr(Stdio::null());
         let what = format!("`/{PROGRAM} {word}` of `{}`", self.image);

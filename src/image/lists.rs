@@ -92,7 +92,7 @@ impl ListSource<'_> {
     }
 
     fn read(&self, name: &str) -> Result<String> {
-        let (place, bytes) = match self {
+        let (place, mut bytes) = match self {
             ListSource::Stdin(_) => {
                 let bytes = small::read_from(std::io::stdin().lock(), MAX_LIST_BYTES);
                 ("standard input".to_owned(), bytes.context("failed to read standard input")?)
@@ -113,11 +113,10 @@ impl ListSource<'_> {
                 (url, bytes)
             }
         };
-        let bytes = match bytes.starts_with(&[0x1f, 0x8b]) {
-            true => small::read_from(MultiGzDecoder::new(&*bytes), MAX_LIST_BYTES)
-                .with_context(|| format!("failed to unpack `{place}`"))?,
-            false => bytes,
-        };
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            bytes = small::read_from(MultiGzDecoder::new(&*bytes), MAX_LIST_BYTES)
+                .with_context(|| format!("failed to unpack `{place}`"))?;
+        }
         small::text(bytes).map_err(|error| anyhow!("`{place}` is not a list of tests: {error}"))
     }
 }

@@ -71,9 +71,9 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
 
 /// Counts bytes read by the parser, so that a single item cannot use unlimited memory.
 pub(crate) struct Metered<R> {
-    pub(crate) input: R,
+    pub input: R,
     /// Bytes since the reader last set it to 0.
-    pub(crate) taken: Rc<Cell<u64>>,
+    pub taken: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Metered<R> {

@@ -75,7 +75,7 @@ pub(super) fn schema(kind: &str) -> Value {
 #[derive(Default)]
 pub(super) struct Parts {
     /// Omitted fields, with reasons.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Parts {
@@ -174,12 +174,10 @@ pub(super) fn empty(kind: &str) -> Value {
         "int32" | "int64" | "port" => json!(0),
         "quantity" => json!("0"),
         _ => TYPES.get(kind).map_or(Value::Null, |fields| {
-            let default = |field: &KubernetesField| match field.optional {
-                true => Value::Null,
-                false => empty(field.kind),
-            };
             let written = fields.iter().filter(|field| field.always);
-            written.map(|field| (field.name, default(field))).collect()
+            written
+                .map(|field| (field.name, if field.optional { Value::Null } else { empty(field.kind) }))
+                .collect()
         }),
     }
 }

@@ -39,15 +39,15 @@ pub(crate) struct ArchiveColumn {
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
-    pub(super) plugins: BTreeMap<String, PluginCell>,
+    pub plugins: BTreeMap<String, PluginCell>,
     /// Why a cluster has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// A plugin in an archive.
 #[derive(Serialize)]
-pub(super) struct PluginCell {
+pub(crate) struct PluginCell {
     pub status: String,
     pub passed: u64,
     pub failed: u64,

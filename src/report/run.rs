@@ -303,10 +303,8 @@ impl<'a> Report<'a> {
         let counts =
             |plugin: &&PluginReport<'_>| min_success.is_none_or(|percent| !plugin.has_passed_on(percent));
         let counted: Vec<_> = self.plugins.iter().filter(counts).collect();
-        let status = match counted.iter().map(|plugin| plugin.verdict()).max() {
-            None if !self.plugins.is_empty() => RunVerdict::Passed,
-            worst => worst.unwrap_or(self.status),
-        };
+        let none = if self.plugins.is_empty() { self.status } else { RunVerdict::Passed };
+        let status = counted.iter().map(|plugin| plugin.verdict()).max().unwrap_or(none);
         let reason =
             |column| reason(counted.iter().filter(|plugin| plugin.verdict() == status).copied(), column);
         let incomplete = || counted.iter().any(|plugin| plugin.status == UNKNOWN);
