@@ -299,7 +299,6 @@ pub(super) fn bytes(count: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, units[power - 1])
 }
 
-
 /// Maximum columns of a character: East Asian characters and emoji take two.
 fn column(c: char) -> usize {
     let wide = matches!(u32::from(c),

@@ -134,8 +134,9 @@ fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
         counts.clone().filter(|(word, _)| words.contains(&word.as_str())).map(|(_, count)| count).sum::<u64>()
     };
     let (passed, failed) = (of(&["passed", "complete", item::FLAKY]), of(&["failed"]));
-    if passed + failed > 0 && !is_joined {
-        return Some(Steps { unit: Unit::Tests, done: passed + failed, total: passed + failed, failed });
+    let done = passed + failed;
+    if done > 0 && !is_joined {
+        return Some(Steps { unit: Unit::Tests, done, total: done, failed });
     }
     let failed = progress.failures.len() as u64;
     let done = whole(progress.completed).saturating_add(failed);

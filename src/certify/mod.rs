@@ -130,7 +130,9 @@ impl Candidate {
             let folder = format!("{}/{}/{GLOBAL}", layout::plugin(E2E), layout::RESULTS);
             let what = match all.len() {
                 0 => "there is no JUnit file".into(),
-                many => format!("there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"),
+                many => format!(
+                    "there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"
+                ),
             };
             self.find(&folder, what);
             return None;

@@ -257,7 +257,6 @@ impl Tree {
     }
 }
 
-
 /// Memory of a hole.
 fn held(hole: &Hole) -> usize {
     size_of::<Hole>() + hole.1.iter().map(String::len).sum::<usize>()

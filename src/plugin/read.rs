@@ -30,7 +30,7 @@ pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     let first = parse(text)?;
     // Documents after a definition are ignored, as in the original.
-    if !is_config_map(&first) && !is_object(&first) {
+    if !is_object(&first) {
         return Ok(vec![one(&first)?]);
     }
     let nodes = yaml::documents(text)?;
@@ -118,7 +118,6 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     }
     Ok(all)
 }
-
 
 /// Excludes the settings of a run, which are JSON as well.
 fn is_definition_file(name: &str) -> bool {

@@ -154,8 +154,8 @@ fn is_field(kind: &str, name: &str) -> bool {
 /// Why an unknown key is none of these fields; `None` if it may be a field of a later Kubernetes: well-formed, and not a
 /// known field in the wrong place or case.
 fn mistake(key: &str, fields: &[KubernetesField]) -> Option<String> {
-    let is_well_formed = key.starts_with(|c: char| c.is_ascii_lowercase())
-        && key.bytes().all(|b| b.is_ascii_alphanumeric());
+    let is_well_formed =
+        key.starts_with(|c: char| c.is_ascii_lowercase()) && key.bytes().all(|b| b.is_ascii_alphanumeric());
     let spelled = fields.iter().find(|field| field.name.eq_ignore_ascii_case(key));
     match (spelled, is_field(POD, key), is_field(CONTAINER, key)) {
         (Some(field), ..) => Some(format!("it is spelled `{}`", field.name)),

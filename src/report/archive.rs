@@ -85,10 +85,11 @@ impl OpenedArchive {
                     let trees = plugins.iter().map(|name| layout::tree(name));
                     missing = Some(never.into_iter().chain([HEALTH.into()]).chain(trees).collect());
                 }
-                let is_there = |name: &mut String| files.has(name);
-                while missing.as_mut().and_then(|missing| missing.pop_if(is_there)).is_some() {}
-                if missing.as_ref().is_some_and(Vec::is_empty) {
-                    return Ok(PassAction::Stop);
+                if let Some(missing) = &mut missing {
+                    while missing.pop_if(|name| files.has(name)).is_some() {}
+                    if missing.is_empty() {
+                        return Ok(PassAction::Stop);
+                    }
                 }
             } else if let Some(found) = layout::delivered(name) {
                 if plugin.is_none_or(|plugin| plugin == found.plugin) {

@@ -74,7 +74,6 @@ impl TextOutput<'_> {
         }
     }
 
-
     /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in these colours.
     pub(super) fn table(
         &mut self,
