@@ -21,7 +21,6 @@ use super::facts::parts;
 use super::files::{ExtractedFiles, objects};
 use super::many::ArchiveColumn;
 use super::run::{Case, Cases, FAILED_CODE, Report, UNKNOWN_CODE};
-use super::survey::Period;
 use super::template::anchor;
 use super::terminal::TextOutput;
 use super::words::{count, spoken};
@@ -268,8 +267,8 @@ impl Diff {
     /// Durations in seconds of the run, which has no name, and of each plugin in both archives, if `is_told`.
     fn durations(&self, is_told: impl Fn(f64, f64) -> bool) -> Vec<Value> {
         let [before, after] = &self.runs;
-        let took = |plugin: Option<&str>, before: Option<Period>, after: Option<Period>| {
-            let (before, after) = (before?.seconds(), after?.seconds());
+        let took = |plugin: Option<&str>, before: Option<f64>, after: Option<f64>| {
+            let (before, after) = before.zip(after)?;
             is_told(before, after).then(|| json!({"plugin": plugin, "before": before, "after": after}))
         };
         let plugins = before

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::SCHEMA_VERSION;
 use super::run::{Report, RunVerdict};
-use super::survey::Period;
 use super::terminal::TextOutput;
 use super::words::{self, spoken};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure};
@@ -34,8 +33,8 @@ pub(crate) struct ArchiveColumn {
     pub started: Option<String>,
     /// Its verdict.
     pub status: RunVerdict,
-    /// Duration of the run.
-    pub duration: Option<Period>,
+    /// Duration of the run in seconds.
+    pub duration: Option<f64>,
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
@@ -54,7 +53,7 @@ pub(crate) struct PluginCell {
     #[serde(skip_serializing_if = "is_default")]
     flaky: u64,
     pub skipped: u64,
-    pub duration: Option<Period>,
+    pub duration: Option<f64>,
 }
 
 impl ArchiveColumn {
@@ -75,7 +74,7 @@ impl ArchiveColumn {
             versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
             let [passed, failed, flaky, skipped] =
                 [PASSED, FAILED, FLAKY, SKIPPED].map(|column| plugin.counts.of(column));
-            let (status, duration) = (plugin.status.clone(), plugin.duration);
+            let (status, duration) = (plugin.status.clone(), plugin.duration.map(|span| span.seconds()));
             let cell = PluginCell { status, passed, failed, flaky, skipped, duration };
             plugins.insert(plugin.name.to_owned(), cell);
         }
@@ -83,7 +82,7 @@ impl ArchiveColumn {
             archive: report.archive.to_owned(),
             started: report.started.clone(),
             status: report.status,
-            duration: report.duration,
+            duration: report.duration.map(|span| span.seconds()),
             versions,
             plugins,
             error: None,
@@ -285,7 +284,7 @@ impl Many {
             terminal.table(self.matrix(), usize::MAX, &[])?;
         } else {
             for (at, column) in self.columns.iter().enumerate() {
-                let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
+                let took = column.duration.map(|seconds| format!(", {}", spoken(seconds)));
                 let started = column.started.as_deref().unwrap_or("unknown start");
                 let (took, archive) = (took.unwrap_or_default(), &column.archive);
                 terminal.painted("", &format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
@@ -343,9 +342,7 @@ impl Many {
             let started = parse_rfc3339(column.started.as_ref()?)?;
             Some(started.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
         });
-        of_runs("sonobuoy_run_duration_seconds", "Duration of the run.", &|column| {
-            column.duration.map(|span| span.seconds())
-        });
+        of_runs("sonobuoy_run_duration_seconds", "Duration of the run.", &|column| column.duration);
         of_runs("sonobuoy_run_passed", "1 if every plugin passed.", &|column| {
             Some(passed(column.status.word()))
         });
@@ -355,7 +352,7 @@ impl Many {
         });
         let verdicts = plugins.clone().map(|(labels, cell)| (labels, passed(&cell.status)));
         metrics.gauge("sonobuoy_plugin_passed", "1 if the plugin passed.", verdicts);
-        let durations = plugins.clone().filter_map(|(labels, cell)| Some((labels, cell.duration?.seconds())));
+        let durations = plugins.clone().filter_map(|(labels, cell)| Some((labels, cell.duration?)));
         metrics.gauge("sonobuoy_plugin_duration_seconds", "Duration of the plugin.", durations);
         let tests = plugins.flat_map(|(labels, cell)| {
             let PluginCell { passed, failed, flaky, skipped, .. } = *cell;

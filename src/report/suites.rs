@@ -149,7 +149,7 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
             _ => test(name, PASSED, ""),
         });
         let tests: Vec<_> = missing.into_iter().chain(plugins).collect();
-        suite(&column.archive, column.duration.map(|span| span.seconds()), &tests)
+        suite(&column.archive, column.duration, &tests)
     });
     write_all("sonobuoy", suites, out)
 }
