@@ -53,11 +53,9 @@ impl ListSource<'_> {
     pub(crate) fn whole(&self, name: &str) -> Result<Vec<String>> {
         let mut changes = Vec::new();
         let mut text = self.read(name)?;
-        let mut seen = 0;
         while let Some(other) = text.lines().next().and_then(|line| line.strip_prefix('#')) {
             let other = other.trim().to_owned();
-            seen += 1;
-            if seen > MAX_REFERENCES {
+            if changes.len() >= MAX_REFERENCES {
                 bail!("the list {name} leads to a chain of more than {MAX_REFERENCES} lists");
             }
             // The reference becomes part of a path, so it must be a version.

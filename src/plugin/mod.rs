@@ -146,7 +146,7 @@ impl Config {
 }
 
 /// A definition, with notes from reading it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Loaded {
     /// The definition.
     pub definition: Definition,

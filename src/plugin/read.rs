@@ -144,12 +144,15 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         return Err(node.position.error(words));
     };
     let (file, misspelt) = file(node, section, &mut parts.notes)?;
-    let spec = node.get("spec").map(|spec| parts.value("spec", spec, CONTAINER)).transpose()?;
+    let spec = match node.get("spec") {
+        Some(spec) => parts.value("spec", spec, CONTAINER)?,
+        None => empty(CONTAINER),
+    };
     let pod_spec = node.get("podSpec").map(|pod| parts.value("podSpec", pod, POD)).transpose()?;
     let volumes = node.get("extra-volumes").map(|list| parts.list("extra-volumes", list, "Volume"));
     let definition = Definition {
         config: file.sonobuoy_config,
-        spec: spec.unwrap_or_else(|| empty(CONTAINER)),
+        spec,
         pod_spec,
         extra_volumes: volumes.transpose()?.unwrap_or_default(),
         config_map: file.config_map,

@@ -47,8 +47,7 @@ fn field(name: &'static str, mark: &'static str) -> KubernetesField {
 /// The JSON Schemas of all types, by name.
 pub(super) fn schemas() -> Map<String, Value> {
     let of = |fields: &[KubernetesField]| {
-        let properties = fields.iter().map(|field| (field.name.to_owned(), schema(field.kind)));
-        let properties: Map<_, _> = properties.collect();
+        let properties: Value = fields.iter().map(|field| (field.name, schema(field.kind))).collect();
         json!({"type": ["object", "null"], "additionalProperties": false, "properties": properties})
     };
     TYPES.iter().map(|(name, fields)| ((*name).to_owned(), of(fields))).collect()
@@ -95,7 +94,7 @@ impl Parts {
             let read = entries.map(|(key, node)| {
                 Ok((key.text.clone(), self.value(&format!("{path}.{}", key.text), node, kind)?))
             });
-            return read.collect::<Result<_, _>>().map(Value::Object);
+            return read.collect();
         }
         match (kind, &node.content) {
             ("text" | "time", _) => text(path, node).map(Value::from),
@@ -206,13 +205,10 @@ pub(super) fn driver(node: &Node, path: &str) -> Result<DriverKind, Error> {
 /// A node as JSON, without null values, as in Go.
 pub(super) fn tree(node: &Node) -> Value {
     match &node.content {
-        Content::Map(entries) => Value::Object(
-            entries
-                .iter()
-                .filter(|(_, value)| !value.is_null())
-                .map(|(key, value)| (key.text.clone(), tree(value)))
-                .collect(),
-        ),
+        Content::Map(entries) => {
+            let given = entries.iter().filter(|(_, value)| !value.is_null());
+            given.map(|(key, value)| (key.text.as_str(), tree(value))).collect()
+        }
         Content::List(items) => items.iter().map(tree).collect(),
         _ => node.clone().into_value(),
     }

@@ -54,8 +54,11 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
         if files.is_empty() {
             bail!("the folder `{source}` contains no *.yaml file, which plugin definitions must be");
         }
-        let all = files.iter().map(|path| load_found(path)).collect::<Result<Vec<_>>>()?;
-        all.concat()
+        let mut all = Vec::new();
+        for path in &files {
+            all.extend(load_found(path)?);
+        }
+        all
     } else if path.exists() {
         load(path)?
     } else if !is_path && let Some(loaded) = named(folders, source) {

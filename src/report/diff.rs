@@ -469,9 +469,10 @@ impl Objects {
             });
             json!({"name": name.text(), "differences": list(differences), "further": more})
         });
-        let names = |names: &[Name]| names.iter().map(Name::text).collect::<Vec<_>>();
+
         let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)];
-        let others = others.map(|(title, objects)| json!({"title": title, "names": names(objects)}));
+        let others = others
+            .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
         let values = json!({
             "changed": list(changed), "others": others, "unchanged": self.unchanged,
         });

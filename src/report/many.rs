@@ -193,12 +193,12 @@ impl Many {
         text: impl Fn(&V) -> String,
     ) -> Vec<Vec<String>> {
         let names: BTreeSet<_> = self.columns.iter().flat_map(|column| of(column).keys()).collect();
-        let cells = |name| self.columns.iter().map(move |column| (name, column));
-        let text = |(name, column)| of(column).get(name).map_or_else(|| "-".to_owned(), &text);
-        names
-            .into_iter()
-            .map(|name| iter::once(name.clone()).chain(cells(name).map(text)).collect())
-            .collect()
+        let row = |name: &String| {
+            let values = self.columns.iter().map(|column| of(column).get(name));
+            let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), &text));
+            iter::once(name.clone()).chain(cells).collect()
+        };
+        names.into_iter().map(row).collect()
     }
 
     /// The verdicts on the archives and on each plugin.

@@ -273,7 +273,7 @@ impl FactTables {
     /// The JSON document.
     pub(crate) fn json(&self) -> Result<Value> {
         let tables = self.any()?.into_iter();
-        let facts: BTreeMap<_, _> = tables.map(|table| (table.kind.plugin, table.json(self.whole))).collect();
+        let facts: Value = tables.map(|table| (table.kind.plugin, table.json(self.whole))).collect();
         Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
     }
 
@@ -353,10 +353,10 @@ impl Table {
     fn json(&self, whole: bool) -> Value {
         let nodes = self.rows.iter().map(|(node, row)| {
             let cells = self.kind.columns.iter().zip(row);
-            (node, cells.map(|(column, cell)| (column.key(), &cell.text)).collect::<BTreeMap<_, _>>())
+            (node, cells.map(|(column, cell)| (column.key(), &*cell.text)).collect::<Value>())
         });
-        let spread = self.spread.iter().map(|spread| (spread.column.key(), spread));
-        let (nodes, spread): (BTreeMap<_, _>, BTreeMap<_, _>) = (nodes.collect(), spread.collect());
+        let spread = self.spread.iter().map(|spread| (spread.column.key(), json!(spread)));
+        let (nodes, spread): (Value, Value) = (nodes.collect(), spread.collect());
         let mut document = json!({"nodes": nodes, "odd": self.odd, "spread": spread});
         if whole {
             document["differences"] = json!(self.all.differences());

@@ -202,7 +202,7 @@ fn node_matrix(plugins: &[&PluginReport<'_>]) -> Option<Value> {
     if matrix.len() > MAX_TABLE_NODES {
         let pictures = plugins.iter().enumerate().map(|(at, plugin)| {
             let squares = matrix.values().map(|cells| cells[at].map_or("none", node_class));
-            picture(plugin, &squares.collect::<Vec<_>>())
+            picture(plugin, squares)
         });
         // The names of the squares, for the script.
         let names = matrix.keys().copied().joined("\n");
@@ -214,8 +214,8 @@ fn node_matrix(plugins: &[&PluginReport<'_>]) -> Option<Value> {
             cells.iter().map(|node| json!({"class": node.map(node_class), "text": node.map(summary)}));
         json!({"id": anchor("node", &[name]), "name": name, "cells": list(cells)})
     });
-    let table = json!({"columns": list(columns), "rows": list(rows)});
-    (!matrix.is_empty()).then(|| json!({"title": title, "matrix": table}))
+    (!matrix.is_empty())
+        .then(|| json!({"title": title, "matrix": {"columns": list(columns), "rows": list(rows)}}))
 }
 
 /// The outcome of a node in brief.
@@ -226,10 +226,11 @@ fn summary(node: &NodeReport) -> String {
 }
 
 /// One square per node, at the same position for every plugin, and one path per colour.
-fn picture(plugin: &PluginReport<'_>, squares: &[&'static str]) -> Value {
-    let across = squares.len().min(ACROSS);
+fn picture(plugin: &PluginReport<'_>, squares: impl ExactSizeIterator<Item = &'static str>) -> Value {
+    let all = squares.len();
+    let across = all.min(ACROSS);
     let mut paths = BTreeMap::<&str, (String, u64)>::new();
-    for (place, class) in squares.iter().enumerate() {
+    for (place, class) in squares.enumerate() {
         let (x, y, side) = (place % across * SIDE, place / across * SIDE, SIDE - 1);
         let (path, count) = paths.entry(class).or_default();
         path.push_str(&format!("M{x} {y}h{side}v{side}h-{side}z"));
@@ -240,7 +241,7 @@ fn picture(plugin: &PluginReport<'_>, squares: &[&'static str]) -> Value {
     });
     json!({
         "class": plugin_class(plugin), "id": of_plugin(plugin), "name": plugin.name, "across": across,
-        "told": told.joined(", "), "width": across * SIDE, "height": squares.len().div_ceil(across) * SIDE,
+        "told": told.joined(", "), "width": across * SIDE, "height": all.div_ceil(across) * SIDE,
         "paths": list(paths.iter().map(|(class, (path, _))| json!({"class": class, "d": path}))),
     })
 }
