@@ -349,8 +349,9 @@ pub(crate) struct Product {
 impl Product {
     /// Reads a description; an error names all problems.
     pub(crate) fn read(text: String) -> Result<Self, Vec<String>> {
-        let node = yaml::document(&text).map_err(|error| vec![error.to_string()])?;
-        let entries = typed::entries("the description", &node).map_err(|error| vec![error.to_string()])?;
+        let broken = |error: Error| vec![error.to_string()];
+        let node = yaml::document(&text).map_err(broken)?;
+        let entries = typed::entries("the description", &node).map_err(broken)?;
         let mut wrong = Vec::new();
         for (key, value) in entries {
             let name = key.text.as_str();

@@ -234,7 +234,7 @@ impl Definition {
 
     /// The definition as a value, without empty parts.
     pub(crate) fn to_value(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_default()
+        json!(self)
     }
 
     /// The definition as YAML with sorted keys.

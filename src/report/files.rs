@@ -115,7 +115,7 @@ impl ExtractedFiles {
             Some(file) => file.write_all(data)?,
             None => self.memory.extend_from_slice(data),
         }
-        self.end += data.len() as u64;
+        self.end = end;
         Ok(())
     }
 }

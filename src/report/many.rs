@@ -317,7 +317,6 @@ impl Many {
 
     /// The document for monitoring systems. Of several archives, each sample has the label `archive`; the archive of a
     /// single one is only in `run_info`, so that runs of every night continue the same series.
-    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub(crate) fn metrics(&self) -> String {
         let mut metrics = Metrics::default();
         let passed = |status: &str| f64::from(u8::from(status == PASSED));

@@ -302,19 +302,20 @@ impl<'a> Report<'a> {
     pub(crate) fn ending(&self, limit: &str, min_success: Option<u64>) -> Option<(u8, String)> {
         let counts =
             |plugin: &&PluginReport<'_>| min_success.is_none_or(|percent| !plugin.has_passed_on(percent));
-        let counted: Vec<_> = self.plugins.iter().filter(counts).collect();
+        let mut counted: Vec<_> = self.plugins.iter().filter(counts).collect();
         let none = if self.plugins.is_empty() { self.status } else { RunVerdict::Passed };
         let status = counted.iter().map(|plugin| plugin.verdict()).max().unwrap_or(none);
-        let reason =
-            |column| reason(counted.iter().filter(|plugin| plugin.verdict() == status).copied(), column);
+        counted.retain(|plugin| plugin.verdict() == status);
         let incomplete = || counted.iter().any(|plugin| plugin.status == UNKNOWN);
         match (status, limit) {
             (_, "never") => None,
-            (RunVerdict::Failed, _) => Some((FAILED_CODE, reason(FAILED))),
+            (RunVerdict::Failed, _) => Some((FAILED_CODE, reason(&counted, FAILED))),
             (RunVerdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
-                Some((UNKNOWN_CODE, reason(UNKNOWN)))
+                Some((UNKNOWN_CODE, reason(&counted, UNKNOWN)))
             }
-            (RunVerdict::Passed, "flaky") if self.counts.of(FLAKY) > 0 => Some((FAILED_CODE, reason(FLAKY))),
+            (RunVerdict::Passed, "flaky") if self.counts.of(FLAKY) > 0 => {
+                Some((FAILED_CODE, reason(&counted, FLAKY)))
+            }
             _ => None,
         }
     }
@@ -333,8 +334,8 @@ impl<'a> Report<'a> {
 }
 
 /// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
-fn reason<'p>(plugins: impl Iterator<Item = &'p PluginReport<'p>>, column: &str) -> String {
-    let counted: Vec<_> = plugins.map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
+fn reason(plugins: &[&PluginReport<'_>], column: &str) -> String {
+    let counted: Vec<_> = plugins.iter().map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
     let tests = counted.iter().map(|(_, tests)| tests).sum();
     let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
     let names = named.map(|(name, _)| *name).joined(", ");

@@ -528,7 +528,7 @@ fn details(case: &Case<'_>, room: &mut usize) -> Vec<Value> {
     let told = case.item.details.iter().filter(|(key, _)| key.as_str() != DURATION);
     let told = told.map(|(key, value)| match value {
         Value::String(text) => (key.as_str(), text.clone()),
-        other => (key.as_str(), serde_json::to_string_pretty(other).unwrap_or_default()),
+        other => (key.as_str(), format!("{other:#}")),
     });
     let shortened = error.into_iter().chain(told).map(|(key, text)| {
         let text = ends(text, DETAIL.min(*room));
