@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::names::{RESULTS_VOLUME, VERSION_PLACEHOLDER, env, is_label};
 use crate::nodes::Waves;
 use base::clock::Span;
-use base::json::{self, is_default, json};
+use base::json::{self, json};
 use base::kube::Object as _;
 use base::yaml;
 
@@ -69,40 +69,28 @@ pub(crate) struct Config {
     /// Name of the plugin and of its results.
     pub plugin_name: String,
     /// Format of the results: junit, e2e, gojson, manual; any other is raw.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub result_format: String,
     /// Base names of the files to read; if empty, the format decides.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub result_files: Vec<String>,
     /// Keeps the pods after the run.
-    #[serde(skip_serializing_if = "is_default")]
     pub skip_cleanup: bool,
     /// Lets the done file name paths outside the results directory.
-    #[serde(skip_serializing_if = "is_default")]
     pub results_anywhere: bool,
     /// Human-readable description.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// URL of the definition.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub source_url: String,
     /// Launch group; lower ones start first.
-    #[serde(skip_serializing_if = "is_default")]
     pub order: i64,
     /// Time limit, unless the run's settings override it; 0 means none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
     /// Permissions in the cluster; if not given, those of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Permissions>,
     /// The worker that submits its results, unless the plugin does so itself.
-    #[serde(skip_serializing_if = "is_default")]
     pub worker: Worker,
     /// Plugin whose results include this one's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub part_of: Option<String>,
     /// How many nodes at once, with the driver Nodes.
-    #[serde(skip_serializing_if = "is_default")]
     pub waves: Waves,
 }
 
@@ -112,7 +100,7 @@ pub(crate) struct Config {
 pub(crate) enum Worker {
     /// A container beside the plugin.
     #[default]
-    #[serde(skip)]
+    #[serde(skip_deserializing)]
     Beside,
     /// No worker.
     None,
@@ -232,9 +220,13 @@ impl Definition {
             && self.env(focus::FOCUS).is_some()
     }
 
-    /// The definition as a value, without empty parts.
+    /// The definition as a value, without empty parts and without settings that are the default.
     pub(crate) fn to_value(&self) -> Value {
-        json!(self)
+        let (mut whole, default) = (json!(self), json!(Config::default()));
+        if let Some(config) = whole["sonobuoy-config"].as_object_mut() {
+            config.retain(|key, value| key == "plugin-name" || *value != default[key]);
+        }
+        whole
     }
 
     /// The definition as YAML with sorted keys.
