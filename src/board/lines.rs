@@ -149,7 +149,7 @@ impl BoardTerminal {
         let mut out: Vec<Line> = all.into_iter().take(shown).map(|text| bad(format!("  {text}"))).collect();
         if shown < troubles.len() && rows > 0 {
             let more = format!("  and {} more that are in trouble", troubles.len() - shown);
-            out.push(self.line(vec![(BAD, more)]));
+            out.push(bad(more));
         }
         out
     }

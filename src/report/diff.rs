@@ -471,8 +471,8 @@ impl Objects {
         });
 
         let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)];
-        let others = others
-            .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
+        let others =
+            others.map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
         let values = json!({
             "changed": list(changed), "others": others, "unchanged": self.unchanged,
         });

@@ -278,15 +278,13 @@ fn readable(input: impl Read, out: &mut dyn Write) -> Result<()> {
     let mut input = BufReader::with_capacity(64 << 10, input);
     let mut piece = Vec::new();
     while input.by_ref().take(64 << 10).read_until(b'\\', &mut piece)? > 0 {
-        let next = if piece.ends_with(b"\\") { input.fill_buf()?.first() } else { None };
-        let restored = match next {
-            Some(b'n') => Some(b'\n'),
-            Some(b't') => Some(b'\t'),
-            _ => None,
-        };
-        if let Some(restored) = restored {
-            input.consume(1);
-            piece.pop();
+        if piece.pop_if(|last| *last == b'\\').is_some() {
+            let restored = match input.fill_buf()?.first() {
+                Some(b'n') => b'\n',
+                Some(b't') => b'\t',
+                _ => b'\\',
+            };
+            input.consume(usize::from(restored != b'\\'));
             piece.push(restored);
         }
         out.write_all(&piece)?;
