@@ -99,8 +99,14 @@ impl Reported {
 
 /// The lines that remain when a board is removed.
 pub(super) fn closing(shown: &Shown) -> Vec<String> {
-    let tasks = shown.scene.tasks.iter().zip(&shown.times).map(|(task, times)| task_line(task, times.took));
-    tasks.chain(shown.scene.troubles.iter().map(trouble_line)).collect()
+    shown
+        .scene
+        .tasks
+        .iter()
+        .zip(&shown.times)
+        .map(|(task, times)| task_line(task, times.took))
+        .chain(shown.scene.troubles.iter().map(trouble_line))
+        .collect()
 }
 
 fn state_event(shown: &Shown) -> String {

@@ -382,8 +382,7 @@ pub(crate) fn with<T>(
         drop(over);
         worked
     })?;
-    let error = board.lock().error.take();
-    error.map_or(Ok(worked), Err)
+    board.lock().error.take().map_or(Ok(worked), Err)
 }
 
 #[cfg(test)]

@@ -161,8 +161,11 @@ pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     for (entry, cause) in said {
         // Causes that differ only in the name of the node are the same.
         let own = format!("`{}`", entry.node);
-        let cause = cause.replace(&format!("node {own}"), "the node").replace(&own, "the node");
-        let cause = cause.split_whitespace().joined(" ");
+        let cause = cause
+            .replace(&format!("node {own}"), "the node")
+            .replace(&own, "the node")
+            .split_whitespace()
+            .joined(" ");
         let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
         let place = match count(entry) {
             1 => entry.node.clone(),

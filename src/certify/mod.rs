@@ -137,8 +137,9 @@ impl Candidate {
             self.find(&folder, what);
             return None;
         };
-        let junit = Junit::read(BufReader::new(self.files.open(path)?));
-        let junit = junit.inspect_err(|error| self.find(path, format!("cannot be read: {error:#}"))).ok()?;
+        let junit = Junit::read(BufReader::new(self.files.open(path)?))
+            .inspect_err(|error| self.find(path, format!("cannot be read: {error:#}")))
+            .ok()?;
         let number = junit.number();
         self.required = (number, junit.required.get(&TestOutcome::Passed).map_or(0, BTreeSet::len));
         if number == 0 {

@@ -58,8 +58,13 @@ impl Tree {
     /// Starts in a temporary file next to `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let path = path.with_extension("yaml.part");
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.at("cannot write", &path)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .at("cannot write", &path)?;
         let out = BufWriter::with_capacity(64 << 10, file);
         Ok(Self { out, path, written: 0, limit: u64::MAX, holes: Vec::new(), held: 0, open: Vec::new() })
     }

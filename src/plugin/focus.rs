@@ -55,8 +55,10 @@ pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> 
     };
     let (focus, skip) = (compiled(FOCUS)?, compiled(SKIP)?);
     let skips = !definition.env(SKIP).unwrap_or_default().is_empty();
-    let chosen = names.iter().map(String::as_str);
-    let chosen = chosen.filter(|test| focus.is_match(test) && !(skips && skip.is_match(test)));
+    let chosen = names
+        .iter()
+        .map(String::as_str)
+        .filter(|test| focus.is_match(test) && !(skips && skip.is_match(test)));
     let is_alone = |test: &&str| ALONE.iter().any(|mark| test.contains(mark));
     let (alone, together): (Vec<&str>, Vec<&str>) = chosen.partition(is_alone);
     ensure!(

@@ -409,8 +409,10 @@ impl Definition {
     /// Moves the conformance image of the cluster's version to the current registry; returns whether that was
     /// necessary.
     pub(crate) fn move_to_live_registry(&mut self) -> bool {
-        let image = self.spec["image"].as_str().and_then(|image| image.strip_prefix(FROZEN_REGISTRY));
-        let image = image.filter(|rest| rest.ends_with(VERSION_PLACEHOLDER));
+        let image = self.spec["image"]
+            .as_str()
+            .and_then(|image| image.strip_prefix(FROZEN_REGISTRY))
+            .filter(|rest| rest.ends_with(VERSION_PLACEHOLDER));
         let Some(live) = image.map(|rest| json!(format!("registry.k8s.io/{rest}"))) else { return false };
         self.spec["image"] = live;
         true

@@ -330,8 +330,10 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
         notes.push("there is no worker container; every pod now gets one automatically".into());
     }
     let volumes = json::list_in(&mut pod, "volumes");
-    let gone = volumes.extract_if(.., |volume| volume["configMap"]["name"] == PLACEHOLDER);
-    let gone: Vec<String> = gone.map(|volume| volume["name"].text().to_owned()).collect();
+    let gone: Vec<String> = volumes
+        .extract_if(.., |volume| volume["configMap"]["name"] == PLACEHOLDER)
+        .map(|volume| volume["name"].text().to_owned())
+        .collect();
     let mounts = producers.iter_mut().filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut());
     let is_gone = |mount: &mut Value| gone.iter().any(|name| mount["name"] == name.as_str());
     let unmounted = mounts.flat_map(|mounts| mounts.extract_if(.., is_gone));
@@ -390,8 +392,11 @@ fn shared_volume<'c>(workers: &'c [Value], producers: &'c [Value]) -> Option<Str
     let of_producers = producers.iter().flat_map(mounts);
     let is_shared = |mount: &&Value| of_producers.clone().any(|other| other["name"] == mount["name"]);
     let shared: Vec<&Value> = workers.iter().flat_map(mounts).filter(is_shared).collect();
-    let at_folder = shared.iter().find(|mount| mount["mountPath"].text().trim_end_matches('/') == folder);
-    at_folder.or(shared.first()).map(|mount| mount["name"].text().to_owned())
+    shared
+        .iter()
+        .find(|mount| mount["mountPath"].text().trim_end_matches('/') == folder)
+        .or(shared.first())
+        .map(|mount| mount["name"].text().to_owned())
 }
 
 /// Renames the volume `shared` to the program's name. Another volume of that name gets the free one.
@@ -407,8 +412,12 @@ fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
 
 /// Whether a container runs `sonobuoy worker`, directly or through a shell.
 fn runs_worker(container: &Value) -> bool {
-    let words = container["command"].items().chain(container["args"].items());
-    let words: Vec<&str> = words.filter_map(Value::as_str).flat_map(str::split_ascii_whitespace).collect();
+    let words: Vec<&str> = container["command"]
+        .items()
+        .chain(container["args"].items())
+        .filter_map(Value::as_str)
+        .flat_map(str::split_ascii_whitespace)
+        .collect();
     let is_ours = |word: &str| matches!(word.rsplit(['/', '\\']).next(), Some("sonobuoy" | "sonobuoy.exe"));
     words.windows(2).any(|pair| is_ours(pair[0]) && pair[1] == "worker")
 }

@@ -173,8 +173,9 @@ pub(super) fn empty(kind: &str) -> Value {
         "int32" | "int64" | "port" => json!(0),
         "quantity" => json!("0"),
         _ => TYPES.get(kind).map_or(Value::Null, |fields| {
-            let written = fields.iter().filter(|field| field.always);
-            written
+            fields
+                .iter()
+                .filter(|field| field.always)
                 .map(|field| (field.name, if field.optional { Value::Null } else { empty(field.kind) }))
                 .collect()
         }),
@@ -205,10 +206,11 @@ pub(super) fn driver(node: &Node, path: &str) -> Result<DriverKind, Error> {
 /// A node as JSON, without null values, as in Go.
 pub(super) fn tree(node: &Node) -> Value {
     match &node.content {
-        Content::Map(entries) => {
-            let given = entries.iter().filter(|(_, value)| !value.is_null());
-            given.map(|(key, value)| (key.text.as_str(), tree(value))).collect()
-        }
+        Content::Map(entries) => entries
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.text.as_str(), tree(value)))
+            .collect(),
         Content::List(items) => items.iter().map(tree).collect(),
         _ => node.clone().into_value(),
     }

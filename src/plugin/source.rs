@@ -263,10 +263,13 @@ fn home() -> Option<PathBuf> {
 
 /// Expands `~` and `$HOME` in a folder of a search path.
 fn with_home(folder: &str) -> PathBuf {
-    let below = ["~", "$HOME"].iter().find_map(|home| folder.strip_prefix(home));
-    let below = below.filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
-    let expanded = below.and_then(|rest| Some(home()?.join(rest.trim_start_matches(is_separator))));
-    expanded.unwrap_or_else(|| folder.into())
+    let below = ["~", "$HOME"]
+        .iter()
+        .find_map(|home| folder.strip_prefix(home))
+        .filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
+    below
+        .and_then(|rest| Some(home()?.join(rest.trim_start_matches(is_separator))))
+        .unwrap_or_else(|| folder.into())
 }
 
 /// The user's folder for installed plugins and other persistent data.
@@ -304,8 +307,12 @@ impl Installed {
     /// Usable names; a missing folder is not created and has none.
     pub(crate) fn names() -> Vec<String> {
         let folder = user_folder().ok().filter(|_| Self::is_on());
-        let files = folder.and_then(|folder| in_folder(&folder, &["yaml"]).ok()).unwrap_or_default();
-        files.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+        folder
+            .and_then(|folder| in_folder(&folder, &["yaml"]).ok())
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+            .collect()
     }
 
     /// The switch of the original.
@@ -321,8 +328,7 @@ impl Installed {
 
     /// File of an installed plugin, possibly in a subfolder.
     fn find(&self, name: &str) -> Option<PathBuf> {
-        let below = name.split('/').all(is_plain);
-        below.then(|| self.path(name)).filter(|path| path.is_file())
+        name.split('/').all(is_plain).then(|| self.path(name)).filter(|path| path.is_file())
     }
 
     fn existing(&self, name: &str) -> Result<PathBuf> {

@@ -162,8 +162,8 @@ fn listed(files: &ExtractedFiles) -> Result<Vec<String>> {
         plugins: Option<Vec<String>>,
     }
     let Some(bytes) = files.small(INFO)? else { return Ok(Vec::new()) };
-    let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
-    let info = info.map_err(|error| anyhow!("`{INFO}`: {error}"))?;
+    let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
+        .map_err(|error| anyhow!("`{INFO}`: {error}"))?;
     distinct(info.and_then(|info| info.plugins).unwrap_or_default())
 }
 

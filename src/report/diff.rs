@@ -242,10 +242,10 @@ impl Diff {
             (UNKNOWN_CODE, "vanished", "vanished incomplete unknown flaky", of(ChangeKind::Vanished)),
             (UNKNOWN_CODE, "newly unknown", "unknown flaky", newly(UNKNOWN)),
         ];
-        let rule = rules
+        rules
             .into_iter()
-            .find(|(_, _, limits, tests)| *tests > 0 && limits.split(' ').any(|known| known == limit));
-        rule.map(|(code, words, _, tests)| (code, format!("{} {words}", count(tests, "test"))))
+            .find(|(_, _, limits, tests)| *tests > 0 && limits.split(' ').any(|known| known == limit))
+            .map(|(code, words, _, tests)| (code, format!("{} {words}", count(tests, "test"))))
     }
 
     /// The changes of each kind that has any.
@@ -470,9 +470,8 @@ impl Objects {
             json!({"name": name.text(), "differences": list(differences), "further": more})
         });
 
-        let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)];
-        let others =
-            others.map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
+        let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)]
+            .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
         let values = json!({
             "changed": list(changed), "others": others, "unchanged": self.unchanged,
         });

@@ -60,8 +60,9 @@ impl ArchiveColumn {
     /// The column of an archive.
     pub(crate) fn of(report: &Report<'_>) -> Self {
         // The API server's version, the program's, and the image of each plugin, unless unreadable.
-        let known = [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)];
-        let known = known.into_iter().filter(|(_, version)| !version.is_empty());
+        let known = [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)]
+            .into_iter()
+            .filter(|(_, version)| !version.is_empty());
         let mut versions: BTreeMap<_, _> =
             known.map(|(name, version)| (name.to_owned(), version.clone())).collect();
         let mut plugins = BTreeMap::new();
@@ -212,8 +213,14 @@ impl Many {
     fn differing(&self) -> Vec<Vec<String>> {
         let mut rows = self.rows(|column| &column.versions, String::clone);
         rows.retain(|row| {
-            let known = row[1..].iter().zip(&self.columns).filter(|(_, column)| column.error.is_none());
-            known.map(|(cell, _)| cell).collect::<BTreeSet<_>>().len() > 1
+            row[1..]
+                .iter()
+                .zip(&self.columns)
+                .filter(|(_, column)| column.error.is_none())
+                .map(|(cell, _)| cell)
+                .collect::<BTreeSet<_>>()
+                .len()
+                > 1
         });
         rows
     }
@@ -222,17 +229,21 @@ impl Many {
     pub(super) fn matrix(&self) -> Vec<Vec<String>> {
         let rows = [self.outcomes(), self.differing()].concat();
         let labels = self.columns.iter().map(|column| &*column.archive);
-        let turned = iter::once("CLUSTER").chain(labels).enumerate().map(|(at, label)| {
-            iter::once(label.to_owned()).chain(rows.iter().map(|row| row[at].clone())).collect()
-        });
-        turned.collect()
+        iter::once("CLUSTER")
+            .chain(labels)
+            .enumerate()
+            .map(|(at, label)| {
+                iter::once(label.to_owned()).chain(rows.iter().map(|row| row[at].clone())).collect()
+            })
+            .collect()
     }
 
     /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what became worse.
     pub(super) fn lists(&self) -> [Value; 4] {
-        let missing = self.columns.iter();
-        let missing =
-            missing.filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
+        let missing = self
+            .columns
+            .iter()
+            .filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
         let mut causes: Vec<_> = self.causes.iter().collect();
         causes.sort_by_key(|(_, counts)| Reverse(counts.len()));
         let causes = causes.into_iter().map(|(cause, counts)| self.marked(counts, cause));
@@ -311,8 +322,12 @@ impl Many {
 
     /// The failed tests of a plugin in an archive.
     pub(super) fn failed(&self, at: usize, plugin: &str) -> Vec<String> {
-        let of = self.failed.iter().filter(|(key, statuses)| key.0 == plugin && statuses.contains_key(&at));
-        of.map(|(key, _)| test(key)).take(MAX_LISTED).collect()
+        self.failed
+            .iter()
+            .filter(|(key, statuses)| key.0 == plugin && statuses.contains_key(&at))
+            .map(|(key, _)| test(key))
+            .take(MAX_LISTED)
+            .collect()
     }
 
     /// The document for monitoring systems. Of several archives, each sample has the label `archive`; the archive of a
@@ -355,10 +370,9 @@ impl Many {
         metrics.gauge("sonobuoy_plugin_duration_seconds", "Duration of the plugin.", durations);
         let tests = plugins.flat_map(|(labels, cell)| {
             let PluginCell { passed, failed, flaky, skipped, .. } = *cell;
-            let counts = [("passed", passed), ("failed", failed), ("flaky", flaky), ("skipped", skipped)];
-            counts.map(|(status, count)| {
-                ([&labels[..], &[("status", status.to_owned())]].concat(), count as f64)
-            })
+            [("passed", passed), ("failed", failed), ("flaky", flaky), ("skipped", skipped)].map(
+                |(status, count)| ([&labels[..], &[("status", status.to_owned())]].concat(), count as f64),
+            )
         });
         metrics.gauge("sonobuoy_tests", "Tests by status.", tests);
         metrics.finish()

@@ -278,8 +278,11 @@ impl<'a> Report<'a> {
         let [failed, unknown, flaky, other, skipped] =
             [FAILED, UNKNOWN, FLAKY, OTHER, SKIPPED].map(|column| self.counts.of(column));
         let ran = self.counts.sum() - skipped;
-        let aside = [(flaky, "flaky"), (skipped, "skipped")].into_iter().filter(|(count, _)| *count > 0);
-        let aside = aside.map(|(count, word)| format!("{} {word}", number(count))).joined(", ");
+        let aside = [(flaky, "flaky"), (skipped, "skipped")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{} {word}", number(count)))
+            .joined(", ");
         let rest = if aside.is_empty() { aside } else { format!(" ({aside})") };
         let sentence = match self.status {
             RunVerdict::Failed if failed == 0 => "Failed".into(),
@@ -524,8 +527,8 @@ impl<'a> Case<'a> {
 
     /// The failure text: the parts with the reason, else all details.
     pub(crate) fn reason(&self) -> String {
-        let known = [self.error, self.detail(FAILURE), self.detail("error")].into_iter().flatten();
-        let known: Vec<&str> = known.collect();
+        let known: Vec<&str> =
+            [self.error, self.detail(FAILURE), self.detail("error")].into_iter().flatten().collect();
         if !known.is_empty() {
             return known.join("\n");
         }
@@ -637,8 +640,8 @@ impl Health {
     pub(crate) fn read(files: &ExtractedFiles) -> Result<Option<Self>> {
         let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
         // The original ignores content after the document.
-        let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
-        health.map_err(|error| anyhow!("`{HEALTH}`: {error}"))
+        Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
+            .map_err(|error| anyhow!("`{HEALTH}`: {error}"))
     }
 }
 

@@ -190,13 +190,17 @@ fn write_plugin(report: &Report<'_>, plugin: &PluginReport<'_>, out: &mut dyn Wr
 
 fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport) -> String {
     let node = Some(&*suite.name).filter(|name| !name.is_empty());
-    let span = plugin.nodes.iter().find(|known| Some(&*known.name) == node);
-    let span = span.map_or(plugin.duration, |node| node.duration);
+    let span = plugin
+        .nodes
+        .iter()
+        .find(|known| Some(&*known.name) == node)
+        .map_or(plugin.duration, |node| node.duration);
     let stamp = report.opened.survey.stamps.get(&(plugin.name.to_owned(), suite.file.clone()));
     // In UTC and without a zone, as readers of JUnit expect.
     let utc = |text: &String| parse_rfc3339(text).or_else(|| parse_rfc3339(&format!("{text}Z")));
-    let began = stamp.map_or(span.map(|span| span.from), utc);
-    let began = began.map(|time| rfc3339(time).chars().take(19).collect::<String>());
+    let began = stamp
+        .map_or(span.map(|span| span.from), utc)
+        .map(|time| rfc3339(time).chars().take(19).collect::<String>());
     let name = node.map_or_else(|| plugin.name.to_owned(), |node| format!("{}/{node}", plugin.name));
     let more = [("timestamp", began.as_deref()), ("hostname", node)];
     head("testsuite", &name, &suite.counts, suite.seconds, &more)

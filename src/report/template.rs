@@ -109,8 +109,11 @@ pub(super) fn escape(text: &str) -> String {
 
 /// A sentence with words between backticks as code.
 fn prose(text: &str) -> String {
-    let parts = text.split('`').map(escape).enumerate();
-    parts.map(|(at, part)| if at % 2 == 0 { part } else { format!("<code>{part}</code>") }).collect()
+    text.split('`')
+        .map(escape)
+        .enumerate()
+        .map(|(at, part)| if at % 2 == 0 { part } else { format!("<code>{part}</code>") })
+        .collect()
 }
 
 /// The anchor of an entry: readable for a single name, and the same in every run and version.

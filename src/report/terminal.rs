@@ -101,8 +101,10 @@ impl TextOutput<'_> {
         let mut text = Vec::new();
         fill(template, values, |text| visible::line(text).into_owned(), &mut text)?;
         for line in String::from_utf8_lossy(&text).lines() {
-            let styled = line.strip_prefix('[').and_then(|line| line.split_once(']'));
-            let styled = styled.and_then(|(style, line)| Some((colour(style)?, line)));
+            let styled = line
+                .strip_prefix('[')
+                .and_then(|line| line.split_once(']'))
+                .and_then(|(style, line)| Some((colour(style)?, line)));
             match styled.unwrap_or(("", line)) {
                 (WRAP, line) => self.wrapped(line)?,
                 (colour, line) => self.painted(colour, line)?,

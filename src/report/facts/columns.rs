@@ -142,8 +142,11 @@ pub(super) const KINDS: [FactKind; 3] = [
         title: "What the nodes are made of",
         file: layout::HOST_FACTS,
         read: |bytes| {
-            let document = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
-            document.get("ansible_facts").cloned().unwrap_or_default()
+            serde_json::from_slice::<Value>(bytes)
+                .unwrap_or_default()
+                .get("ansible_facts")
+                .cloned()
+                .unwrap_or_default()
         },
         columns: &HOST,
     },
@@ -256,8 +259,13 @@ const LOGS: [FactColumn; 7] = [
         "have errors of many units",
         20.0,
         Derived(|facts| {
-            let units = facts.get("units-with-errors").and_then(Value::as_object);
-            let units = units.into_iter().flat_map(Map::values).filter(|unit| unit.is_object()).count();
+            let units = facts
+                .get("units-with-errors")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flat_map(Map::values)
+                .filter(|unit| unit.is_object())
+                .count();
             facts.get("entries").map(|_| (units as f64).into())
         }),
     ),
@@ -282,8 +290,11 @@ fn text(facts: &Value, place: &str) -> Option<String> {
 
 /// The names of the parts that failed.
 fn failed(parts: &Map<String, Value>) -> String {
-    let failed = parts.iter().filter(|(_, part)| part.get("status").is_some_and(|status| status == FAILED));
-    failed.map(|(name, _)| name.as_str()).joined(", ")
+    parts
+        .iter()
+        .filter(|(_, part)| part.get("status").is_some_and(|status| status == FAILED))
+        .map(|(name, _)| name.as_str())
+        .joined(", ")
 }
 
 /// A tree of items as nested maps: the details of an item, and its children by name. Null if it cannot be read.

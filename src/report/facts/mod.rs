@@ -151,8 +151,8 @@ impl FactTables {
         for table in self.tables.values() {
             for (at, column) in table.kind.columns.iter().enumerate().filter(|(_, column)| column.is_common())
             {
-                let usual = majority(table.rows.values().map(|row| row[at].text.clone()));
-                let usual = usual.filter(|text| !text.is_empty());
+                let usual = majority(table.rows.values().map(|row| row[at].text.clone()))
+                    .filter(|text| !text.is_empty());
                 common.extend(usual.map(|usual| (column.title.to_lowercase(), usual)));
             }
         }
@@ -192,8 +192,8 @@ impl Table {
                     None => continue,
                 },
                 Baseline::Median { floor } => {
-                    let known = cells.filter_map(|(node, cell)| Some((cell.number?, &cell.text, node)));
-                    let mut known: Vec<_> = known.collect();
+                    let mut known: Vec<_> =
+                        cells.filter_map(|(node, cell)| Some((cell.number?, &cell.text, node))).collect();
                     known.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
                     let Some(last) = known.len().checked_sub(1) else { continue };
                     let median = f64::midpoint(known[last / 2].0, known[last.div_ceil(2)].0);

@@ -63,8 +63,11 @@ const MANY_ROWS: u64 = 1_000;
 /// Writes the page; `earlier` are the runs of its trend, this one included.
 pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
     let plugins = report.by_severity();
-    let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed);
-    let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
+    let not_passed: Vec<&str> = plugins
+        .iter()
+        .filter(|plugin| plugin.verdict() != RunVerdict::Passed)
+        .map(|plugin| plugin.name)
+        .collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
     let digest = Digest::read(report, &plugins)?;
     let sections = plugins.iter().zip(&digest.lists).map(|(plugin, tests)| section(report, plugin, tests));
@@ -91,8 +94,10 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
 /// Writes the page of the changes between two runs.
 pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let kinds: Vec<_> = diff.kinds().collect();
-    let told = kinds.iter().take(3);
-    let told = told.map(|(kind, of)| format!("{} {}", number(tests(*of)), kind.words()[1].to_lowercase()));
+    let told = kinds
+        .iter()
+        .take(3)
+        .map(|(kind, of)| format!("{} {}", number(tests(*of)), kind.words()[1].to_lowercase()));
     let headline = match told.joined(", ") {
         none if none.is_empty() => "No test changed".into(),
         told => told,
@@ -139,11 +144,17 @@ fn share((status, count): (&str, u64)) -> Value {
 
 fn section(report: &Report<'_>, plugin: &PluginReport<'_>, tests: &TestList) -> Value {
     let known = plugin.counts.shares().filter(|(status, _)| *status != OTHER).map(share);
-    let custom = plugin.counts.0.iter().filter(|(status, _)| column(status) == OTHER);
-    let custom = custom.map(|(status, count)| share((status, *count)));
+    let custom = plugin
+        .counts
+        .0
+        .iter()
+        .filter(|(status, _)| column(status) == OTHER)
+        .map(|(status, count)| share((status, *count)));
     let excluded = report.excluded.get(plugin.name).into_iter().flatten();
-    let blocks = tests.blocks.iter();
-    let blocks = blocks.map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
+    let blocks = tests
+        .blocks
+        .iter()
+        .map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
     json!({
         "id": of_plugin(plugin), "name": plugin.name, "class": plugin_class(plugin), "status": plugin.status,
         "duration": plugin.duration, "error": plugin.error, "failed": plugin.counts.of("failed"),
@@ -164,16 +175,19 @@ fn of_plugin(plugin: &PluginReport<'_>) -> String {
 
 /// A custom status is neither good nor bad.
 fn colour(verdict: RunVerdict, counts: &Counts) -> &'static str {
-    let passed = [OTHER, FLAKY].into_iter().find(|column| counts.of(column) > 0);
-    passed.filter(|_| verdict == RunVerdict::Passed).unwrap_or(verdict.word())
+    [OTHER, FLAKY]
+        .into_iter()
+        .find(|column| counts.of(column) > 0)
+        .filter(|_| verdict == RunVerdict::Passed)
+        .unwrap_or(verdict.word())
 }
 
 fn health(report: &Report<'_>) -> Option<Value> {
     let health = report.health.as_ref()?;
     let parts = [("Nodes", &health.node_health), ("Pods", &health.pod_health)];
     let kinds = health.error_summary.iter().map(|(kind, files)| {
-        let files = files.iter().filter(|(file, lines)| **lines > 0 && !names::is_own_log(file));
-        let mut files: Vec<_> = files.collect();
+        let mut files: Vec<_> =
+            files.iter().filter(|(file, lines)| **lines > 0 && !names::is_own_log(file)).collect();
         files.sort_by_key(|(_, lines)| std::cmp::Reverse(**lines));
         let files = files.into_iter().map(|(file, lines)| json!({"file": file, "lines": lines}));
         json!({"kind": kind, "files": list(files)})
@@ -220,8 +234,13 @@ fn node_matrix(plugins: &[&PluginReport<'_>]) -> Option<Value> {
 
 /// The outcome of a node in brief.
 fn summary(node: &NodeReport) -> String {
-    let worth = node.counts.0.iter().filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()));
-    let worth = worth.map(|(status, count)| format!("{} {status}", number(*count))).joined(", ");
+    let worth = node
+        .counts
+        .0
+        .iter()
+        .filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()))
+        .map(|(status, count)| format!("{} {status}", number(*count)))
+        .joined(", ");
     if worth.is_empty() { node.status.clone() } else { worth }
 }
 
@@ -401,11 +420,11 @@ impl Digest {
             lists.push(list);
         }
         let titles = [("failures", "Why it failed", FAILED), ("unknown", "Undetermined results", UNKNOWN)];
-        let groups = causes.into_iter().zip(groups).zip(titles);
-        let groups = groups.filter_map(|((causes, cards), (id, title, class))| {
-            let causes = causes_of(causes.list(), cards, class);
-            (!causes.is_empty()).then(|| json!({"id": id, "title": title, "causes": causes}))
-        });
+        let groups =
+            causes.into_iter().zip(groups).zip(titles).filter_map(|((causes, cards), (id, title, class))| {
+                let causes = causes_of(causes.list(), cards, class);
+                (!causes.is_empty()).then(|| json!({"id": id, "title": title, "causes": causes}))
+            });
         Ok(Self { groups: groups.collect(), slowest, lists })
     }
 }
@@ -511,13 +530,16 @@ fn rerun(cause: &Cause) -> Option<String> {
     let is_safe = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     match &cause.plugins[..] {
         [plugin] if plugin == "e2e" => {
-            let focus = cause.names.iter().map(|name| regex::escape(plain(name))).joined("|");
-            let focus = focus.replace(|c: char| c == '\'' || c.is_control(), ".");
+            let focus = cause
+                .names
+                .iter()
+                .map(|name| regex::escape(plain(name)))
+                .joined("|")
+                .replace(|c: char| c == '\'' || c.is_control(), ".");
             (!focus.is_empty()).then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"))
         }
         plugins => {
-            let all = plugins.iter().all(is_safe);
-            all.then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
+            plugins.iter().all(is_safe).then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
         }
     }
 }
