@@ -85,8 +85,12 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
         total: one.total.saturating_add(other.total),
         failed: one.failed.saturating_add(other.failed),
     });
-    let newest = entries.iter().filter_map(|entry| entry.progress.as_deref());
-    let note = newest.max_by(|one, other| one.timestamp.cmp(&other.timestamp)).map(last_message);
+    // Of the newest progress.
+    let note = entries
+        .iter()
+        .filter_map(|entry| entry.progress.as_deref())
+        .max_by(|one, other| one.timestamp.cmp(&other.timestamp))
+        .map(last_message);
     let once = entries.iter().all(|entry| entry.node == GLOBAL);
     Task {
         name: name.to_owned(),

@@ -391,8 +391,10 @@ fn scalar(key: &str, value: &Node) -> Result<String, Error> {
 /// The problem with the value of a key, if any.
 fn mistake(key: &str, value: &str) -> Option<String> {
     let fits = |pattern: &str| Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(value));
-    let broken = FORMS.iter().find(|(end, pattern, _)| key.ends_with(end) && !fits(pattern));
-    let (.., problem) = broken.filter(|_| !value.is_empty())?;
+    let (.., problem) = FORMS
+        .iter()
+        .find(|(end, pattern, _)| key.ends_with(end) && !fits(pattern))
+        .filter(|_| !value.is_empty())?;
     Some(format!("`{key}`{}", problem.replace("{}", value)))
 }
 

@@ -40,6 +40,11 @@ pub(crate) fn listed(line: &str) -> Option<&str> {
     place.contains(".go:").then_some(name.trim())
 }
 
+/// The lines of a list that are not blank.
+pub(super) fn lines(list: &str) -> Vec<String> {
+    list.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
 /// Source of lists.
 pub(crate) enum ListSource<'a> {
     /// Standard input, and where the lists are that it refers to.

@@ -252,8 +252,10 @@ impl Definition {
     /// The plugin's container, its sidecars and its init containers.
     pub(crate) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let fields = self.pod_spec.as_mut().and_then(Value::as_object_mut).into_iter().flatten();
-        let lists = fields.filter(|(key, _)| ["containers", "initContainers"].contains(&key.as_str()));
-        let others = lists.filter_map(|(_, list)| list.as_array_mut()).flatten();
+        let others = fields
+            .filter(|(key, _)| ["containers", "initContainers"].contains(&key.as_str()))
+            .filter_map(|(_, list)| list.as_array_mut())
+            .flatten();
         std::iter::once(&mut self.spec).chain(others)
     }
 }
@@ -380,9 +382,10 @@ impl Definition {
 
     /// Mount path of the results in the plugin's container besides `folder`.
     pub(crate) fn results_mount(&self, folder: &str) -> Option<&str> {
-        let mounts = self.spec["volumeMounts"].items();
-        let mut paths = mounts.filter(|mount| mount["name"] == RESULTS_VOLUME && mount["subPath"].is_null());
-        paths.find_map(|mount| mount["mountPath"].as_str().filter(|path| *path != folder))
+        self.spec["volumeMounts"]
+            .items()
+            .filter(|mount| mount["name"] == RESULTS_VOLUME && mount["subPath"].is_null())
+            .find_map(|mount| mount["mountPath"].as_str().filter(|path| *path != folder))
     }
 
     /// Mounts a volume in the plugin's container and its sidecars; an existing mount of that name is moved there.

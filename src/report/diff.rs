@@ -256,12 +256,12 @@ impl Diff {
     /// Versions that differ; empty if an archive lacks it.
     fn versions(&self) -> Vec<Value> {
         let names: BTreeSet<_> = self.runs.iter().flat_map(|run| run.versions.keys()).collect();
-        let pairs = names.into_iter().map(|name| {
+        let change = |name| {
             let [before, after] =
                 self.runs.each_ref().map(|run| run.versions.get(name).map_or("", String::as_str));
             (before != after).then(|| json!({"name": name, "before": before, "after": after}))
-        });
-        pairs.flatten().collect()
+        };
+        names.into_iter().filter_map(change).collect()
     }
 
     /// Durations in seconds of the run, which has no name, and of each plugin in both archives, if `is_told`.

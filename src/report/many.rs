@@ -60,11 +60,12 @@ impl ArchiveColumn {
     /// The column of an archive.
     pub(crate) fn of(report: &Report<'_>) -> Self {
         // The API server's version, the program's, and the image of each plugin, unless unreadable.
-        let known = [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)]
-            .into_iter()
-            .filter(|(_, version)| !version.is_empty());
-        let mut versions: BTreeMap<_, _> =
-            known.map(|(name, version)| (name.to_owned(), version.clone())).collect();
+        let mut versions = BTreeMap::new();
+        for (name, version) in [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)] {
+            if !version.is_empty() {
+                versions.insert(name.to_owned(), version.clone());
+            }
+        }
         let mut plugins = BTreeMap::new();
         for plugin in &report.plugins {
             let image = layout::DEFINITIONS.iter().find_map(|name| {
@@ -172,9 +173,9 @@ impl Many {
         let runs = places.iter().rev().map(|at| {
             let column = &self.columns[*at];
             let sum = |of: fn(&PluginCell) -> u64| column.plugins.values().map(of).sum::<u64>();
-            let (failed, passed) = (sum(|cell| cell.failed), sum(|cell| cell.passed));
             json!({
-                "started": column.started, "status": column.status, "failed": failed, "passed": passed,
+                "started": column.started, "status": column.status,
+                "failed": sum(|cell| cell.failed), "passed": sum(|cell| cell.passed),
                 "duration": column.duration, "archive": column.archive.rsplit('/').next(),
             })
         });

@@ -219,8 +219,10 @@ impl<'a> Report<'a> {
         let (arrivals, run) = survey::times(files);
         let mut of = HashMap::<String, Vec<Arrival>>::new();
         arrivals.into_iter().for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
-        let names = opened.plugins.iter().filter(|name| *name != HEALTH_NAME);
-        let plugins: Vec<_> = names
+        let plugins: Vec<_> = opened
+            .plugins
+            .iter()
+            .filter(|name| *name != HEALTH_NAME)
             .map(|name| {
                 let cases = Cases { archive: opened, plugin: name, node, readable: true };
                 PluginReport::read(cases, of.remove(name).unwrap_or_default())
@@ -535,12 +537,11 @@ impl<'a> Case<'a> {
         let aside = |key: &str| {
             key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK, RESUMED].contains(&key)
         };
-        let rest = self.item.details.iter().filter(|(key, _)| !aside(key));
-        let lines = rest.map(|(key, value)| match value {
+        let line = |(key, value): (&String, &Value)| match value {
             Value::String(text) => format!("{key}: {text}"),
             other => format!("{key}: {other}"),
-        });
-        lines.joined("\n")
+        };
+        self.item.details.iter().filter(|(key, _)| !aside(key)).map(line).joined("\n")
     }
 
     /// Adds the test to a list of the `max` slowest, the slowest first.

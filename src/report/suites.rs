@@ -247,11 +247,10 @@ fn test(case: &Case<'_>) -> String {
 /// The failed attempts of a test, without the first ones, in the form of Surefire.
 fn attempts(item: &Item, name: &str, first: usize) -> String {
     let attempts = item.details.get(ATTEMPTS).and_then(Value::as_array).into_iter().flatten();
-    let failed = attempts.skip(first).filter(|attempt| attempt["status"] != PASSED);
-    let elements = failed.map(|attempt| {
+    let failure = |attempt: &Value| {
         let text = |key: &str| attempt[key].as_str().unwrap_or_default();
         let message = text(FAILURE).lines().next().unwrap_or_default();
         element(name, Some(text("status")), Some(message), Some(text(FAILURE)))
-    });
-    elements.collect()
+    };
+    attempts.skip(first).filter(|attempt| attempt["status"] != PASSED).map(failure).collect()
 }
