@@ -279,8 +279,10 @@ impl Many {
     fn worse(&self) -> Vec<(usize, &(String, String, String))> {
         let last = self.columns.len().saturating_sub(1);
         let in_order = self.columns.is_sorted_by_key(|column| &column.started);
-        let failing = self.failed.iter().filter(|_| in_order && !self.clusters);
-        let mut worse: Vec<_> = failing
+        let mut worse: Vec<_> = self
+            .failed
+            .iter()
+            .filter(|_| in_order && !self.clusters)
             .filter_map(|(key, statuses)| {
                 let since = (0..=last).rev().take_while(|at| statuses.contains_key(at)).last()?;
                 (since > 0).then_some((since, key))

@@ -342,8 +342,7 @@ impl<'a> Report<'a> {
 fn reason(plugins: &[&PluginReport<'_>], column: &str) -> String {
     let counted: Vec<_> = plugins.iter().map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
     let tests = counted.iter().map(|(_, tests)| tests).sum();
-    let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
-    let names = named.map(|(name, _)| *name).joined(", ");
+    let names = counted.iter().filter(|(_, of)| tests == 0 || *of > 0).map(|(name, _)| *name).joined(", ");
     let verb = match (column, tests) {
         (FAILED, _) => "",
         (_, 1) => "is ",

@@ -53,8 +53,8 @@ fn head(
     more: &[(&str, Option<&str>)],
 ) -> String {
     let skipped = counts.of(SKIPPED) + counts.of(OTHER);
-    let numbers = [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped];
-    let [tests, failures, errors, skipped] = numbers.map(|number| number.to_string());
+    let [tests, failures, errors, skipped] =
+        [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped].map(|number| number.to_string());
     // To the millisecond: schemas allow no more digits in a suite.
     let time = seconds.map(|seconds| ((seconds * 1e3).round() / 1e3).to_string());
     let about = [
@@ -210,8 +210,7 @@ fn test(case: &Case<'_>) -> String {
     let item = case.item;
     let untold = JunitDetails::default();
     let told = case.told.unwrap_or(&untold);
-    let levels = std::iter::once(case.plugin).chain(case.group());
-    let place = levels.joined(".");
+    let place = iter::once(case.plugin).chain(case.group()).joined(".");
     let class = if told.class.is_empty() { &place } else { &*told.class };
     let status = case.status;
     let text = case.reason();

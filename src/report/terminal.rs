@@ -57,8 +57,7 @@ pub(super) fn as_file(write: impl FnOnce(&mut TextOutput<'_>) -> Result<()>) -> 
 impl TextOutput<'_> {
     /// Writes a line in a colour, cut to the width.
     pub(super) fn painted(&mut self, colour: &str, text: &str) -> Result<()> {
-        let safe = visible::line(text);
-        let mut text = safe.trim_end().to_owned();
+        let mut text = visible::line(text).trim_end().to_owned();
         if let Some(width) = self.look.width.filter(|width| *width > 20 && text.chars().count() > *width) {
             text = visible::cut(&text, width - 1).into_owned();
         }

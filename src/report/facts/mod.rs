@@ -272,8 +272,8 @@ impl FactTables {
 
     /// The JSON document.
     pub(crate) fn json(&self) -> Result<Value> {
-        let tables = self.any()?.into_iter();
-        let facts: Value = tables.map(|table| (table.kind.plugin, table.json(self.whole))).collect();
+        let facts: Value =
+            self.any()?.into_iter().map(|table| (table.kind.plugin, table.json(self.whole))).collect();
         Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
     }
 
