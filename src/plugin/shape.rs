@@ -150,7 +150,7 @@ fn is_field(kind: &str, name: &str) -> bool {
     fields(kind).iter().any(|field| field.name == name)
 }
 
-/// Why an unknown key is none of these fields; `None` if it may be a field of a later Kubernetes: well-formed, and not a
+/// Why a key is not among these fields; `None` if it may be a field of a later Kubernetes: well-formed, and not a
 /// known field in the wrong place or case.
 fn mistake(key: &str, fields: &[KubernetesField]) -> Option<String> {
     let is_well_formed =
