@@ -213,9 +213,12 @@ const NETWORK: [FactColumn; 5] = [
         "have slow name servers",
         20.0,
         Derived(|facts| {
-            let servers = facts.pointer("/dns/servers")?.as_array()?;
-            let slowest = servers.iter().filter_map(|server| server.get("latency_ms")?.as_f64());
-            Some(slowest.reduce(f64::max)?.into())
+            let latencies = facts
+                .pointer("/dns/servers")?
+                .as_array()?
+                .iter()
+                .filter_map(|server| server.get("latency_ms")?.as_f64());
+            Some(latencies.reduce(f64::max)?.into())
         }),
     )
     .of("ms"),
@@ -272,9 +275,12 @@ const LOGS: [FactColumn; 7] = [
     shown(
         "Most errors",
         Derived(|facts| {
-            let units = facts.get("units-with-errors")?.as_object()?.iter();
-            let errors = units.filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)));
-            let (count, unit) = errors.max()?;
+            let (count, unit) = facts
+                .get("units-with-errors")?
+                .as_object()?
+                .iter()
+                .filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)))
+                .max()?;
             Some(format!("{unit} ({count})").into())
         }),
     ),

@@ -214,9 +214,11 @@ impl Table {
                     odd.entry(value).or_default().push(node.clone());
                 }
             }
-            self.odd.extend(odd.into_iter().map(|(value, nodes)| {
-                let what = column.what(&value, nodes.len(), all);
-                Odd { fact: column.key(), value, nodes, what }
+            self.odd.extend(odd.into_iter().map(|(value, nodes)| Odd {
+                fact: column.key(),
+                what: column.what(&value, nodes.len(), all),
+                value,
+                nodes,
             }));
         }
     }
