@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::lines::{bytes, sentence, time};
 use super::{ProgressOutput, Scene, Shown, Steps, Task, TaskTimes, Trouble, Unit};
 use crate::status::FAILED;
+use base::Joined as _;
 use base::clock;
 use base::json::{self, json};
 use base::visible;
@@ -23,6 +24,7 @@ const PARTS: u64 = 20;
 const MAX_PLACES: usize = 5;
 
 /// What has been reported so far.
+#[derive(Default)]
 pub(super) struct Reported {
     json: bool,
     state: String,
@@ -32,8 +34,7 @@ pub(super) struct Reported {
 
 impl Reported {
     pub(super) fn new(output: ProgressOutput) -> Self {
-        let json = output == ProgressOutput::Json;
-        Self { json, state: String::new(), tasks: HashMap::new(), troubles: HashMap::new() }
+        Self { json: output == ProgressOutput::Json, ..Self::default() }
     }
 
     /// What has not been reported yet.
@@ -49,13 +50,14 @@ impl Reported {
         // The end of a run is reported after its last tasks.
         let ends = over || scene.tasks.iter().all(|task| task.over) && !scene.tasks.is_empty();
         lines.extend(news.take_if(|_| !ends));
+        let may_wait = !over && !self.json;
         for (task, TaskTimes { took, .. }) in scene.tasks.iter().zip(&shown.times) {
-            let before = self.tasks.get(&task.name);
-            if before.is_some_and(|before| before == task || !over && !self.json && !far(before, task)) {
-                continue;
-            }
             let begins = task.done == 0 && task.steps.is_none() || task.unit == Unit::Bytes && !task.over;
-            if before.is_none() && !self.json && begins && !over {
+            let is_news = match self.tasks.get(&task.name) {
+                Some(before) => before != task && (!may_wait || far(before, task)),
+                None => !may_wait || !begins,
+            };
+            if !is_news {
                 continue;
             }
             self.tasks.insert(task.name.clone(), task.clone());
@@ -67,11 +69,13 @@ impl Reported {
         }
         for trouble in &scene.troubles {
             let known = self.troubles.entry((trouble.task.clone(), trouble.cause.clone())).or_default();
-            if trouble.places.len().max(1) > *known {
-                *known = trouble.places.len().max(1);
-                lines.push(match self.json {
-                    true => event("trouble", shown.elapsed, json!(trouble)),
-                    false => trouble_line(trouble),
+            let places = trouble.places.len().max(1);
+            if places > *known {
+                *known = places;
+                lines.push(if self.json {
+                    event("trouble", shown.elapsed, json!(trouble))
+                } else {
+                    trouble_line(trouble)
                 });
             }
         }
@@ -85,16 +89,24 @@ impl Reported {
             return event("alive", shown.elapsed, json!({}));
         }
         let tasks = shown.scene.tasks.iter().filter(|task| !task.over).map(count);
-        let at: Vec<String> = tasks.take(3).collect();
-        let at = if at.is_empty() { shown.scene.state.clone() } else { at.join("; ") };
+        let at = match tasks.take(3).joined("; ") {
+            none if none.is_empty() => shown.scene.state.clone(),
+            at => at,
+        };
         visible::line(&format!("still at work after {}: {at}", time(shown.elapsed))).into_owned()
     }
 }
 
 /// The lines that remain when a board is removed.
 pub(super) fn closing(shown: &Shown) -> Vec<String> {
-    let tasks = shown.scene.tasks.iter().zip(&shown.times).map(|(task, times)| task_line(task, times.took));
-    tasks.chain(shown.scene.troubles.iter().map(trouble_line)).collect()
+    shown
+        .scene
+        .tasks
+        .iter()
+        .zip(&shown.times)
+        .map(|(task, times)| task_line(task, times.took))
+        .chain(shown.scene.troubles.iter().map(trouble_line))
+        .collect()
 }
 
 fn state_event(shown: &Shown) -> String {

@@ -91,17 +91,16 @@ impl BoardTerminal {
     }
 
     fn tasks(&self, shown: &Shown, rows: usize) -> Vec<Line> {
-        let all: Vec<(&Task, TaskTimes)> =
-            shown.scene.tasks.iter().zip(shown.times.iter().copied()).collect();
-        let (mut kept, mut left_out) = (all.clone(), 0);
+        let all = &shown.scene.tasks;
+        let mut kept: Vec<_> = all.iter().zip(&shown.times).collect();
         if rows < all.len() {
             // Running tasks matter more than finished ones.
             kept.sort_by_key(|(task, _)| task.over);
             kept.truncate(rows.saturating_sub(1));
-            left_out = all.len() - kept.len();
         }
+        let left_out = all.len() - kept.len();
         let narrow = self.width < 60;
-        let cells: Vec<Cells> = kept.iter().map(|(task, times)| Cells::of(task, *times, narrow)).collect();
+        let cells: Vec<Cells> = kept.iter().map(|(task, times)| Cells::of(task, times, narrow)).collect();
         let widest = |of: &dyn Fn(&Cells) -> usize| cells.iter().map(of).max().unwrap_or(0);
         let name = widest(&|cells| columns(&cells.name)).min(self.width / 3);
         let widths: [usize; 3] = std::array::from_fn(|at| widest(&|cells| columns(&cells.counts[at])));
@@ -114,13 +113,13 @@ impl BoardTerminal {
         let mut out: Vec<Line> = (cells.iter())
             .map(|cells| {
                 let text = clip(&cells.name, name, self.unicode);
-                let mut parts = vec![(PLAIN, format!("  {text}{}", blanks(name - columns(&text))))];
+                let mut parts = vec![(PLAIN, format!("  {text}{}", " ".repeat(name - columns(&text))))];
                 if bar > 0 {
                     parts.extend(self.bar(cells.bar, bar - 2));
                 }
                 for ((text, width), style) in cells.counts.iter().zip(widths).zip([PLAIN, BAD, FAINT]) {
                     if width > 0 {
-                        parts.push((style, format!("  {}{text}", blanks(width - columns(text)))));
+                        parts.push((style, format!("  {}{text}", " ".repeat(width - columns(text)))));
                     }
                 }
                 let used: usize = parts.iter().map(|(_, text)| columns(text)).sum();
@@ -131,7 +130,7 @@ impl BoardTerminal {
             })
             .collect();
         if left_out > 0 && rows > 0 {
-            let over = all.iter().filter(|(task, _)| task.over).count();
+            let over = all.iter().filter(|task| task.over).count();
             let more = format!("  and {left_out} more, {over} of {} are done", all.len());
             out.push(self.line(vec![(FAINT, more)]));
         }
@@ -150,7 +149,7 @@ impl BoardTerminal {
         let mut out: Vec<Line> = all.into_iter().take(shown).map(|text| bad(format!("  {text}"))).collect();
         if shown < troubles.len() && rows > 0 {
             let more = format!("  and {} more that are in trouble", troubles.len() - shown);
-            out.push(self.line(vec![(BAD, more)]));
+            out.push(bad(more));
         }
         out
     }
@@ -198,7 +197,7 @@ struct Cells {
 }
 
 impl Cells {
-    fn of(task: &Task, TaskTimes { took, left }: TaskTimes, narrow: bool) -> Self {
+    fn of(task: &Task, &TaskTimes { took, left }: &TaskTimes, narrow: bool) -> Self {
         let Steps { unit, done, total, failed } = task.coarsest();
         let count = match unit {
             _ if total == 0 => String::new(),
@@ -255,13 +254,12 @@ impl Unit {
 
 /// A trouble and its places, naming at most `max` of them.
 pub(crate) fn sentence(trouble: &Trouble, max: usize) -> String {
-    let mut places = trouble.places.iter().take(max).cloned().collect::<Vec<_>>().join(", ");
-    if trouble.places.len() > max {
-        let _ = write!(places, " and {} more", trouble.places.len() - max);
-    }
-    let text = match places.as_str() {
-        "" => format!("{}: {}", trouble.task, trouble.cause),
-        _ => format!("{} on {places}: {}", trouble.task, trouble.cause),
+    let Trouble { task, places, cause } = trouble;
+    let (named, others) = places.split_at(places.len().min(max));
+    let text = match (named.join(", "), others.len()) {
+        (named, 0) if named.is_empty() => format!("{task}: {cause}"),
+        (named, 0) => format!("{task} on {named}: {cause}"),
+        (named, more) => format!("{task} on {named} and {more} more: {cause}"),
     };
     visible::line(&visible::without_codes(&text)).into_owned()
 }
@@ -299,10 +297,6 @@ pub(super) fn bytes(count: u64) -> String {
     };
     let tenths = (u128::from(count) * 10) >> (10 * power);
     format!("{}.{} {}", tenths / 10, tenths % 10, units[power - 1])
-}
-
-fn blanks(count: usize) -> String {
-    " ".repeat(count)
 }
 
 /// Maximum columns of a character: East Asian characters and emoji take two.

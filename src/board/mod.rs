@@ -34,7 +34,7 @@ const MERGE_INTERVAL: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// How progress is reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ProgressOutput {
     /// One line per change: the requested output.
     Plain,
@@ -49,7 +49,7 @@ pub(crate) enum ProgressOutput {
 }
 
 /// The progress to show.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub(crate) struct Scene {
     /// The subject.
     pub title: String,
@@ -70,7 +70,7 @@ pub(crate) struct Scene {
 }
 
 /// One of several tasks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Task {
     /// The task's name.
@@ -100,7 +100,7 @@ pub(crate) struct Task {
 }
 
 /// What a task counts internally.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Steps {
     /// The unit of the count.
     pub unit: Unit,
@@ -113,7 +113,7 @@ pub(crate) struct Steps {
 }
 
 /// The unit of a count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Unit {
     /// Nodes of a cluster.
@@ -134,7 +134,7 @@ pub(crate) enum Unit {
 }
 
 /// A problem and every place with the same cause.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trouble {
     /// The task's name.
     pub task: String,
@@ -152,7 +152,7 @@ struct Shown {
 }
 
 /// The times of a task, where known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 struct TaskTimes {
     /// Elapsed time.
     took: Option<Duration>,
@@ -234,7 +234,7 @@ impl Board {
     }
 
     /// Reports news, as often as permitted, until the work is over.
-    fn run(&self, output: ProgressOutput, say: &(dyn Fn(&str) -> Result<()> + Sync)) {
+    fn run(&self, output: ProgressOutput, say: Say<'_>) {
         let mut reporter = Reporter::new(output, say);
         loop {
             let over = self.stop.wait(live::INTERVAL);
@@ -308,9 +308,12 @@ impl Task {
     }
 }
 
+/// Takes a line that remains.
+type Say<'a> = &'a (dyn Fn(&str) -> Result<()> + Sync);
+
 struct Reporter<'a> {
     output: ProgressOutput,
-    say: &'a (dyn Fn(&str) -> Result<()> + Sync),
+    say: Say<'a>,
     reported: events::Reported,
     /// When news was last reported.
     news: Instant,
@@ -319,7 +322,7 @@ struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    fn new(output: ProgressOutput, say: &'a (dyn Fn(&str) -> Result<()> + Sync)) -> Self {
+    fn new(output: ProgressOutput, say: Say<'a>) -> Self {
         let reported = events::Reported::new(output);
         Self { output, say, reported, news: Instant::now(), drawn: (Scene::default(), 0) }
     }
@@ -362,7 +365,7 @@ impl<'a> Reporter<'a> {
 /// board.
 pub(crate) fn with<T>(
     output: ProgressOutput,
-    say: &(dyn Fn(&str) -> Result<()> + Sync),
+    say: Say<'_>,
     work: impl FnOnce(&Board) -> Result<T>,
 ) -> Result<T> {
     let (scene, tasks) = (Scene::default(), HashMap::new());
@@ -379,8 +382,7 @@ pub(crate) fn with<T>(
         drop(over);
         worked
     })?;
-    let error = board.lock().error.take();
-    error.map_or(Ok(worked), Err)
+    board.lock().error.take().map_or(Ok(worked), Err)
 }
 
 #[cfg(test)]

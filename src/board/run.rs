@@ -12,7 +12,7 @@ use base::clock;
 use client::protocol::{GLOBAL, Progress};
 
 /// What the watching command knows in addition to the status.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct About {
     /// The title.
     pub title: String,
@@ -85,8 +85,12 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
         total: one.total.saturating_add(other.total),
         failed: one.failed.saturating_add(other.failed),
     });
-    let newest = entries.iter().filter_map(|entry| entry.progress.as_deref());
-    let note = newest.max_by(|one, other| one.timestamp.cmp(&other.timestamp)).map(last_message);
+    // Of the newest progress.
+    let note = entries
+        .iter()
+        .filter_map(|entry| entry.progress.as_deref())
+        .max_by(|one, other| one.timestamp.cmp(&other.timestamp))
+        .map(last_message);
     let once = entries.iter().all(|entry| entry.node == GLOBAL);
     Task {
         name: name.to_owned(),
@@ -134,8 +138,9 @@ fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
         counts.clone().filter(|(word, _)| words.contains(&word.as_str())).map(|(_, count)| count).sum::<u64>()
     };
     let (passed, failed) = (of(&["passed", "complete", item::FLAKY]), of(&["failed"]));
-    if passed + failed > 0 && !is_joined {
-        return Some(Steps { unit: Unit::Tests, done: passed + failed, total: passed + failed, failed });
+    let done = passed + failed;
+    if done > 0 && !is_joined {
+        return Some(Steps { unit: Unit::Tests, done, total: done, failed });
     }
     let failed = progress.failures.len() as u64;
     let done = whole(progress.completed).saturating_add(failed);
@@ -160,8 +165,11 @@ pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     for (entry, cause) in said {
         // Causes that differ only in the name of the node are the same.
         let own = format!("`{}`", entry.node);
-        let cause = cause.replace(&format!("node {own}"), "the node").replace(&own, "the node");
-        let cause = cause.split_whitespace().joined(" ");
+        let cause = cause
+            .replace(&format!("node {own}"), "the node")
+            .replace(&own, "the node")
+            .split_whitespace()
+            .joined(" ");
         let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
         let place = match count(entry) {
             1 => entry.node.clone(),
@@ -198,8 +206,8 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
             _ => Some(format!("{name} on {nodes} nodes")),
         }
     });
-    let open: Vec<String> = open.collect();
-    if open.is_empty() { String::new() } else { format!("waiting for {}", open.join("; ")) }
+    let open = open.joined("; ");
+    if open.is_empty() { open } else { format!("waiting for {open}") }
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub(crate) fn examine(archive: &str, names: &[String]) -> Result<Candidate> {
         junit: junits.first().cloned().unwrap_or_default(),
     };
     candidate.parts()?;
-    let junit = candidate.junit(&junits, names)?;
+    let junit = candidate.junit(&junits, names);
     let log = candidate.log(junit.as_ref())?;
     candidate.versions(&log)?;
     Ok(candidate)
@@ -125,26 +125,21 @@ impl Candidate {
     }
 
     /// Examines the outcomes of tests.
-    fn junit(&mut self, all: &[String], names: &[String]) -> Result<Option<Junit>> {
+    fn junit(&mut self, all: &[String], names: &[String]) -> Option<Junit> {
         let [path] = all else {
             let folder = format!("{}/{}/{GLOBAL}", layout::plugin(E2E), layout::RESULTS);
-            match all.len() {
-                0 => self.find(&folder, "there is no JUnit file"),
-                many => self.find(
-                    &folder,
-                    format!("there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"),
+            let what = match all.len() {
+                0 => "there is no JUnit file".into(),
+                many => format!(
+                    "there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"
                 ),
-            }
-            return Ok(None);
+            };
+            self.find(&folder, what);
+            return None;
         };
-        let Some(content) = self.files.open(path) else { return Ok(None) };
-        let junit = match Junit::read(BufReader::new(content)) {
-            Ok(junit) => junit,
-            Err(error) => {
-                self.find(path, format!("cannot be read: {error:#}"));
-                return Ok(None);
-            }
-        };
+        let junit = Junit::read(BufReader::new(self.files.open(path)?))
+            .inspect_err(|error| self.find(path, format!("cannot be read: {error:#}")))
+            .ok()?;
         let number = junit.number();
         self.required = (number, junit.required.get(&TestOutcome::Passed).map_or(0, BTreeSet::len));
         if number == 0 {
@@ -190,7 +185,7 @@ impl Candidate {
                 );
             }
         }
-        Ok(Some(junit))
+        Some(junit)
     }
 
     /// Examines the end of the log, and whether it belongs to the same run as the JUnit file.
@@ -233,11 +228,13 @@ impl Candidate {
             self.find(&path, what);
         }
         let tag = tag.iter().map(|version| (&path, "tests", version));
-        let log = log.versions.iter().map(|(who, version)| (&self.log, *who, version));
-        let others = tag.chain(log).filter(|(.., version)| **version != self.version);
-        let others: Vec<_> = others.map(|(path, who, version)| (path.clone(), who, version)).collect();
-        for (path, who, version) in others {
-            self.find(&path, format!("states {version} for the {who}, but the cluster is {}", self.version));
+        let log_path = self.log.clone();
+        let log = log.versions.iter().map(|(who, version)| (&log_path, *who, version));
+        for (path, who, version) in tag.chain(log) {
+            if *version != self.version {
+                let what = format!("states {version} for the {who}, but the cluster is {}", self.version);
+                self.find(path, what);
+            }
         }
         Ok(())
     }
@@ -353,8 +350,9 @@ pub(crate) struct Product {
 impl Product {
     /// Reads a description; an error names all problems.
     pub(crate) fn read(text: String) -> Result<Self, Vec<String>> {
-        let node = yaml::document(&text).map_err(|error| vec![error.to_string()])?;
-        let entries = typed::entries("the description", &node).map_err(|error| vec![error.to_string()])?;
+        let broken = |error: Error| vec![error.to_string()];
+        let node = yaml::document(&text).map_err(broken)?;
+        let entries = typed::entries("the description", &node).map_err(broken)?;
         let mut wrong = Vec::new();
         for (key, value) in entries {
             let name = key.text.as_str();
@@ -393,8 +391,10 @@ fn scalar(key: &str, value: &Node) -> Result<String, Error> {
 /// The problem with the value of a key, if any.
 fn mistake(key: &str, value: &str) -> Option<String> {
     let fits = |pattern: &str| Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(value));
-    let broken = FORMS.iter().find(|(end, pattern, _)| key.ends_with(end) && !fits(pattern));
-    let (.., problem) = broken.filter(|_| !value.is_empty())?;
+    let (.., problem) = FORMS
+        .iter()
+        .find(|(end, pattern, _)| key.ends_with(end) && !fits(pattern))
+        .filter(|_| !value.is_empty())?;
     Some(format!("`{key}`{}", problem.replace("{}", value)))
 }
 

@@ -70,8 +70,11 @@ impl Junit {
 
     /// The number of required tests.
     pub(super) fn number(&self) -> usize {
-        let sets = self.required.iter().filter(|(outcome, _)| **outcome != TestOutcome::Repeated);
-        sets.map(|(_, names)| names.len()).sum()
+        self.required
+            .iter()
+            .filter(|(outcome, _)| **outcome != TestOutcome::Repeated)
+            .map(|(_, names)| names.len())
+            .sum()
     }
 
     /// Whether it lists a required test of this name, with or without Ginkgo's prefix.

@@ -510,7 +510,7 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
         "e2e-focus" => set_e2e(FOCUS, value),
         "e2e-skip" => set_e2e(SKIP, value),
         "rerun-failed" => {
-            let names = report::failed(value, builtin::E2E).with_context(|| format!("--{id} {value}"))?;
+            let names = report::failed(value).with_context(|| format!("--{id} {value}"))?;
             ensure!(!names.is_empty(), "--{id} {value}: no e2e test failed in this archive");
             let names: Vec<_> = names.iter().map(|name| pattern::quote(name)).collect();
             set_e2e(FOCUS, &names.join("|"));
@@ -555,12 +555,12 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
 
 /// The average duration of an e2e test in an archive.
 pub(super) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<std::time::Duration> {
-    report::per_test(archive, builtin::E2E, chosen).with_context(|| format!("--estimate-from {archive}"))
+    report::per_test(archive, chosen).with_context(|| format!("--estimate-from {archive}"))
 }
 
 /// The interrupted run of `--resume`.
 fn interrupted(archive: &str) -> Result<report::Interrupted> {
-    report::interrupted(archive, builtin::E2E).with_context(|| format!("--resume {archive}"))
+    report::interrupted(archive).with_context(|| format!("--resume {archive}"))
 }
 
 /// The split of the tests, if requested.

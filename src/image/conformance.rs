@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::lists::listed;
+use super::lists::{lines, listed};
 use base::at::At as _;
 use base::oci::{Client, Reference, Store, Stored};
 use base::sys;
@@ -72,9 +72,7 @@ impl Tests {
 
     /// The images that the tests use, sorted.
     pub(crate) fn images(&self, env: &[(String, String)]) -> Result<Vec<String>> {
-        let text = self.ask("--list-images", env)?;
-        let mut images: Vec<String> =
-            text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        let mut images = lines(&self.ask("--list-images", env)?);
         for image in &images {
             Reference::parse(image)
                 .with_context(|| format!("`{}` lists an image that is not one", self.image))?;
@@ -86,8 +84,8 @@ impl Tests {
 
     /// The names of the tests, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let text = self.ask("--list-tests", &[])?;
-        let mut names: Vec<String> = text.lines().filter_map(listed).map(str::to_owned).collect();
+        let mut names: Vec<String> =
+            self.ask("--list-tests", &[])?.lines().filter_map(listed).map(str::to_owned).collect();
         names.sort();
         names.dedup();
         ensure!(!names.is_empty(), "`{}` lists no tests", self.image);
@@ -102,7 +100,7 @@ impl Tests {
             require_isolation()?;
             isolated(&root, "/e2e.test")
         };
-        command.arg(word).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+        command.arg(word).env_clear().envs(env.iter().cloned());
         command.envs(sys::variable("PATH").map(|path| ("PATH", path))).env("HOME", "/").current_dir(&root);
         command.stderr(Stdio::null());
         let what = format!("`/{PROGRAM} {word}` of `{}`", self.image);

@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::lists::lines;
+
 /// Arguments that confine a container of the conformance image.
 const CONFINED: [&str; 9] = [
     "run",
@@ -49,8 +51,7 @@ pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result
     let env: Vec<String> = env.iter().map(|(name, value)| format!("--env={name}={value}")).collect();
     let words =
         CONFINED.into_iter().chain(env.iter().map(String::as_str)).chain([conformance, "--list-images"]);
-    let listed = docker(&words.collect::<Vec<_>>(), true)?;
-    Ok(listed.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+    docker(&words.collect::<Vec<_>>(), true).map(|listed| lines(&listed))
 }
 
 /// Runs docker; returns its output if `quiet`, and shows it otherwise.

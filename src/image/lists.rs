@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
 use ureq::http::StatusCode;
 
@@ -40,6 +40,11 @@ pub(crate) fn listed(line: &str) -> Option<&str> {
     place.contains(".go:").then_some(name.trim())
 }
 
+/// The lines of a list that are not blank.
+pub(super) fn lines(list: &str) -> Vec<String> {
+    list.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
 /// Source of lists.
 pub(crate) enum ListSource<'a> {
     /// Standard input, and where the lists are that it refers to.
@@ -50,14 +55,12 @@ pub(crate) enum ListSource<'a> {
 
 impl ListSource<'_> {
     /// The complete list, sorted, with all its references resolved.
-    pub(crate) fn whole(&self, name: &str) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn whole(&self, name: &str) -> Result<Vec<String>> {
         let mut changes = Vec::new();
         let mut text = self.read(name)?;
-        let mut seen = 0;
         while let Some(other) = text.lines().next().and_then(|line| line.strip_prefix('#')) {
             let other = other.trim().to_owned();
-            seen += 1;
-            if seen > MAX_REFERENCES {
+            if changes.len() >= MAX_REFERENCES {
                 bail!("the list {name} leads to a chain of more than {MAX_REFERENCES} lists");
             }
             // The reference becomes part of a path, so it must be a version.
@@ -91,8 +94,8 @@ impl ListSource<'_> {
         Ok(names)
     }
 
-    fn read(&self, name: &str) -> anyhow::Result<String> {
-        let (place, bytes) = match self {
+    fn read(&self, name: &str) -> Result<String> {
+        let (place, mut bytes) = match self {
             ListSource::Stdin(_) => {
                 let bytes = small::read_from(std::io::stdin().lock(), MAX_LIST_BYTES);
                 ("standard input".to_owned(), bytes.context("failed to read standard input")?)
@@ -113,13 +116,11 @@ impl ListSource<'_> {
                 (url, bytes)
             }
         };
-        let bytes = match bytes.starts_with(&[0x1f, 0x8b]) {
-            true => small::read_from(MultiGzDecoder::new(&*bytes), MAX_LIST_BYTES)
-                .with_context(|| format!("failed to unpack `{place}`"))?,
-            false => bytes,
-        };
-        String::from_utf8(bytes)
-            .map_err(|error| anyhow!("`{place}` is not a list of tests: {}", error.utf8_error()))
+        if bytes.starts_with(&[0x1f, 0x8b]) {
+            bytes = small::read_from(MultiGzDecoder::new(&*bytes), MAX_LIST_BYTES)
+                .with_context(|| format!("failed to unpack `{place}`"))?;
+        }
+        small::text(bytes).map_err(|error| anyhow!("`{place}` is not a list of tests: {error}"))
     }
 }
 

@@ -109,9 +109,9 @@ pub(crate) enum Translation {
 impl Translation {
     /// From a document with different values for the keys of [`registries`].
     pub(crate) fn of_document(document: &Value) -> Self {
-        let pairs = REGISTRIES.into_iter();
-        let pairs =
-            pairs.filter_map(|(key, from)| Some((from.to_owned(), document[key].as_str()?.to_owned())));
+        let pairs = REGISTRIES
+            .into_iter()
+            .filter_map(|(key, from)| Some((from.to_owned(), document[key].as_str()?.to_owned())));
         Self::Registries(pairs.collect())
     }
 

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use base::Joined as _;
 use base::clock;
 
 /// The known statuses; any other text is a custom status.
@@ -61,6 +62,11 @@ pub(crate) fn plain(name: &str) -> &str {
 /// Whether a status is known or empty.
 pub(crate) fn is_known(status: &str) -> bool {
     matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | FLAKY | "")
+}
+
+/// Whether a status is that of a failure.
+pub(crate) fn is_failure(status: &str) -> bool {
+    matches!(status, FAILED | TIMEOUT)
 }
 
 /// A result, or a group of results. Fields are in the order in which they are written.
@@ -123,7 +129,7 @@ pub(crate) enum Step {
 }
 
 /// Counts below an item so far, which determine its status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub(crate) struct Tally {
     /// Items without children by status, custom ones included.
     counts: BTreeMap<String, u64>,
@@ -183,9 +189,7 @@ impl Tally {
         if self.children == 0 {
             UNKNOWN.into()
         } else if custom {
-            let parts: Vec<String> =
-                self.summands().iter().map(|(status, count)| format!("{status}: {count}")).collect();
-            parts.join(", ")
+            self.summands().iter().map(|(status, count)| format!("{status}: {count}")).joined(", ")
         } else if self.has([FAILED, TIMEOUT]) {
             FAILED.into()
         } else if self.has([UNKNOWN, ""]) {

@@ -12,6 +12,10 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use libyaml_safer::{EventData, ScalarStyle};
 use serde_json::{Map, Value};
 
+use EventData::{
+    Alias, DocumentStart, MappingEnd, MappingStart, Scalar, SequenceEnd, SequenceStart, StreamEnd,
+};
+
 use super::utf16::Utf16;
 use super::{DEPTH, Item, Step};
 use base::json::weight;
@@ -32,7 +36,7 @@ const MERGE: &str = "<<";
 pub(crate) type Visit<'v> = dyn FnMut(Step) -> Result<()> + 'v;
 
 /// The author of a tree, which determines the meaning of its plain scalars.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Writer {
     /// A plugin: `yes` is a boolean.
     Plugin,
@@ -57,13 +61,13 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
     reader.source.set_input(&mut input);
     loop {
         match reader.event()? {
-            EventData::StreamEnd => bail!("EOF"),
-            EventData::DocumentStart { .. } => break,
+            StreamEnd => bail!("EOF"),
+            DocumentStart { .. } => break,
             _ => {}
         }
     }
     match reader.event()? {
-        EventData::MappingStart { .. } => reader.item(visit, 0),
+        MappingStart { .. } => reader.item(visit, 0),
         event if is_null(&event) => visit(Step::Item(Item::default())),
         _ => bail!("not a result: the document is not a map"),
     }
@@ -71,9 +75,9 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
 
 /// Counts bytes read by the parser, so that a single item cannot use unlimited memory.
 pub(crate) struct Metered<R> {
-    pub(crate) input: R,
+    pub input: R,
     /// Bytes since the reader last set it to 0.
-    pub(crate) taken: Rc<Cell<u64>>,
+    pub taken: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Metered<R> {
@@ -168,14 +172,14 @@ impl Reader<'_> {
 
     fn items(&mut self, visit: &mut Visit<'_>, depth: usize) -> Result<()> {
         match self.event()? {
-            EventData::SequenceStart { .. } => {}
+            SequenceStart { .. } => {}
             event if is_null(&event) => return Ok(()),
             _ => bail!("not a result: `items` is not a list"),
         }
         loop {
             match self.event()? {
-                EventData::SequenceEnd => return Ok(()),
-                EventData::MappingStart { .. } => self.item(visit, depth + 1)?,
+                SequenceEnd => return Ok(()),
+                MappingStart { .. } => self.item(visit, depth + 1)?,
                 event if is_null(&event) => visit(Step::Item(Item::default()))?,
                 _ => bail!("not a result: one of `items` is not a map"),
             }
@@ -190,7 +194,7 @@ impl Reader<'_> {
     ) -> Result<BTreeMap<String, T>> {
         let mut map = BTreeMap::new();
         match self.event()? {
-            EventData::MappingStart { .. } => {}
+            MappingStart { .. } => {}
             event if is_null(&event) => return Ok(map),
             _ => bail!("not a result: `{name}` is not a map"),
         }
@@ -203,10 +207,10 @@ impl Reader<'_> {
     /// The source text of the next key, or `None` at the end of the map.
     fn key(&mut self) -> Result<Option<String>> {
         Ok(match self.event()? {
-            EventData::MappingEnd => None,
+            MappingEnd => None,
             event if is_null(&event) => Some(String::new()),
-            EventData::Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
-            EventData::Scalar { value, .. } => Some(value),
+            Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
+            Scalar { value, .. } => Some(value),
             _ => bail!("not a result: a key is not text"),
         })
     }
@@ -216,14 +220,12 @@ impl Reader<'_> {
         let event = self.event()?;
         Ok(match event {
             event if is_null(&event) => String::new(),
-            EventData::Scalar { value, tag: None, .. } => value,
-            EventData::Scalar { value, style, tag, .. } => {
-                match self.scalar(value.clone(), style, tag.as_deref())? {
-                    Value::Null => String::new(),
-                    Value::String(text) => text,
-                    _ => value,
-                }
-            }
+            Scalar { value, tag: None, .. } => value,
+            Scalar { value, style, tag, .. } => match self.scalar(value.clone(), style, tag.as_deref())? {
+                Value::Null => String::new(),
+                Value::String(text) => text,
+                _ => value,
+            },
             _ => bail!("not a result: `{key}` is not text"),
         })
     }
@@ -231,24 +233,24 @@ impl Reader<'_> {
     fn value(&mut self, event: EventData, depth: usize) -> Result<Value> {
         ensure!(depth < DEPTH, "details are nested deeper than {DEPTH}");
         Ok(match event {
-            EventData::Scalar { value, style, tag, .. } => self.scalar(value, style, tag.as_deref())?,
-            EventData::SequenceStart { .. } => {
+            Scalar { value, style, tag, .. } => self.scalar(value, style, tag.as_deref())?,
+            SequenceStart { .. } => {
                 let mut list = Vec::new();
                 loop {
                     match self.event()? {
-                        EventData::SequenceEnd => break Value::Array(list),
+                        SequenceEnd => break Value::Array(list),
                         event => list.push(self.value(event, depth + 1)?),
                     }
                 }
             }
-            EventData::MappingStart { .. } => {
+            MappingStart { .. } => {
                 let mut map = Map::new();
                 loop {
                     // Keys have their meaning here: `0x1f: x` has the key `31`.
                     let key = match self.event()? {
-                        EventData::MappingEnd => break Value::Object(map),
-                        EventData::Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
-                        key @ EventData::Scalar { .. } => self.value(key, depth)?,
+                        MappingEnd => break Value::Object(map),
+                        Scalar { value, .. } if value == MERGE => bail!(ANCHORS),
+                        key @ Scalar { .. } => self.value(key, depth)?,
                         _ => bail!("not a result: a key is not text"),
                     };
                     let event = self.event()?;
@@ -289,20 +291,20 @@ impl Reader<'_> {
 
     fn event(&mut self) -> Result<EventData> {
         let event = match yaml::next_event(&mut self.source) {
-            Ok(event) => event.map_or(EventData::StreamEnd, |event| event.data),
+            Ok(event) => event.map_or(StreamEnd, |event| event.data),
             // The cause has the same text.
             Err(Some(error)) => bail!("{error}"),
             Err(None) => bail!("not a result: it cannot be read as YAML"),
         };
         match &event {
-            EventData::Alias { .. } => bail!(ANCHORS),
+            Alias { .. } => bail!(ANCHORS),
             _ => Ok(event),
         }
     }
 }
 
 fn is_null(event: &EventData) -> bool {
-    matches!(event, EventData::Scalar { value, style: ScalarStyle::Plain, tag: None, .. }
+    matches!(event, Scalar { value, style: ScalarStyle::Plain, tag: None, .. }
         if matches!(value.as_str(), "" | "~" | "null" | "Null" | "NULL"))
 }
 

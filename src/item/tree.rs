@@ -58,8 +58,13 @@ impl Tree {
     /// Starts in a temporary file next to `path`.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let path = path.with_extension("yaml.part");
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.at("cannot write", &path)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .at("cannot write", &path)?;
         let out = BufWriter::with_capacity(64 << 10, file);
         Ok(Self { out, path, written: 0, limit: u64::MAX, holes: Vec::new(), held: 0, open: Vec::new() })
     }
@@ -85,14 +90,10 @@ impl Tree {
         self.write(&format!("{:indent$}status: ", ""))?;
         let status_hole = self.hole();
         self.write("\n")?;
-        self.map(
-            "meta",
-            item.meta.iter().map(|(key, value)| (key, Cow::Owned(value.as_str().into()))),
-            indent,
-        )?;
+        self.map("meta", &item.meta, |text| Cow::Owned(text.as_str().into()), indent)?;
         // A reason may be added to the other metadata when the group is left.
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
-        self.map("details", item.details.iter().map(|(key, value)| (key, Cow::Borrowed(value))), indent)?;
+        self.map("details", &item.details, Cow::Borrowed, indent)?;
         let own_status = own_status.to_owned();
         self.open.push(OpenGroup { tally: Tally::default(), status_hole, late_hole, own_status });
         Ok(())
@@ -104,12 +105,8 @@ impl Tree {
         let indent = self.open.len() * 2;
         let status = if item.status.is_empty() { UNKNOWN } else { &item.status };
         self.write(&format!("{:indent$}status: {}\n", "", yaml::key_text(status)))?;
-        self.map(
-            "meta",
-            item.meta.iter().map(|(key, value)| (key, Cow::Owned(value.as_str().into()))),
-            indent,
-        )?;
-        self.map("details", item.details.iter().map(|(key, value)| (key, Cow::Borrowed(value))), indent)?;
+        self.map("meta", &item.meta, |text| Cow::Owned(text.as_str().into()), indent)?;
+        self.map("details", &item.details, Cow::Borrowed, indent)?;
         if let Some(group) = self.open.last_mut() {
             group.tally.item(status);
         }
@@ -216,16 +213,17 @@ impl Tree {
         self.write(&format!("{:indent$}- name: {name}\n", ""))
     }
 
-    fn map<'a>(
+    fn map<'v, V>(
         &mut self,
         name: &str,
-        mut entries: impl ExactSizeIterator<Item = (&'a String, Cow<'a, Value>)>,
+        entries: &'v BTreeMap<String, V>,
+        value: fn(&'v V) -> Cow<'v, Value>,
         indent: usize,
     ) -> Result<()> {
-        if entries.len() > 0 {
+        if !entries.is_empty() {
             self.write(&format!("{:indent$}{name}:\n", ""))?;
         }
-        entries.try_for_each(|(key, value)| self.entry(key, value, indent + 2))
+        entries.iter().try_for_each(|(key, entry)| self.entry(key, value(entry), indent + 2))
     }
 
     fn entry(&mut self, key: &str, value: Cow<'_, Value>, indent: usize) -> Result<()> {

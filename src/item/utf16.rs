@@ -28,8 +28,10 @@ impl<R: Read> Utf16<R> {
             input.take(2).read_to_end(&mut bytes)?;
         }
         let (pairs, rest) = bytes.as_chunks();
-        let text = char::decode_utf16(pairs.iter().map(|pair| unit(*pair))).collect::<Result<String, _>>();
-        let text = text.ok().filter(|_| rest.is_empty());
+        let text = char::decode_utf16(pairs.iter().map(|pair| unit(*pair)))
+            .collect::<Result<String, _>>()
+            .ok()
+            .filter(|_| rest.is_empty());
         let text = text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-16"))?;
         self.ready = Cursor::new(text.into_bytes());
         Ok(())

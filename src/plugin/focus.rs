@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::Definition;
 use crate::layout;
+use base::Joined as _;
 use base::pattern;
 
 /// Variables with the patterns of tests to run and to skip, and whether to run tests in parallel.
@@ -24,9 +25,9 @@ const ALONE: [&str; 2] = ["[Serial]", "[Disruptive]"];
 
 /// Pattern that matches exactly these tests; `None` if it exceeds the limit of a variable.
 pub(crate) fn exactly<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<String> {
-    let names: Vec<String> = names.into_iter().map(|name| pattern::quote(name.trim())).collect();
+    let names = names.into_iter().map(|name| pattern::quote(name.trim())).joined("|");
     // Frameworks match the name including that of the suite.
-    let pattern = format!("(^| )({})$", names.join("|"));
+    let pattern = format!("(^| )({names})$");
     (pattern.len() <= MAX_FOCUS_BYTES).then_some(pattern)
 }
 
@@ -54,8 +55,10 @@ pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> 
     };
     let (focus, skip) = (compiled(FOCUS)?, compiled(SKIP)?);
     let skips = !definition.env(SKIP).unwrap_or_default().is_empty();
-    let chosen = names.iter().map(String::as_str);
-    let chosen = chosen.filter(|test| focus.is_match(test) && !(skips && skip.is_match(test)));
+    let chosen = names
+        .iter()
+        .map(String::as_str)
+        .filter(|test| focus.is_match(test) && !(skips && skip.is_match(test)));
     let is_alone = |test: &&str| ALONE.iter().any(|mark| test.contains(mark));
     let (alone, together): (Vec<&str>, Vec<&str>) = chosen.partition(is_alone);
     ensure!(
@@ -150,7 +153,7 @@ impl Mode {
 
     /// `E2E_SKIP`; if empty, the variable must be unset.
     pub(crate) fn skip(&self) -> String {
-        self.skip.lines().collect::<Vec<_>>().join("|")
+        self.skip.lines().joined("|")
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::names::{RESULTS_VOLUME, VERSION_PLACEHOLDER, env, is_label};
 use crate::nodes::Waves;
 use base::clock::Span;
-use base::json::{self, is_default, json};
+use base::json::{self, json};
 use base::kube::Object as _;
 use base::yaml;
 
@@ -69,50 +69,38 @@ pub(crate) struct Config {
     /// Name of the plugin and of its results.
     pub plugin_name: String,
     /// Format of the results: junit, e2e, gojson, manual; any other is raw.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub result_format: String,
     /// Base names of the files to read; if empty, the format decides.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub result_files: Vec<String>,
     /// Keeps the pods after the run.
-    #[serde(skip_serializing_if = "is_default")]
     pub skip_cleanup: bool,
     /// Lets the done file name paths outside the results directory.
-    #[serde(skip_serializing_if = "is_default")]
     pub results_anywhere: bool,
     /// Human-readable description.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// URL of the definition.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub source_url: String,
     /// Launch group; lower ones start first.
-    #[serde(skip_serializing_if = "is_default")]
     pub order: i64,
     /// Time limit, unless the run's settings override it; 0 means none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
     /// Permissions in the cluster; if not given, those of the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Permissions>,
     /// The worker that submits its results, unless the plugin does so itself.
-    #[serde(skip_serializing_if = "is_default")]
     pub worker: Worker,
     /// Plugin whose results include this one's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub part_of: Option<String>,
     /// How many nodes at once, with the driver Nodes.
-    #[serde(skip_serializing_if = "is_default")]
     pub waves: Waves,
 }
 
 /// Whether a worker submits the results of a plugin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Worker {
     /// A container beside the plugin.
     #[default]
-    #[serde(skip)]
+    #[serde(skip_deserializing)]
     Beside,
     /// No worker.
     None,
@@ -146,7 +134,7 @@ impl Config {
 }
 
 /// A definition, with notes from reading it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Loaded {
     /// The definition.
     pub definition: Definition,
@@ -166,7 +154,7 @@ impl Loaded {
 }
 
 /// How the pods of a plugin are created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum DriverKind {
     /// One pod for the cluster.
     #[default]
@@ -232,9 +220,13 @@ impl Definition {
             && self.env(focus::FOCUS).is_some()
     }
 
-    /// The definition as a value, without empty parts.
+    /// The definition as a value, without empty parts and without settings that are the default.
     pub(crate) fn to_value(&self) -> Value {
-        serde_json::to_value(self).unwrap_or_default()
+        let (mut whole, default) = (json!(self), json!(Config::default()));
+        if let Some(config) = whole["sonobuoy-config"].as_object_mut() {
+            config.retain(|key, value| key == "plugin-name" || *value != default[key]);
+        }
+        whole
     }
 
     /// The definition as YAML with sorted keys.
@@ -260,8 +252,10 @@ impl Definition {
     /// The plugin's container, its sidecars and its init containers.
     pub(crate) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         let fields = self.pod_spec.as_mut().and_then(Value::as_object_mut).into_iter().flatten();
-        let lists = fields.filter(|(key, _)| ["containers", "initContainers"].contains(&key.as_str()));
-        let others = lists.filter_map(|(_, list)| list.as_array_mut()).flatten();
+        let others = fields
+            .filter(|(key, _)| ["containers", "initContainers"].contains(&key.as_str()))
+            .filter_map(|(_, list)| list.as_array_mut())
+            .flatten();
         std::iter::once(&mut self.spec).chain(others)
     }
 }
@@ -388,9 +382,10 @@ impl Definition {
 
     /// Mount path of the results in the plugin's container besides `folder`.
     pub(crate) fn results_mount(&self, folder: &str) -> Option<&str> {
-        let mounts = self.spec["volumeMounts"].items();
-        let mut paths = mounts.filter(|mount| mount["name"] == RESULTS_VOLUME && mount["subPath"].is_null());
-        paths.find_map(|mount| mount["mountPath"].as_str().filter(|path| *path != folder))
+        self.spec["volumeMounts"]
+            .items()
+            .filter(|mount| mount["name"] == RESULTS_VOLUME && mount["subPath"].is_null())
+            .find_map(|mount| mount["mountPath"].as_str().filter(|path| *path != folder))
     }
 
     /// Mounts a volume in the plugin's container and its sidecars; an existing mount of that name is moved there.
@@ -417,8 +412,10 @@ impl Definition {
     /// Moves the conformance image of the cluster's version to the current registry; returns whether that was
     /// necessary.
     pub(crate) fn move_to_live_registry(&mut self) -> bool {
-        let image = self.spec["image"].as_str().and_then(|image| image.strip_prefix(FROZEN_REGISTRY));
-        let image = image.filter(|rest| rest.ends_with(VERSION_PLACEHOLDER));
+        let image = self.spec["image"]
+            .as_str()
+            .and_then(|image| image.strip_prefix(FROZEN_REGISTRY))
+            .filter(|rest| rest.ends_with(VERSION_PLACEHOLDER));
         let Some(live) = image.map(|rest| json!(format!("registry.k8s.io/{rest}"))) else { return false };
         self.spec["image"] = live;
         true

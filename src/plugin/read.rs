@@ -18,20 +18,19 @@ use base::yaml::{self, Content, Error, Node};
 
 /// Reads a text with a single definition.
 pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
-    let mut all = read_all(text)?;
-    if all.len() > 1 {
+    let [loaded]: [Loaded; 1] = read_all(text)?.try_into().map_err(|all: Vec<Loaded>| {
         let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
         let message = format!("must contain one definition, not {} ({})", names.len(), names.join(", "));
-        return Err(yaml::Position { line: 1, column: 1 }.error(message));
-    }
-    all.pop().ok_or_else(|| yaml::Position { line: 1, column: 1 }.error("there is no plugin definition"))
+        yaml::Position { line: 1, column: 1 }.error(message)
+    })?;
+    Ok(loaded)
 }
 
-/// Reads the definitions of a text: one, or all that its ConfigMap contains.
+/// Reads the definitions of a text, at least one: one, or all that its ConfigMap contains.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     let first = parse(text)?;
     // Documents after a definition are ignored, as in the original.
-    if !is_config_map(&first) && !is_object(&first) {
+    if !is_object(&first) {
         return Ok(vec![one(&first)?]);
     }
     let nodes = yaml::documents(text)?;
@@ -99,8 +98,10 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     for (key, node) in data.entries() {
         let text = typed::text(&format!("data.{}", key.text), node)?;
         if key.text.ends_with(".tmpl") {
-            let message =
-                format!("`data.{}` is a v0.10 template, which is not supported; {NEW_FORM}", key.text);
+            let message = format!(
+                "`data.{}` is a v0.10 template, which is not supported; create a new one with `sonobuoy gen plugin`",
+                key.text
+            );
             return Err(key.position.error(message));
         }
         if !is_definition_file(&key.text) {
@@ -117,8 +118,6 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
     }
     Ok(all)
 }
-
-const NEW_FORM: &str = "create a new one with `sonobuoy gen plugin`";
 
 /// Excludes the settings of a run, which are JSON as well.
 fn is_definition_file(name: &str) -> bool {
@@ -145,12 +144,15 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         return Err(node.position.error(words));
     };
     let (file, misspelt) = file(node, section, &mut parts.notes)?;
-    let spec = node.get("spec").map(|spec| parts.value("spec", spec, CONTAINER)).transpose()?;
+    let spec = match node.get("spec") {
+        Some(spec) => parts.value("spec", spec, CONTAINER)?,
+        None => empty(CONTAINER),
+    };
     let pod_spec = node.get("podSpec").map(|pod| parts.value("podSpec", pod, POD)).transpose()?;
     let volumes = node.get("extra-volumes").map(|list| parts.list("extra-volumes", list, "Volume"));
     let definition = Definition {
         config: file.sonobuoy_config,
-        spec: spec.unwrap_or_else(|| empty(CONTAINER)),
+        spec,
         pod_spec,
         extra_volumes: volumes.transpose()?.unwrap_or_default(),
         config_map: file.config_map,
@@ -328,8 +330,10 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
         notes.push("there is no worker container; every pod now gets one automatically".into());
     }
     let volumes = json::list_in(&mut pod, "volumes");
-    let gone = volumes.extract_if(.., |volume| volume["configMap"]["name"] == PLACEHOLDER);
-    let gone: Vec<String> = gone.map(|volume| volume["name"].text().to_owned()).collect();
+    let gone: Vec<String> = volumes
+        .extract_if(.., |volume| volume["configMap"]["name"] == PLACEHOLDER)
+        .map(|volume| volume["name"].text().to_owned())
+        .collect();
     let mounts = producers.iter_mut().filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut());
     let is_gone = |mount: &mut Value| gone.iter().any(|name| mount["name"] == name.as_str());
     let unmounted = mounts.flat_map(|mounts| mounts.extract_if(.., is_gone));
@@ -388,8 +392,11 @@ fn shared_volume<'c>(workers: &'c [Value], producers: &'c [Value]) -> Option<Str
     let of_producers = producers.iter().flat_map(mounts);
     let is_shared = |mount: &&Value| of_producers.clone().any(|other| other["name"] == mount["name"]);
     let shared: Vec<&Value> = workers.iter().flat_map(mounts).filter(is_shared).collect();
-    let at_folder = shared.iter().find(|mount| mount["mountPath"].text().trim_end_matches('/') == folder);
-    at_folder.or(shared.first()).map(|mount| mount["name"].text().to_owned())
+    shared
+        .iter()
+        .find(|mount| mount["mountPath"].text().trim_end_matches('/') == folder)
+        .or(shared.first())
+        .map(|mount| mount["name"].text().to_owned())
 }
 
 /// Renames the volume `shared` to the program's name. Another volume of that name gets the free one.
@@ -405,8 +412,12 @@ fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
 
 /// Whether a container runs `sonobuoy worker`, directly or through a shell.
 fn runs_worker(container: &Value) -> bool {
-    let words = container["command"].items().chain(container["args"].items());
-    let words: Vec<&str> = words.filter_map(Value::as_str).flat_map(str::split_ascii_whitespace).collect();
+    let words: Vec<&str> = container["command"]
+        .items()
+        .chain(container["args"].items())
+        .filter_map(Value::as_str)
+        .flat_map(str::split_ascii_whitespace)
+        .collect();
     let is_ours = |word: &str| matches!(word.rsplit(['/', '\\']).next(), Some("sonobuoy" | "sonobuoy.exe"));
     words.windows(2).any(|pair| is_ours(pair[0]) && pair[1] == "worker")
 }

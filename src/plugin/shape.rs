@@ -19,16 +19,10 @@ pub(super) const CONTAINER: &str = "Container";
 struct KubernetesField {
     name: &'static str,
     kind: &'static str,
-    written: Written,
-}
-
-/// When a field is written.
-#[derive(Clone, Copy, PartialEq)]
-enum Written {
-    Always,
-    OrNull,
-    Given,
-    Filled,
+    /// Whether it is written although it is not given.
+    always: bool,
+    /// Whether it can be absent, and therefore is null by default, and written even if it is empty.
+    optional: bool,
 }
 
 static TYPES: LazyLock<HashMap<&str, Vec<KubernetesField>>> = LazyLock::new(|| {
@@ -46,19 +40,14 @@ static TYPES: LazyLock<HashMap<&str, Vec<KubernetesField>>> = LazyLock::new(|| {
 });
 
 fn field(name: &'static str, mark: &'static str) -> KubernetesField {
-    for (prefix, written) in [("!*", Written::OrNull), ("!", Written::Always), ("*", Written::Given)] {
-        if let Some(kind) = mark.strip_prefix(prefix) {
-            return KubernetesField { name, kind, written };
-        }
-    }
-    KubernetesField { name, kind: mark, written: Written::Filled }
+    let kind = mark.trim_start_matches(['!', '*']);
+    KubernetesField { name, kind, always: mark.starts_with('!'), optional: mark.contains('*') }
 }
 
 /// The JSON Schemas of all types, by name.
 pub(super) fn schemas() -> Map<String, Value> {
     let of = |fields: &[KubernetesField]| {
-        let properties = fields.iter().map(|field| (field.name.to_owned(), schema(field.kind)));
-        let properties: Map<_, _> = properties.collect();
+        let properties: Value = fields.iter().map(|field| (field.name, schema(field.kind))).collect();
         json!({"type": ["object", "null"], "additionalProperties": false, "properties": properties})
     };
     TYPES.iter().map(|(name, fields)| ((*name).to_owned(), of(fields))).collect()
@@ -85,7 +74,7 @@ pub(super) fn schema(kind: &str) -> Value {
 #[derive(Default)]
 pub(super) struct Parts {
     /// Omitted fields, with reasons.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 impl Parts {
@@ -105,7 +94,7 @@ impl Parts {
             let read = entries.map(|(key, node)| {
                 Ok((key.text.clone(), self.value(&format!("{path}.{}", key.text), node, kind)?))
             });
-            return read.collect::<Result<_, _>>().map(Value::Object);
+            return read.collect();
         }
         match (kind, &node.content) {
             ("text" | "time", _) => text(path, node).map(Value::from),
@@ -133,15 +122,15 @@ impl Parts {
             let path = format!("{path}.{}", key.text);
             if let Some(field) = fields.iter().find(|field| field.name == key.text) {
                 let value = self.value(&path, node, field.kind)?;
-                if field.written != Written::Filled || !is_empty(&value) {
+                if field.always || field.optional || !is_empty(&value) {
                     object[field.name] = value;
                 }
-            } else if may_become_a_field(&key.text, fields) {
+            } else if let Some(why) = mistake(&key.text, fields) {
+                self.notes.push(format!("`{path}` is left out: {why}"));
+            } else {
                 // Fields of later Kubernetes versions are passed on.
                 object[&key.text] = tree(node);
                 self.notes.push(format!("unknown field `{path}` is passed on; check its spelling"));
-            } else {
-                self.notes.push(format!("`{path}` is left out: {}", why(&key.text, fields)));
             }
         }
         Ok(object)
@@ -161,24 +150,18 @@ fn is_field(kind: &str, name: &str) -> bool {
     fields(kind).iter().any(|field| field.name == name)
 }
 
-/// Whether an unknown key may be a field of a later Kubernetes: well-formed, and not a known field in the wrong place
-/// or case.
-fn may_become_a_field(key: &str, fields: &[KubernetesField]) -> bool {
-    key.starts_with(|c: char| c.is_ascii_lowercase())
-        && key.bytes().all(|b| b.is_ascii_alphanumeric())
-        && !fields.iter().any(|field| field.name.eq_ignore_ascii_case(key))
-        && !is_field(POD, key)
-        && !is_field(CONTAINER, key)
-}
-
-fn why(key: &str, fields: &[KubernetesField]) -> String {
-    if let Some(field) = fields.iter().find(|field| field.name.eq_ignore_ascii_case(key)) {
-        return format!("it is spelled `{}`", field.name);
-    }
-    match (is_field(POD, key), is_field(CONTAINER, key)) {
-        (true, false) => "it is a field of the pod, in `podSpec`".into(),
-        (false, true) => "it is a field of a container".into(),
-        _ => "there is no such field".into(),
+/// Why a key is not among these fields; `None` if it may be a field of a later Kubernetes: well-formed, and not a
+/// known field in the wrong place or case.
+fn mistake(key: &str, fields: &[KubernetesField]) -> Option<String> {
+    let is_well_formed =
+        key.starts_with(|c: char| c.is_ascii_lowercase()) && key.bytes().all(|b| b.is_ascii_alphanumeric());
+    let spelled = fields.iter().find(|field| field.name.eq_ignore_ascii_case(key));
+    match (spelled, is_field(POD, key), is_field(CONTAINER, key)) {
+        (Some(field), ..) => Some(format!("it is spelled `{}`", field.name)),
+        (_, true, false) => Some("it is a field of the pod, in `podSpec`".into()),
+        (_, false, true) => Some("it is a field of a container".into()),
+        (_, false, false) if is_well_formed => None,
+        _ => Some("there is no such field".into()),
     }
 }
 
@@ -190,25 +173,17 @@ pub(super) fn empty(kind: &str) -> Value {
         "int32" | "int64" | "port" => json!(0),
         "quantity" => json!("0"),
         _ => TYPES.get(kind).map_or(Value::Null, |fields| {
-            let written = fields.iter().filter_map(|field| match field.written {
-                Written::Always => Some((field.name, empty(field.kind))),
-                Written::OrNull => Some((field.name, Value::Null)),
-                Written::Given | Written::Filled => None,
-            });
-            written.collect()
+            fields
+                .iter()
+                .filter(|field| field.always)
+                .map(|field| (field.name, if field.optional { Value::Null } else { empty(field.kind) }))
+                .collect()
         }),
     }
 }
 
 fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(flag) => !flag,
-        Value::Number(number) => number.as_i64() == Some(0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-    }
+    [json!(null), json!(false), json!(0), json!(""), json!([]), json!({})].contains(value)
 }
 
 fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
@@ -231,13 +206,11 @@ pub(super) fn driver(node: &Node, path: &str) -> Result<DriverKind, Error> {
 /// A node as JSON, without null values, as in Go.
 pub(super) fn tree(node: &Node) -> Value {
     match &node.content {
-        Content::Map(entries) => Value::Object(
-            entries
-                .iter()
-                .filter(|(_, value)| !value.is_null())
-                .map(|(key, value)| (key.text.clone(), tree(value)))
-                .collect(),
-        ),
+        Content::Map(entries) => entries
+            .iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(key, value)| (key.text.as_str(), tree(value)))
+            .collect(),
         Content::List(items) => items.iter().map(tree).collect(),
         _ => node.clone().into_value(),
     }
@@ -273,18 +246,14 @@ fn canonical(text: &str) -> Option<String> {
         return None;
     }
     let (form, base, power) = meaning(suffix)?;
-    if is_final(whole.trim_start_matches('0'), fraction, form, power) {
+    let is_final = is_final(whole.trim_start_matches('0'), fraction, form, power);
+    // Numbers too large for any machine are kept unchanged, too.
+    let Some(nanos) = nanos(whole, fraction, base, power).filter(|_| !is_final) else {
         return Some(text.to_owned());
-    }
-    // Numbers too large for any machine are kept unchanged.
-    Some(nanos(whole, fraction, base, power).map_or_else(
-        || text.to_owned(),
-        |nanos| {
-            let text =
-                format_quantity(if form == Form::Binary { nanos.min(MAX_BINARY) } else { nanos }, form);
-            if negative && nanos != 0 { format!("-{text}") } else { text }
-        },
-    ))
+    };
+    let sign = if negative && nanos != 0 { "-" } else { "" };
+    let nanos = if form == Form::Binary { nanos.min(MAX_BINARY) } else { nanos };
+    Some(format!("{sign}{}", format_quantity(nanos, form)))
 }
 
 /// Whether Kubernetes keeps the text unchanged as canonical: a decimal form with a power of 1000 whose digits do not end
@@ -302,11 +271,12 @@ fn is_final(whole: &str, fraction: &str, form: Form, power: i32) -> bool {
 }
 
 fn meaning(suffix: &str) -> Option<(Form, i128, i32)> {
-    if let Some(at) = THOUSANDS.iter().position(|s| *s == suffix) {
-        return Some((Form::Thousands, 10, i32::try_from(at).ok()? * 3 - 9));
+    let place = |known: &[&str]| i32::try_from(known.iter().position(|known| *known == suffix)?).ok();
+    if let Some(at) = place(&THOUSANDS) {
+        return Some((Form::Thousands, 10, at * 3 - 9));
     }
-    if let Some(at) = BINARY.iter().position(|s| *s == suffix) {
-        return Some((Form::Binary, 1024, i32::try_from(at).ok()?));
+    if let Some(at) = place(&BINARY) {
+        return Some((Form::Binary, 1024, at));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     Some((Form::Exponent, 10, exponent.parse().ok()?))
@@ -314,10 +284,10 @@ fn meaning(suffix: &str) -> Option<(Form, i128, i32)> {
 
 /// The number in billionths, rounded up; `None` on overflow.
 fn nanos(whole: &str, fraction: &str, base: i128, power: i32) -> Option<i128> {
-    let digits = format!("{whole}{}", fraction.trim_end_matches('0'));
-    let digits = digits.trim_start_matches('0');
-    let shift = i32::try_from(fraction.trim_end_matches('0').len()).ok()?;
-    let mantissa: i128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+    let fraction = fraction.trim_end_matches('0');
+    let shift = i32::try_from(fraction.len()).ok()?;
+    // Either part may be empty.
+    let mantissa: i128 = format!("0{whole}{fraction}").parse().ok()?;
     let factor = |base: i128, power: i32| base.checked_pow(power.unsigned_abs());
     let (mut above, mut below) = (mantissa.checked_mul(NANO)?, factor(10, shift)?);
     if power < 0 {

@@ -33,23 +33,20 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
             value => bail!("`-p {value}` does not name a plugin"),
         }
     }
-    let is_path = source.contains(['/', '\\']);
-    if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
-        return custom(load(&path)?, value, new_name);
-    }
-    if let Some(definition) = builtin::named(source).or_else(|| builtin::named(&with_hyphens(source))) {
+    let (path, is_path) = (Path::new(source), source.contains(['/', '\\']));
+    let found = if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
+        load(&path)?
+    } else if let Some(definition) = builtin::named(source).or_else(|| builtin::named(&with_hyphens(source)))
+    {
         if new_name.is_some() {
             bail!(
                 "`-p {value}`: the built-in plugin `{source}` cannot be renamed; save `sonobuoy gen plugin {source}` to a file and rename that"
             );
         }
         return Ok(vec![Loaded::built_in(definition)]);
-    }
-    if is_url(source) {
-        return custom(get(source)?, value, new_name);
-    }
-    let path = Path::new(source);
-    if path.is_dir() {
+    } else if is_url(source) {
+        get(source)?
+    } else if path.is_dir() {
         if new_name.is_some() {
             bail!("`-p {value}`: a folder of plugins cannot be renamed; name one of its files");
         }
@@ -57,25 +54,28 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
         if files.is_empty() {
             bail!("the folder `{source}` contains no *.yaml file, which plugin definitions must be");
         }
-        let all = files.iter().map(|path| load_found(path)).collect::<Result<Vec<_>>>()?;
-        return custom(all.concat(), value, None);
-    }
-    if path.exists() {
-        return custom(load(path)?, value, new_name);
-    }
-    if !is_path && let Some(loaded) = named(folders, source) {
-        return custom(vec![loaded], value, new_name);
-    }
-    let ways = if is_path {
-        "there is no such file or folder"
+        let mut all = Vec::new();
+        for path in &files {
+            all.extend(load_found(path)?);
+        }
+        all
+    } else if path.exists() {
+        load(path)?
+    } else if !is_path && let Some(loaded) = named(folders, source) {
+        vec![loaded]
     } else {
-        "no installed plugin, built-in plugin, file or folder has this name"
+        let ways = if is_path {
+            "there is no such file or folder"
+        } else {
+            "no installed plugin, built-in plugin, file or folder has this name"
+        };
+        let (installed, here) = (Installed::names(), in_folder(Path::new("."), &["yaml", "yml"]));
+        let mut known: Vec<&str> = builtin::names().collect();
+        known.extend(installed.iter().map(String::as_str));
+        known.extend(here.iter().flatten().filter_map(|path| path.file_name()?.to_str()));
+        bail!("plugin `{source}`: {ways}{}", near::hint(source, known))
     };
-    let (installed, here) = (Installed::names(), in_folder(Path::new("."), &["yaml", "yml"]));
-    let mut known: Vec<&str> = builtin::names().collect();
-    known.extend(installed.iter().map(String::as_str));
-    known.extend(here.iter().flatten().filter_map(|path| path.file_name()?.to_str()));
-    bail!("plugin `{source}`: {ways}{}", near::hint(source, known))
+    custom(found, value, new_name)
 }
 
 /// Reads the only definition in a file or URL.
@@ -263,10 +263,13 @@ fn home() -> Option<PathBuf> {
 
 /// Expands `~` and `$HOME` in a folder of a search path.
 fn with_home(folder: &str) -> PathBuf {
-    let below = ["~", "$HOME"].iter().find_map(|home| folder.strip_prefix(home));
-    let below = below.filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
-    let expanded = below.and_then(|rest| Some(home()?.join(rest.trim_start_matches(is_separator))));
-    expanded.unwrap_or_else(|| folder.into())
+    let below = ["~", "$HOME"]
+        .iter()
+        .find_map(|home| folder.strip_prefix(home))
+        .filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
+    below
+        .and_then(|rest| Some(home()?.join(rest.trim_start_matches(is_separator))))
+        .unwrap_or_else(|| folder.into())
 }
 
 /// The user's folder for installed plugins and other persistent data.
@@ -304,8 +307,12 @@ impl Installed {
     /// Usable names; a missing folder is not created and has none.
     pub(crate) fn names() -> Vec<String> {
         let folder = user_folder().ok().filter(|_| Self::is_on());
-        let files = folder.and_then(|folder| in_folder(&folder, &["yaml"]).ok()).unwrap_or_default();
-        files.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+        folder
+            .and_then(|folder| in_folder(&folder, &["yaml"]).ok())
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+            .collect()
     }
 
     /// The switch of the original.
@@ -321,8 +328,7 @@ impl Installed {
 
     /// File of an installed plugin, possibly in a subfolder.
     fn find(&self, name: &str) -> Option<PathBuf> {
-        let below = name.split('/').all(is_plain);
-        below.then(|| self.path(name)).filter(|path| path.is_file())
+        name.split('/').all(is_plain).then(|| self.path(name)).filter(|path| path.is_file())
     }
 
     fn existing(&self, name: &str) -> Result<PathBuf> {

@@ -18,6 +18,7 @@ use crate::layout::{
     self, CONFIG, EXCLUDED, HEALTH, INFO, META, PLUGINS, QUERY_ERRORS, RECEIVED, RESOURCES, RUN_LOG,
     SERVER_VERSION, WHY,
 };
+use base::Joined as _;
 use base::archive::{Gunzip, Kind, Limits, Reader};
 use base::at::{At as _, entries};
 use base::near;
@@ -84,10 +85,11 @@ impl OpenedArchive {
                     let trees = plugins.iter().map(|name| layout::tree(name));
                     missing = Some(never.into_iter().chain([HEALTH.into()]).chain(trees).collect());
                 }
-                let is_there = |name: &mut String| files.has(name);
-                while missing.as_mut().and_then(|missing| missing.pop_if(is_there)).is_some() {}
-                if missing.as_ref().is_some_and(Vec::is_empty) {
-                    return Ok(PassAction::Stop);
+                if let Some(missing) = &mut missing {
+                    while missing.pop_if(|name| files.has(name)).is_some() {}
+                    if missing.is_empty() {
+                        return Ok(PassAction::Stop);
+                    }
                 }
             } else if let Some(found) = layout::delivered(name) {
                 if plugin.is_none_or(|plugin| plugin == found.plugin) {
@@ -117,8 +119,7 @@ impl OpenedArchive {
         let mut plugins = listed(&files)?;
         if let Some(plugin) = plugin.map(str::to_owned) {
             if plugin != HEALTH_NAME && !has_tree(&plugin) {
-                let known: Vec<_> = files.folders(PLUGINS).into_iter().filter(has_tree).collect();
-                let known = match known.join(", ") {
+                let known = match files.folders(PLUGINS).into_iter().filter(has_tree).joined(", ") {
                     none if none.is_empty() => "no results of any plugin".into(),
                     known => format!("results of {known}"),
                 };
@@ -161,8 +162,8 @@ fn listed(files: &ExtractedFiles) -> Result<Vec<String>> {
         plugins: Option<Vec<String>>,
     }
     let Some(bytes) = files.small(INFO)? else { return Ok(Vec::new()) };
-    let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
-    let info = info.map_err(|error| anyhow!("`{INFO}`: {error}"))?;
+    let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
+        .map_err(|error| anyhow!("`{INFO}`: {error}"))?;
     distinct(info.and_then(|info| info.plugins).unwrap_or_default())
 }
 

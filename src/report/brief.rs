@@ -12,6 +12,7 @@ use super::run::{Report, RunVerdict};
 use super::template::fill;
 use super::terminal::{DIM, TextOutput, colour};
 use super::words::{count, number, spoken};
+use crate::health::Detail;
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::{Cause, Why};
 use base::json::{json, list};
@@ -90,12 +91,12 @@ impl TextOutput<'_> {
             .iter()
             .flat_map(|health| [("Nodes", &health.node_health), ("Pods", &health.pod_health)]);
         let parts = parts.map(|(title, part)| {
-            let names: Vec<_> = part.unwell().iter().map(|detail| detail.full_name()).collect();
-            json!({"title": title, "total": part.total_nodes, "names": names, "unhealthy": part.total_nodes.saturating_sub(part.healthy_nodes)})
+            let names = part.unwell().into_iter().map(Detail::full_name);
+            json!({"title": title, "total": part.total_nodes, "names": list(names), "unhealthy": part.total_nodes.saturating_sub(part.healthy_nodes)})
         });
         let excluded = report.excluded.iter().map(|(plugin, nodes)| {
-            let nodes: Vec<_> = nodes.iter().map(|(node, why)| format!("{node} ({why})")).collect();
-            json!({"plugin": plugin, "nodes": nodes})
+            let nodes = nodes.iter().map(|(node, why)| format!("{node} ({why})"));
+            json!({"plugin": plugin, "nodes": list(nodes)})
         });
         let failed_e2e = report
             .plugins
@@ -144,9 +145,9 @@ impl TextOutput<'_> {
             verdict => colour(verdict.word()).unwrap_or_default(),
         });
         let colours: Vec<_> = std::iter::once(DIM).chain(colours).collect();
-        let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
-        self.table(&rows, 2, &colours)?;
-        self.gap()
+        let head = head.map(str::to_owned).to_vec();
+        self.table(std::iter::once(head).chain(rows), 2, &colours)?;
+        Ok(writeln!(self.out)?)
     }
 }
 

@@ -21,11 +21,10 @@ use super::facts::parts;
 use super::files::{ExtractedFiles, objects};
 use super::many::ArchiveColumn;
 use super::run::{Case, Cases, FAILED_CODE, Report, UNKNOWN_CODE};
-use super::survey::Period;
 use super::template::anchor;
 use super::terminal::TextOutput;
 use super::words::{count, spoken};
-use crate::item::{FAILED, FLAKY, PASSED, TIMEOUT, UNKNOWN};
+use crate::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure};
 use crate::layout;
 use base::json::{is_default, json, list};
 use base::visible;
@@ -150,10 +149,6 @@ fn fold(all: &mut Folded, other: &Delivered<'_>, change: TestChange) -> Option<T
     None
 }
 
-fn failing(status: &str) -> bool {
-    matches!(status, FAILED | TIMEOUT)
-}
-
 impl Diff {
     /// Compares two archives. Results of a plugin, or its node, in only one of them appear or vanish as a whole.
     pub(crate) fn between(before: &OpenedArchive, after: &OpenedArchive) -> Result<Self> {
@@ -172,11 +167,10 @@ impl Diff {
             let before = old.remove(&key);
             let was_error = was.get(case.plugin).and_then(|nodes| nodes.get(case.node.unwrap_or_default()))
                 == Some(&None);
-            if before.is_some() || failing(case.status) || case.status == UNKNOWN {
+            if before.is_some() || is_failure(case.status) || case.status == UNKNOWN {
                 diff.note(case, before);
             } else if !was_error {
-                let after = Some(case.status.to_owned());
-                let change = TestChange { after, ..TestChange::of(ChangeKind::Appeared, case) };
+                let change = TestChange::of(ChangeKind::Appeared, case, None, Some(case.status));
                 diff.changes.extend(fold(&mut folded, &was, change));
             }
             // Else the error is fixed, which is reported below.
@@ -188,18 +182,17 @@ impl Diff {
             let now = is.get(case.plugin).and_then(|nodes| *nodes.get(case.node.unwrap_or_default())?);
             let (kind, after) = match now.filter(|_| case.is_error()) {
                 None => (ChangeKind::Vanished, None),
-                Some(false) if failing(case.status) => (ChangeKind::Fixed, Some(PASSED)),
+                Some(false) if is_failure(case.status) => (ChangeKind::Fixed, Some(PASSED)),
                 Some(failed) => (ChangeKind::Changed, Some(if failed { FAILED } else { PASSED })),
             };
-            let (before, after) = (Some(case.status.to_owned()), after.map(str::to_owned));
-            let change = TestChange { before, after, ..TestChange::of(kind, case) };
+            let change = TestChange::of(kind, case, Some(case.status.to_owned()), after);
             diff.changes.extend(if case.is_error() { Some(change) } else { fold(&mut folded, &is, change) });
         })?;
-        diff.changes.extend(folded.into_iter().map(|((kind, plugin, node), first)| match first.tests {
+        diff.changes.extend(folded.into_iter().map(|((.., node), first)| match first.tests {
             1 => first,
             tests => {
                 let test = format!("all {}", count(tests, "test"));
-                TestChange { tests, ..TestChange::new(kind, &plugin, node.as_deref(), test) }
+                TestChange { node, test, before: None, after: None, ..first }
             }
         }));
         diff.changes.sort_by(|a, b| {
@@ -212,10 +205,9 @@ impl Diff {
     fn note(&mut self, case: &Case<'_>, before: Option<(String, Option<f64>)>) {
         let after = case.status;
         let (before, was) = before.unzip();
-        let mut change =
-            TestChange { before, after: Some(after.to_owned()), ..TestChange::of(ChangeKind::Changed, case) };
+        let mut change = TestChange::of(ChangeKind::Changed, case, before, Some(after));
         change.kind = match change.before.as_deref() {
-            Some(before) if failing(before) && failing(after) => ChangeKind::StillFailing,
+            Some(before) if is_failure(before) && is_failure(after) => ChangeKind::StillFailing,
             Some(before) if before == after => {
                 let (was, is) = (was.flatten().unwrap_or_default(), case.duration.unwrap_or_default());
                 if was == 0.0 || is < SLOW.max(SLOWER * was) {
@@ -225,12 +217,12 @@ impl Diff {
                 (change.before, change.after) = (Some(spoken(was)), Some(spoken(is)));
                 ChangeKind::Slower
             }
-            _ if failing(after) => ChangeKind::NewlyFailing,
+            _ if is_failure(after) => ChangeKind::NewlyFailing,
             None => ChangeKind::Appeared,
-            Some(before) if failing(before) && after == PASSED => ChangeKind::Fixed,
+            Some(before) if is_failure(before) && after == PASSED => ChangeKind::Fixed,
             Some(_) => ChangeKind::Changed,
         };
-        if failing(after) && self.room > 0 {
+        if is_failure(after) && self.room > 0 {
             change.why = visible::cut(&case.reason(), WHY).into_owned();
             self.room = self.room.saturating_sub(change.why.len());
         }
@@ -250,10 +242,10 @@ impl Diff {
             (UNKNOWN_CODE, "vanished", "vanished incomplete unknown flaky", of(ChangeKind::Vanished)),
             (UNKNOWN_CODE, "newly unknown", "unknown flaky", newly(UNKNOWN)),
         ];
-        let rule = rules
+        rules
             .into_iter()
-            .find(|(_, _, limits, tests)| *tests > 0 && limits.split(' ').any(|known| known == limit));
-        rule.map(|(code, words, _, tests)| (code, format!("{} {words}", count(tests, "test"))))
+            .find(|(_, _, limits, tests)| *tests > 0 && limits.split(' ').any(|known| known == limit))
+            .map(|(code, words, _, tests)| (code, format!("{} {words}", count(tests, "test"))))
     }
 
     /// The changes of each kind that has any.
@@ -264,19 +256,19 @@ impl Diff {
     /// Versions that differ; empty if an archive lacks it.
     fn versions(&self) -> Vec<Value> {
         let names: BTreeSet<_> = self.runs.iter().flat_map(|run| run.versions.keys()).collect();
-        let pairs = names.into_iter().map(|name| {
+        let change = |name| {
             let [before, after] =
                 self.runs.each_ref().map(|run| run.versions.get(name).map_or("", String::as_str));
             (before != after).then(|| json!({"name": name, "before": before, "after": after}))
-        });
-        pairs.flatten().collect()
+        };
+        names.into_iter().filter_map(change).collect()
     }
 
     /// Durations in seconds of the run, which has no name, and of each plugin in both archives, if `is_told`.
     fn durations(&self, is_told: impl Fn(f64, f64) -> bool) -> Vec<Value> {
         let [before, after] = &self.runs;
-        let took = |plugin: Option<&str>, before: Option<Period>, after: Option<Period>| {
-            let (before, after) = (before?.seconds(), after?.seconds());
+        let took = |plugin: Option<&str>, before: Option<f64>, after: Option<f64>| {
+            let (before, after) = before.zip(after)?;
             is_told(before, after).then(|| json!({"plugin": plugin, "before": before, "after": after}))
         };
         let plugins = before
@@ -347,13 +339,10 @@ pub(crate) fn tests<'c>(changes: impl IntoIterator<Item = &'c TestChange>) -> u6
 }
 
 impl TestChange {
-    fn new(kind: ChangeKind, plugin: &str, node: Option<&str>, test: String) -> Self {
-        let (plugin, node) = (plugin.to_owned(), node.map(str::to_owned));
-        Self { kind, plugin, node, test, tests: 1, before: None, after: None, why: String::new() }
-    }
-
-    fn of(kind: ChangeKind, case: &Case<'_>) -> Self {
-        Self::new(kind, case.plugin, case.node, case.name.to_owned())
+    fn of(kind: ChangeKind, case: &Case<'_>, before: Option<String>, after: Option<&str>) -> Self {
+        let (plugin, test) = (case.plugin.to_owned(), case.name.to_owned());
+        let (node, after) = (case.node.map(str::to_owned), after.map(str::to_owned));
+        Self { kind, plugin, node, test, tests: 1, before, after, why: String::new() }
     }
 }
 
@@ -480,9 +469,9 @@ impl Objects {
             });
             json!({"name": name.text(), "differences": list(differences), "further": more})
         });
-        let names = |names: &[Name]| names.iter().map(Name::text).collect::<Vec<_>>();
-        let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)];
-        let others = others.map(|(title, objects)| json!({"title": title, "names": names(objects)}));
+
+        let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)]
+            .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
         let values = json!({
             "changed": list(changed), "others": others, "unchanged": self.unchanged,
         });
@@ -559,20 +548,14 @@ fn each_object(source: &ArchiveSource, mut visit: impl FnMut(Name, Value) -> Res
 fn of_file(file: &str) -> Option<Name> {
     let (namespace, name) = layout::resource_file(file)?;
     let stem = name.strip_suffix(".json")?;
-    let mut parts = stem.splitn(3, '_');
-    let (group, plural) = match (parts.next(), parts.next(), parts.next()) {
-        (Some("core"), Some(_), Some(plural)) => ("", plural),
-        (Some(group), Some(_), Some(plural)) => (group, plural),
+    let (group, plural) = match stem.splitn(3, '_').collect::<Vec<_>>()[..] {
+        ["core", _, plural] => ("", plural),
+        [group, _, plural] => (group, plural),
         _ => ("", stem),
     };
-    let name = Name {
-        plural: plural.to_owned(),
-        kind: plural.to_owned(),
-        group: group.to_owned(),
-        namespace: namespace.to_owned(),
-        name: String::new(),
-    };
-    (plural != "events" && group != "metrics.k8s.io").then_some(name)
+    let is_volatile = plural == "events" || group == "metrics.k8s.io";
+    let [plural, kind, group, namespace] = [plural, plural, group, namespace].map(str::to_owned);
+    (!is_volatile).then(|| Name { plural, kind, group, namespace, name: String::new() })
 }
 
 fn clean(name: &Name, object: &mut Value) {

@@ -78,10 +78,10 @@ impl ExtractedFiles {
         Ok(Some(bytes))
     }
 
-    /// A small JSON file; `None` if it is missing or broken.
-    pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+    /// A small JSON file; empty if it is missing or broken.
+    pub(crate) fn json<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
         let tree = self.small(name)?.and_then(|text| tree(&text).ok());
-        Ok(tree.and_then(|tree| serde_json::from_value(tree).ok()))
+        Ok(tree.and_then(|tree| serde_json::from_value(tree).ok()).unwrap_or_default())
     }
 
     /// A JSON document; `None` if it is missing.
@@ -115,7 +115,7 @@ impl ExtractedFiles {
             Some(file) => file.write_all(data)?,
             None => self.memory.extend_from_slice(data),
         }
-        self.end += data.len() as u64;
+        self.end = end;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Runs as the columns of a comparison: their times, versions, and the outcome of each plugin. Several archives, of
 //! clusters or of days, side by side: as text, as JSON, and as metrics for node exporter's textfile collector.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::time::UNIX_EPOCH;
@@ -10,10 +11,9 @@ use serde_json::Value;
 
 use super::SCHEMA_VERSION;
 use super::run::{Report, RunVerdict};
-use super::survey::Period;
 use super::terminal::TextOutput;
 use super::words::{self, spoken};
-use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, TIMEOUT};
+use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure};
 use crate::layout;
 use base::clock::parse_rfc3339;
 use base::json::{is_default, json, list};
@@ -33,60 +33,58 @@ pub(crate) struct ArchiveColumn {
     pub started: Option<String>,
     /// Its verdict.
     pub status: RunVerdict,
-    /// Duration of the run.
-    pub duration: Option<Period>,
+    /// Duration of the run in seconds.
+    pub duration: Option<f64>,
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
-    pub(super) plugins: BTreeMap<String, PluginCell>,
+    pub plugins: BTreeMap<String, PluginCell>,
     /// Why a cluster has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 /// A plugin in an archive.
 #[derive(Serialize)]
-pub(super) struct PluginCell {
+pub(crate) struct PluginCell {
     pub status: String,
     pub passed: u64,
     pub failed: u64,
     #[serde(skip_serializing_if = "is_default")]
     flaky: u64,
     pub skipped: u64,
-    pub duration: Option<Period>,
+    pub duration: Option<f64>,
 }
 
 impl ArchiveColumn {
     /// The column of an archive.
     pub(crate) fn of(report: &Report<'_>) -> Self {
         // The API server's version, the program's, and the image of each plugin, unless unreadable.
-        let known = [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)];
-        let known = known.into_iter().filter(|(_, version)| !version.is_empty());
-        let mut versions: BTreeMap<_, _> =
-            known.map(|(name, version)| (name.to_owned(), version.clone())).collect();
+        let mut versions = BTreeMap::new();
+        for (name, version) in [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)] {
+            if !version.is_empty() {
+                versions.insert(name.to_owned(), version.clone());
+            }
+        }
         let mut plugins = BTreeMap::new();
         for plugin in &report.plugins {
             let image = layout::DEFINITIONS.iter().find_map(|name| {
                 let path = format!("{}/{name}", layout::plugin(plugin.name));
-                let definition: Value = report.opened.files.json(&path).ok()??;
+                let definition: Value = report.opened.files.json(&path).ok()?;
                 Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
             });
             versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
-            let cell = PluginCell {
-                status: plugin.status.clone(),
-                passed: plugin.counts.of(PASSED),
-                failed: plugin.counts.of(FAILED),
-                flaky: plugin.counts.of(FLAKY),
-                skipped: plugin.counts.of(SKIPPED),
-                duration: plugin.duration,
-            };
+            let [passed, failed, flaky, skipped] =
+                [PASSED, FAILED, FLAKY, SKIPPED].map(|column| plugin.counts.of(column));
+            let (status, duration) = (plugin.status.clone(), plugin.duration.map(|span| span.seconds()));
+            let cell = PluginCell { status, passed, failed, flaky, skipped, duration };
             plugins.insert(plugin.name.to_owned(), cell);
         }
         Self {
             archive: report.archive.to_owned(),
             started: report.started.clone(),
             status: report.status,
-            duration: report.duration,
+            duration: report.duration.map(|span| span.seconds()),
             versions,
             plugins,
             error: None,
@@ -137,7 +135,7 @@ impl Many {
         self.columns.push(column);
         for plugin in &report.plugins {
             plugin.cases.each(|case| {
-                if let FAILED | TIMEOUT = case.status {
+                if is_failure(case.status) {
                     let node = case.node.unwrap_or_default().to_owned();
                     let key = (plugin.name.to_owned(), node, case.name.to_owned());
                     if self.failed.len() < MAX_REMEMBERED || self.failed.contains_key(&key) {
@@ -175,15 +173,15 @@ impl Many {
         let runs = places.iter().rev().map(|at| {
             let column = &self.columns[*at];
             let sum = |of: fn(&PluginCell) -> u64| column.plugins.values().map(of).sum::<u64>();
-            let (failed, passed) = (sum(|cell| cell.failed), sum(|cell| cell.passed));
             json!({
-                "started": column.started, "status": column.status, "failed": failed, "passed": passed,
+                "started": column.started, "status": column.status,
+                "failed": sum(|cell| cell.failed), "passed": sum(|cell| cell.passed),
                 "duration": column.duration, "archive": column.archive.rsplit('/').next(),
             })
         });
         let tests = self.failed.iter().map(|((plugin, node, name), statuses)| {
             let mark = |at: &usize| if statuses.contains_key(at) { FAILED } else { "none" };
-            let marks: Vec<_> = places.iter().map(|at| json!({"class": mark(at)})).collect();
+            let marks = list(places.iter().map(|at| json!({"class": mark(at)})));
             let place = if node.is_empty() { plugin.clone() } else { format!("{plugin} · {node}") };
             json!({"name": name, "where": place, "marks": marks})
         });
@@ -197,12 +195,12 @@ impl Many {
         text: impl Fn(&V) -> String,
     ) -> Vec<Vec<String>> {
         let names: BTreeSet<_> = self.columns.iter().flat_map(|column| of(column).keys()).collect();
-        let cells = |name| self.columns.iter().map(move |column| (name, column));
-        let text = |(name, column)| of(column).get(name).map_or_else(|| "-".to_owned(), &text);
-        names
-            .into_iter()
-            .map(|name| iter::once(name.clone()).chain(cells(name).map(text)).collect())
-            .collect()
+        let row = |name: &String| {
+            let values = self.columns.iter().map(|column| of(column).get(name));
+            let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), &text));
+            iter::once(name.clone()).chain(cells).collect()
+        };
+        names.into_iter().map(row).collect()
     }
 
     /// The verdicts on the archives and on each plugin.
@@ -216,8 +214,14 @@ impl Many {
     fn differing(&self) -> Vec<Vec<String>> {
         let mut rows = self.rows(|column| &column.versions, String::clone);
         rows.retain(|row| {
-            let known = row[1..].iter().zip(&self.columns).filter(|(_, column)| column.error.is_none());
-            known.map(|(cell, _)| cell).collect::<BTreeSet<_>>().len() > 1
+            row[1..]
+                .iter()
+                .zip(&self.columns)
+                .filter(|(_, column)| column.error.is_none())
+                .map(|(cell, _)| cell)
+                .collect::<BTreeSet<_>>()
+                .len()
+                > 1
         });
         rows
     }
@@ -226,22 +230,26 @@ impl Many {
     pub(super) fn matrix(&self) -> Vec<Vec<String>> {
         let rows = [self.outcomes(), self.differing()].concat();
         let labels = self.columns.iter().map(|column| &*column.archive);
-        let turned = iter::once("CLUSTER").chain(labels).enumerate().map(|(at, label)| {
-            iter::once(label.to_owned()).chain(rows.iter().map(|row| row[at].clone())).collect()
-        });
-        turned.collect()
+        iter::once("CLUSTER")
+            .chain(labels)
+            .enumerate()
+            .map(|(at, label)| {
+                iter::once(label.to_owned()).chain(rows.iter().map(|row| row[at].clone())).collect()
+            })
+            .collect()
     }
 
     /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what became worse.
     pub(super) fn lists(&self) -> [Value; 4] {
-        let missing = self.columns.iter();
-        let missing =
-            missing.filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
+        let missing = self
+            .columns
+            .iter()
+            .filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
         let mut causes: Vec<_> = self.causes.iter().collect();
-        causes.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.len()));
+        causes.sort_by_key(|(_, counts)| Reverse(counts.len()));
         let causes = causes.into_iter().map(|(cause, counts)| self.marked(counts, cause));
         let mut failed: Vec<_> = self.failed.iter().collect();
-        failed.sort_by_key(|(key, statuses)| (std::cmp::Reverse(statuses.len()), *key));
+        failed.sort_by_key(|(key, statuses)| (Reverse(statuses.len()), *key));
         let failed = failed.into_iter().map(|(key, statuses)| self.marked(statuses, &test(key)));
         let worse = self.worse().into_iter().map(|(since, key)| {
             let started = self.columns[since].started.as_deref().unwrap_or("unknown start");
@@ -271,35 +279,36 @@ impl Many {
     fn worse(&self) -> Vec<(usize, &(String, String, String))> {
         let last = self.columns.len().saturating_sub(1);
         let in_order = self.columns.is_sorted_by_key(|column| &column.started);
-        let failing = self.failed.iter().filter(|_| in_order && !self.clusters);
-        let mut worse: Vec<_> = failing
+        let mut worse: Vec<_> = self
+            .failed
+            .iter()
+            .filter(|_| in_order && !self.clusters)
             .filter_map(|(key, statuses)| {
                 let since = (0..=last).rev().take_while(|at| statuses.contains_key(at)).last()?;
                 (since > 0).then_some((since, key))
             })
             .collect();
-        worse.sort_by_key(|(since, _)| std::cmp::Reverse(*since));
+        worse.sort_by_key(|(since, _)| Reverse(*since));
         worse
     }
 
     /// Writes a text table.
     pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> anyhow::Result<()> {
         if self.clusters {
-            terminal.table(&self.matrix(), usize::MAX, &[])?;
+            terminal.table(self.matrix(), usize::MAX, &[])?;
         } else {
             for (at, column) in self.columns.iter().enumerate() {
-                let took = column.duration.map(|span| format!(", {}", spoken(span.seconds())));
+                let took = column.duration.map(|seconds| format!(", {}", spoken(seconds)));
                 let started = column.started.as_deref().unwrap_or("unknown start");
                 let (took, archive) = (took.unwrap_or_default(), &column.archive);
                 terminal.painted("", &format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
             }
             for (title, rows) in [("PLUGIN", self.outcomes()), ("VERSION", self.differing())] {
                 if !rows.is_empty() {
-                    terminal.gap()?;
+                    writeln!(terminal.out)?;
                     let numbers = (1..=self.columns.len()).map(|number| number.to_string());
                     let head = iter::once(title.to_owned()).chain(numbers).collect();
-                    let rows: Vec<_> = iter::once(head).chain(rows).collect();
-                    terminal.table(&rows, usize::MAX, &[])?;
+                    terminal.table(iter::once(head).chain(rows), usize::MAX, &[])?;
                 }
             }
         }
@@ -316,13 +325,16 @@ impl Many {
 
     /// The failed tests of a plugin in an archive.
     pub(super) fn failed(&self, at: usize, plugin: &str) -> Vec<String> {
-        let of = self.failed.iter().filter(|(key, statuses)| key.0 == plugin && statuses.contains_key(&at));
-        of.map(|(key, _)| test(key)).take(MAX_LISTED).collect()
+        self.failed
+            .iter()
+            .filter(|(key, statuses)| key.0 == plugin && statuses.contains_key(&at))
+            .map(|(key, _)| test(key))
+            .take(MAX_LISTED)
+            .collect()
     }
 
     /// The document for monitoring systems. Of several archives, each sample has the label `archive`; the archive of a
     /// single one is only in `run_info`, so that runs of every night continue the same series.
-    #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^53")]
     pub(crate) fn metrics(&self) -> String {
         let mut metrics = Metrics::default();
         let passed = |status: &str| f64::from(u8::from(status == PASSED));
@@ -347,9 +359,7 @@ impl Many {
             let started = parse_rfc3339(column.started.as_ref()?)?;
             Some(started.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
         });
-        of_runs("sonobuoy_run_duration_seconds", "Duration of the run.", &|column| {
-            column.duration.map(|span| span.seconds())
-        });
+        of_runs("sonobuoy_run_duration_seconds", "Duration of the run.", &|column| column.duration);
         of_runs("sonobuoy_run_passed", "1 if every plugin passed.", &|column| {
             Some(passed(column.status.word()))
         });
@@ -359,14 +369,13 @@ impl Many {
         });
         let verdicts = plugins.clone().map(|(labels, cell)| (labels, passed(&cell.status)));
         metrics.gauge("sonobuoy_plugin_passed", "1 if the plugin passed.", verdicts);
-        let durations = plugins.clone().filter_map(|(labels, cell)| Some((labels, cell.duration?.seconds())));
+        let durations = plugins.clone().filter_map(|(labels, cell)| Some((labels, cell.duration?)));
         metrics.gauge("sonobuoy_plugin_duration_seconds", "Duration of the plugin.", durations);
         let tests = plugins.flat_map(|(labels, cell)| {
             let PluginCell { passed, failed, flaky, skipped, .. } = *cell;
-            let counts = [("passed", passed), ("failed", failed), ("flaky", flaky), ("skipped", skipped)];
-            counts.map(|(status, count)| {
-                ([&labels[..], &[("status", status.to_owned())]].concat(), count as f64)
-            })
+            [("passed", passed), ("failed", failed), ("flaky", flaky), ("skipped", skipped)].map(
+                |(status, count)| ([&labels[..], &[("status", status.to_owned())]].concat(), count as f64),
+            )
         });
         metrics.gauge("sonobuoy_tests", "Tests by status.", tests);
         metrics.finish()
@@ -374,20 +383,20 @@ impl Many {
 
     /// The JSON document.
     pub(crate) fn json(&self) -> Value {
+        let places = || 0..self.columns.len();
         let failed = self.failed.iter().map(|((plugin, node, test), statuses)| {
-            let statuses: Vec<_> = (0..self.columns.len()).map(|at| statuses.get(&at)).collect();
-            json!({"plugin": plugin, "node": node, "test": test, "statuses": statuses})
+            let statuses = places().map(|at| statuses.get(&at));
+            json!({"plugin": plugin, "node": node, "test": test, "statuses": list(statuses)})
         });
-        let failed: Vec<_> = failed.collect();
         let causes = self.causes.iter().map(|(cause, counts)| {
-            let counts: Vec<_> = (0..self.columns.len()).map(|at| counts.get(&at).unwrap_or(&0)).collect();
-            json!({"cause": cause, "counts": counts})
+            let counts = places().map(|at| counts.get(&at).unwrap_or(&0));
+            json!({"cause": cause, "counts": list(counts)})
         });
         let worse = self.worse().into_iter().map(|(since, (plugin, node, test))| {
             json!({"plugin": plugin, "node": node, "test": test, "since": self.columns[since].archive})
         });
         json!({
-            "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": failed,
+            "schemaVersion": SCHEMA_VERSION, "archives": self.columns, "failed": list(failed),
             "causes": list(causes), "worse": list(worse),
         })
     }

@@ -1,4 +1,4 @@
-//! What to run again: the failed tests of a plugin and the tests that an interrupted run lacks, with their durations.
+//! What to run again: the failed e2e tests, and those that an interrupted run lacks, with their durations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -10,8 +10,9 @@ use serde_json::Value;
 use super::archive::{ArchiveSource, Depth, OpenedArchive, PassAction};
 use super::run::Report;
 use crate::item::read::items;
-use crate::item::{FAILED, FAILURE, Item, SKIPPED, TIMEOUT, UNKNOWN, plain};
+use crate::item::{FAILED, FAILURE, Item, SKIPPED, UNKNOWN, is_failure, plain};
 use crate::layout;
+use crate::plugin::builtin::E2E;
 use crate::plugin::focus::{FOCUS, SKIP};
 use base::visible::head;
 
@@ -31,15 +32,15 @@ const SUITE_NODES: [&str; 9] = [
     "[CleanupAfterAll]",
 ];
 
-/// The names of the failed tests of a plugin in an archive, in order; the blank after the prefix remains, as in the
-/// original's pattern.
-pub(crate) fn failed(archive: &str, plugin: &str) -> Result<Vec<String>> {
-    failed_in(OpenedArchive::open(archive, Some(plugin), Depth::Trees)?.tree(plugin)?)
+/// The names of the failed e2e tests in an archive, in order; the blank after the prefix remains, as in the original's
+/// pattern.
+pub(crate) fn failed(archive: &str) -> Result<Vec<String>> {
+    failed_in(OpenedArchive::open(archive, Some(E2E), Depth::Trees)?.tree(E2E)?)
 }
 
-/// Average duration of a plugin's tests: of the `chosen` ones, if the archive has any.
-pub(crate) fn per_test(archive: &str, plugin: &str, chosen: &dyn Fn(&str) -> bool) -> Result<Duration> {
-    let archive = OpenedArchive::open(archive, Some(plugin), Depth::Tests)?;
+/// Average duration of an e2e test: of the `chosen` ones, if the archive has any.
+pub(crate) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<Duration> {
+    let archive = OpenedArchive::open(archive, Some(E2E), Depth::Tests)?;
     let (mut of_chosen, mut of_all) = (Vec::new(), Vec::new());
     for plugin in Report::read(&archive, None)?.plugins {
         plugin.cases.each(|case| {
@@ -50,7 +51,7 @@ pub(crate) fn per_test(archive: &str, plugin: &str, chosen: &dyn Fn(&str) -> boo
         })?;
     }
     let took = if of_chosen.is_empty() { of_all } else { of_chosen };
-    ensure!(!took.is_empty(), "it does not say how long any test of the plugin `{plugin}` took");
+    ensure!(!took.is_empty(), "it does not say how long any test of the plugin `{E2E}` took");
     Ok(Duration::try_from_secs_f64(took.iter().sum::<f64>() / took.len() as f64)?)
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     let mut names = Vec::new();
     items(tree, None, |_, item| {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
-        if is_test(&item, name) && is_failed(&item) {
+        if is_test(&item, name) && is_failure(&item.status) {
             names.push(name.to_owned());
         }
         Ok(())
@@ -73,10 +74,6 @@ fn is_test(item: &Item, name: &str) -> bool {
     !item.meta.contains_key("file") && !is_suite_node(name) && !name.trim().is_empty()
 }
 
-fn is_failed(item: &Item) -> bool {
-    [FAILED, TIMEOUT].contains(&item.status.as_str())
-}
-
 /// Whether the entry is a suite node, which always runs and cannot be selected.
 pub(crate) fn is_suite_node(name: &str) -> bool {
     SUITE_NODES.iter().any(|node| name.starts_with(node))
@@ -86,7 +83,7 @@ pub(crate) fn is_suite_node(name: &str) -> bool {
 pub(crate) struct Interrupted {
     /// Its id.
     pub run: String,
-    /// The focus and the skip pattern of its plugin.
+    /// The focus and the skip pattern of its tests.
     pub focus: String,
     /// See `focus`.
     pub skip: String,
@@ -98,8 +95,8 @@ pub(crate) struct Interrupted {
 const MAX_FAILURE_BYTES: usize = 1 << 10;
 const MAX_FAILURES_BYTES: usize = 64 << 10;
 
-/// The interrupted run of a plugin in an archive.
-pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
+/// The interrupted run of the e2e tests in an archive.
+pub(crate) fn interrupted(archive: &str) -> Result<Interrupted> {
     let mut failed = BTreeSet::new();
     let files = ArchiveSource::open(archive)?.extract(|_, name, _, _| {
         let found = layout::delivered(name).filter(|found| !found.is_result);
@@ -114,9 +111,9 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
     let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeMap::new(), true);
     for name in files.folders(layout::PLUGINS) {
         let definition = layout::definition(&name);
-        let definition: Value = files.json(&definition)?.unwrap_or_default();
+        let definition: Value = files.json(&definition)?;
         let whole = definition.pointer("/Definition/sonobuoy-config/part-of").and_then(Value::as_str);
-        if whole.unwrap_or(&name) != plugin || layout::is_attempt(&name, plugin) {
+        if whole.unwrap_or(&name) != E2E || layout::is_attempt(&name, E2E) {
             continue;
         }
         let variables = definition.pointer("/Definition/spec/env").and_then(Value::as_array);
@@ -133,16 +130,16 @@ pub(crate) fn interrupted(archive: &str, plugin: &str) -> Result<Interrupted> {
             Some((layout::ran_test(line)?.to_owned(), why.to_owned()))
         }));
     }
-    ensure!(!focuses.is_empty(), "it has no plugin `{plugin}`");
+    ensure!(!focuses.is_empty(), "it has no plugin `{E2E}`");
     ensure!(!is_whole, "all of its tests have run; `--rerun-failed` runs the failed ones again");
-    if let Some(tree) = files.open(&layout::tree(plugin)) {
+    if let Some(tree) = files.open(&layout::tree(E2E)) {
         let mut room = MAX_FAILURES_BYTES;
         items(tree, None, |_, item| {
             ran.extend(outcome(&item, &mut room));
             Ok(())
         })?;
     }
-    let config: Value = files.json(layout::CONFIG)?.unwrap_or_default();
+    let config: Value = files.json(layout::CONFIG)?;
     // The interrupted run may itself have resumed another one.
     for (name, why) in config["ResumedTests"].as_object().into_iter().flatten() {
         ran.entry(name.clone()).or_insert_with(|| why.as_str().unwrap_or_default().to_owned());
@@ -159,7 +156,7 @@ fn outcome(item: &Item, room: &mut usize) -> Option<(String, String)> {
         return None;
     }
     let mut why = String::new();
-    if is_failed(item) {
+    if is_failure(&item.status) {
         let told = item.details.get(FAILURE).and_then(Value::as_str).unwrap_or(FAILED);
         let told = head(told, MAX_FAILURE_BYTES.min(*room));
         *room -= told.len();
@@ -191,7 +188,7 @@ mod tests {
         std::fs::write(plugin.join(layout::TREE), tree).unwrap();
         std::fs::write(plugin.join("results/global/junit_01.xml"), junit).unwrap();
         let archive = folder.display().to_string();
-        let of = |chosen: &dyn Fn(&str) -> bool| per_test(&archive, "e2e", chosen).unwrap().as_secs();
+        let of = |chosen: &dyn Fn(&str) -> bool| per_test(&archive, chosen).unwrap().as_secs();
         assert_eq!(of(&|name| name.len() == 1), 15);
         assert_eq!(of(&|_| true), 210);
         assert_eq!(of(&|name| name == "not"), 210, "none of them has run");

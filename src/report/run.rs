@@ -208,8 +208,8 @@ impl<'a> Report<'a> {
     /// an error.
     pub(crate) fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
-        let [config, server] = [layout::CONFIG, layout::SERVER_VERSION].map(|file| files.json::<Value>(file));
-        let (config, server) = (config?.unwrap_or_default(), server?.unwrap_or_default());
+        let config: Value = files.json(layout::CONFIG)?;
+        let server: Value = files.json(layout::SERVER_VERSION)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let health = Health::read(files)?;
         let mut kubernetes_version = text(&server["gitVersion"]);
@@ -219,8 +219,10 @@ impl<'a> Report<'a> {
         let (arrivals, run) = survey::times(files);
         let mut of = HashMap::<String, Vec<Arrival>>::new();
         arrivals.into_iter().for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
-        let names = opened.plugins.iter().filter(|name| *name != HEALTH_NAME);
-        let plugins: Vec<_> = names
+        let plugins: Vec<_> = opened
+            .plugins
+            .iter()
+            .filter(|name| *name != HEALTH_NAME)
             .map(|name| {
                 let cases = Cases { archive: opened, plugin: name, node, readable: true };
                 PluginReport::read(cases, of.remove(name).unwrap_or_default())
@@ -228,7 +230,7 @@ impl<'a> Report<'a> {
             .collect();
         let mut counts = Counts::default();
         plugins.iter().for_each(|plugin| counts.add_all(&plugin.counts));
-        let (started, ended) = run.map(|[started, ended]| (started, ended)).unzip();
+        let (started, ended) = run.unzip();
         let at = |text: &Option<String>| parse_rfc3339(text.as_deref()?);
         Ok(Self {
             schema_version: SCHEMA_VERSION,
@@ -244,11 +246,11 @@ impl<'a> Report<'a> {
             counts,
             health,
             // The report works without it, too.
-            why: files.json(layout::WHY).ok().flatten(),
+            why: files.json(layout::WHY).unwrap_or_default(),
             causes: Vec::new(),
             unknown_causes: Vec::new(),
             left_out: left_out(files),
-            excluded: files.json(layout::EXCLUDED)?.unwrap_or_default(),
+            excluded: files.json(layout::EXCLUDED)?,
             unfinished: !files.has(layout::INFO) && files.has(layout::CONFIG),
             plugins,
             opened,
@@ -265,7 +267,7 @@ impl<'a> Report<'a> {
                     UNKNOWN => 1,
                     _ => return Ok(()),
                 };
-                case.failure(|failure| causes[at].add(failure));
+                case.add_to(&mut causes[at]);
                 Ok(())
             })?;
         }
@@ -278,9 +280,12 @@ impl<'a> Report<'a> {
         let [failed, unknown, flaky, other, skipped] =
             [FAILED, UNKNOWN, FLAKY, OTHER, SKIPPED].map(|column| self.counts.of(column));
         let ran = self.counts.sum() - skipped;
-        let aside = [(flaky, "flaky"), (skipped, "skipped")].into_iter().filter(|(count, _)| *count > 0);
-        let aside: Vec<String> = aside.map(|(count, word)| format!("{} {word}", number(count))).collect();
-        let rest = if aside.is_empty() { String::new() } else { format!(" ({})", aside.join(", ")) };
+        let aside = [(flaky, "flaky"), (skipped, "skipped")]
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{} {word}", number(count)))
+            .joined(", ");
+        let rest = if aside.is_empty() { aside } else { format!(" ({aside})") };
         let sentence = match self.status {
             RunVerdict::Failed if failed == 0 => "Failed".into(),
             RunVerdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
@@ -302,21 +307,20 @@ impl<'a> Report<'a> {
     pub(crate) fn ending(&self, limit: &str, min_success: Option<u64>) -> Option<(u8, String)> {
         let counts =
             |plugin: &&PluginReport<'_>| min_success.is_none_or(|percent| !plugin.has_passed_on(percent));
-        let counted: Vec<_> = self.plugins.iter().filter(counts).collect();
-        let status = match counted.iter().map(|plugin| plugin.verdict()).max() {
-            None if !self.plugins.is_empty() => RunVerdict::Passed,
-            worst => worst.unwrap_or(self.status),
-        };
-        let reason =
-            |column| reason(counted.iter().filter(|plugin| plugin.verdict() == status).copied(), column);
+        let mut counted: Vec<_> = self.plugins.iter().filter(counts).collect();
+        let none = if self.plugins.is_empty() { self.status } else { RunVerdict::Passed };
+        let status = counted.iter().map(|plugin| plugin.verdict()).max().unwrap_or(none);
+        counted.retain(|plugin| plugin.verdict() == status);
         let incomplete = || counted.iter().any(|plugin| plugin.status == UNKNOWN);
         match (status, limit) {
             (_, "never") => None,
-            (RunVerdict::Failed, _) => Some((FAILED_CODE, reason(FAILED))),
+            (RunVerdict::Failed, _) => Some((FAILED_CODE, reason(&counted, FAILED))),
             (RunVerdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
-                Some((UNKNOWN_CODE, reason(UNKNOWN)))
+                Some((UNKNOWN_CODE, reason(&counted, UNKNOWN)))
             }
-            (RunVerdict::Passed, "flaky") if self.counts.of(FLAKY) > 0 => Some((FAILED_CODE, reason(FLAKY))),
+            (RunVerdict::Passed, "flaky") if self.counts.of(FLAKY) > 0 => {
+                Some((FAILED_CODE, reason(&counted, FLAKY)))
+            }
             _ => None,
         }
     }
@@ -335,11 +339,10 @@ impl<'a> Report<'a> {
 }
 
 /// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
-fn reason<'p>(plugins: impl Iterator<Item = &'p PluginReport<'p>>, column: &str) -> String {
-    let counted: Vec<_> = plugins.map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
+fn reason(plugins: &[&PluginReport<'_>], column: &str) -> String {
+    let counted: Vec<_> = plugins.iter().map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
     let tests = counted.iter().map(|(_, tests)| tests).sum();
-    let named = counted.iter().filter(|(_, of)| tests == 0 || *of > 0);
-    let names = named.map(|(name, _)| *name).joined(", ");
+    let names = counted.iter().filter(|(_, of)| tests == 0 || *of > 0).map(|(name, _)| *name).joined(", ");
     let verb = match (column, tests) {
         (FAILED, _) => "",
         (_, 1) => "is ",
@@ -525,20 +528,19 @@ impl<'a> Case<'a> {
 
     /// The failure text: the parts with the reason, else all details.
     pub(crate) fn reason(&self) -> String {
-        let known = [self.error, self.detail(FAILURE), self.detail("error")].into_iter().flatten();
-        let known: Vec<&str> = known.collect();
+        let known: Vec<&str> =
+            [self.error, self.detail(FAILURE), self.detail("error")].into_iter().flatten().collect();
         if !known.is_empty() {
             return known.join("\n");
         }
         let aside = |key: &str| {
             key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK, RESUMED].contains(&key)
         };
-        let rest = self.item.details.iter().filter(|(key, _)| !aside(key));
-        let lines = rest.map(|(key, value)| match value {
+        let line = |(key, value): (&String, &Value)| match value {
             Value::String(text) => format!("{key}: {text}"),
             other => format!("{key}: {other}"),
-        });
-        lines.joined("\n")
+        };
+        self.item.details.iter().filter(|(key, _)| !aside(key)).map(line).joined("\n")
     }
 
     /// Adds the test to a list of the `max` slowest, the slowest first.
@@ -553,11 +555,11 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Passes the case to `take` as a failure.
-    pub(crate) fn failure<T>(&self, take: impl FnOnce(&ReportedFailure<'_>) -> T) -> T {
+    /// Adds the case to others as a failure; returns the index of its cause.
+    pub(crate) fn add_to(&self, causes: &mut Causes) -> usize {
         let Self { plugin, node, name, .. } = *self;
         let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
-        take(&ReportedFailure { plugin, node, test: name, text: &text, remedy, link })
+        causes.add(&ReportedFailure { plugin, node, test: name, text: &text, remedy, link })
     }
 }
 
@@ -638,8 +640,8 @@ impl Health {
     pub(crate) fn read(files: &ExtractedFiles) -> Result<Option<Self>> {
         let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
         // The original ignores content after the document.
-        let health = Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes));
-        health.map_err(|error| anyhow!("`{HEALTH}`: {error}"))
+        Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
+            .map_err(|error| anyhow!("`{HEALTH}`: {error}"))
     }
 }
 

@@ -53,8 +53,8 @@ fn head(
     more: &[(&str, Option<&str>)],
 ) -> String {
     let skipped = counts.of(SKIPPED) + counts.of(OTHER);
-    let numbers = [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped];
-    let [tests, failures, errors, skipped] = numbers.map(|number| number.to_string());
+    let [tests, failures, errors, skipped] =
+        [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped].map(|number| number.to_string());
     // To the millisecond: schemas allow no more digits in a suite.
     let time = seconds.map(|seconds| ((seconds * 1e3).round() / 1e3).to_string());
     let about = [
@@ -149,7 +149,7 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
             _ => test(name, PASSED, ""),
         });
         let tests: Vec<_> = missing.into_iter().chain(plugins).collect();
-        suite(&column.archive, column.duration.map(|span| span.seconds()), &tests)
+        suite(&column.archive, column.duration, &tests)
     });
     write_all("sonobuoy", suites, out)
 }
@@ -190,13 +190,17 @@ fn write_plugin(report: &Report<'_>, plugin: &PluginReport<'_>, out: &mut dyn Wr
 
 fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport) -> String {
     let node = Some(&*suite.name).filter(|name| !name.is_empty());
-    let span = plugin.nodes.iter().find(|known| Some(&*known.name) == node);
-    let span = span.map_or(plugin.duration, |node| node.duration);
+    let span = plugin
+        .nodes
+        .iter()
+        .find(|known| Some(&*known.name) == node)
+        .map_or(plugin.duration, |node| node.duration);
     let stamp = report.opened.survey.stamps.get(&(plugin.name.to_owned(), suite.file.clone()));
     // In UTC and without a zone, as readers of JUnit expect.
     let utc = |text: &String| parse_rfc3339(text).or_else(|| parse_rfc3339(&format!("{text}Z")));
-    let began = stamp.map_or(span.map(|span| span.from), utc);
-    let began = began.map(|time| rfc3339(time).chars().take(19).collect::<String>());
+    let began = stamp
+        .map_or(span.map(|span| span.from), utc)
+        .map(|time| rfc3339(time).chars().take(19).collect::<String>());
     let name = node.map_or_else(|| plugin.name.to_owned(), |node| format!("{}/{node}", plugin.name));
     let more = [("timestamp", began.as_deref()), ("hostname", node)];
     head("testsuite", &name, &suite.counts, suite.seconds, &more)
@@ -206,8 +210,7 @@ fn test(case: &Case<'_>) -> String {
     let item = case.item;
     let untold = JunitDetails::default();
     let told = case.told.unwrap_or(&untold);
-    let levels = std::iter::once(case.plugin).chain(case.group());
-    let place = levels.joined(".");
+    let place = iter::once(case.plugin).chain(case.group()).joined(".");
     let class = if told.class.is_empty() { &place } else { &*told.class };
     let status = case.status;
     let text = case.reason();
@@ -243,11 +246,10 @@ fn test(case: &Case<'_>) -> String {
 /// The failed attempts of a test, without the first ones, in the form of Surefire.
 fn attempts(item: &Item, name: &str, first: usize) -> String {
     let attempts = item.details.get(ATTEMPTS).and_then(Value::as_array).into_iter().flatten();
-    let failed = attempts.skip(first).filter(|attempt| attempt["status"] != PASSED);
-    let elements = failed.map(|attempt| {
+    let failure = |attempt: &Value| {
         let text = |key: &str| attempt[key].as_str().unwrap_or_default();
         let message = text(FAILURE).lines().next().unwrap_or_default();
         element(name, Some(text("status")), Some(message), Some(text(FAILURE)))
-    });
-    elements.collect()
+    };
+    attempts.skip(first).filter(|attempt| attempt["status"] != PASSED).map(failure).collect()
 }

@@ -204,7 +204,7 @@ impl Serialize for Period {
 }
 
 /// The times of each result, sorted, and the first and the last time of the run, as recorded.
-pub(super) fn times(files: &ExtractedFiles) -> (Vec<Arrival>, Option<[String; 2]>) {
+pub(super) fn times(files: &ExtractedFiles) -> (Vec<Arrival>, Option<(String, String)>) {
     let mut arrivals: Vec<Arrival> = files.list(RECEIVED);
     arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
     // The log ends before the last result is packed, and its start may have been rotated away.
@@ -215,11 +215,11 @@ pub(super) fn times(files: &ExtractedFiles) -> (Vec<Arrival>, Option<[String; 2]
 }
 
 /// The first and the last of some timestamps; of equal ones, the first spelling.
-fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<[String; 2]> {
+fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<(String, String)> {
     let known: Vec<_> = moments.filter_map(|text| Some((parse_rfc3339(text)?, text))).collect();
     let first = known.iter().min_by_key(|(time, _)| *time)?;
     let last = known.iter().rev().max_by_key(|(time, _)| *time)?;
-    Some([first.1.to_owned(), last.1.to_owned()])
+    Some((first.1.to_owned(), last.1.to_owned()))
 }
 
 impl Arrival {
@@ -275,6 +275,6 @@ mod tests {
         let moments =
             ["2026-01-01T00:00:05Z", "2026-01-01T00:05:00Z", "", "2026-01-01T00:00:04Z", "nonsense"];
         let found = bounds(moments.into_iter());
-        assert_eq!(found, Some(["2026-01-01T00:00:04Z".into(), "2026-01-01T00:05:00Z".into()]));
+        assert_eq!(found, Some(("2026-01-01T00:00:04Z".into(), "2026-01-01T00:05:00Z".into())));
     }
 }

@@ -109,8 +109,11 @@ pub(super) fn escape(text: &str) -> String {
 
 /// A sentence with words between backticks as code.
 fn prose(text: &str) -> String {
-    let parts = text.split('`').map(escape).enumerate();
-    parts.map(|(at, part)| if at % 2 == 0 { part } else { format!("<code>{part}</code>") }).collect()
+    text.split('`')
+        .map(escape)
+        .enumerate()
+        .map(|(at, part)| if at % 2 == 0 { part } else { format!("<code>{part}</code>") })
+        .collect()
 }
 
 /// The anchor of an entry: readable for a single name, and the same in every run and version.
@@ -124,16 +127,16 @@ pub(super) fn anchor(kind: &str, names: &[&str]) -> String {
     }
 }
 
-/// FNV-1a, cut to the bits that an anchor shows.
+/// FNV-1a.
 fn digest(names: &[&str]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in names.iter().flat_map(|name| name.bytes().chain([0])) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
-    hash & ((1 << (5 * LETTERS)) - 1)
+    hash
 }
 
-/// A digest as letters and digits.
+/// The lowest bits of a digest as letters and digits.
 fn letters(hash: u64) -> String {
     let letter = |at| char::from(b"0123456789abcdefghjkmnpqrstvwxyz"[(hash >> (5 * at) & 31) as usize]);
     (0..LETTERS).map(letter).collect()

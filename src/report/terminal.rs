@@ -57,8 +57,7 @@ pub(super) fn as_file(write: impl FnOnce(&mut TextOutput<'_>) -> Result<()>) -> 
 impl TextOutput<'_> {
     /// Writes a line in a colour, cut to the width.
     pub(super) fn painted(&mut self, colour: &str, text: &str) -> Result<()> {
-        let safe = visible::line(text);
-        let mut text = safe.trim_end().to_owned();
+        let mut text = visible::line(text).trim_end().to_owned();
         if let Some(width) = self.look.width.filter(|width| *width > 20 && text.chars().count() > *width) {
             text = visible::cut(&text, width - 1).into_owned();
         }
@@ -74,13 +73,14 @@ impl TextOutput<'_> {
         }
     }
 
-    /// Writes an empty line.
-    pub(super) fn gap(&mut self) -> Result<()> {
-        Ok(writeln!(self.out)?)
-    }
-
     /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in these colours.
-    pub(super) fn table(&mut self, rows: &[Vec<String>], right: usize, colours: &[&str]) -> Result<()> {
+    pub(super) fn table(
+        &mut self,
+        rows: impl IntoIterator<Item = Vec<String>>,
+        right: usize,
+        colours: &[&str],
+    ) -> Result<()> {
+        let rows: Vec<_> = rows.into_iter().collect();
         let columns = rows.first().map_or(0, Vec::len);
         let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
         let widths: Vec<usize> = (0..columns).map(width).collect();
@@ -100,8 +100,10 @@ impl TextOutput<'_> {
         let mut text = Vec::new();
         fill(template, values, |text| visible::line(text).into_owned(), &mut text)?;
         for line in String::from_utf8_lossy(&text).lines() {
-            let styled = line.strip_prefix('[').and_then(|line| line.split_once(']'));
-            let styled = styled.and_then(|(style, line)| Some((colour(style)?, line)));
+            let styled = line
+                .strip_prefix('[')
+                .and_then(|line| line.split_once(']'))
+                .and_then(|(style, line)| Some((colour(style)?, line)));
             match styled.unwrap_or(("", line)) {
                 (WRAP, line) => self.wrapped(line)?,
                 (colour, line) => self.painted(colour, line)?,
@@ -114,17 +116,16 @@ impl TextOutput<'_> {
     fn wrapped(&mut self, text: &str) -> Result<()> {
         let width = self.look.width.unwrap_or(100).clamp(40, 120);
         let indent = text.len() - text.trim_start().len() + 2;
-        let (mut line, mut empty) = (String::new(), true);
-        for word in text.split(' ') {
-            if !empty && line.chars().count() + 1 + word.chars().count() > width {
+        let mut words = text.split(' ');
+        let mut line = words.next().unwrap_or_default().to_owned();
+        for word in words {
+            if line.chars().count() + 1 + word.chars().count() > width {
                 writeln!(self.out, "{}", line.trim_end())?;
-                (line, empty) = (" ".repeat(indent), true);
-            }
-            if !empty {
+                line = " ".repeat(indent);
+            } else {
                 line.push(' ');
             }
             line.push_str(word);
-            empty = false;
         }
         Ok(writeln!(self.out, "{line}")?)
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::archive::{HEALTH_NAME, OpenedArchive, PassAction, absent, clean};
@@ -20,7 +20,7 @@ use base::visible::line;
 use base::yaml;
 
 /// The amount of output.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) enum ViewMode {
     /// Counts and the names of failed tests.
     Report,
@@ -62,10 +62,8 @@ impl View<'_> {
             errors.iter().for_each(|earlier| log::error!("{earlier:#}"));
             return Err(last);
         }
-        match self.node {
-            Some(_) if !found => bail!("{}: {}", known_nodes(archive)?, missing(self.node)),
-            _ => Ok(()),
-        }
+        ensure!(found || self.node.is_none(), "{}: {}", known_nodes(archive)?, missing(self.node));
+        Ok(())
     }
 
     /// Shows a plugin; returns whether it has the selected item.
@@ -148,26 +146,25 @@ impl View<'_> {
             wanted.extend(file_of(plugin, &item));
             Ok(())
         })?;
-        archive.source.extract(|_, name, _, _| match wanted.is_empty() {
-            true => Ok(PassAction::Stop),
-            false => Ok(PassAction::keep_if(wanted.remove(name))),
+        archive.source.extract(|_, name, _, _| {
+            Ok(if wanted.is_empty() { PassAction::Stop } else { PassAction::keep_if(wanted.remove(name)) })
         })
     }
 
     fn show_health(self, files: &ExtractedFiles, out: &mut dyn Write) -> Result<()> {
-        let health = || anyhow::Ok(Health::read(files)?.unwrap_or_default());
+        if self.mode == ViewMode::Detailed {
+            let mut file = files.open(layout::HEALTH).ok_or_else(|| absent(layout::HEALTH))?;
+            return Ok(io::copy(&mut file, out).map(drop)?);
+        }
+        let health = Health::read(files)?.unwrap_or_default();
         match self.mode {
-            ViewMode::Report => health()?.report(out),
-            ViewMode::Detailed => {
-                let mut file = files.open(layout::HEALTH).ok_or_else(|| absent(layout::HEALTH))?;
-                Ok(io::copy(&mut file, out).map(drop)?)
-            }
-            ViewMode::Dump => health()?.write_yaml(out),
+            ViewMode::Report => health.report(out),
             ViewMode::Readable => {
                 let mut text = Vec::new();
-                health()?.write_yaml(&mut text)?;
+                health.write_yaml(&mut text)?;
                 readable(text.as_slice(), out)
             }
+            _ => health.write_yaml(out),
         }
     }
 }
@@ -281,15 +278,13 @@ fn readable(input: impl Read, out: &mut dyn Write) -> Result<()> {
     let mut input = BufReader::with_capacity(64 << 10, input);
     let mut piece = Vec::new();
     while input.by_ref().take(64 << 10).read_until(b'\\', &mut piece)? > 0 {
-        let next = if piece.ends_with(b"\\") { input.fill_buf()?.first() } else { None };
-        let restored = match next {
-            Some(b'n') => Some(b'\n'),
-            Some(b't') => Some(b'\t'),
-            _ => None,
-        };
-        if let Some(restored) = restored {
-            input.consume(1);
-            piece.pop();
+        if piece.pop_if(|last| *last == b'\\').is_some() {
+            let restored = match input.fill_buf()?.first() {
+                Some(b'n') => b'\n',
+                Some(b't') => b'\t',
+                _ => b'\\',
+            };
+            input.consume(usize::from(restored != b'\\'));
             piece.push(restored);
         }
         out.write_all(&piece)?;

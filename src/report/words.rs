@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
+use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
 
 /// `1 test`, `2,000 tests`.
@@ -14,15 +15,7 @@ pub(crate) fn count(count: impl ToString, one: &str) -> String {
 
 /// 12,345.
 pub(crate) fn number(count: impl ToString) -> String {
-    let digits = count.to_string();
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    count.to_string().as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).joined(",")
 }
 
 /// Maximum names in a sentence.
@@ -57,8 +50,12 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// A timestamp to the minute, in UTC; empty for any other text.
 pub(crate) fn minute(moment: &str) -> String {
-    let utc = parse_rfc3339(moment).map(rfc3339).unwrap_or_default();
-    utc.get(..16).map(|minute| format!("{} UTC", minute.replace('T', " "))).unwrap_or_default()
+    parse_rfc3339(moment)
+        .map(rfc3339)
+        .unwrap_or_default()
+        .get(..16)
+        .map(|minute| format!("{} UTC", minute.replace('T', " ")))
+        .unwrap_or_default()
 }
 
 /// Formats a duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.

@@ -142,8 +142,11 @@ pub(super) const KINDS: [FactKind; 3] = [
         title: "What the nodes are made of",
         file: layout::HOST_FACTS,
         read: |bytes| {
-            let document = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
-            document.get("ansible_facts").cloned().unwrap_or_default()
+            serde_json::from_slice::<Value>(bytes)
+                .unwrap_or_default()
+                .get("ansible_facts")
+                .cloned()
+                .unwrap_or_default()
         },
         columns: &HOST,
     },
@@ -210,9 +213,12 @@ const NETWORK: [FactColumn; 5] = [
         "have slow name servers",
         20.0,
         Derived(|facts| {
-            let servers = facts.pointer("/dns/servers")?.as_array()?;
-            let slowest = servers.iter().filter_map(|server| server.get("latency_ms")?.as_f64());
-            Some(slowest.reduce(f64::max)?.into())
+            let latencies = facts
+                .pointer("/dns/servers")?
+                .as_array()?
+                .iter()
+                .filter_map(|server| server.get("latency_ms")?.as_f64());
+            Some(latencies.reduce(f64::max)?.into())
         }),
     )
     .of("ms"),
@@ -256,17 +262,25 @@ const LOGS: [FactColumn; 7] = [
         "have errors of many units",
         20.0,
         Derived(|facts| {
-            let units = facts.get("units-with-errors").and_then(Value::as_object);
-            let units = units.into_iter().flat_map(Map::values).filter(|unit| unit.is_object()).count();
+            let units = facts
+                .get("units-with-errors")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flat_map(Map::values)
+                .filter(|unit| unit.is_object())
+                .count();
             facts.get("entries").map(|_| (units as f64).into())
         }),
     ),
     shown(
         "Most errors",
         Derived(|facts| {
-            let units = facts.get("units-with-errors")?.as_object()?.iter();
-            let errors = units.filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)));
-            let (count, unit) = errors.max()?;
+            let (count, unit) = facts
+                .get("units-with-errors")?
+                .as_object()?
+                .iter()
+                .filter_map(|(unit, about)| Some((about.get("errors")?.as_u64()?, unit)))
+                .max()?;
             Some(format!("{unit} ({count})").into())
         }),
     ),
@@ -282,8 +296,11 @@ fn text(facts: &Value, place: &str) -> Option<String> {
 
 /// The names of the parts that failed.
 fn failed(parts: &Map<String, Value>) -> String {
-    let failed = parts.iter().filter(|(_, part)| part.get("status").is_some_and(|status| status == FAILED));
-    failed.map(|(name, _)| name.as_str()).joined(", ")
+    parts
+        .iter()
+        .filter(|(_, part)| part.get("status").is_some_and(|status| status == FAILED))
+        .map(|(name, _)| name.as_str())
+        .joined(", ")
 }
 
 /// A tree of items as nested maps: the details of an item, and its children by name. Null if it cannot be read.

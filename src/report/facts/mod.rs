@@ -12,6 +12,7 @@ mod columns;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
+use std::iter::once;
 
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
@@ -150,8 +151,8 @@ impl FactTables {
         for table in self.tables.values() {
             for (at, column) in table.kind.columns.iter().enumerate().filter(|(_, column)| column.is_common())
             {
-                let usual = majority(table.rows.values().map(|row| row[at].text.clone()));
-                let usual = usual.filter(|text| !text.is_empty());
+                let usual = majority(table.rows.values().map(|row| row[at].text.clone()))
+                    .filter(|text| !text.is_empty());
                 common.extend(usual.map(|usual| (column.title.to_lowercase(), usual)));
             }
         }
@@ -191,8 +192,8 @@ impl Table {
                     None => continue,
                 },
                 Baseline::Median { floor } => {
-                    let known = cells.filter_map(|(node, cell)| Some((cell.number?, &cell.text, node)));
-                    let mut known: Vec<_> = known.collect();
+                    let mut known: Vec<_> =
+                        cells.filter_map(|(node, cell)| Some((cell.number?, &cell.text, node))).collect();
                     known.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
                     let Some(last) = known.len().checked_sub(1) else { continue };
                     let median = f64::midpoint(known[last / 2].0, known[last.div_ceil(2)].0);
@@ -213,9 +214,11 @@ impl Table {
                     odd.entry(value).or_default().push(node.clone());
                 }
             }
-            self.odd.extend(odd.into_iter().map(|(value, nodes)| {
-                let what = column.what(&value, nodes.len(), all);
-                Odd { fact: column.key(), value, nodes, what }
+            self.odd.extend(odd.into_iter().map(|(value, nodes)| Odd {
+                fact: column.key(),
+                what: column.what(&value, nodes.len(), all),
+                value,
+                nodes,
             }));
         }
     }
@@ -271,8 +274,8 @@ impl FactTables {
 
     /// The JSON document.
     pub(crate) fn json(&self) -> Result<Value> {
-        let tables = self.any()?.into_iter();
-        let facts: BTreeMap<_, _> = tables.map(|table| (table.kind.plugin, table.json(self.whole))).collect();
+        let facts: Value =
+            self.any()?.into_iter().map(|table| (table.kind.plugin, table.json(self.whole))).collect();
         Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
     }
 
@@ -281,39 +284,35 @@ impl FactTables {
     pub(crate) fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
         let tables = self.any()?;
         if self.whole {
-            csv(out, &["plugin", "key", "value", "nodes", "examples"])?;
+            csv(out, ["plugin", "key", "value", "nodes", "examples"])?;
             for table in tables {
                 for difference in table.all.differences() {
-                    for value in &difference.values {
-                        let (text, nodes) =
-                            (value.value.as_deref().unwrap_or_default(), value.count.to_string());
-                        csv(
-                            out,
-                            &[table.kind.plugin, &*difference.key, text, &nodes, &value.nodes.join(" ")],
-                        )?;
+                    for SharedValue { value, count, nodes } in &difference.values {
+                        let (value, count) = (value.as_deref().unwrap_or_default(), count.to_string());
+                        csv(out, [table.kind.plugin, &difference.key, value, &count, &nodes.join(" ")])?;
                     }
                 }
             }
             return Ok(());
         }
         let [table] = tables[..] else {
-            let names: Vec<&str> = tables.iter().map(|table| table.kind.plugin).collect();
-            bail!("CSV is one table; choose with --plugin one of {}", names.join(", "));
+            let names = tables.iter().map(|table| table.kind.plugin).joined(", ");
+            bail!("CSV is one table; choose with --plugin one of {names}");
         };
         let titles = table.kind.columns.iter().map(FactColumn::name);
-        csv(out, &std::iter::once("node".into()).chain(titles).collect::<Vec<_>>())?;
+        csv(out, once("node".into()).chain(titles))?;
         for (node, row) in &table.rows {
             let cells =
                 row.iter().map(|cell| cell.number.map_or(cell.text.clone(), |number| number.to_string()));
-            csv(out, &std::iter::once(node.clone()).chain(cells).collect::<Vec<_>>())?;
+            csv(out, once(node.clone()).chain(cells))?;
         }
         Ok(())
     }
 }
 
 /// Writes a line of CSV.
-fn csv<C: AsRef<str>>(out: &mut dyn Write, cells: &[C]) -> Result<()> {
-    let quoted = cells.iter().map(|cell| match cell.as_ref() {
+fn csv(out: &mut dyn Write, cells: impl IntoIterator<Item: AsRef<str>>) -> Result<()> {
+    let quoted = cells.into_iter().map(|cell| match cell.as_ref() {
         cell if cell.contains(['"', ',', '\n', '\r']) => format!("\"{}\"", cell.replace('"', "\"\"")),
         cell => cell.to_owned(),
     });
@@ -324,17 +323,16 @@ impl Table {
     /// Writes the table alone.
     pub(crate) fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let titles = self.kind.columns.iter().map(|column| column.title);
-        let head = std::iter::once("Node").chain(titles).map(str::to_uppercase).collect();
+        let head = once("Node").chain(titles).map(str::to_uppercase).collect();
         let rows = self.rows.iter().map(|(node, row)| {
             let cells = row.iter().map(|cell| match &*cell.text {
                 "" => "-".into(),
                 text if cell.odd => format!("{text} *"),
                 text => text.to_owned(),
             });
-            std::iter::once(node.clone()).chain(cells).collect()
+            once(node.clone()).chain(cells).collect()
         });
-        let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
-        terminal.table(&rows, usize::MAX, &[])
+        terminal.table(once(head).chain(rows), usize::MAX, &[])
     }
 
     /// What text and page say about the table.
@@ -357,10 +355,10 @@ impl Table {
     fn json(&self, whole: bool) -> Value {
         let nodes = self.rows.iter().map(|(node, row)| {
             let cells = self.kind.columns.iter().zip(row);
-            (node, cells.map(|(column, cell)| (column.key(), &cell.text)).collect::<BTreeMap<_, _>>())
+            (node, cells.map(|(column, cell)| (column.key(), &*cell.text)).collect::<Value>())
         });
-        let spread = self.spread.iter().map(|spread| (spread.column.key(), spread));
-        let (nodes, spread): (BTreeMap<_, _>, BTreeMap<_, _>) = (nodes.collect(), spread.collect());
+        let spread = self.spread.iter().map(|spread| (spread.column.key(), json!(spread)));
+        let (nodes, spread): (Value, Value) = (nodes.collect(), spread.collect());
         let mut document = json!({"nodes": nodes, "odd": self.odd, "spread": spread});
         if whole {
             document["differences"] = json!(self.all.differences());

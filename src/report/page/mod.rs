@@ -63,13 +63,14 @@ const MANY_ROWS: u64 = 1_000;
 /// Writes the page; `earlier` are the runs of its trend, this one included.
 pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
     let plugins = report.by_severity();
-    let not_passed = plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed);
-    let not_passed: Vec<&str> = not_passed.map(|plugin| plugin.name).collect();
+    let not_passed: Vec<&str> = plugins
+        .iter()
+        .filter(|plugin| plugin.verdict() != RunVerdict::Passed)
+        .map(|plugin| plugin.name)
+        .collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
     let digest = Digest::read(report, &plugins)?;
-    let excluded = |plugin: &PluginReport<'_>| report.excluded.get(plugin.name).into_iter().flatten();
-    let sections = plugins.iter().enumerate();
-    let sections = sections.map(|(at, plugin)| section(plugin, &digest.lists[at], excluded(plugin)));
+    let sections = plugins.iter().zip(&digest.lists).map(|(plugin, tests)| section(report, plugin, tests));
     let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
     frame(
         &json!({
@@ -91,10 +92,12 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
 }
 
 /// Writes the page of the changes between two runs.
-pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let kinds: Vec<_> = diff.kinds().collect();
-    let told = kinds.iter().take(3);
-    let told = told.map(|(kind, of)| format!("{} {}", number(tests(*of)), kind.words()[1].to_lowercase()));
+    let told = kinds
+        .iter()
+        .take(3)
+        .map(|(kind, of)| format!("{} {}", number(tests(*of)), kind.words()[1].to_lowercase()));
     let headline = match told.joined(", ") {
         none if none.is_empty() => "No test changed".into(),
         told => told,
@@ -111,7 +114,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> anyhow::Result<()>
 }
 
 /// Writes the page of several archives: a row for each, and what differs.
-pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()> {
+pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let words = [FAILED, UNKNOWN, PASSED];
     let mut rows = many.matrix().into_iter();
     let titles = rows.next().unwrap_or_default();
@@ -120,11 +123,10 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> anyhow::Result<()>
         let cells = row[1..].iter().map(|text| json!({"class": class(text), "text": text}));
         json!({"label": row[0], "cells": list(cells)})
     });
-    let rows: Vec<_> = rows.collect();
     let page = json!({
         "above": "Sonobuoy, several runs compared", "headline": many.headline(), "class": many.columns.iter().map(|column| column.status).max(),
         "closing": "The archives hold everything in full.",
-        "many": {"titles": titles, "rows": rows, "lists": many.lists()},
+        "many": {"titles": titles, "rows": list(rows), "lists": many.lists()},
     });
     frame(&page, out)
 }
@@ -140,16 +142,19 @@ fn share((status, count): (&str, u64)) -> Value {
     json!({"class": column(status), "status": status, "count": count})
 }
 
-fn section<'a>(
-    plugin: &PluginReport<'_>,
-    tests: &TestList,
-    excluded: impl Iterator<Item = (&'a String, &'a String)>,
-) -> Value {
+fn section(report: &Report<'_>, plugin: &PluginReport<'_>, tests: &TestList) -> Value {
     let known = plugin.counts.shares().filter(|(status, _)| *status != OTHER).map(share);
-    let custom = plugin.counts.0.iter().filter(|(status, _)| column(status) == OTHER);
-    let custom = custom.map(|(status, count)| share((status, *count)));
-    let blocks = tests.blocks.iter();
-    let blocks = blocks.map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
+    let custom = plugin
+        .counts
+        .0
+        .iter()
+        .filter(|(status, _)| column(status) == OTHER)
+        .map(|(status, count)| share((status, *count)));
+    let excluded = report.excluded.get(plugin.name).into_iter().flatten();
+    let blocks = tests
+        .blocks
+        .iter()
+        .map(|(above, rows)| json!({"above": above, "rows": String::from_utf8_lossy(rows)}));
     json!({
         "id": of_plugin(plugin), "name": plugin.name, "class": plugin_class(plugin), "status": plugin.status,
         "duration": plugin.duration, "error": plugin.error, "failed": plugin.counts.of("failed"),
@@ -170,16 +175,19 @@ fn of_plugin(plugin: &PluginReport<'_>) -> String {
 
 /// A custom status is neither good nor bad.
 fn colour(verdict: RunVerdict, counts: &Counts) -> &'static str {
-    let passed = [OTHER, FLAKY].into_iter().find(|column| counts.of(column) > 0);
-    passed.filter(|_| verdict == RunVerdict::Passed).unwrap_or(verdict.word())
+    [OTHER, FLAKY]
+        .into_iter()
+        .find(|column| counts.of(column) > 0)
+        .filter(|_| verdict == RunVerdict::Passed)
+        .unwrap_or(verdict.word())
 }
 
 fn health(report: &Report<'_>) -> Option<Value> {
     let health = report.health.as_ref()?;
     let parts = [("Nodes", &health.node_health), ("Pods", &health.pod_health)];
     let kinds = health.error_summary.iter().map(|(kind, files)| {
-        let files = files.iter().filter(|(file, lines)| **lines > 0 && !names::is_own_log(file));
-        let mut files: Vec<_> = files.collect();
+        let mut files: Vec<_> =
+            files.iter().filter(|(file, lines)| **lines > 0 && !names::is_own_log(file)).collect();
         files.sort_by_key(|(_, lines)| std::cmp::Reverse(**lines));
         let files = files.into_iter().map(|(file, lines)| json!({"file": file, "lines": lines}));
         json!({"kind": kind, "files": list(files)})
@@ -208,7 +216,7 @@ fn node_matrix(plugins: &[&PluginReport<'_>]) -> Option<Value> {
     if matrix.len() > MAX_TABLE_NODES {
         let pictures = plugins.iter().enumerate().map(|(at, plugin)| {
             let squares = matrix.values().map(|cells| cells[at].map_or("none", node_class));
-            picture(plugin, &squares.collect::<Vec<_>>())
+            picture(plugin, squares)
         });
         // The names of the squares, for the script.
         let names = matrix.keys().copied().joined("\n");
@@ -220,22 +228,28 @@ fn node_matrix(plugins: &[&PluginReport<'_>]) -> Option<Value> {
             cells.iter().map(|node| json!({"class": node.map(node_class), "text": node.map(summary)}));
         json!({"id": anchor("node", &[name]), "name": name, "cells": list(cells)})
     });
-    let table = json!({"columns": list(columns), "rows": list(rows)});
-    (!matrix.is_empty()).then(|| json!({"title": title, "matrix": table}))
+    (!matrix.is_empty())
+        .then(|| json!({"title": title, "matrix": {"columns": list(columns), "rows": list(rows)}}))
 }
 
 /// The outcome of a node in brief.
 fn summary(node: &NodeReport) -> String {
-    let worth = node.counts.0.iter().filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()));
-    let worth = worth.map(|(status, count)| format!("{} {status}", number(*count))).joined(", ");
+    let worth = node
+        .counts
+        .0
+        .iter()
+        .filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()))
+        .map(|(status, count)| format!("{} {status}", number(*count)))
+        .joined(", ");
     if worth.is_empty() { node.status.clone() } else { worth }
 }
 
 /// One square per node, at the same position for every plugin, and one path per colour.
-fn picture(plugin: &PluginReport<'_>, squares: &[&'static str]) -> Value {
-    let across = squares.len().min(ACROSS);
+fn picture(plugin: &PluginReport<'_>, squares: impl ExactSizeIterator<Item = &'static str>) -> Value {
+    let all = squares.len();
+    let across = all.min(ACROSS);
     let mut paths = BTreeMap::<&str, (String, u64)>::new();
-    for (place, class) in squares.iter().enumerate() {
+    for (place, class) in squares.enumerate() {
         let (x, y, side) = (place % across * SIDE, place / across * SIDE, SIDE - 1);
         let (path, count) = paths.entry(class).or_default();
         path.push_str(&format!("M{x} {y}h{side}v{side}h-{side}z"));
@@ -246,8 +260,8 @@ fn picture(plugin: &PluginReport<'_>, squares: &[&'static str]) -> Value {
     });
     json!({
         "class": plugin_class(plugin), "id": of_plugin(plugin), "name": plugin.name, "across": across,
-        "told": told.joined(", "), "width": across * SIDE, "height": squares.len().div_ceil(across) * SIDE,
-        "paths": paths.iter().map(|(class, (path, _))| json!({"class": class, "d": path})).collect::<Vec<_>>(),
+        "told": told.joined(", "), "width": across * SIDE, "height": all.div_ceil(across) * SIDE,
+        "paths": list(paths.iter().map(|(class, (path, _))| json!({"class": class, "d": path}))),
     })
 }
 
@@ -277,10 +291,9 @@ fn time(report: &Report<'_>, digest: &Digest) -> Option<Value> {
     let longest = digest.slowest.first().map_or(1.0, |test| seconds(test).max(1e-9));
     let share = |test: &Value| (100.0 * seconds(test) / longest).round();
     let slowest = digest.slowest.iter().map(|test| json!({"test": test, "share": share(test)}));
-    let slowest = list(slowest);
     let timeline = timeline(report);
     (timeline.is_some() || !digest.slowest.is_empty())
-        .then(|| json!({"timeline": timeline, "slowest": slowest}))
+        .then(|| json!({"timeline": timeline, "slowest": list(slowest)}))
 }
 
 /// A bar for each plugin, and for its nodes if they are few.
@@ -288,11 +301,11 @@ fn timeline(report: &Report<'_>) -> Option<Value> {
     let mut bars = Vec::new();
     for plugin in &report.plugins {
         let Some(span) = plugin.duration else { continue };
-        bars.push((String::new(), plugin.name, plugin_class(plugin), span));
+        bars.push(("", plugin.name, plugin_class(plugin), span));
         for node in plugin.nodes.iter().filter(|_| (2..=NODES).contains(&plugin.nodes.len())) {
             let failed = |arrival: &Arrival| arrival.node == node.name && !arrival.failed.is_empty();
             let class = if plugin.arrivals.iter().any(failed) { "failed" } else { "node" };
-            bars.extend(node.duration.map(|span| ("\u{a0}\u{a0}".to_owned(), &*node.name, class, span)));
+            bars.extend(node.duration.map(|span| ("\u{a0}\u{a0}", &*node.name, class, span)));
         }
     }
     let run = report.duration.filter(|_| !bars.is_empty());
@@ -309,10 +322,9 @@ fn timeline(report: &Report<'_>) -> Option<Value> {
         })
     });
     let height = ((bars.len() + 1) * HEIGHT + 6) as f64;
-    (all > 0.0).then(|| {
-        let bars: Vec<_> = placed.collect();
-        json!({"width": WIDTH, "height": height, "whole": all, "ticks": ticks, "bars": bars})
-    })
+    (all > 0.0).then(
+        || json!({"width": WIDTH, "height": height, "whole": all, "ticks": ticks, "bars": list(placed)}),
+    )
 }
 
 /// A number with one digit after the point.
@@ -326,12 +338,12 @@ fn facts(table: &Table) -> Value {
     // Writing to memory does not fail.
     let text = is_large.then(|| as_file(|terminal| table.write(terminal)).unwrap_or_default());
     let rows = table.rows.iter().filter(|_| !is_large);
-    let rows: Vec<_> = rows.map(|(node, row)| json!({"node": node, "cells": row})).collect();
-    let titles: Vec<_> = table.kind.columns.iter().map(|column| column.title).collect();
+    let rows = rows.map(|(node, row)| json!({"node": node, "cells": row}));
+    let titles = table.kind.columns.iter().map(|column| column.title);
     json!({
         "id": anchor("facts", &[table.kind.plugin]), "title": table.kind.title, "told": table.values(),
         "several": table.rows.len() > 1, "nodes": count(table.rows.len(), "node"),
-        "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": titles, "rows": rows, "text": text,
+        "open": table.rows.len() <= MAX_OPEN_ROWS, "titles": list(titles), "rows": list(rows), "text": text,
     })
 }
 
@@ -377,7 +389,7 @@ impl Digest {
                 let is_listed = list.rows < ROWS.min(ALL_ROWS - listed);
                 let mut id = is_listed.then(|| next_anchor(case));
                 if let Some(at) = [FAILED, UNKNOWN].iter().position(|class| *class == column(case.status)) {
-                    let cause = case.failure(|failure| causes[at].add(failure));
+                    let cause = case.add_to(&mut causes[at]);
                     let of_cause = groups[at].entry(cause).or_default();
                     let test = (at, cause, base::digest(&(case.plugin, case.name)));
                     let known = first.get(&test).zip(case.node);
@@ -408,11 +420,11 @@ impl Digest {
             lists.push(list);
         }
         let titles = [("failures", "Why it failed", FAILED), ("unknown", "Undetermined results", UNKNOWN)];
-        let groups = causes.into_iter().zip(groups).zip(titles);
-        let groups = groups.filter_map(|((causes, cards), (id, title, class))| {
-            let causes = causes_of(causes.list(), cards, class);
-            (!causes.is_empty()).then(|| json!({"id": id, "title": title, "causes": causes}))
-        });
+        let groups =
+            causes.into_iter().zip(groups).zip(titles).filter_map(|((causes, cards), (id, title, class))| {
+                let causes = causes_of(causes.list(), cards, class);
+                (!causes.is_empty()).then(|| json!({"id": id, "title": title, "causes": causes}))
+            });
         Ok(Self { groups: groups.collect(), slowest, lists })
     }
 }
@@ -452,7 +464,7 @@ impl TestList {
         is_card: bool,
         details: Vec<Value>,
         is_long: bool,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         self.rows += 1;
         let above = case.node.into_iter().chain(case.group()).joined(" › ");
         if self.blocks.last().is_none_or(|(last, _)| *last != above) {
@@ -518,13 +530,16 @@ fn rerun(cause: &Cause) -> Option<String> {
     let is_safe = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     match &cause.plugins[..] {
         [plugin] if plugin == "e2e" => {
-            let focus = cause.names.iter().map(|name| regex::escape(plain(name))).joined("|");
-            let focus = focus.replace(|c: char| c == '\'' || c.is_control(), ".");
+            let focus = cause
+                .names
+                .iter()
+                .map(|name| regex::escape(plain(name)))
+                .joined("|")
+                .replace(|c: char| c == '\'' || c.is_control(), ".");
             (!focus.is_empty()).then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"))
         }
         plugins => {
-            let all = plugins.iter().all(is_safe);
-            all.then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
+            plugins.iter().all(is_safe).then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
         }
     }
 }
@@ -535,7 +550,7 @@ fn details(case: &Case<'_>, room: &mut usize) -> Vec<Value> {
     let told = case.item.details.iter().filter(|(key, _)| key.as_str() != DURATION);
     let told = told.map(|(key, value)| match value {
         Value::String(text) => (key.as_str(), text.clone()),
-        other => (key.as_str(), serde_json::to_string_pretty(other).unwrap_or_default()),
+        other => (key.as_str(), format!("{other:#}")),
     });
     let shortened = error.into_iter().chain(told).map(|(key, text)| {
         let text = ends(text, DETAIL.min(*room));
