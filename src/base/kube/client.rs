@@ -430,13 +430,6 @@ pub struct Body {
     stop: Stop,
 }
 
-impl Body {
-    /// The stop that ends it.
-    pub fn stop(&self) -> &Stop {
-        &self.stop
-    }
-}
-
 impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let outcome = self.reader.read(buffer);

@@ -57,8 +57,8 @@ pub struct Refusal {
     pub reason: String,
     /// The server's message.
     pub message: String,
-    /// Token with which a list continues after `410 Gone`.
-    pub resume: Option<String>,
+    /// Token with which a list continues after `410 Gone`; empty without one.
+    pub resume: String,
     /// Pause before a retry that the server requests.
     pub retry_after: Option<Duration>,
     /// The request that was refused.
@@ -194,8 +194,7 @@ impl Refusal {
     fn read_status(&mut self, status: &Value) {
         self.reason = status["reason"].text().into();
         self.message = status["message"].text().into();
-        self.resume =
-            Some(status["metadata"]["continue"].text().into()).filter(|token: &String| !token.is_empty());
+        self.resume = status["metadata"]["continue"].text().into();
         let seconds = status["details"]["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0);
         self.retry_after = self.retry_after.or(seconds.map(Duration::from_secs));
     }

@@ -65,27 +65,29 @@ impl Resource {
 
     /// `v1` or `apps/v1`, as in a manifest.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_string()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        group_version(&self.group, &self.version)
     }
 
     /// The path of the collection; an empty namespace means all namespaces.
     fn path(&self, namespace: &str) -> String {
-        let root = if self.group.is_empty() {
-            "/api/".to_owned()
-        } else {
-            format!("/apis/{}/", segment(&self.group))
-        };
         let scope = if self.namespaced && !namespace.is_empty() {
             format!("namespaces/{}/", segment(namespace))
         } else {
             String::new()
         };
-        format!("{root}{}/{scope}{}", segment(&self.version), segment(&self.plural))
+        format!("{}/{scope}{}", path_of(&self.group, &self.version), segment(&self.plural))
     }
+}
+
+/// `v1` or `apps/v1`.
+pub(super) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// `/api/v1` or `/apis/apps/v1`.
+pub(super) fn path_of(group: &str, version: &str) -> String {
+    let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", segment(group)) };
+    format!("{root}/{}", segment(version))
 }
 
 /// Reads the fields of an object, none of which is certain to exist.
@@ -189,19 +191,18 @@ impl Request {
 
     /// Lists a collection; an empty namespace means all of them.
     pub fn list(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
-        Self::raw(Method::GET, resource.path(namespace)).select(selector)
+        let mut request = Self::raw(Method::GET, resource.path(namespace));
+        for (name, value) in [("labelSelector", &selector.labels), ("fieldSelector", &selector.fields)] {
+            if !value.is_empty() {
+                request = request.query(name, value.clone());
+            }
+        }
+        request
     }
 
-    /// Watches a collection from a resource version onwards; the server ends it after `seconds`.
-    pub fn watch(
-        resource: &Resource,
-        namespace: &str,
-        selector: &Selector,
-        version: &str,
-        seconds: u64,
-    ) -> Self {
-        Self::list(resource, namespace, selector)
-            .query("watch", "true")
+    /// Watches the collection that this lists, from a resource version onwards; the server ends it after `seconds`.
+    pub fn watch(self, version: &str, seconds: u64) -> Self {
+        self.query("watch", "true")
             .query("allowWatchBookmarks", "true")
             .query("resourceVersion", version)
             .query("timeoutSeconds", seconds.to_string())
@@ -275,15 +276,6 @@ impl Request {
         target
     }
 
-    fn select(mut self, selector: &Selector) -> Self {
-        for (name, value) in [("labelSelector", &selector.labels), ("fieldSelector", &selector.fields)] {
-            if !value.is_empty() {
-                self = self.query(name, value.clone());
-            }
-        }
-        self
-    }
-
     fn json(mut self, kind: &'static str, body: &Value) -> Self {
         self.body = Some(body.to_string().into_bytes());
         self.header("content-type", kind)
@@ -297,7 +289,7 @@ impl fmt::Display for Request {
 }
 
 /// One path segment: nothing in it can end the segment or climb out of it.
-pub(super) fn segment(text: &str) -> String {
+fn segment(text: &str) -> String {
     if text == "." || text == ".." { text.replace('.', "%2E") } else { percent_encoded(text) }
 }
 
@@ -342,7 +334,7 @@ mod tests {
             "GET /apis/apps/v1/namespaces/ns/daemonsets?labelSelector=a%3Db%2Cc%21%3Dd",
         );
         check(
-            Request::watch(&Resource::PODS, "ns", &Selector::name("p"), "7", 290),
+            Request::list(&Resource::PODS, "ns", &Selector::name("p")).watch("7", 290),
             "GET /api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp&watch=true&allowWatchBookmarks=true\
              &resourceVersion=7&timeoutSeconds=290",
         );
