@@ -43,7 +43,7 @@ pub fn possible() -> bool {
 
 /// Current size of the terminal.
 pub fn size() -> Size {
-    let (columns, rows) = sys::stderr_size().unwrap_or_default();
+    let (columns, rows) = sys::terminal_size(std::io::stderr()).unwrap_or_default();
     let or = |found: usize, usual: usize| if found == 0 { usual } else { found };
     Size { columns: or(columns, DEFAULT_SIZE.columns), rows: or(rows, DEFAULT_SIZE.rows) }
 }

@@ -285,7 +285,7 @@ pub(crate) fn ending(ending: Option<(u8, String)>) -> u8 {
 
 /// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables colours.
 pub(crate) fn look(args: Args) -> Look {
-    let width = sys::stdout_width();
+    let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
     let colour = match args.text("color") {
         Some("always") => true,
         Some("never") => false,

@@ -46,6 +46,15 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
+/// Makes the system refuse further connections. Outside Linux a listening socket cannot be shut down, and connections wait
+/// until it is dropped.
+pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
+    if cfg!(target_os = "linux") {
+        rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?;
+    }
+    Ok(())
+}
+
 /// Enables keep-alive: probes a silent peer after `pause`, `times` times.
 pub fn keep_alive(tcp: &TcpStream, pause: Duration, times: u32) -> io::Result<()> {
     sockopt::set_socket_keepalive(tcp, true)?;
