@@ -238,11 +238,10 @@ impl Body<'_> {
 
 impl Read for Body<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        if room == 0 {
+        if self.left == 0 || buffer.is_empty() {
             return Ok(0);
         }
-        let count = self.inner.read(&mut buffer[..room])?;
+        let count = self.inner.by_ref().take(self.left).read(buffer)?;
         if count == 0 {
             return Err(self.end("was truncated while it was sent"));
         }

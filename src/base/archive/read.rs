@@ -101,8 +101,8 @@ impl<R: Read> Reader<R> {
                 .map_err(|error| Error::Malformed(format!("not a tar archive: {error}")))?;
             self.padding = padding(self.left);
             match header.entry_type().as_byte() {
-                b'L' => extended.name = Some(until_nul(self.extension()?)),
-                b'K' => extended.target = Some(until_nul(self.extension()?)),
+                b'L' => extended.name = Some(until_nul(&self.extension()?)),
+                b'K' => extended.target = Some(until_nul(&self.extension()?)),
                 b'x' | b'X' => parse_pax(&self.extension()?, &mut extended)?,
                 // Global headers contain comments, nothing about names.
                 b'g' => drop(self.extension()?),
@@ -196,11 +196,10 @@ impl<R: Read> Reader<R> {
 
 impl<R: Read> Read for Reader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        if room == 0 {
+        if self.left == 0 || buffer.is_empty() {
             return Ok(0);
         }
-        let count = self.input.read(&mut buffer[..room])?;
+        let count = self.input.by_ref().take(self.left).read(buffer)?;
         if count == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends inside a file"));
         }
@@ -243,11 +242,8 @@ fn sum(bytes: &[u8]) -> u32 {
     bytes.iter().map(|byte| u32::from(*byte)).sum()
 }
 
-fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
-    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
-        bytes.truncate(end);
-    }
-    bytes
+fn until_nul(bytes: &[u8]) -> Vec<u8> {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }
 
 /// Parses records of the form `<length> <key>=<value>\n`, where the length includes the whole record.

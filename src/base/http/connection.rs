@@ -239,8 +239,7 @@ impl<'a> Body<'a> {
             match self.state {
                 State::Done => return Ok(0),
                 State::Length(left) | State::Chunk(left) => {
-                    let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                    let got = self.input.read(&mut buffer[..room])?;
+                    let got = self.input.by_ref().take(left).read(buffer)?;
                     if got == 0 {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
