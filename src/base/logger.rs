@@ -279,17 +279,19 @@ fn quoted(value: &str) -> String {
     let mut text = String::with_capacity(value.len() + 2);
     text.push('"');
     for c in value.chars() {
-        match c {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            c if c.is_control() && u32::from(c) < 0x80 => {
-                let _ = write!(text, "\\x{:02x}", u32::from(c));
+        let escape = match c {
+            '"' => "\\\"",
+            '\\' => "\\\\",
+            '\n' => "\\n",
+            '\r' => "\\r",
+            '\t' => "\\t",
+            c if c.is_ascii_control() => &format!("\\x{:02x}", u32::from(c)),
+            c => {
+                text.push(c);
+                continue;
             }
-            c => text.push(c),
-        }
+        };
+        text.push_str(escape);
     }
     text.push('"');
     visible::line(&text).into_owned()
