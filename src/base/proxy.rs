@@ -151,17 +151,12 @@ fn within(address: IpAddr, network: &str, bits: &str) -> bool {
     let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>()) else {
         return false;
     };
-    match (address, network) {
-        (IpAddr::V4(a), IpAddr::V4(n)) if bits <= 32 => {
-            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-            a.to_bits() & mask == n.to_bits() & mask
-        }
-        (IpAddr::V6(a), IpAddr::V6(n)) if bits <= 128 => {
-            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-            a.to_bits() & mask == n.to_bits() & mask
-        }
-        _ => false,
-    }
+    let (differing, width) = match (address, network) {
+        (IpAddr::V4(a), IpAddr::V4(n)) => (u128::from(a.to_bits() ^ n.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(n)) => (a.to_bits() ^ n.to_bits(), 128),
+        _ => return false,
+    };
+    bits <= width && differing.checked_shr(width - bits).unwrap_or(0) == 0
 }
 
 /// An address without its password, for messages.
