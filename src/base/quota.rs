@@ -82,14 +82,12 @@ impl<K: Eq + Hash> Drop for Permit<K> {
     fn drop(&mut self) {
         let mut held = lock(&self.quota.held);
         held.sum -= self.amount;
-        let own = held.by_key.get(&self.key).copied().unwrap_or(0);
-        // Keys come from the network: remove those that hold nothing.
-        if own > self.amount {
-            if let Some(left) = held.by_key.get_mut(&self.key) {
-                *left = own - self.amount;
+        if let Some(own) = held.by_key.get_mut(&self.key) {
+            *own -= self.amount;
+            // Keys come from the network: remove those that hold nothing.
+            if *own == 0 {
+                held.by_key.remove(&self.key);
             }
-        } else {
-            held.by_key.remove(&self.key);
         }
     }
 }
