@@ -3,7 +3,7 @@
 //! The statement is a file for `sha256sum -c`, the signature one for `openssl dgst -sha256 -verify`. Owns both formats;
 //! parses untrusted ones. Opens no file. Starts no thread.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -72,13 +72,10 @@ impl Seal {
     /// archives are kept for years.
     pub(crate) fn verify(&self, certificate: &str) -> anyhow::Result<()> {
         let key = public_key(certificate).context("the authority's certificate cannot be read")?;
-        if UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
             .verify(&self.statement, &self.signature)
-            .is_err()
-        {
-            bail!("the seal is not that of this run's authority, or it is damaged");
-        }
-        Ok(())
+            .ok()
+            .context("the seal is not that of this run's authority, or it is damaged")
     }
 }
 
