@@ -100,13 +100,8 @@ impl Access {
         Ok(self.trusting()?.client_cert(Some(own)).build())
     }
 
-    /// TLS settings of a client that has no certificate yet.
-    pub(super) fn guest_tls(&self) -> Result<TlsConfig, Error> {
-        self.trusting().map(TlsConfigBuilder::build)
-    }
-
-    /// TLS settings that trust only the run's authority.
-    fn trusting(&self) -> Result<TlsConfigBuilder, Error> {
+    /// TLS settings that trust only the run's authority, of a client that has no certificate yet.
+    pub(super) fn trusting(&self) -> Result<TlsConfigBuilder, Error> {
         let authority = Certificate::from_pem(self.ca_cert.as_bytes())
             .map_err(settings("cannot use a certificate or key"))?;
         Ok(TlsConfig::builder()

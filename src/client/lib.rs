@@ -145,7 +145,7 @@ impl Client {
     /// Submits a folder: packs and streams it; the aggregator unpacks it.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
         let folder = Folder::open(path).map_err(Error::file(path))?;
-        self.submit(&mut Source::directory(path, &folder)?, false)
+        self.submit_opened(path, Opened::Folder(folder))
     }
 
     /// Submits an open file or folder under the last component of `path`, even if the path refers to another file by now.
