@@ -520,7 +520,7 @@ impl Credential {
     pub fn renew(&self) -> bool {
         match self {
             Self::Program(program) => {
-                *program.answer() = None;
+                *lock(&program.last) = None;
                 true
             }
             Self::TokenFile(_) => true,
@@ -591,7 +591,7 @@ const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 impl Program {
     fn token(&self, identity: &Identity) -> Result<Option<String>> {
         // Held while the program runs, so that concurrent requests run it once.
-        let mut last = self.answer();
+        let mut last = lock(&self.last);
         let fresh = last.as_ref().is_some_and(|answer| {
             answer.expires.is_none_or(|expires| {
                 SystemTime::now().checked_add(RENEWAL_MARGIN).is_some_and(|then| then < expires)
@@ -602,10 +602,6 @@ impl Program {
             *last = Some(answer.with_context(|| self.place.clone())?);
         }
         Ok(last.as_ref().and_then(|answer| answer.token.clone()))
-    }
-
-    fn answer(&self) -> std::sync::MutexGuard<'_, Option<Issued>> {
-        lock(&self.last)
     }
 
     fn run(&self, identity: &Identity, limit: Duration) -> Result<Issued> {
@@ -623,10 +619,7 @@ impl Program {
             wish["spec"]["cluster"] = cluster.clone();
         }
         let mut command = Command::new(sys::program(&self.command));
-        command
-            .args(&self.args)
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .env("KUBERNETES_EXEC_INFO", wish.to_string());
+        command.args(&self.args).envs(self.env.iter().cloned()).env("KUBERNETES_EXEC_INFO", wish.to_string());
         let asked = sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
         let (output, ended) = asked.map_err(|why| match why.kind() {
             ErrorKind::FileTooLarge => anyhow!("`{name}` printed more than 1 MiB"),
