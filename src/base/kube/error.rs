@@ -273,7 +273,7 @@ mod tests {
         else {
             panic!("not a refusal")
         };
-        assert_eq!(gone.resume.as_deref(), Some("t"));
+        assert_eq!(gone.resume, "t");
         let webhook = check(
             500,
             &status("InternalError", r#","details":{"retryAfterSeconds":2}"#),
