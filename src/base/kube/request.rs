@@ -2,7 +2,7 @@
 //!
 //! Owns paths and queries of the Kubernetes API. Does no I/O.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 
 use serde_json::Value;
@@ -91,46 +91,39 @@ pub(super) fn path_of(group: &str, version: &str) -> String {
 }
 
 /// Reads the fields of an object, none of which is certain to exist.
-pub trait Object {
+pub trait Object: Borrow<Value> {
     /// The text of a value; empty for anything else.
-    fn text(&self) -> &str;
-    /// The elements of a list; none for anything else.
-    fn items(&self) -> std::slice::Iter<'_, Value>;
-    /// The name in an object's metadata.
-    fn name(&self) -> &str;
-    /// The namespace in an object's metadata; empty for objects of the cluster.
-    fn namespace(&self) -> &str;
-    /// Whether an object is being deleted.
-    fn is_terminating(&self) -> bool;
-    /// The condition of this type in an object's status.
-    fn condition(&self, kind: &str) -> Option<&Value>;
-}
-
-impl Object for Value {
     fn text(&self) -> &str {
-        self.as_str().unwrap_or_default()
+        self.borrow().as_str().unwrap_or_default()
     }
 
+    /// The elements of a list; none for anything else.
     fn items(&self) -> std::slice::Iter<'_, Value> {
-        self.as_array().map_or(&[][..], Vec::as_slice).iter()
+        self.borrow().as_array().map_or(&[][..], Vec::as_slice).iter()
     }
 
+    /// The name in an object's metadata.
     fn name(&self) -> &str {
-        self["metadata"]["name"].text()
+        self.borrow()["metadata"]["name"].text()
     }
 
+    /// The namespace in an object's metadata; empty for objects of the cluster.
     fn namespace(&self) -> &str {
-        self["metadata"]["namespace"].text()
+        self.borrow()["metadata"]["namespace"].text()
     }
 
+    /// Whether an object is being deleted.
     fn is_terminating(&self) -> bool {
-        !self["metadata"]["deletionTimestamp"].is_null()
+        !self.borrow()["metadata"]["deletionTimestamp"].is_null()
     }
 
+    /// The condition of this type in an object's status.
     fn condition(&self, kind: &str) -> Option<&Value> {
-        self["status"]["conditions"].items().find(|condition| condition["type"] == kind)
+        self.borrow()["status"]["conditions"].items().find(|condition| condition["type"] == kind)
     }
 }
+
+impl Object for Value {}
 
 /// Which objects of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
