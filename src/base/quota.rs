@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use crate::lock;
 
 /// A total, and the share that one key may hold. Clones share the held amounts.
+#[derive(Clone)]
 pub struct Quota<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -28,12 +29,6 @@ pub struct Permit<K: Eq + Hash> {
     quota: Arc<Inner<K>>,
     key: K,
     amount: u64,
-}
-
-impl<K> Clone for Quota<K> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
 }
 
 impl<K: Eq + Hash + Clone> Quota<K> {
