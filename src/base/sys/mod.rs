@@ -117,7 +117,7 @@ pub enum Signal {
 /// Syncs a whole tree. A tree can have a million files; one call for the file system is cheaper than one per file.
 #[cfg(target_os = "linux")]
 pub fn sync_tree(path: &Path) -> io::Result<()> {
-    rustix::fs::syncfs(File::open(path)?).map_err(io::Error::from)
+    Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
 /// Syncs a whole tree, file by file: the system has no call for a file system.

@@ -25,7 +25,7 @@ const BACKLOG: i32 = 128;
 
 /// Sets the number of connections that may wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
-    rustix::net::listen(listener, backlog).map_err(io::Error::from)
+    Ok(rustix::net::listen(listener, backlog)?)
 }
 
 /// An unconnected socket for that address.

@@ -35,9 +35,7 @@ impl Group {
     /// Starts `command` as the leader of a group.
     pub fn spawn(command: &mut Command) -> io::Result<(Self, Child)> {
         let child = command.process_group(0).spawn()?;
-        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let id = id.ok_or_else(|| io::Error::other("a process without a number"))?;
-        Ok((Self(id), child))
+        Ok((Self(Pid::from_child(&child)), child))
     }
 
     /// Its number, for [`kill_group`].
