@@ -176,33 +176,29 @@ pub struct Body<'a> {
     failure: Option<io::ErrorKind>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// The remaining bytes.
+    /// The remaining bytes; 0 at the end of a body of either kind.
     Length(u64),
     /// Before the line with the length of a chunk.
     ChunkLine,
-    /// The remaining bytes of a chunk.
+    /// The remaining bytes of a chunk; 0 before the line break that follows it.
     Chunk(u64),
-    /// Before the line break that follows a chunk.
-    ChunkEnd,
     Trailers,
-    Done,
 }
 
 impl<'a> Body<'a> {
     pub(super) fn new(input: &'a mut BufReader<Box<dyn Wire>>, framing: Framing, waiting: bool) -> Self {
         let state = match framing {
-            Framing::Length(0) => State::Done,
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::ChunkLine,
         };
-        Self { input, state, waiting: waiting && state != State::Done, extras: 0, failure: None }
+        Self { input, state, waiting: waiting && state != State::Length(0), extras: 0, failure: None }
     }
 
     /// Whether everything was read.
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == State::Length(0)
     }
 
     /// The refusal of a body that could not be read to its end.
@@ -220,7 +216,7 @@ impl<'a> Body<'a> {
 
     /// Skips the rest if it is short; true when the end was reached.
     pub(super) fn skip(&mut self) -> bool {
-        if let State::Length(..=MAX_SKIPPED_BYTES) = self.state
+        if let State::Length(1..=MAX_SKIPPED_BYTES) = self.state
             && !self.waiting
         {
             // A failure leaves the body unfinished.
@@ -236,19 +232,20 @@ impl<'a> Body<'a> {
             wire.flush()?;
         }
         loop {
-            match self.state {
-                State::Done => return Ok(0),
+            match &mut self.state {
+                State::Length(0) => return Ok(0),
+                State::Chunk(0) => {
+                    if !self.line()?.is_empty() {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    }
+                    self.state = State::ChunkLine;
+                }
                 State::Length(left) | State::Chunk(left) => {
-                    let got = self.input.by_ref().take(left).read(buffer)?;
+                    let got = self.input.by_ref().take(*left).read(buffer)?;
                     if got == 0 {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
-                    self.state = match (self.state, left - got as u64) {
-                        (State::Length(_), 0) => State::Done,
-                        (State::Length(_), left) => State::Length(left),
-                        (_, 0) => State::ChunkEnd,
-                        (_, left) => State::Chunk(left),
-                    };
+                    *left -= got as u64;
                     return Ok(got);
                 }
                 State::ChunkLine => {
@@ -257,16 +254,10 @@ impl<'a> Body<'a> {
                     self.spend(extension)?;
                     self.state = if size == 0 { State::Trailers } else { State::Chunk(size) };
                 }
-                State::ChunkEnd => {
-                    if !self.line()?.is_empty() {
-                        return Err(io::ErrorKind::InvalidData.into());
-                    }
-                    self.state = State::ChunkLine;
-                }
                 State::Trailers => {
                     let line = self.line()?;
                     if line.is_empty() {
-                        self.state = State::Done;
+                        self.state = State::Length(0);
                     } else if !is_field(&line) {
                         return Err(io::ErrorKind::InvalidData.into());
                     }

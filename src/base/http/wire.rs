@@ -1,6 +1,6 @@
 //! The bytes of one connection: a measured socket with deadlines, and TLS over it.
 
-use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -234,9 +234,7 @@ pub(super) struct Buffered(BufReader<Socket>);
 
 impl Read for Buffered {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let got = self.0.fill_buf()?.read(buffer)?;
-        self.0.consume(got);
-        Ok(got)
+        self.0.read(buffer)
     }
 }
 
