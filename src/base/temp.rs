@@ -12,8 +12,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-use crate::lock;
 use crate::sys::{self, Open as _};
+use crate::{lock, small};
 
 /// Prefix of every temporary name.
 const PREFIX: &str = ".sonobuoy-";
@@ -186,9 +186,7 @@ fn fresh<T>(parent: &Path, name: &str, make: impl Fn(&Path) -> io::Result<T>) ->
         let path = parent.join(format!("{PREFIX}{:016x}{name}", RandomState::new().hash_one(0)));
         match make(&path) {
             Err(error) if error.kind() == AlreadyExists => {}
-            Err(error) => {
-                return Err(io::Error::new(error.kind(), format!("`{}`: {error}", parent.display())));
-            }
+            Err(error) => return Err(small::at(parent)(error)),
             Ok(made) => {
                 lock(&EXISTING).insert(path.clone());
                 return Ok((Temporary(path), made));

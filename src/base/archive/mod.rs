@@ -42,8 +42,3 @@ impl std::fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-/// Puts the path in front of an error, which the system's message lacks.
-fn at(path: &std::path::Path) -> impl Fn(std::io::Error) -> std::io::Error + '_ {
-    move |error| std::io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
-}

@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flate2::{Compression, GzBuilder, write::GzEncoder};
 use tar::{Builder, EntryType, Header};
 
-use super::at;
 use crate::Hashing;
+use crate::small::at;
 use crate::sys::{self, Folder, Opened};
 use crate::temp::NewFile;
 
@@ -54,24 +54,15 @@ fn pack_folder<W: Write>(tar: &mut Builder<W>, folder: &Folder, dir: &Path, name
                 pack_folder(tar, &inner, &path, &name)?;
             }
             Some((Opened::File(file), meta)) => {
-                append_file(tar, file, &meta, &name).map_err(at(&path))?;
+                let mut header = header(&meta, EntryType::Regular);
+                header.set_size(meta.len());
+                let content = BufReader::with_capacity(64 << 10, file).chain(io::repeat(0)).take(meta.len());
+                tar.append_data(&mut header, &name, content).map_err(at(&path))?;
             }
             None => {}
         }
     }
     Ok(())
-}
-
-fn append_file<W: Write>(
-    tar: &mut Builder<W>,
-    file: File,
-    meta: &fs::Metadata,
-    name: &Path,
-) -> io::Result<()> {
-    let mut header = header(meta, EntryType::Regular);
-    header.set_size(meta.len());
-    let content = BufReader::with_capacity(64 << 10, file).chain(io::repeat(0)).take(meta.len());
-    tar.append_data(&mut header, name, content)
 }
 
 fn header(meta: &fs::Metadata, kind: EntryType) -> Header {

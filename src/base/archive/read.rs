@@ -130,16 +130,13 @@ impl<R: Read> Reader<R> {
             _ => (0, 0),
         };
         let own_target = || header.link_name_bytes().unwrap_or_default().into_owned();
-        self.check(Entry {
+        let entry = Entry {
             name,
             kind,
             mode: header.mode().unwrap_or(0o644) & 0o7777,
             size: self.left,
             target: extended.target.unwrap_or_else(own_target),
-        })
-    }
-
-    fn check(&mut self, entry: Entry) -> Result<Entry, Error> {
+        };
         let Limits { entries, total, file } = self.limits;
         self.entries += 1;
         self.total = self.total.saturating_add(entry.size);
