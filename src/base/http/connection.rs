@@ -193,7 +193,7 @@ impl<'a> Body<'a> {
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::ChunkLine,
         };
-        Self { input, state, waiting: waiting && state != State::Length(0), extras: 0, failure: None }
+        Self { input, waiting: waiting && state != State::Length(0), state, extras: 0, failure: None }
     }
 
     /// Whether everything was read.
