@@ -116,17 +116,15 @@ fn exempt(list: &str, host: &str, port: u16) -> bool {
         if wanted.is_some_and(|wanted| wanted != port) {
             return false;
         }
-        match (name.parse::<IpAddr>(), address) {
-            (Ok(named), Some(address)) => named == address,
-            (Ok(_), None) | (Err(_), Some(_)) => false,
-            (Err(_), None) => {
-                let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
-                // `.example.com` means its subdomains, `example.com` also the domain itself.
-                match name.strip_prefix('.') {
-                    Some(parent) => below(&host, parent),
-                    None => host == name || below(&host, name),
-                }
-            }
+        let named: Option<IpAddr> = name.parse().ok();
+        if named.or(address).is_some() {
+            return named == address;
+        }
+        let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
+        // `.example.com` means its subdomains, `example.com` also the domain itself.
+        match name.strip_prefix('.') {
+            Some(parent) => below(&host, parent),
+            None => host == name || below(&host, name),
         }
     })
 }
