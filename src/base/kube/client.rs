@@ -380,10 +380,12 @@ impl Client {
     }
 
     fn explain(&self, request: &Request, error: ureq::Error) -> Error {
-        if self.stop().stopped() {
-            return Error::Stopped;
-        }
-        transport(&self.address(request), error.into_io())
+        self.failed(&self.address(request), error.into_io())
+    }
+
+    /// The error of a broken connection, unless the stop has ended it.
+    pub(super) fn failed(&self, what: &str, error: io::Error) -> Error {
+        if self.stop().stopped() { Error::Stopped } else { transport(what, error) }
     }
 }
 

@@ -12,7 +12,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::Value;
 
-use super::client::{Client, transport};
+use super::client::Client;
 use super::error::Error;
 use super::request::{Object as _, Request, Resource};
 use crate::dial::{Stream, read_head};
@@ -204,7 +204,7 @@ impl Socket<'_> {
     }
 
     fn failed(&self, why: io::Error) -> Error {
-        if self.client.stop().stopped() { Error::Stopped } else { transport(&self.what, why) }
+        self.client.failed(&self.what, why)
     }
 }
 
