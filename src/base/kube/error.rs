@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::request::Object as _;
+use crate::Joined as _;
 
 /// Why a call to the API failed.
 #[derive(Debug)]
@@ -240,7 +241,7 @@ fn server_of(what: &str) -> &str {
 /// The start of a body that is not a `Status`, on one line: proxies answer with pages.
 fn plain(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    text.split_whitespace().joined(" ")
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::json::json;
 use crate::proxy::Proxy;
 use crate::sys::{self, variable};
 use crate::tls::{self, Identity, Trust};
-use crate::{clock, lock, small, yaml};
+use crate::{Joined as _, clock, lock, small, yaml};
 
 /// Choices on the command line.
 #[derive(Debug, Clone, Default)]
@@ -225,7 +225,7 @@ impl Files {
     }
 
     fn sources(&self) -> String {
-        self.0.iter().map(|(_, file)| file.display().to_string()).collect::<Vec<_>>().join(":")
+        self.0.iter().map(|(_, file)| file.display().to_string()).joined(":")
     }
 
     fn names(&self, list: &str) -> Vec<&str> {
@@ -657,7 +657,7 @@ impl Program {
     fn hint(&self) -> String {
         match self.install_hint.trim() {
             "" => String::new(),
-            hint => format!("; {}", hint.split_whitespace().collect::<Vec<_>>().join(" ")),
+            hint => format!("; {}", hint.split_whitespace().joined(" ")),
         }
     }
 }
