@@ -5,7 +5,6 @@
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use super::head::{self, Framing, Head, Refusal};
 use super::wire::{Phase, Wire};
@@ -76,10 +75,11 @@ impl Connection {
     fn head(&mut self, limits: &Limits) -> Result<Option<Head>, Refusal> {
         let (mut bytes, mut blank) = (Vec::new(), 0);
         // Only a connection that has had a response may be ended while idle; a new one is about to send its request.
-        match std::mem::replace(&mut self.is_new, false) {
-            true => self.enter(Phase::Handshake, limits.handshake),
-            false => self.enter(Phase::Idle, limits.idle),
-        }
+        let (phase, limit) = match std::mem::replace(&mut self.is_new, false) {
+            true => (Phase::Handshake, limits.handshake),
+            false => (Phase::Idle, limits.idle),
+        };
+        self.peer.meter.enter(phase, Some(limit));
         loop {
             let seen = bytes.len();
             match self.input.fill_buf() {
@@ -106,22 +106,16 @@ impl Connection {
                 None if bytes.len() == limits.head_bytes => {
                     return Err(Refusal { status: 431, reason: "the head is too long" });
                 }
-                None if seen == 0 => self.enter(Phase::Request, limits.head),
+                None if seen == 0 => self.peer.meter.enter(Phase::Request, Some(limits.head)),
                 None => {}
             }
         }
     }
 
-    fn enter(&self, phase: Phase, limit: Duration) {
-        self.peer.meter.enter(phase);
-        self.peer.meter.finish_within(Some(limit));
-    }
-
     /// Responds to one request; `None` if another may follow.
     fn respond(&mut self, head: Head, is_last: &dyn Fn() -> bool, handler: &Handler<'_>) -> Option<Served> {
         let peer = &self.peer;
-        peer.meter.enter(Phase::Request);
-        peer.meter.finish_within(None);
+        peer.meter.enter(Phase::Request, None);
         let Head { method, path, headers, framing, expects_continue, keep_alive } = head;
         let length = if let Framing::Length(length) = framing { Some(length) } else { None };
         let body = Body::new(&mut self.input, framing, expects_continue);
