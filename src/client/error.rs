@@ -78,10 +78,6 @@ impl Error {
     pub(super) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         |source| Self::File { path: path.to_owned(), source }
     }
-
-    pub(super) fn transport(url: &str, source: ureq::Error) -> Self {
-        Self::Transport { url: url.into(), why: source.to_string() }
-    }
 }
 
 impl std::fmt::Display for Error {

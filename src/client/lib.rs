@@ -232,7 +232,7 @@ impl Client {
         if error::distrusted(&sent) {
             self.channel.forget();
         }
-        sent.map_err(|source| Error::transport(url, source))
+        sent.map_err(|source| Error::Transport { url: url.into(), why: source.to_string() })
     }
 
     fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
@@ -287,7 +287,7 @@ impl Client {
             request = request.header(ERROR_HEADER, "true");
         }
         let response = request.send(SendBody::from_reader(&mut body));
-        let (trouble, is_cut, sent) = (body.trouble(), body.is_cut(), body.sent());
+        let (trouble, is_cut, sent) = (body.trouble, body.is_cut(), body.sent());
         if error::distrusted(&response) && self.channel.forget() {
             return Err(Failed::again("the aggregator rejected the certificate".into()));
         }
@@ -303,7 +303,7 @@ impl Client {
             }
             Err(error) => Err(match trouble {
                 Some(why) => {
-                    Failed::Again { why: format!("`{}` {why}", source.name()), after: None, is_changed: true }
+                    Failed::Again { why: format!("`{}` {why}", source.name), after: None, is_changed: true }
                 }
                 None => error::judge_error(url, error),
             }),
