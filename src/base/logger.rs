@@ -21,7 +21,6 @@ use crate::{clock, live, lock, sys, visible};
 /// The values of `--level`.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
 
-static LOGGER: Logger = Logger;
 static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static OURS_ALONE: AtomicBool = AtomicBool::new(false);
@@ -77,7 +76,7 @@ pub fn init(level: &str) {
     LazyLock::force(&START);
     log::set_max_level(filter(level));
     // Only a second call fails, and then the logger is already set.
-    let _ = log::set_logger(&LOGGER);
+    let _ = log::set_logger(&Logger);
 }
 
 /// Silences libraries from now on, regardless of the level: for a program that is always started with `--level=trace`.
