@@ -15,7 +15,7 @@ use ureq::{Agent, SendBody, http};
 
 use super::error::{Error, Stage};
 use super::kubeconfig::Config;
-use super::request::{Method, Object as _, Request, Resource};
+use super::request::{Headers, Method, Object as _, Request, Resource};
 use crate::clock;
 use crate::dial::{Dialer, Stream};
 use crate::json::{self, json};
@@ -59,9 +59,6 @@ pub struct Client {
     /// Status codes that are not retried.
     hopeless: &'static [u16],
 }
-
-/// Names in lower case, and values.
-pub(super) type Headers = Vec<(&'static str, String)>;
 
 struct Shared {
     config: Config,
@@ -367,7 +364,7 @@ impl Client {
         let config = &self.shared.config;
         let mut headers =
             vec![("user-agent", concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")).to_owned())];
-        headers.extend(request.headers.iter().map(|(name, value)| (*name, value.to_string())));
+        headers.extend_from_slice(&request.headers);
         if !request.headers.iter().any(|(name, _)| *name == "accept") {
             headers.push(("accept", "application/json".into()));
         }

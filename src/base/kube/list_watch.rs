@@ -21,7 +21,6 @@ use super::client::{BACKOFF, Body, Client, MAX_OBJECT_BYTES, decoding, oversized
 use super::error::Error;
 use super::request::{Object as _, Request, Resource, Selector};
 use crate::json::{Page, weight};
-use crate::stop::Stop;
 
 /// Objects in one page: small enough for the server, large enough for speed.
 const PAGE: usize = 500;
@@ -125,7 +124,7 @@ impl Client {
             }
             sink(item)
         };
-        self.call(&request, &mut |body| decode(&request, body, self.stop(), &mut complete))
+        self.call(&request, &mut |body| decode(&request, body, &mut complete))
     }
 }
 
@@ -165,7 +164,7 @@ impl Read for Between<'_> {
 }
 
 /// Reads one page, passing on its items as they arrive.
-fn decode(request: &Request, body: Body, stop: &Stop, sink: &mut Sink<'_>) -> Result<Meta, Error> {
+fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Error> {
     let mut failed = None;
     let left = Cell::new(MAX_OBJECT_BYTES);
     let mut take = |item| {
@@ -178,7 +177,6 @@ fn decode(request: &Request, body: Body, stop: &Stop, sink: &mut Sink<'_>) -> Re
     match (page, failed) {
         (_, Some(why)) => Err(Error::Sink(why)),
         (Ok(meta), None) => Ok(meta),
-        (Err(_), None) if stop.stopped() => Err(Error::Stopped),
         (Err(_), None) if left.get() == 0 => Err(oversized(request)),
         (Err(why), None) => Err(decoding(request, &why)),
     }

@@ -156,6 +156,9 @@ impl Selector {
     }
 }
 
+/// Names in lower case, and values.
+pub(super) type Headers = Vec<(&'static str, String)>;
+
 /// One request, complete except for the server's address and the credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -164,9 +167,9 @@ pub struct Request {
     /// Percent-encoded, below the server's address.
     pub path: String,
     /// Not yet encoded.
-    pub query: Vec<(Cow<'static, str>, String)>,
-    /// Names are given in lower case.
-    pub headers: Vec<(&'static str, Cow<'static, str>)>,
+    pub query: Vec<(String, String)>,
+    /// Beside those of every request.
+    pub headers: Headers,
     /// Sent unchanged.
     pub body: Option<Vec<u8>>,
 }
@@ -232,13 +235,13 @@ impl Request {
     }
 
     /// Adds a query parameter; it may be given more than once.
-    pub fn query(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
+    pub fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.query.push((name.into(), value.into()));
         self
     }
 
     /// Adds a header.
-    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
