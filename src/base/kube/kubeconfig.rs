@@ -518,14 +518,10 @@ impl Credential {
 
     /// Whether new credentials may be available after a rejection.
     pub fn renew(&self) -> bool {
-        match self {
-            Self::Program(program) => {
-                *lock(&program.last) = None;
-                true
-            }
-            Self::TokenFile(_) => true,
-            _ => false,
+        if let Self::Program(program) = self {
+            *lock(&program.last) = None;
         }
+        matches!(self, Self::Program(_) | Self::TokenFile(_))
     }
 }
 
@@ -592,12 +588,9 @@ impl Program {
     fn token(&self, identity: &Identity) -> Result<Option<String>> {
         // Held while the program runs, so that concurrent requests run it once.
         let mut last = lock(&self.last);
-        let fresh = last.as_ref().is_some_and(|answer| {
-            answer.expires.is_none_or(|expires| {
-                SystemTime::now().checked_add(RENEWAL_MARGIN).is_some_and(|then| then < expires)
-            })
-        });
-        if !fresh {
+        let soon = SystemTime::now() + RENEWAL_MARGIN;
+        last.take_if(|answer| answer.expires.is_some_and(|expires| expires <= soon));
+        if last.is_none() {
             let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
             *last = Some(answer.with_context(|| self.place.clone())?);
         }
