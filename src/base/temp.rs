@@ -77,10 +77,9 @@ pub struct Folder(Temporary);
 impl Folder {
     /// A new folder in the system's folder for temporary files.
     pub fn new() -> io::Result<Self> {
-        let explain = |error: io::Error| {
+        Self::inside(dir()).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot create a temporary folder: {error}"))
-        };
-        Self::inside(dir()).map_err(explain)
+        })
     }
 
     /// A new folder inside `parent`.

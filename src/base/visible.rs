@@ -41,8 +41,8 @@ pub fn width<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
 /// that change the direction of text.
 fn hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        || matches!(c, '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            | '\u{e0000}'..='\u{e007f}')
 }
 
 /// One line: escapes line feeds and tabs, too, so that no name can add lines.

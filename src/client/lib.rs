@@ -178,7 +178,7 @@ impl Client {
 
     /// Posts progress given as JSON, without retrying, and returns the aggregator's response.
     pub fn relay_progress(&self, json: &[u8]) -> Result<Answer, Error> {
-        let url = self.url(&self.id.progress_path());
+        let url = self.channel.url(&self.id.progress_path());
         self.send_once(&url, |agent| {
             let request = agent.post(&url).header(CONTENT_TYPE, "application/json");
             request.config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().send(json)
@@ -188,14 +188,14 @@ impl Client {
 
     /// Sends a heartbeat to the aggregator, without retrying.
     pub fn heartbeat(&self) -> Result<(), Error> {
-        let url = self.url(&self.id.health_path());
+        let url = self.channel.url(&self.id.health_path());
         let answer = self.send_once(&url, |agent| get(agent, &url))?;
         self.expect_success(self::answer(answer, MAX_ANSWER_BYTES), "heartbeat")
     }
 
     /// Compares this machine's clock with the aggregator's, using the `Date` of its response.
     pub fn clock(&self) -> Result<Clock, Error> {
-        let url = self.url(&self.id.health_path());
+        let url = self.channel.url(&self.id.health_path());
         // Requesting a certificate takes time that must not be measured.
         self.agent(&url)?;
         let sent = SystemTime::now();
@@ -236,7 +236,7 @@ impl Client {
     }
 
     fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
-        let url = self.url(&self.id.result_path());
+        let url = self.channel.url(&self.id.result_path());
         let started = Instant::now();
         let (mut attempt, mut changes) = (0_u32, 0);
         loop {
@@ -312,10 +312,6 @@ impl Client {
             source.keep(sent);
         }
         outcome
-    }
-
-    fn url(&self, path: &str) -> String {
-        self.channel.url(path)
     }
 
     fn expect_success(&self, answer: Answer, what: &str) -> Result<(), Error> {

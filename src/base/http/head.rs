@@ -56,11 +56,6 @@ impl Headers {
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
-
-    /// Whether a comma-separated list under this name has this word.
-    fn lists(&self, name: &str, word: &str) -> bool {
-        self.all(name).flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(word))
-    }
 }
 
 /// The end of the head in `bytes`, or of the empty line at their start. The first `seen` bytes were checked before.
@@ -112,7 +107,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
         0 if version == 0 => {}
         _ => return Err(bad("exactly one host header is needed")),
     }
-    let keep_alive = version == 1 && !headers.lists("connection", "close");
+    let closes = |value: &str| value.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"));
+    let keep_alive = version == 1 && !headers.all("connection").any(closes);
     Ok(Head { method: method.into(), path, headers, framing, expects_continue, keep_alive })
 }
 

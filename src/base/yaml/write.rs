@@ -124,7 +124,7 @@ impl Writer {
 
     /// Writes text that may be broken at blanks inside it, between double quotes also where several follow each other.
     fn folded(&mut self, text: &str, indent: Option<usize>, escaped: bool) {
-        let mut column = self.column();
+        let mut column = self.out.rsplit('\n').next().map_or(0, |line| line.chars().count());
         let mut after_blank = false;
         for (at, c) in text.char_indices() {
             let rest = &text[at + c.len_utf8()..];
@@ -172,10 +172,6 @@ impl Writer {
                 self.out.push_str(line);
             }
         }
-    }
-
-    fn column(&self) -> usize {
-        self.out.rsplit('\n').next().map_or(0, |line| line.chars().count())
     }
 
     fn pad(&mut self, indent: usize) {
