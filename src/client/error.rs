@@ -2,6 +2,7 @@
 //!
 //! Classifies responses and errors; [`base::retry`] computes the pauses.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -80,8 +81,8 @@ impl Error {
     }
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Settings(why) => f.write_str(why),
             Self::File { path, source } => write!(f, "cannot read `{}`: {source}", path.display()),

@@ -4,6 +4,7 @@
 //! uploaded again; large blobs are uploaded in pieces, and a failed piece is retried. Starts no thread.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
@@ -421,8 +422,8 @@ fn agent(program: &'static str, limit: Duration, stop: &Stop) -> Result<ureq::Ag
 #[derive(Debug)]
 struct Final(String);
 
-impl std::fmt::Display for Final {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Final {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
