@@ -20,7 +20,7 @@ const HEAD: &str = "# archive of a Sonobuoy run, sealed by the authority of that
 const SIZE: &str = "\n# size ";
 
 /// Identity and digest of an archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Statement {
     /// The UUID of the run.
     pub run: String,
@@ -33,7 +33,7 @@ pub(crate) struct Statement {
 }
 
 /// The contents of the files for a statement and its signature.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Seal {
     /// The text of the statement.
     pub statement: Vec<u8>,

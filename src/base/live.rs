@@ -17,7 +17,7 @@ const DEFAULT_SIZE: Size = Size { columns: 80, rows: 24 };
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Size of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
     /// Characters per line.
     pub columns: usize,
@@ -26,7 +26,7 @@ pub struct Size {
 }
 
 /// A line and its width, excluding colours.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     /// Text of the line.
     pub text: String,

@@ -11,7 +11,7 @@ use ureq::http::Uri;
 use crate::sys;
 
 /// A proxy to use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
     /// Protocol.
     pub scheme: Scheme,
@@ -24,7 +24,7 @@ pub struct Proxy {
 }
 
 /// Protocol of a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scheme {
     /// `CONNECT` in the clear.
     Http,

@@ -71,7 +71,6 @@ impl Drop for Temporary {
 }
 
 /// A folder that is removed with its content on drop.
-#[derive(Debug)]
 pub struct Folder(Temporary);
 
 impl Folder {

@@ -79,7 +79,7 @@ fn header(meta: &fs::Metadata, kind: EntryType) -> Header {
 }
 
 /// A finished archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Packed {
     /// Bytes.
     pub size: u64,

@@ -34,7 +34,7 @@ impl Default for Limits {
 }
 
 /// The kind of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A regular file.
     File,

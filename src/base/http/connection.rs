@@ -21,7 +21,7 @@ pub(super) struct Connection {
 }
 
 /// How serving a connection ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Served {
     /// The request in `head` is a long upload, which needs a permit.
     Long,
@@ -170,7 +170,7 @@ pub struct Body<'a> {
     failure: Option<io::ErrorKind>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 enum State {
     /// The remaining bytes; 0 at the end of a body of either kind.
     Length(u64),

@@ -7,7 +7,7 @@
 const MAX_HEADERS: usize = 100;
 
 /// Why a request is refused before any handler sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Refusal {
     /// Status of the response.
     pub status: u16,
@@ -20,7 +20,7 @@ const fn bad(reason: &'static str) -> Refusal {
 }
 
 /// How a body is delimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Framing {
     /// By its length, by default 0.
     Length(u64),
@@ -29,7 +29,7 @@ pub(super) enum Framing {
 }
 
 /// The checked head of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Head {
     pub method: String,
     /// Percent-encoded, beginning with `/`, without the query.
@@ -43,7 +43,7 @@ pub(super) struct Head {
 }
 
 /// The header lines of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
@@ -80,14 +80,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
     let mut request = httparse::Request::new(&mut lines);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
-        Ok(_) => return Err(bad("a malformed head")),
         Err(httparse::Error::TooManyHeaders) => {
             return Err(Refusal { status: 431, reason: "too many header lines" });
         }
         Err(httparse::Error::Version) => {
             return Err(Refusal { status: 505, reason: "only HTTP/1.1 and HTTP/1.0 are supported" });
         }
-        Err(_) => return Err(bad("a malformed head")),
+        _ => return Err(bad("a malformed head")),
     }
     let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
         return Err(bad("a malformed request line"));

@@ -21,7 +21,7 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const READ_BYTES: usize = 32 * 1024;
 
 /// The phase of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Phase {
     /// The handshake, which has its own deadline.
     #[default]

@@ -25,7 +25,7 @@ pub struct Discovery {
 }
 
 /// One kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
     /// Its path.
     pub resource: Resource,

@@ -39,7 +39,7 @@ impl From<anyhow::Error> for Error {
 }
 
 /// How far a request got before the transport failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stage {
     /// The server definitely did not see it.
     Unsent,
@@ -50,7 +50,7 @@ pub enum Stage {
 }
 
 /// A refusal of the API server.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Refusal {
     /// The HTTP status.
     pub code: u16,
@@ -67,7 +67,7 @@ pub struct Refusal {
 }
 
 /// The reason for rejecting an object, from the server's message, since codes do not distinguish them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Obstacle {
     /// The Pod Security level of the namespace.
     PodSecurity,

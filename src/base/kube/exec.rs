@@ -36,7 +36,7 @@ const PING: u8 = 0x9;
 const PONG: u8 = 0xA;
 
 /// Result of a command.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exit {
     /// Its exit status; -1 if it could not be started.
     pub code: i32,
@@ -237,7 +237,7 @@ fn exit(status: &[u8]) -> Exit {
 }
 
 /// A message or control frame of the server.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Frame {
     Message(Vec<u8>),
     Ping(Vec<u8>),

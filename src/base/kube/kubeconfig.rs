@@ -561,7 +561,7 @@ pub struct Program {
 }
 
 /// Whether a program may interact with the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Interactive {
     /// Never.
     Never,

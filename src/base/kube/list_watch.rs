@@ -33,7 +33,7 @@ const MAX_EMPTY_PAGES: u32 = 1_000;
 const MAX_LIST_BYTES: usize = if cfg!(test) { 4 << 20 } else { 512 << 20 };
 
 /// The metadata of a list.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Meta {
     /// Where a watch continues.
     #[serde(default, rename = "resourceVersion")]

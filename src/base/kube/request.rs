@@ -13,7 +13,7 @@ use crate::percent_encoded;
 use crate::visible::short;
 
 /// A kind of object, as the API serves it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resource {
     /// Empty for the core group.
     pub group: Cow<'static, str>,
@@ -126,7 +126,7 @@ pub trait Object: Borrow<Value> {
 impl Object for Value {}
 
 /// Which objects of a collection.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Selector {
     /// Such as `app=x,tier!=y`.
     pub labels: String,

@@ -80,7 +80,7 @@ const DEFAULT: &str = "docker.io";
 const DEFAULT_API: &str = "registry-1.docker.io";
 
 /// The name of one image.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     /// Host and port.
     pub registry: String,

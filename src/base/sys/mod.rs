@@ -95,7 +95,7 @@ pub trait Open {
 }
 
 /// Reason why other users may access a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Exposed {
     /// Owned by another user.
     Owner,
@@ -104,7 +104,7 @@ pub enum Exposed {
 }
 
 /// A request to end the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Signal {
     /// The terminal was closed.
     Hangup,

@@ -111,7 +111,6 @@ mod linux {
     use rustix::event::epoll::{self, EventData, EventFlags};
 
     /// The watched sockets.
-    #[derive(Debug)]
     pub struct Poller(OwnedFd);
 
     impl Poller {
@@ -158,7 +157,6 @@ mod everywhere {
     const INTERVAL: Duration = Duration::from_millis(10);
 
     /// Watches nothing.
-    #[derive(Debug)]
     pub struct Poller;
 
     impl Poller {

@@ -35,7 +35,7 @@ pub struct Rules {
 }
 
 /// Why a key has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ignored {
     /// It resembles no known key.
     Unknown,

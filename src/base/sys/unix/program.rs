@@ -28,7 +28,6 @@ pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "T
 const MAX_FILES_ON_MACOS: u64 = 10_240;
 
 /// A process with its descendants, except those that left the group; killed when dropped.
-#[derive(Debug)]
 pub struct Group(Pid);
 
 impl Group {

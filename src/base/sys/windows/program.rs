@@ -29,7 +29,6 @@ pub const INHERITED: &[&str] = &[
 ];
 
 /// A process with all its descendants; killed when dropped.
-#[derive(Debug)]
 pub struct Group {
     id: u32,
     /// Closing the job kills all its processes.
