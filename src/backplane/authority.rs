@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber, SigningKey as _,
@@ -52,8 +52,7 @@ impl Authority {
     /// Reads the output of [`Authority::to_pem`], so that workers still trust a restarted aggregator.
     pub fn from_pem(text: &str) -> anyhow::Result<Self> {
         let certificate = CertificateDer::from_pem_slice(text.as_bytes())
-            .context("cannot read the authority's certificate")?
-            .into_owned();
+            .context("cannot read the authority's certificate")?;
         let key =
             PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).context("cannot read the authority's key")?;
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ECDSA_P256_SHA256)
@@ -96,9 +95,7 @@ impl Authority {
 
     /// A certificate for all workers of `plugin`.
     pub fn client(&self, plugin: &str) -> anyhow::Result<Identity> {
-        if plugin.is_empty() {
-            bail!("a plugin without a name cannot have a certificate");
-        }
+        ensure!(!plugin.is_empty(), "a plugin without a name cannot have a certificate");
         let uri = format!("{}{}", PLUGIN_URI, base::percent_encoded(plugin));
         let mut names = vec![SanType::URI(uri.try_into()?)];
         if is_dns_name(plugin) {
@@ -182,17 +179,17 @@ fn host_of(advertised: &str) -> anyhow::Result<SanType> {
         None if text.matches(':').count() == 1 => text.split_once(':').unwrap_or_default(),
         None => (text, ""),
     };
-    if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-        bail!("the advertised address `{advertised}` has no valid port");
-    }
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
+    ensure!(is_port, "the advertised address `{advertised}` has no valid port");
     let without_zone = host.split('%').next().unwrap_or_default();
     if let Ok(ip) = without_zone.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(ip));
     }
     let name = host.strip_suffix('.').unwrap_or(host);
-    if !is_dns_name(name) {
-        bail!("the advertised address `{advertised}` is neither an IP address nor a host name");
-    }
+    ensure!(
+        is_dns_name(name),
+        "the advertised address `{advertised}` is neither an IP address nor a host name"
+    );
     Ok(SanType::DnsName(name.try_into()?))
 }
 
@@ -250,10 +247,10 @@ pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.is_ascii())?;
     // UTCTime, used until 2049, has two digits for the year.
     let digits = if tag == 0x17 { format!("20{digits}") } else { digits.into() };
-    let part = |from: usize, to: usize| digits.get(from..to);
-    let (date, time) =
-        ((part(0, 4)?, part(4, 6)?, part(6, 8)?), (part(8, 10)?, part(10, 12)?, part(12, 14)?));
-    let text = format!("{}-{}-{}T{}:{}:{}Z", date.0, date.1, date.2, time.0, time.1, time.2);
+    let mut text = format!("{}Z", digits.get(..14)?);
+    for (at, separator) in [(12, ':'), (10, ':'), (8, 'T'), (6, '-'), (4, '-')] {
+        text.insert(at, separator);
+    }
     base::clock::parse_rfc3339(&text)?.duration_since(UNIX_EPOCH).ok()
 }
 

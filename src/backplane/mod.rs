@@ -18,6 +18,7 @@ mod seal;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -46,7 +47,7 @@ pub struct Identity {
 }
 
 /// The sender of a request, according to its verified certificate.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Caller {
     /// Any worker of this plugin, all of which share one certificate.
     Plugin(String),
@@ -92,8 +93,8 @@ impl Caller {
     }
 }
 
-impl std::fmt::Display for Caller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plugin(plugin) => write!(f, "plugin `{plugin}`"),
             Self::Result(id) => write!(f, "`{id}`"),

@@ -27,15 +27,13 @@ impl SigningRequest {
         let whole = CertificateSigningRequestDer::from_pem_slice(text)
             .ok()
             .context("the body is not a PEM certificate request (`CERTIFICATE REQUEST`)")?;
-        let parts = Parts::of(&whole).context("the certificate request is damaged")?;
-        let key = parts.key.strip_prefix(P256_KEY).filter(|key| key.len() == 65 && key[0] == 4);
+        let [signed, key, algorithm, signature] =
+            parts(&whole).context("the certificate request is damaged")?;
+        let key = key.strip_prefix(P256_KEY).filter(|key| key.len() == 65 && key[0] == 4);
         let key = key.context("the certificate request contains a key other than ECDSA P-256")?;
-        ensure!(
-            parts.algorithm == ECDSA_SHA256,
-            "the certificate request is not signed with ECDSA and SHA-256"
-        );
+        ensure!(algorithm == ECDSA_SHA256, "the certificate request is not signed with ECDSA and SHA-256");
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
-            .verify(parts.signed, parts.signature)
+            .verify(signed, signature)
             .ok()
             .context("the certificate request is not signed with its own key")?;
         Ok(Self { key: key.to_vec() })
@@ -52,27 +50,19 @@ impl rcgen::PublicKeyData for SigningRequest {
     }
 }
 
-struct Parts<'a> {
-    signed: &'a [u8],
-    key: &'a [u8],
-    algorithm: &'a [u8],
-    signature: &'a [u8],
-}
-
-impl<'a> Parts<'a> {
-    fn of(whole: &'a [u8]) -> Option<Self> {
-        let mut rest = whole;
-        let mut parts = der::expect(&mut rest, der::SEQUENCE).filter(|_| rest.is_empty())?;
-        let signed = der::whole(&mut parts)?;
-        let algorithm = der::expect(&mut parts, der::SEQUENCE)?;
-        let signature = der::expect(&mut parts, der::BIT_STRING).filter(|_| parts.is_empty())?;
-        let mut fields = der::expect(&mut &*signed, der::SEQUENCE)?;
-        // Version and subject; then the key.
-        der::expect(&mut fields, der::INTEGER)?;
-        der::expect(&mut fields, der::SEQUENCE)?;
-        let key = der::whole(&mut fields)?;
-        Some(Self { signed, key, algorithm, signature: signature.strip_prefix(&[0])? })
-    }
+/// The signed part of a request, the key in it, the algorithm of the signature, and the signature.
+fn parts(whole: &[u8]) -> Option<[&[u8]; 4]> {
+    let mut rest = whole;
+    let mut parts = der::expect(&mut rest, der::SEQUENCE).filter(|_| rest.is_empty())?;
+    let signed = der::whole(&mut parts)?;
+    let algorithm = der::expect(&mut parts, der::SEQUENCE)?;
+    let signature = der::expect(&mut parts, der::BIT_STRING).filter(|_| parts.is_empty())?;
+    let mut fields = der::expect(&mut &*signed, der::SEQUENCE)?;
+    // Version and subject; then the key.
+    der::expect(&mut fields, der::INTEGER)?;
+    der::expect(&mut fields, der::SEQUENCE)?;
+    let key = der::whole(&mut fields)?;
+    Some([signed, key, algorithm, signature.strip_prefix(&[0])?])
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The statement is a file for `sha256sum -c`, the signature one for `openssl dgst -sha256 -verify`. Owns both formats;
 //! parses untrusted ones. Opens no file. Starts no thread.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -20,7 +20,7 @@ const HEAD: &str = "# archive of a Sonobuoy run, sealed by the authority of that
 const SIZE: &str = "\n# size ";
 
 /// Identity and digest of an archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Statement {
     /// The UUID of the run.
     pub run: String,
@@ -33,7 +33,7 @@ pub(crate) struct Statement {
 }
 
 /// The contents of the files for a statement and its signature.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Seal {
     /// The text of the statement.
     pub statement: Vec<u8>,
@@ -72,13 +72,10 @@ impl Seal {
     /// archives are kept for years.
     pub(crate) fn verify(&self, certificate: &str) -> anyhow::Result<()> {
         let key = public_key(certificate).context("the authority's certificate cannot be read")?;
-        if UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
             .verify(&self.statement, &self.signature)
-            .is_err()
-        {
-            bail!("the seal is not that of this run's authority, or it is damaged");
-        }
-        Ok(())
+            .ok()
+            .context("the seal is not that of this run's authority, or it is damaged")
     }
 }
 

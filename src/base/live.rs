@@ -17,7 +17,7 @@ const DEFAULT_SIZE: Size = Size { columns: 80, rows: 24 };
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Size of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
     /// Characters per line.
     pub columns: usize,
@@ -26,7 +26,7 @@ pub struct Size {
 }
 
 /// A line and its width, excluding colours.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     /// Text of the line.
     pub text: String,
@@ -43,7 +43,7 @@ pub fn possible() -> bool {
 
 /// Current size of the terminal.
 pub fn size() -> Size {
-    let (columns, rows) = sys::stderr_size().unwrap_or_default();
+    let (columns, rows) = sys::terminal_size(std::io::stderr()).unwrap_or_default();
     let or = |found: usize, usual: usize| if found == 0 { usual } else { found };
     Size { columns: or(columns, DEFAULT_SIZE.columns), rows: or(rows, DEFAULT_SIZE.rows) }
 }

@@ -21,7 +21,6 @@ use crate::{clock, live, lock, sys, visible};
 /// The values of `--level`.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
 
-static LOGGER: Logger = Logger;
 static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 static OURS_ALONE: AtomicBool = AtomicBool::new(false);
@@ -53,7 +52,8 @@ impl Tee {
         let _ = match self.left {
             0 => {
                 let full = "this log is full; what follows is not in it";
-                let full = json(SystemTime::now(), Level::Warn, full, &BTreeMap::new());
+                let full = Entry { level: Level::Warn, text: full, fields: BTreeMap::new() };
+                let full = full.json(SystemTime::now());
                 self.file.write_all(full.as_bytes())
             }
             _ => self.file.write_all(line.as_bytes()),
@@ -77,7 +77,7 @@ pub fn init(level: &str) {
     LazyLock::force(&START);
     log::set_max_level(filter(level));
     // Only a second call fails, and then the logger is already set.
-    let _ = log::set_logger(&LOGGER);
+    let _ = log::set_logger(&Logger);
 }
 
 /// Silences libraries from now on, regardless of the level: for a program that is always started with `--level=trace`.
@@ -153,37 +153,92 @@ impl log::Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let message = record.args().to_string();
-        let message = visible::without_codes(&message);
-        let mut fields = Fields::default();
-        // `Fields` accepts every pair, so this cannot fail.
-        let _ = record.key_values().visit(&mut fields);
+        let text = record.args().to_string();
+        let text = &visible::without_codes(&text);
+        let mut entry = Entry { level: record.level(), text, fields: BTreeMap::new() };
+        // `Entry` accepts every pair, so this cannot fail.
+        let _ = record.key_values().visit(&mut entry);
         let now = SystemTime::now();
         let line = match STYLE.get().unwrap_or(&Style::Logfmt) {
-            Style::Logfmt => logfmt(now, record.level(), &message, &fields.0),
-            Style::Terminal { colour } => {
-                terminal(START.elapsed(), record.level(), &message, &fields.0, *colour)
-            }
+            Style::Logfmt => entry.logfmt(now),
+            Style::Terminal { colour } => entry.terminal(START.elapsed(), *colour),
         };
         // A single write, so that lines from several threads and processes do not mix.
         if !is_told_elsewhere(record) {
             let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
         }
         if let Some(tee) = &mut *lock(&TEE) {
-            tee.write(&json(now, record.level(), &message, &fields.0));
+            tee.write(&entry.json(now));
         }
     }
 
     fn flush(&self) {}
 }
 
-#[derive(Default)]
-struct Fields(BTreeMap<String, String>);
+/// A message and its fields.
+struct Entry<'a> {
+    level: Level,
+    text: &'a str,
+    fields: BTreeMap<String, String>,
+}
 
-impl<'kvs> VisitSource<'kvs> for Fields {
+impl<'kvs> VisitSource<'kvs> for Entry<'_> {
     fn visit_pair(&mut self, key: Key<'kvs>, value: Value<'kvs>) -> Result<(), log::kv::Error> {
-        self.0.insert(key.to_string(), value.to_string());
+        self.fields.insert(key.to_string(), value.to_string());
         Ok(())
+    }
+}
+
+impl Entry<'_> {
+    fn logfmt(&self, now: SystemTime) -> String {
+        let mut line =
+            format!("time=\"{}\" level={} msg={}", seconds(now), name(self.level), quoted(self.text));
+        for (key, value) in &self.fields {
+            let _ = write!(line, " {key}={}", quoted(value));
+        }
+        line.push('\n');
+        line
+    }
+
+    fn terminal(&self, since: Duration, colour: bool) -> String {
+        let code = match self.level {
+            Level::Error => 31,
+            Level::Warn => 33,
+            Level::Info => 36,
+            Level::Debug | Level::Trace => 37,
+        };
+        let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
+        // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text after a
+        // line feed must not look like a separate message.
+        let message = visible::text(self.text).replace('\n', "\n           ");
+        let mut line = format!("{}[{:04}] ", paint(&self.level.as_str()[..4]), since.as_secs());
+        if self.fields.is_empty() {
+            line.push_str(&message);
+        } else {
+            let _ = write!(line, "{message:<44}");
+        }
+        for (key, value) in &self.fields {
+            let _ = write!(line, " {}={}", paint(key), quoted(value));
+        }
+        line.push('\n');
+        line
+    }
+
+    fn json(&self, now: SystemTime) -> String {
+        let mut object = serde_json::Map::new();
+        for (key, value) in &self.fields {
+            // These three names are reserved, as in the original.
+            let key = if ["level", "msg", "time"].contains(&key.as_str()) {
+                format!("fields.{key}")
+            } else {
+                key.clone()
+            };
+            object.insert(key, value.as_str().into());
+        }
+        object.insert("level".into(), name(self.level).into());
+        object.insert("msg".into(), self.text.into());
+        object.insert("time".into(), seconds(now).into());
+        format!("{}\n", serde_json::Value::Object(object))
     }
 }
 
@@ -195,15 +250,6 @@ fn name(level: Level) -> String {
 fn seconds(now: SystemTime) -> String {
     let text = clock::rfc3339(now);
     text.split_once('.').map_or_else(|| text.clone(), |(whole, _)| format!("{whole}Z"))
-}
-
-fn logfmt(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String, String>) -> String {
-    let mut line = format!("time=\"{}\" level={} msg={}", seconds(now), name(level), quoted(message));
-    for (key, value) in fields {
-        let _ = write!(line, " {key}={}", quoted(value));
-    }
-    line.push('\n');
-    line
 }
 
 /// The message of the last line of a log; a line that the logger has not written is its own message.
@@ -224,53 +270,6 @@ pub fn message(log: &str) -> String {
     text
 }
 
-fn terminal(
-    since: Duration,
-    level: Level,
-    message: &str,
-    fields: &BTreeMap<String, String>,
-    colour: bool,
-) -> String {
-    let code = match level {
-        Level::Error => 31,
-        Level::Warn => 33,
-        Level::Info => 36,
-        Level::Debug | Level::Trace => 37,
-    };
-    let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
-    // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text after a
-    // line feed must not look like a separate message.
-    let message = visible::text(message).replace('\n', "\n           ");
-    let mut line = format!("{}[{:04}] ", paint(&level.as_str()[..4]), since.as_secs());
-    if fields.is_empty() {
-        line.push_str(&message);
-    } else {
-        let _ = write!(line, "{message:<44}");
-    }
-    for (key, value) in fields {
-        let _ = write!(line, " {}={}", paint(key), quoted(value));
-    }
-    line.push('\n');
-    line
-}
-
-fn json(now: SystemTime, level: Level, message: &str, fields: &BTreeMap<String, String>) -> String {
-    let mut object = serde_json::Map::new();
-    for (key, value) in fields {
-        // These three names are reserved, as in the original.
-        let key = if ["level", "msg", "time"].contains(&key.as_str()) {
-            format!("fields.{key}")
-        } else {
-            key.clone()
-        };
-        object.insert(key, value.as_str().into());
-    }
-    object.insert("level".into(), name(level).into());
-    object.insert("msg".into(), message.into());
-    object.insert("time".into(), seconds(now).into());
-    format!("{}\n", serde_json::Value::Object(object))
-}
-
 /// A value in logfmt: quoted if it contains more than letters, digits and a few other characters.
 fn quoted(value: &str) -> String {
     if value.chars().all(|c| c.is_ascii_alphanumeric() || "-._/@^+".contains(c)) {
@@ -279,17 +278,19 @@ fn quoted(value: &str) -> String {
     let mut text = String::with_capacity(value.len() + 2);
     text.push('"');
     for c in value.chars() {
-        match c {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            c if c.is_control() && u32::from(c) < 0x80 => {
-                let _ = write!(text, "\\x{:02x}", u32::from(c));
+        let escape = match c {
+            '"' => "\\\"",
+            '\\' => "\\\\",
+            '\n' => "\\n",
+            '\r' => "\\r",
+            '\t' => "\\t",
+            c if c.is_ascii_control() => &format!("\\x{:02x}", u32::from(c)),
+            c => {
+                text.push(c);
+                continue;
             }
-            c => text.push(c),
-        }
+        };
+        text.push_str(escape);
     }
     text.push('"');
     visible::line(&text).into_owned()
@@ -308,7 +309,8 @@ mod tests {
     #[test]
     fn logfmt_equals_that_of_the_original() {
         let check = |message, pairs: &[(&str, &str)], expected: &str| {
-            let line = logfmt(UNIX_EPOCH, Level::Warn, message, &fields(pairs));
+            let entry = Entry { level: Level::Warn, text: message, fields: fields(pairs) };
+            let line = entry.logfmt(UNIX_EPOCH);
             assert_eq!(line, format!("time=\"1970-01-01T00:00:00Z\" level=warning msg={expected}\n"));
             let shown = message.replace('\n', "\\n").replace('\u{1}', "\\x01");
             assert!(
@@ -325,22 +327,20 @@ mod tests {
 
     #[test]
     fn terminal_output_has_short_levels_and_no_control_characters() {
-        let line = terminal(
-            Duration::from_secs(7),
-            Level::Info,
-            "evil\u{1b}[2J\nINFO[0000] fine",
-            &fields(&[]),
-            false,
-        );
+        let text = "evil\u{1b}[2J\nINFO[0000] fine";
+        let line =
+            Entry { level: Level::Info, text, fields: fields(&[]) }.terminal(Duration::from_secs(7), false);
         assert_eq!(line, "INFO[0007] evil\\u001b[2J\n           INFO[0000] fine\n");
-        let line = terminal(Duration::ZERO, Level::Error, "x", &fields(&[("a", "b c")]), true);
+        let entry = Entry { level: Level::Error, text: "x", fields: fields(&[("a", "b c")]) };
+        let line = entry.terminal(Duration::ZERO, true);
         assert!(line.starts_with("\x1b[31mERRO\x1b[0m[0000] x "), "{line}");
         assert!(line.ends_with("\x1b[31ma\x1b[0m=\"b c\"\n"), "{line}");
     }
 
     #[test]
     fn json_lines_separate_fields_from_reserved_names() {
-        let line = json(UNIX_EPOCH, Level::Info, "m\n", &fields(&[("msg", "x"), ("node", "n")]));
+        let fields = fields(&[("msg", "x"), ("node", "n")]);
+        let line = Entry { level: Level::Info, text: "m\n", fields }.json(UNIX_EPOCH);
         let expected =
             r#"{"fields.msg":"x","level":"info","msg":"m\n","node":"n","time":"1970-01-01T00:00:00Z"}"#;
         assert_eq!(line, format!("{expected}\n"));

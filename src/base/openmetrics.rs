@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use crate::Joined as _;
+
 /// The content type of a response.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -40,7 +42,7 @@ impl Metrics {
         }
         for (labels, value) in samples {
             let labels = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text)));
-            let labels = labels.collect::<Vec<_>>().join(",");
+            let labels = labels.joined(",");
             let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
             let _ = writeln!(self.0, "{name}{suffix}{labels} {value}");
         }

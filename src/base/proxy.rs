@@ -11,7 +11,7 @@ use ureq::http::Uri;
 use crate::sys;
 
 /// A proxy to use.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Proxy {
     /// Protocol.
     pub scheme: Scheme,
@@ -24,7 +24,7 @@ pub struct Proxy {
 }
 
 /// Protocol of a proxy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scheme {
     /// `CONNECT` in the clear.
     Http,
@@ -116,17 +116,15 @@ fn exempt(list: &str, host: &str, port: u16) -> bool {
         if wanted.is_some_and(|wanted| wanted != port) {
             return false;
         }
-        match (name.parse::<IpAddr>(), address) {
-            (Ok(named), Some(address)) => named == address,
-            (Ok(_), None) | (Err(_), Some(_)) => false,
-            (Err(_), None) => {
-                let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
-                // `.example.com` means its subdomains, `example.com` also the domain itself.
-                match name.strip_prefix('.') {
-                    Some(parent) => below(&host, parent),
-                    None => host == name || below(&host, name),
-                }
-            }
+        let named: Option<IpAddr> = name.parse().ok();
+        if named.or(address).is_some() {
+            return named == address;
+        }
+        let name = name.strip_prefix('*').filter(|rest| rest.starts_with('.')).unwrap_or(name);
+        // `.example.com` means its subdomains, `example.com` also the domain itself.
+        match name.strip_prefix('.') {
+            Some(parent) => below(&host, parent),
+            None => host == name || below(&host, name),
         }
     })
 }
@@ -151,17 +149,12 @@ fn within(address: IpAddr, network: &str, bits: &str) -> bool {
     let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>()) else {
         return false;
     };
-    match (address, network) {
-        (IpAddr::V4(a), IpAddr::V4(n)) if bits <= 32 => {
-            let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-            a.to_bits() & mask == n.to_bits() & mask
-        }
-        (IpAddr::V6(a), IpAddr::V6(n)) if bits <= 128 => {
-            let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-            a.to_bits() & mask == n.to_bits() & mask
-        }
-        _ => false,
-    }
+    let (differing, width) = match (address, network) {
+        (IpAddr::V4(a), IpAddr::V4(n)) => (u128::from(a.to_bits() ^ n.to_bits()), 32),
+        (IpAddr::V6(a), IpAddr::V6(n)) => (a.to_bits() ^ n.to_bits(), 128),
+        _ => return false,
+    };
+    bits <= width && differing.checked_shr(width - bits).unwrap_or(0) == 0
 }
 
 /// An address without its password, for messages.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use crate::lock;
 
 /// A total, and the share that one key may hold. Clones share the held amounts.
+#[derive(Clone)]
 pub struct Quota<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -28,12 +29,6 @@ pub struct Permit<K: Eq + Hash> {
     quota: Arc<Inner<K>>,
     key: K,
     amount: u64,
-}
-
-impl<K> Clone for Quota<K> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
 }
 
 impl<K: Eq + Hash + Clone> Quota<K> {
@@ -82,14 +77,12 @@ impl<K: Eq + Hash> Drop for Permit<K> {
     fn drop(&mut self) {
         let mut held = lock(&self.quota.held);
         held.sum -= self.amount;
-        let own = held.by_key.get(&self.key).copied().unwrap_or(0);
-        // Keys come from the network: remove those that hold nothing.
-        if own > self.amount {
-            if let Some(left) = held.by_key.get_mut(&self.key) {
-                *left = own - self.amount;
+        if let Some(own) = held.by_key.get_mut(&self.key) {
+            *own -= self.amount;
+            // Keys come from the network: remove those that hold nothing.
+            if *own == 0 {
+                held.by_key.remove(&self.key);
             }
-        } else {
-            held.by_key.remove(&self.key);
         }
     }
 }

@@ -11,7 +11,7 @@ use ureq::http::HeaderMap;
 use crate::stop::Stop;
 
 /// Pauses between attempts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     /// The upper bound of the first pause; it doubles with each failure.
     pub first: Duration,

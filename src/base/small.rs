@@ -35,6 +35,11 @@ pub fn text(content: Vec<u8>) -> io::Result<String> {
     String::from_utf8(content).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.utf8_error()))
 }
 
+/// Puts the path in front of an error, which the system's message lacks.
+pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
+    move |error| io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
+}
+
 /// The result of an access to a file or folder; `None` if it does not exist.
 pub fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {

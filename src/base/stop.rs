@@ -27,8 +27,7 @@ struct State {
     parent: Option<Hook>,
 }
 
-/// Receives the reason.
-type Action = dyn Fn(&Option<String>) + Send + Sync;
+type Action = dyn Fn() + Send + Sync;
 
 /// An action that runs on a stop, see [`Stop::on_stop`]; dropping this cancels it.
 #[must_use = "a dropped hook never runs"]
@@ -59,10 +58,10 @@ impl Stop {
     /// A request that is triggered with this one, or earlier on its own.
     pub fn child(&self) -> Self {
         let child = Self::new();
-        let weak = Arc::downgrade(&child.0);
-        let hook = self.hook(move |reason| {
+        let (parent, weak) = (self.clone(), Arc::downgrade(&child.0));
+        let hook = self.on_stop(move || {
             if let Some(child) = weak.upgrade() {
-                Self(child).end(reason.clone());
+                Self(child).end(parent.reason());
             }
         });
         lock(&child.0.state).parent = Some(hook);
@@ -135,16 +134,11 @@ impl Stop {
     /// Runs `action` when a stop is requested, or now if it already was: for code that blocks outside [`Stop::wait`], such
     /// as on a socket. It runs on the requesting thread, so it must be short and must not block.
     pub fn on_stop(&self, action: impl Fn() + Send + Sync + 'static) -> Hook {
-        self.hook(move |_| action())
-    }
-
-    fn hook(&self, action: impl Fn(&Option<String>) + Send + Sync + 'static) -> Hook {
         let action: Arc<Action> = Arc::new(action);
         let mut state = lock(&self.0.state);
         if state.stopped {
-            let reason = state.reason.clone();
             drop(state);
-            action(&reason);
+            action();
         } else {
             state.hooks.retain(|weak| weak.strong_count() > 0);
             state.hooks.push(Arc::downgrade(&action));
@@ -159,12 +153,12 @@ impl Stop {
                 return;
             }
             state.stopped = true;
-            state.reason.clone_from(&reason);
+            state.reason = reason;
             std::mem::take(&mut state.hooks)
         };
         self.0.changed.notify_all();
         for action in hooks.iter().filter_map(std::sync::Weak::upgrade) {
-            action(&reason);
+            action();
         }
     }
 }

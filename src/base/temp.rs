@@ -12,8 +12,8 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
-use crate::lock;
 use crate::sys::{self, Open as _};
+use crate::{lock, small};
 
 /// Prefix of every temporary name.
 const PREFIX: &str = ".sonobuoy-";
@@ -71,16 +71,14 @@ impl Drop for Temporary {
 }
 
 /// A folder that is removed with its content on drop.
-#[derive(Debug)]
 pub struct Folder(Temporary);
 
 impl Folder {
     /// A new folder in the system's folder for temporary files.
     pub fn new() -> io::Result<Self> {
-        let explain = |error: io::Error| {
+        Self::inside(dir()).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot create a temporary folder: {error}"))
-        };
-        Self::inside(dir()).map_err(explain)
+        })
     }
 
     /// A new folder inside `parent`.
@@ -186,9 +184,7 @@ fn fresh<T>(parent: &Path, name: &str, make: impl Fn(&Path) -> io::Result<T>) ->
         let path = parent.join(format!("{PREFIX}{:016x}{name}", RandomState::new().hash_one(0)));
         match make(&path) {
             Err(error) if error.kind() == AlreadyExists => {}
-            Err(error) => {
-                return Err(io::Error::new(error.kind(), format!("`{}`: {error}", parent.display())));
-            }
+            Err(error) => return Err(small::at(parent)(error)),
             Ok(made) => {
                 lock(&EXISTING).insert(path.clone());
                 return Ok((Temporary(path), made));

@@ -13,16 +13,13 @@ const MAX_COLUMN: usize = 1_000;
 /// Removes the numbers that systems append to their errors, as in ` (os error 2)`, which repeat the message.
 pub fn without_codes(text: &str) -> Cow<'_, str> {
     const CODE: &str = " (os error ";
-    let mut out = Cow::Borrowed(text);
-    let mut from = 0;
-    while let Some(at) = out[from..].find(CODE).map(|at| from + at) {
-        let digits = out[at + CODE.len()..].bytes().take_while(u8::is_ascii_digit).count();
-        let end = at + CODE.len() + digits;
-        from = at;
-        if digits > 0 && out[end..].starts_with(')') {
-            out.to_mut().replace_range(at..=end, "");
-        } else {
-            from = end;
+    let mut parts = text.split(CODE);
+    let mut out = Cow::Borrowed(parts.next().unwrap_or_default());
+    for part in parts {
+        let after = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        match after.strip_prefix(')').filter(|_| after.len() < part.len()) {
+            Some(rest) => out.to_mut().push_str(rest),
+            None => out.to_mut().extend([CODE, part]),
         }
     }
     out
@@ -41,8 +38,8 @@ pub fn width<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
 /// that change the direction of text.
 fn hidden(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        || matches!(c, '\u{e0000}'..='\u{e007f}')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+            | '\u{e0000}'..='\u{e007f}')
 }
 
 /// One line: escapes line feeds and tabs, too, so that no name can add lines.
@@ -104,7 +101,6 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// Passes on written text as [`text`] shows it. Bytes that are not UTF-8 become U+FFFD.
-#[derive(Debug)]
 pub struct Visible<W: Write> {
     inner: W,
     /// The start of an incomplete character.

@@ -452,18 +452,22 @@ fn parameter<'t>(declaration: &'t str, name: &str) -> Option<&'t str> {
 pub fn escape(text: &str, in_attribute: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' if in_attribute => out.push_str("&quot;"),
-            '\n' | '\t' if in_attribute => out.push_str(&format!("&#{};", u32::from(c))),
-            '\r' => out.push_str("&#13;"),
-            '\n' | '\t' => out.push(c),
+        let escape = match c {
+            '<' => "&lt;",
+            '>' => "&gt;",
+            '&' => "&amp;",
+            '"' if in_attribute => "&quot;",
+            '\n' if in_attribute => "&#10;",
+            '\t' if in_attribute => "&#9;",
+            '\r' => "&#13;",
             // XML cannot express these characters in any form.
-            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
-            c => out.push(c),
-        }
+            '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => "\u{fffd}",
+            c => {
+                out.push(c);
+                continue;
+            }
+        };
+        out.push_str(escape);
     }
     out
 }

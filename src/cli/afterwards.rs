@@ -284,7 +284,7 @@ pub(crate) fn ending(ending: Ending) -> u8 {
 
 /// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables colours.
 pub(crate) fn look(args: Args) -> Look {
-    let width = sys::stdout_width();
+    let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
     let colour = match args.word("color") {
         "always" => true,
         "never" => false,

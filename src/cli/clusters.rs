@@ -355,7 +355,7 @@ impl Fleet<'_> {
             causes.map(|cause| Trouble {
                 task: cluster.name.clone(),
                 cause: cause.clone(),
-                ..Trouble::default()
+                places: Vec::new(),
             })
         });
         let (all, over) = (clusters.len(), clusters.iter().filter(|cluster| cluster.code.is_some()).count());

@@ -100,13 +100,8 @@ impl Access {
         Ok(self.trusting()?.client_cert(Some(own)).build())
     }
 
-    /// TLS settings of a client that has no certificate yet.
-    pub(super) fn guest_tls(&self) -> Result<TlsConfig, Error> {
-        self.trusting().map(TlsConfigBuilder::build)
-    }
-
-    /// TLS settings that trust only the run's authority.
-    fn trusting(&self) -> Result<TlsConfigBuilder, Error> {
+    /// TLS settings that trust only the run's authority, of a client that has no certificate yet.
+    pub(super) fn trusting(&self) -> Result<TlsConfigBuilder, Error> {
         let authority = Certificate::from_pem(self.ca_cert.as_bytes())
             .map_err(settings("cannot use a certificate or key"))?;
         Ok(TlsConfig::builder()
@@ -121,11 +116,7 @@ fn settings<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> Error {
 }
 
 /// A client's credentials, checked: using them later cannot fail because a part is malformed.
-pub struct Credentials {
-    authority: CertificateDer<'static>,
-    certificate: CertificateDer<'static>,
-    key: PrivateKeyDer<'static>,
-}
+pub struct Credentials(rustls::ClientConfig);
 
 impl Credentials {
     /// Reads and checks all three; the first suitable block of each PEM text counts.
@@ -134,26 +125,22 @@ impl Credentials {
         let certificate = certificate(certificate_pem, "client certificate")?;
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
             .map_err(settings("the client key is not a PEM private key"))?;
-        let credentials = Self { authority, certificate, key };
-        credentials.client_config()?;
-        Ok(credentials)
-    }
-
-    /// TLS settings that trust only this authority and present this certificate.
-    pub fn client_config(&self) -> Result<rustls::ClientConfig, Error> {
         let mut roots = rustls::RootCertStore::empty();
-        roots
-            .add(self.authority.clone())
-            .map_err(settings("cannot trust the certificate of the authority"))?;
+        roots.add(authority).map_err(settings("cannot trust the certificate of the authority"))?;
         let mut config =
             rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .with_safe_default_protocol_versions()
                 .map_err(settings("cannot set up TLS"))?
                 .with_root_certificates(roots)
-                .with_client_auth_cert(vec![self.certificate.clone()], self.key.clone_key())
+                .with_client_auth_cert(vec![certificate], key)
                 .map_err(settings("cannot use client certificate and key"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(config)
+        Ok(Self(config))
+    }
+
+    /// TLS settings that trust only this authority and present this certificate.
+    pub fn client_config(&self) -> Result<rustls::ClientConfig, Error> {
+        Ok(self.0.clone())
     }
 }
 

@@ -31,7 +31,8 @@ const PACKED_NAME: &str = "results.tar.gz";
 
 /// A body that can be read again for each attempt.
 pub(super) struct Source<'a> {
-    name: String,
+    /// The file name to send.
+    pub(super) name: String,
     kind: Kind<'a>,
     /// SHA-256 of that version, if it is known.
     digest: Option<Sent>,
@@ -91,11 +92,6 @@ impl<'a> Source<'a> {
         let mut source = Self { name: PACKED_NAME.into(), kind: Kind::File(path.into(), file), digest: None };
         source.digest = Some((source.version()?, digest_text(digest)));
         Ok(source)
-    }
-
-    /// The file name to send.
-    pub(super) fn name(&self) -> &str {
-        &self.name
     }
 
     /// The error after the file changed during this many attempts.
@@ -202,7 +198,8 @@ pub(super) struct Body<'s> {
     version: Version,
     left: u64,
     digest: Context,
-    trouble: Option<&'static str>,
+    /// The reason for an early end, if any.
+    pub(super) trouble: Option<&'static str>,
     /// When its progress was last logged.
     told: Instant,
 }
@@ -213,11 +210,6 @@ pub(super) type Sent = (Version, String);
 impl Body<'_> {
     pub(super) fn length(&self) -> u64 {
         self.version.length
-    }
-
-    /// The reason for an early end, if any.
-    pub(super) fn trouble(&self) -> Option<&'static str> {
-        self.trouble
     }
 
     /// Whether only a part of it was sent.
@@ -238,11 +230,10 @@ impl Body<'_> {
 
 impl Read for Body<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        if room == 0 {
+        if self.left == 0 || buffer.is_empty() {
             return Ok(0);
         }
-        let count = self.inner.read(&mut buffer[..room])?;
+        let count = self.inner.by_ref().take(self.left).read(buffer)?;
         if count == 0 {
             return Err(self.end("was truncated while it was sent"));
         }
@@ -254,7 +245,7 @@ impl Read for Body<'_> {
         if self.told.elapsed() >= PROGRESS_INTERVAL {
             self.told = Instant::now();
             let (sent, total) = (self.version.length - self.left, self.version.length);
-            log::info!("`{}`: {sent} of {total} bytes were sent", self.source.name());
+            log::info!("`{}`: {sent} of {total} bytes were sent", self.source.name);
         }
         Ok(count)
     }
@@ -328,7 +319,7 @@ mod tests {
             body.read_exact(&mut buffer).unwrap();
             change();
             let rest = body.read_to_end(&mut Vec::new());
-            assert_eq!((rest.is_err(), body.trouble()), (trouble.is_some(), trouble));
+            assert_eq!((rest.is_err(), body.trouble), (trouble.is_some(), trouble));
             let sent = body.sent();
             assert_eq!(sent.is_some(), trouble.is_none());
             if let Some(sent) = sent {

@@ -54,7 +54,7 @@ impl Channel {
         let base = access.base()?;
         let (mut guest, mut held) = (None, Held::default());
         if access.asks() {
-            guest = Some((agent(access.guest_tls()?), Key::new()?));
+            guest = Some((agent(access.trusting()?.build()), Key::new()?));
         } else {
             held.agent = Some(agent(access.tls()?));
         }

@@ -2,6 +2,7 @@
 //!
 //! Classifies responses and errors; [`base::retry`] computes the pauses.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -78,14 +79,10 @@ impl Error {
     pub(super) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         |source| Self::File { path: path.to_owned(), source }
     }
-
-    pub(super) fn transport(url: &str, source: ureq::Error) -> Self {
-        Self::Transport { url: url.into(), why: source.to_string() }
-    }
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Settings(why) => f.write_str(why),
             Self::File { path, source } => write!(f, "cannot read `{}`: {source}", path.display()),

@@ -145,7 +145,7 @@ impl Client {
     /// Submits a folder: packs and streams it; the aggregator unpacks it.
     pub fn submit_directory(&self, path: &Path) -> Result<Submitted, Error> {
         let folder = Folder::open(path).map_err(Error::file(path))?;
-        self.submit(&mut Source::directory(path, &folder)?, false)
+        self.submit_opened(path, Opened::Folder(folder))
     }
 
     /// Submits an open file or folder under the last component of `path`, even if the path refers to another file by now.
@@ -178,7 +178,7 @@ impl Client {
 
     /// Posts progress given as JSON, without retrying, and returns the aggregator's response.
     pub fn relay_progress(&self, json: &[u8]) -> Result<Answer, Error> {
-        let url = self.url(&self.id.progress_path());
+        let url = self.channel.url(&self.id.progress_path());
         self.send_once(&url, |agent| {
             let request = agent.post(&url).header(CONTENT_TYPE, "application/json");
             request.config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().send(json)
@@ -188,14 +188,14 @@ impl Client {
 
     /// Sends a heartbeat to the aggregator, without retrying.
     pub fn heartbeat(&self) -> Result<(), Error> {
-        let url = self.url(&self.id.health_path());
+        let url = self.channel.url(&self.id.health_path());
         let answer = self.send_once(&url, |agent| get(agent, &url))?;
         self.expect_success(self::answer(answer, MAX_ANSWER_BYTES), "heartbeat")
     }
 
     /// Compares this machine's clock with the aggregator's, using the `Date` of its response.
     pub fn clock(&self) -> Result<Clock, Error> {
-        let url = self.url(&self.id.health_path());
+        let url = self.channel.url(&self.id.health_path());
         // Requesting a certificate takes time that must not be measured.
         self.agent(&url)?;
         let sent = SystemTime::now();
@@ -232,11 +232,11 @@ impl Client {
         if error::distrusted(&sent) {
             self.channel.forget();
         }
-        sent.map_err(|source| Error::transport(url, source))
+        sent.map_err(|source| Error::Transport { url: url.into(), why: source.to_string() })
     }
 
     fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
-        let url = self.url(&self.id.result_path());
+        let url = self.channel.url(&self.id.result_path());
         let started = Instant::now();
         let (mut attempt, mut changes) = (0_u32, 0);
         loop {
@@ -287,7 +287,7 @@ impl Client {
             request = request.header(ERROR_HEADER, "true");
         }
         let response = request.send(SendBody::from_reader(&mut body));
-        let (trouble, is_cut, sent) = (body.trouble(), body.is_cut(), body.sent());
+        let (trouble, is_cut, sent) = (body.trouble, body.is_cut(), body.sent());
         if error::distrusted(&response) && self.channel.forget() {
             return Err(Failed::again("the aggregator rejected the certificate".into()));
         }
@@ -303,7 +303,7 @@ impl Client {
             }
             Err(error) => Err(match trouble {
                 Some(why) => {
-                    Failed::Again { why: format!("`{}` {why}", source.name()), after: None, is_changed: true }
+                    Failed::Again { why: format!("`{}` {why}", source.name), after: None, is_changed: true }
                 }
                 None => error::judge_error(url, error),
             }),
@@ -312,10 +312,6 @@ impl Client {
             source.keep(sent);
         }
         outcome
-    }
-
-    fn url(&self, path: &str) -> String {
-        self.channel.url(path)
     }
 
     fn expect_success(&self, answer: Answer, what: &str) -> Result<(), Error> {

@@ -3,6 +3,8 @@
 //! Data only, no I/O. `docs/protocol.md` describes the protocol for authors of clients in other languages; change both
 //! together.
 
+use std::fmt;
+
 use crate::{Error, env};
 use base::json::{is_default, nullable};
 use base::percent_encoded;
@@ -101,8 +103,8 @@ impl ResultId {
     }
 }
 
-impl std::fmt::Display for ResultId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for ResultId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.plugin, self.node)
     }
 }
@@ -185,8 +187,8 @@ pub struct Lost {
     pub pod: bool,
 }
 
-impl std::fmt::Display for Lost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, reason, .. } = self;
         if self.pod {
             return f.write_str(reason);

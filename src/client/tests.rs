@@ -181,7 +181,7 @@ fn server_of_another_authority_is_not_retried() {
     let answer = |_: &mut Request<'_>| Response::empty(200);
     let stranger = Authority::new(Duration::from_secs(60)).unwrap();
     with_server(answer, |client| {
-        let address = client.url("").trim_start_matches("https://").to_owned();
+        let address = client.channel.url("").trim_start_matches("https://").to_owned();
         let started = Instant::now();
         let other = Client::new(&access(&stranger, &address), ResultId::global("p")).unwrap();
         let result = other.submit_bytes("a", b"x");

@@ -11,6 +11,8 @@ mod read;
 mod tests;
 mod unpack;
 
+use std::fmt;
+
 /// Decompresses a gzip stream of one or more members.
 pub use flate2::bufread::MultiGzDecoder as Gunzip;
 #[cfg(any(fuzzing, test))]
@@ -32,8 +34,8 @@ pub enum Error {
     Output(std::io::Error),
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(reason) | Self::TooLarge(reason) => f.write_str(reason),
             Self::Input(error) | Self::Output(error) => error.fmt(f),
@@ -42,8 +44,3 @@ impl std::fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
-
-/// Puts the path in front of an error, which the system's message lacks.
-fn at(path: &std::path::Path) -> impl Fn(std::io::Error) -> std::io::Error + '_ {
-    move |error| std::io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
-}

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use flate2::{Compression, GzBuilder, write::GzEncoder};
 use tar::{Builder, EntryType, Header};
 
-use super::at;
 use crate::Hashing;
+use crate::small::at;
 use crate::sys::{self, Folder, Opened};
 use crate::temp::NewFile;
 
@@ -67,24 +67,17 @@ fn pack_folder<W: Write>(
                 pack_folder(tar, rest, &inner, &path, &name)?;
             }
             Some((Opened::File(file), meta)) => {
-                append_file(tar, Resting { file, rest }, &meta, &name).map_err(at(&path))?;
+                let mut header = header(&meta, EntryType::Regular);
+                header.set_size(meta.len());
+                let content = BufReader::with_capacity(64 << 10, Resting { file, rest })
+                    .chain(io::repeat(0))
+                    .take(meta.len());
+                tar.append_data(&mut header, &name, content).map_err(at(&path))?;
             }
             None => {}
         }
     }
     Ok(())
-}
-
-fn append_file<W: Write>(
-    tar: &mut Builder<W>,
-    file: Resting,
-    meta: &fs::Metadata,
-    name: &Path,
-) -> io::Result<()> {
-    let mut header = header(meta, EntryType::Regular);
-    header.set_size(meta.len());
-    let content = BufReader::with_capacity(64 << 10, file).chain(io::repeat(0)).take(meta.len());
-    tar.append_data(&mut header, name, content)
 }
 
 /// A file that is read with a rest before each piece.
@@ -114,7 +107,7 @@ fn header(meta: &fs::Metadata, kind: EntryType) -> Header {
 }
 
 /// A finished archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Packed {
     /// Bytes.
     pub size: u64,

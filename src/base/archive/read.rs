@@ -34,7 +34,7 @@ impl Default for Limits {
 }
 
 /// The kind of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// A regular file.
     File,
@@ -101,8 +101,8 @@ impl<R: Read> Reader<R> {
                 .map_err(|error| Error::Malformed(format!("not a tar archive: {error}")))?;
             self.padding = padding(self.left);
             match header.entry_type().as_byte() {
-                b'L' => extended.name = Some(until_nul(self.extension()?)),
-                b'K' => extended.target = Some(until_nul(self.extension()?)),
+                b'L' => extended.name = Some(until_nul(&self.extension()?)),
+                b'K' => extended.target = Some(until_nul(&self.extension()?)),
                 b'x' | b'X' => parse_pax(&self.extension()?, &mut extended)?,
                 // Global headers contain comments, nothing about names.
                 b'g' => drop(self.extension()?),
@@ -130,16 +130,13 @@ impl<R: Read> Reader<R> {
             _ => (0, 0),
         };
         let own_target = || header.link_name_bytes().unwrap_or_default().into_owned();
-        self.check(Entry {
+        let entry = Entry {
             name,
             kind,
             mode: header.mode().unwrap_or(0o644) & 0o7777,
             size: self.left,
             target: extended.target.unwrap_or_else(own_target),
-        })
-    }
-
-    fn check(&mut self, entry: Entry) -> Result<Entry, Error> {
+        };
         let Limits { entries, total, file } = self.limits;
         self.entries += 1;
         self.total = self.total.saturating_add(entry.size);
@@ -196,11 +193,10 @@ impl<R: Read> Reader<R> {
 
 impl<R: Read> Read for Reader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        if room == 0 {
+        if self.left == 0 || buffer.is_empty() {
             return Ok(0);
         }
-        let count = self.input.read(&mut buffer[..room])?;
+        let count = self.input.by_ref().take(self.left).read(buffer)?;
         if count == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends inside a file"));
         }
@@ -243,11 +239,8 @@ fn sum(bytes: &[u8]) -> u32 {
     bytes.iter().map(|byte| u32::from(*byte)).sum()
 }
 
-fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
-    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
-        bytes.truncate(end);
-    }
-    bytes
+fn until_nul(bytes: &[u8]) -> Vec<u8> {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }
 
 /// Parses records of the form `<length> <key>=<value>\n`, where the length includes the whole record.

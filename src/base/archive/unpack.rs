@@ -5,7 +5,8 @@ use std::io::{self, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::read::{Kind, Reader, input_error, show};
-use super::{Error, Gunzip, Limits, at};
+use super::{Error, Gunzip, Limits};
+use crate::small::at;
 use crate::sys::{self, Open as _};
 
 /// Maximum memory of the names of links, which are created last.

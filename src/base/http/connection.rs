@@ -5,7 +5,6 @@
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use super::head::{self, Framing, Head, Refusal};
 use super::wire::{Phase, Wire};
@@ -22,7 +21,7 @@ pub(super) struct Connection {
 }
 
 /// How serving a connection ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Served {
     /// The request in `head` is a long upload, which needs a permit.
     Long,
@@ -76,10 +75,11 @@ impl Connection {
     fn head(&mut self, limits: &Limits) -> Result<Option<Head>, Refusal> {
         let (mut bytes, mut blank) = (Vec::new(), 0);
         // Only a connection that has had a response may be ended while idle; a new one is about to send its request.
-        match std::mem::replace(&mut self.is_new, false) {
-            true => self.enter(Phase::Handshake, limits.handshake),
-            false => self.enter(Phase::Idle, limits.idle),
-        }
+        let (phase, limit) = match std::mem::replace(&mut self.is_new, false) {
+            true => (Phase::Handshake, limits.handshake),
+            false => (Phase::Idle, limits.idle),
+        };
+        self.peer.meter.enter(phase, Some(limit));
         loop {
             let seen = bytes.len();
             match self.input.fill_buf() {
@@ -106,22 +106,16 @@ impl Connection {
                 None if bytes.len() == limits.head_bytes => {
                     return Err(Refusal { status: 431, reason: "the head is too long" });
                 }
-                None if seen == 0 => self.enter(Phase::Request, limits.head),
+                None if seen == 0 => self.peer.meter.enter(Phase::Request, Some(limits.head)),
                 None => {}
             }
         }
     }
 
-    fn enter(&self, phase: Phase, limit: Duration) {
-        self.peer.meter.enter(phase);
-        self.peer.meter.finish_within(Some(limit));
-    }
-
     /// Responds to one request; `None` if another may follow.
     fn respond(&mut self, head: Head, is_last: &dyn Fn() -> bool, handler: &Handler<'_>) -> Option<Served> {
         let peer = &self.peer;
-        peer.meter.enter(Phase::Request);
-        peer.meter.finish_within(None);
+        peer.meter.enter(Phase::Request, None);
         let Head { method, path, headers, framing, expects_continue, keep_alive } = head;
         let length = if let Framing::Length(length) = framing { Some(length) } else { None };
         let body = Body::new(&mut self.input, framing, expects_continue);
@@ -176,33 +170,29 @@ pub struct Body<'a> {
     failure: Option<io::ErrorKind>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 enum State {
-    /// The remaining bytes.
+    /// The remaining bytes; 0 at the end of a body of either kind.
     Length(u64),
     /// Before the line with the length of a chunk.
     ChunkLine,
-    /// The remaining bytes of a chunk.
+    /// The remaining bytes of a chunk; 0 before the line break that follows it.
     Chunk(u64),
-    /// Before the line break that follows a chunk.
-    ChunkEnd,
     Trailers,
-    Done,
 }
 
 impl<'a> Body<'a> {
     pub(super) fn new(input: &'a mut BufReader<Box<dyn Wire>>, framing: Framing, waiting: bool) -> Self {
         let state = match framing {
-            Framing::Length(0) => State::Done,
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::ChunkLine,
         };
-        Self { input, state, waiting: waiting && state != State::Done, extras: 0, failure: None }
+        Self { input, waiting: waiting && state != State::Length(0), state, extras: 0, failure: None }
     }
 
     /// Whether everything was read.
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == State::Length(0)
     }
 
     /// The refusal of a body that could not be read to its end.
@@ -220,7 +210,7 @@ impl<'a> Body<'a> {
 
     /// Skips the rest if it is short; true when the end was reached.
     pub(super) fn skip(&mut self) -> bool {
-        if let State::Length(..=MAX_SKIPPED_BYTES) = self.state
+        if let State::Length(1..=MAX_SKIPPED_BYTES) = self.state
             && !self.waiting
         {
             // A failure leaves the body unfinished.
@@ -236,20 +226,20 @@ impl<'a> Body<'a> {
             wire.flush()?;
         }
         loop {
-            match self.state {
-                State::Done => return Ok(0),
+            match &mut self.state {
+                State::Length(0) => return Ok(0),
+                State::Chunk(0) => {
+                    if !self.line()?.is_empty() {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    }
+                    self.state = State::ChunkLine;
+                }
                 State::Length(left) | State::Chunk(left) => {
-                    let room = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-                    let got = self.input.read(&mut buffer[..room])?;
+                    let got = self.input.by_ref().take(*left).read(buffer)?;
                     if got == 0 {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
-                    self.state = match (self.state, left - got as u64) {
-                        (State::Length(_), 0) => State::Done,
-                        (State::Length(_), left) => State::Length(left),
-                        (_, 0) => State::ChunkEnd,
-                        (_, left) => State::Chunk(left),
-                    };
+                    *left -= got as u64;
                     return Ok(got);
                 }
                 State::ChunkLine => {
@@ -258,16 +248,10 @@ impl<'a> Body<'a> {
                     self.spend(extension)?;
                     self.state = if size == 0 { State::Trailers } else { State::Chunk(size) };
                 }
-                State::ChunkEnd => {
-                    if !self.line()?.is_empty() {
-                        return Err(io::ErrorKind::InvalidData.into());
-                    }
-                    self.state = State::ChunkLine;
-                }
                 State::Trailers => {
                     let line = self.line()?;
                     if line.is_empty() {
-                        self.state = State::Done;
+                        self.state = State::Length(0);
                     } else if !is_field(&line) {
                         return Err(io::ErrorKind::InvalidData.into());
                     }

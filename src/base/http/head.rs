@@ -7,7 +7,7 @@
 const MAX_HEADERS: usize = 100;
 
 /// Why a request is refused before any handler sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Refusal {
     /// Status of the response.
     pub status: u16,
@@ -20,7 +20,7 @@ const fn bad(reason: &'static str) -> Refusal {
 }
 
 /// How a body is delimited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Framing {
     /// By its length, by default 0.
     Length(u64),
@@ -29,7 +29,7 @@ pub(super) enum Framing {
 }
 
 /// The checked head of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Head {
     pub method: String,
     /// Percent-encoded, beginning with `/`, without the query.
@@ -43,7 +43,7 @@ pub(super) struct Head {
 }
 
 /// The header lines of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Headers(Vec<(String, String)>);
 
 impl Headers {
@@ -55,11 +55,6 @@ impl Headers {
     /// Every value under this name, in order.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
-    }
-
-    /// Whether a comma-separated list under this name has this word.
-    fn lists(&self, name: &str, word: &str) -> bool {
-        self.all(name).flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(word))
     }
 }
 
@@ -85,14 +80,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
     let mut request = httparse::Request::new(&mut lines);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
-        Ok(_) => return Err(bad("a malformed head")),
         Err(httparse::Error::TooManyHeaders) => {
             return Err(Refusal { status: 431, reason: "too many header lines" });
         }
         Err(httparse::Error::Version) => {
             return Err(Refusal { status: 505, reason: "only HTTP/1.1 and HTTP/1.0 are supported" });
         }
-        Err(_) => return Err(bad("a malformed head")),
+        _ => return Err(bad("a malformed head")),
     }
     let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
         return Err(bad("a malformed request line"));
@@ -112,7 +106,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
         0 if version == 0 => {}
         _ => return Err(bad("exactly one host header is needed")),
     }
-    let keep_alive = version == 1 && !headers.lists("connection", "close");
+    let closes = |value: &str| value.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"));
+    let keep_alive = version == 1 && !headers.all("connection").any(closes);
     Ok(Head { method: method.into(), path, headers, framing, expects_continue, keep_alive })
 }
 

@@ -177,9 +177,10 @@ impl Queue {
         Some(Turn { work: state.pop(&party)?, permit, _busy: busy })
     }
 
-    /// Whether a connection waits for a thread and none is free.
+    /// Whether connections must end after their response: others wait and no thread is free, or [`Queue::close`] was called.
     pub(super) fn is_pressed(&self) -> bool {
-        self.is_full() && self.lock().waiting > 0
+        let state = self.lock();
+        state.closing || state.waiting > 0 && self.is_full()
     }
 
     /// Whether all threads are occupied but those for parties without one.
@@ -222,11 +223,6 @@ impl Queue {
         drop(state);
         drop(dropped);
         self.changed.notify_all();
-    }
-
-    /// Whether [`Queue::close`] was called.
-    pub(super) fn is_closing(&self) -> bool {
-        self.lock().closing
     }
 
     /// Ends every connection.

@@ -1,6 +1,6 @@
 //! The bytes of one connection: a measured socket with deadlines, and TLS over it.
 
-use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const READ_BYTES: usize = 32 * 1024;
 
 /// The phase of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum Phase {
     /// The handshake, which has its own deadline.
     #[default]
@@ -80,15 +80,16 @@ impl Meter {
     pub(super) fn linger(self: &Arc<Self>) {
         // The peer may have left.
         let _ = self.socket().and_then(|socket| socket.shutdown(Shutdown::Write));
-        self.enter(Phase::Idle);
-        self.finish_within(Some(LINGER_TIMEOUT));
+        self.enter(Phase::Idle, Some(LINGER_TIMEOUT));
         let _ = io::copy(&mut Socket(Arc::clone(self)), &mut io::sink());
     }
 
-    /// Begins a phase; its deadline is set separately.
-    pub(super) fn enter(&self, phase: Phase) {
+    /// Begins a phase, whose reads fail as [`Self::finish_within`] says.
+    pub(super) fn enter(&self, phase: Phase, limit: Option<Duration>) {
         let mut state = self.lock();
-        *state = State { phase, deadline: state.deadline, evicted: state.evicted, ..State::default() };
+        *state = State { phase, evicted: state.evicted, ..State::default() };
+        drop(state);
+        self.finish_within(limit);
     }
 
     /// Performs one read or write, and counts its time and bytes.
@@ -234,9 +235,7 @@ pub(super) struct Buffered(BufReader<Socket>);
 
 impl Read for Buffered {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let got = self.0.fill_buf()?.read(buffer)?;
-        self.0.consume(got);
-        Ok(got)
+        self.0.read(buffer)
     }
 }
 
@@ -282,7 +281,7 @@ mod tests {
             (Phase::Request, 4, 4 * SLOW_RATE - 4, Some(SLOW_RATE - 1)),
         ] {
             let meter = Meter::default();
-            meter.enter(phase);
+            meter.enter(phase, None);
             meter.lock().waited = Duration::from_secs(waited);
             meter.lock().bytes = bytes;
             assert_eq!(meter.slowness(), slow, "{phase:?} {waited} {bytes}");

@@ -15,7 +15,7 @@ use ureq::{Agent, SendBody, http};
 
 use super::error::{Error, Stage};
 use super::kubeconfig::Config;
-use super::request::{Method, Object as _, Request, Resource};
+use super::request::{Headers, Method, Object as _, Request, Resource};
 use crate::clock;
 use crate::dial::{Dialer, Stream};
 use crate::json::{self, json};
@@ -59,9 +59,6 @@ pub struct Client {
     /// Status codes that are not retried.
     hopeless: &'static [u16],
 }
-
-/// Names in lower case, and values.
-pub(super) type Headers = Vec<(&'static str, String)>;
 
 struct Shared {
     config: Config,
@@ -367,7 +364,7 @@ impl Client {
         let config = &self.shared.config;
         let mut headers =
             vec![("user-agent", concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")).to_owned())];
-        headers.extend(request.headers.iter().map(|(name, value)| (*name, value.to_string())));
+        headers.extend_from_slice(&request.headers);
         if !request.headers.iter().any(|(name, _)| *name == "accept") {
             headers.push(("accept", "application/json".into()));
         }
@@ -380,10 +377,12 @@ impl Client {
     }
 
     fn explain(&self, request: &Request, error: ureq::Error) -> Error {
-        if self.stop().stopped() {
-            return Error::Stopped;
-        }
-        transport(&self.address(request), error.into_io())
+        self.failed(&self.address(request), error.into_io())
+    }
+
+    /// The error of a broken connection, unless the stop has ended it.
+    pub(super) fn failed(&self, what: &str, error: io::Error) -> Error {
+        if self.stop().stopped() { Error::Stopped } else { transport(what, error) }
     }
 }
 
@@ -428,13 +427,6 @@ impl Limiter {
 pub struct Body {
     reader: ureq::BodyReader<'static>,
     stop: Stop,
-}
-
-impl Body {
-    /// The stop that ends it.
-    pub fn stop(&self) -> &Stop {
-        &self.stop
-    }
 }
 
 impl Read for Body {

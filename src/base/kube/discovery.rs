@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::client::Client;
 use super::error::Error;
-use super::request::{Method, Object as _, Request, Resource, segment};
+use super::request::{Method, Object as _, Request, Resource, group_version, path_of};
 use crate::json::json;
 
 /// Aggregated discovery if the server supports it, else the plain list of groups.
@@ -25,7 +25,7 @@ pub struct Discovery {
 }
 
 /// One kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
     /// Its path.
     pub resource: Resource,
@@ -112,8 +112,7 @@ impl Client {
     }
 
     fn read_plain(&self, found: &mut Discovery, group: &str, version: &str, preferred: bool) {
-        let root = if group.is_empty() { "/api".into() } else { format!("/apis/{}", segment(group)) };
-        match self.send(&Request::raw(Method::GET, format!("{root}/{}", segment(version)))) {
+        match self.send(&Request::raw(Method::GET, path_of(group, version))) {
             Ok(answer) => {
                 // A slash means a subresource.
                 let entries = answer["resources"].items();
@@ -167,8 +166,4 @@ impl Discovery {
             }
         }
     }
-}
-
-fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }

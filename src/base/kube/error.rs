@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::request::Object as _;
+use crate::Joined as _;
 
 /// Why a call to the API failed.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ impl From<anyhow::Error> for Error {
 }
 
 /// How far a request got before the transport failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stage {
     /// The server definitely did not see it.
     Unsent,
@@ -49,7 +50,7 @@ pub enum Stage {
 }
 
 /// A refusal of the API server.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Refusal {
     /// The HTTP status.
     pub code: u16,
@@ -57,8 +58,8 @@ pub struct Refusal {
     pub reason: String,
     /// The server's message.
     pub message: String,
-    /// Token with which a list continues after `410 Gone`.
-    pub resume: Option<String>,
+    /// Token with which a list continues after `410 Gone`; empty without one.
+    pub resume: String,
     /// Pause before a retry that the server requests.
     pub retry_after: Option<Duration>,
     /// The request that was refused.
@@ -66,7 +67,7 @@ pub struct Refusal {
 }
 
 /// The reason for rejecting an object, from the server's message, since codes do not distinguish them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Obstacle {
     /// The Pod Security level of the namespace.
     PodSecurity,
@@ -194,8 +195,7 @@ impl Refusal {
     fn read_status(&mut self, status: &Value) {
         self.reason = status["reason"].text().into();
         self.message = status["message"].text().into();
-        self.resume =
-            Some(status["metadata"]["continue"].text().into()).filter(|token: &String| !token.is_empty());
+        self.resume = status["metadata"]["continue"].text().into();
         let seconds = status["details"]["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0);
         self.retry_after = self.retry_after.or(seconds.map(Duration::from_secs));
     }
@@ -241,7 +241,7 @@ fn server_of(what: &str) -> &str {
 /// The start of a body that is not a `Status`, on one line: proxies answer with pages.
 fn plain(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    text.split_whitespace().joined(" ")
 }
 
 #[cfg(test)]
@@ -274,7 +274,7 @@ mod tests {
         else {
             panic!("not a refusal")
         };
-        assert_eq!(gone.resume.as_deref(), Some("t"));
+        assert_eq!(gone.resume, "t");
         let webhook = check(
             500,
             &status("InternalError", r#","details":{"retryAfterSeconds":2}"#),

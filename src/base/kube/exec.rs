@@ -12,7 +12,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::Value;
 
-use super::client::{Client, transport};
+use super::client::Client;
 use super::error::Error;
 use super::request::{Object as _, Request, Resource};
 use crate::dial::{Stream, read_head};
@@ -36,7 +36,7 @@ const PING: u8 = 0x9;
 const PONG: u8 = 0xA;
 
 /// Result of a command.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exit {
     /// Its exit status; -1 if it could not be started.
     pub code: i32,
@@ -204,7 +204,7 @@ impl Socket<'_> {
     }
 
     fn failed(&self, why: io::Error) -> Error {
-        if self.client.stop().stopped() { Error::Stopped } else { transport(&self.what, why) }
+        self.client.failed(&self.what, why)
     }
 }
 
@@ -237,7 +237,7 @@ fn exit(status: &[u8]) -> Exit {
 }
 
 /// A message or control frame of the server.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum Frame {
     Message(Vec<u8>),
     Ping(Vec<u8>),

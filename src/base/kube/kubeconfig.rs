@@ -23,7 +23,7 @@ use crate::json::json;
 use crate::proxy::Proxy;
 use crate::sys::{self, variable};
 use crate::tls::{self, Identity, Trust};
-use crate::{clock, lock, small, yaml};
+use crate::{Joined as _, clock, lock, small, yaml};
 
 /// Choices on the command line.
 #[derive(Debug, Clone, Default)]
@@ -225,7 +225,7 @@ impl Files {
     }
 
     fn sources(&self) -> String {
-        self.0.iter().map(|(_, file)| file.display().to_string()).collect::<Vec<_>>().join(":")
+        self.0.iter().map(|(_, file)| file.display().to_string()).joined(":")
     }
 
     fn names(&self, list: &str) -> Vec<&str> {
@@ -518,14 +518,10 @@ impl Credential {
 
     /// Whether new credentials may be available after a rejection.
     pub fn renew(&self) -> bool {
-        match self {
-            Self::Program(program) => {
-                *program.answer() = None;
-                true
-            }
-            Self::TokenFile(_) => true,
-            _ => false,
+        if let Self::Program(program) = self {
+            *lock(&program.last) = None;
         }
+        matches!(self, Self::Program(_) | Self::TokenFile(_))
     }
 }
 
@@ -565,7 +561,7 @@ pub struct Program {
 }
 
 /// Whether a program may interact with the user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Interactive {
     /// Never.
     Never,
@@ -591,21 +587,14 @@ const RENEWAL_MARGIN: Duration = Duration::from_secs(10);
 impl Program {
     fn token(&self, identity: &Identity) -> Result<Option<String>> {
         // Held while the program runs, so that concurrent requests run it once.
-        let mut last = self.answer();
-        let fresh = last.as_ref().is_some_and(|answer| {
-            answer.expires.is_none_or(|expires| {
-                SystemTime::now().checked_add(RENEWAL_MARGIN).is_some_and(|then| then < expires)
-            })
-        });
-        if !fresh {
+        let mut last = lock(&self.last);
+        let soon = SystemTime::now() + RENEWAL_MARGIN;
+        last.take_if(|answer| answer.expires.is_some_and(|expires| expires <= soon));
+        if last.is_none() {
             let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
             *last = Some(answer.with_context(|| self.place.clone())?);
         }
         Ok(last.as_ref().and_then(|answer| answer.token.clone()))
-    }
-
-    fn answer(&self) -> std::sync::MutexGuard<'_, Option<Issued>> {
-        lock(&self.last)
     }
 
     fn run(&self, identity: &Identity, limit: Duration) -> Result<Issued> {
@@ -623,10 +612,7 @@ impl Program {
             wish["spec"]["cluster"] = cluster.clone();
         }
         let mut command = Command::new(sys::program(&self.command));
-        command
-            .args(&self.args)
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .env("KUBERNETES_EXEC_INFO", wish.to_string());
+        command.args(&self.args).envs(self.env.iter().cloned()).env("KUBERNETES_EXEC_INFO", wish.to_string());
         let asked = sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
         let (output, ended) = asked.map_err(|why| match why.kind() {
             ErrorKind::FileTooLarge => anyhow!("`{name}` printed more than 1 MiB"),
@@ -664,7 +650,7 @@ impl Program {
     fn hint(&self) -> String {
         match self.install_hint.trim() {
             "" => String::new(),
-            hint => format!("; {}", hint.split_whitespace().collect::<Vec<_>>().join(" ")),
+            hint => format!("; {}", hint.split_whitespace().joined(" ")),
         }
     }
 }

@@ -33,7 +33,7 @@ const MAX_EMPTY_PAGES: u32 = 1_000;
 const MAX_LIST_BYTES: usize = if cfg!(test) { 4 << 20 } else { 512 << 20 };
 
 /// The metadata of a list.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Meta {
     /// Where a watch continues.
     #[serde(default, rename = "resourceVersion")]
@@ -58,8 +58,7 @@ impl Client {
     ) -> Result<Meta, Error> {
         let (hasher, mut seen) = (RandomState::new(), HashSet::new());
         let first = Request::list(resource, namespace, selector).query("limit", PAGE.to_string());
-        let mut request = first.clone();
-        let (mut restarts, mut empty) = (0, 0);
+        let (mut restarts, mut empty, mut next) = (0, 0, String::new());
         loop {
             let before = seen.len();
             let mut once = |item: Value| {
@@ -70,16 +69,13 @@ impl Client {
                 ensure!(seen.len() <= MAX_OBJECTS, "the list has more than {MAX_OBJECTS} objects");
                 sink(item)
             };
-            let meta = match self.page(resource, &request, &mut once) {
+            let meta = match self.page(resource, &first, &next, &mut once) {
                 Ok(meta) => meta,
                 Err(Error::Api(refusal)) if refusal.code == 410 && restarts < MAX_RESTARTS => {
                     restarts += 1;
                     // The server's own token continues where this one ended, in a newer state; without it, the
                     // list starts over without delivering any object twice.
-                    request = match &refusal.resume {
-                        Some(token) => first.clone().query("continue", token.clone()),
-                        None => first.clone(),
-                    };
+                    next = refusal.resume;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -91,7 +87,7 @@ impl Client {
             if empty > MAX_EMPTY_PAGES {
                 return Err(anyhow!("`{first}`: {empty} pages in a row contained nothing new").into());
             }
-            request = first.clone().query("continue", meta.next);
+            next = meta.next;
         }
     }
 
@@ -107,8 +103,18 @@ impl Client {
         Ok(held.items)
     }
 
-    /// Passes the objects of one page to `sink`, with kind and version.
-    fn page(&self, resource: &Resource, request: &Request, sink: &mut Sink<'_>) -> Result<Meta, Error> {
+    /// Passes the objects of one page to `sink`, with kind and version: of the page `next`, or of the first if that is empty.
+    fn page(
+        &self,
+        resource: &Resource,
+        first: &Request,
+        next: &str,
+        sink: &mut Sink<'_>,
+    ) -> Result<Meta, Error> {
+        let mut request = first.clone();
+        if !next.is_empty() {
+            request = request.query("continue", next);
+        }
         let version = resource.api_version();
         let mut complete = |mut item: Value| {
             if let Value::Object(fields) = &mut item {
@@ -118,7 +124,7 @@ impl Client {
             }
             sink(item)
         };
-        self.call(request, &mut |body| decode(request, body, &mut complete))
+        self.call(&request, &mut |body| decode(&request, body, &mut complete))
     }
 }
 
@@ -151,8 +157,7 @@ struct Between<'a> {
 
 impl Read for Between<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let room = usize::try_from(self.left.get()).unwrap_or(usize::MAX).min(buffer.len());
-        let count = self.body.read(&mut buffer[..room])?;
+        let count = self.body.by_ref().take(self.left.get()).read(buffer)?;
         self.left.set(self.left.get() - count as u64);
         Ok(count)
     }
@@ -160,7 +165,6 @@ impl Read for Between<'_> {
 
 /// Reads one page, passing on its items as they arrive.
 fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Error> {
-    let stop = body.stop().clone();
     let mut failed = None;
     let left = Cell::new(MAX_OBJECT_BYTES);
     let mut take = |item| {
@@ -173,7 +177,6 @@ fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Er
     match (page, failed) {
         (_, Some(why)) => Err(Error::Sink(why)),
         (Ok(meta), None) => Ok(meta),
-        (Err(_), None) if stop.stopped() => Err(Error::Stopped),
         (Err(_), None) if left.get() == 0 => Err(oversized(request)),
         (Err(why), None) => Err(decoding(request, &why)),
     }
@@ -214,8 +217,8 @@ pub enum Event {
 pub struct Watch {
     client: Client,
     resource: Resource,
-    namespace: String,
-    selector: Selector,
+    /// Lists the collection.
+    collection: Request,
     /// Reduces objects before they are held.
     shrink: fn(&mut Value),
     /// The next page of the list; empty for the first.
@@ -234,8 +237,7 @@ impl Client {
         Watch {
             client: self.clone(),
             resource: resource.clone(),
-            namespace: namespace.to_owned(),
-            selector: selector.clone(),
+            collection: Request::list(resource, namespace, selector),
             shrink: forget_managers,
             page: String::new(),
             version: None,
@@ -259,11 +261,11 @@ impl Iterator for Watch {
             if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(event));
             }
-            let step = match (&mut self.stream, &self.version) {
+            let step = match (&self.stream, &self.version) {
                 (None, None) => self.list(),
                 (None, Some(version)) => {
-                    let version = version.clone();
-                    self.open(&version)
+                    let request = self.collection.clone().watch(version, WATCH_SECONDS);
+                    self.open(&request)
                 }
                 (Some(_), _) => self.read(),
             };
@@ -295,13 +297,9 @@ impl Watch {
     }
 
     fn list(&mut self) -> Result<(), Error> {
-        let mut request = Request::list(&self.resource, &self.namespace, &self.selector)
-            .query("limit", WATCHED_PAGE.to_string());
-        if !self.page.is_empty() {
-            request = request.query("continue", self.page.clone());
-        }
+        let first = self.collection.clone().query("limit", WATCHED_PAGE.to_string());
         let mut held = Held::new(MAX_PAGE_BYTES);
-        let meta = self.client.page(&self.resource, &request, &mut |mut item| {
+        let meta = self.client.page(&self.resource, &first, &self.page, &mut |mut item| {
             (self.shrink)(&mut item);
             held.add(&self.resource, item)
         })?;
@@ -317,10 +315,9 @@ impl Watch {
         Ok(())
     }
 
-    fn open(&mut self, version: &str) -> Result<(), Error> {
-        let request = Request::watch(&self.resource, &self.namespace, &self.selector, version, WATCH_SECONDS);
-        self.stream =
-            Some(BufReader::with_capacity(16 << 10, self.client.stream(&request, Some(SILENCE_TIMEOUT))?));
+    fn open(&mut self, request: &Request) -> Result<(), Error> {
+        let body = self.client.stream(request, Some(SILENCE_TIMEOUT))?;
+        self.stream = Some(BufReader::with_capacity(16 << 10, body));
         Ok(())
     }
 
@@ -328,13 +325,13 @@ impl Watch {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let mut line = Vec::new();
         let what = format!("watch of {}", self.resource.plural);
-        let length = stream
+        stream
             .by_ref()
             .take(MAX_OBJECT_BYTES)
             .read_until(b'\n', &mut line)
             .map_err(|why| transport(&what, why))?;
         // A line without its end was cut off: the watch continues from the last complete one.
-        if !line.ends_with(b"\n") && (length as u64) < MAX_OBJECT_BYTES {
+        if !line.ends_with(b"\n") && (line.len() as u64) < MAX_OBJECT_BYTES {
             self.stream = None;
             self.rest();
             return Ok(());

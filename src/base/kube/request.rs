@@ -2,7 +2,7 @@
 //!
 //! Owns paths and queries of the Kubernetes API. Does no I/O.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::percent_encoded;
 use crate::visible::short;
 
 /// A kind of object, as the API serves it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resource {
     /// Empty for the core group.
     pub group: Cow<'static, str>,
@@ -65,73 +65,68 @@ impl Resource {
 
     /// `v1` or `apps/v1`, as in a manifest.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_string()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        group_version(&self.group, &self.version)
     }
 
     /// The path of the collection; an empty namespace means all namespaces.
     fn path(&self, namespace: &str) -> String {
-        let root = if self.group.is_empty() {
-            "/api/".to_owned()
-        } else {
-            format!("/apis/{}/", segment(&self.group))
-        };
         let scope = if self.namespaced && !namespace.is_empty() {
             format!("namespaces/{}/", segment(namespace))
         } else {
             String::new()
         };
-        format!("{root}{}/{scope}{}", segment(&self.version), segment(&self.plural))
+        format!("{}/{scope}{}", path_of(&self.group, &self.version), segment(&self.plural))
     }
+}
+
+/// `v1` or `apps/v1`.
+pub(super) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// `/api/v1` or `/apis/apps/v1`.
+pub(super) fn path_of(group: &str, version: &str) -> String {
+    let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", segment(group)) };
+    format!("{root}/{}", segment(version))
 }
 
 /// Reads the fields of an object, none of which is certain to exist.
-pub trait Object {
+pub trait Object: Borrow<Value> {
     /// The text of a value; empty for anything else.
-    fn text(&self) -> &str;
-    /// The elements of a list; none for anything else.
-    fn items(&self) -> std::slice::Iter<'_, Value>;
-    /// The name in an object's metadata.
-    fn name(&self) -> &str;
-    /// The namespace in an object's metadata; empty for objects of the cluster.
-    fn namespace(&self) -> &str;
-    /// Whether an object is being deleted.
-    fn is_terminating(&self) -> bool;
-    /// The condition of this type in an object's status.
-    fn condition(&self, kind: &str) -> Option<&Value>;
-}
-
-impl Object for Value {
     fn text(&self) -> &str {
-        self.as_str().unwrap_or_default()
+        self.borrow().as_str().unwrap_or_default()
     }
 
+    /// The elements of a list; none for anything else.
     fn items(&self) -> std::slice::Iter<'_, Value> {
-        self.as_array().map_or(&[][..], Vec::as_slice).iter()
+        self.borrow().as_array().map_or(&[][..], Vec::as_slice).iter()
     }
 
+    /// The name in an object's metadata.
     fn name(&self) -> &str {
-        self["metadata"]["name"].text()
+        self.borrow()["metadata"]["name"].text()
     }
 
+    /// The namespace in an object's metadata; empty for objects of the cluster.
     fn namespace(&self) -> &str {
-        self["metadata"]["namespace"].text()
+        self.borrow()["metadata"]["namespace"].text()
     }
 
+    /// Whether an object is being deleted.
     fn is_terminating(&self) -> bool {
-        !self["metadata"]["deletionTimestamp"].is_null()
+        !self.borrow()["metadata"]["deletionTimestamp"].is_null()
     }
 
+    /// The condition of this type in an object's status.
     fn condition(&self, kind: &str) -> Option<&Value> {
-        self["status"]["conditions"].items().find(|condition| condition["type"] == kind)
+        self.borrow()["status"]["conditions"].items().find(|condition| condition["type"] == kind)
     }
 }
+
+impl Object for Value {}
 
 /// Which objects of a collection.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Selector {
     /// Such as `app=x,tier!=y`.
     pub labels: String,
@@ -161,6 +156,9 @@ impl Selector {
     }
 }
 
+/// Names in lower case, and values.
+pub(super) type Headers = Vec<(&'static str, String)>;
+
 /// One request, complete except for the server's address and the credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -169,9 +167,9 @@ pub struct Request {
     /// Percent-encoded, below the server's address.
     pub path: String,
     /// Not yet encoded.
-    pub query: Vec<(Cow<'static, str>, String)>,
-    /// Names are given in lower case.
-    pub headers: Vec<(&'static str, Cow<'static, str>)>,
+    pub query: Vec<(String, String)>,
+    /// Beside those of every request.
+    pub headers: Headers,
     /// Sent unchanged.
     pub body: Option<Vec<u8>>,
 }
@@ -189,19 +187,18 @@ impl Request {
 
     /// Lists a collection; an empty namespace means all of them.
     pub fn list(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
-        Self::raw(Method::GET, resource.path(namespace)).select(selector)
+        let mut request = Self::raw(Method::GET, resource.path(namespace));
+        for (name, value) in [("labelSelector", &selector.labels), ("fieldSelector", &selector.fields)] {
+            if !value.is_empty() {
+                request = request.query(name, value.clone());
+            }
+        }
+        request
     }
 
-    /// Watches a collection from a resource version onwards; the server ends it after `seconds`.
-    pub fn watch(
-        resource: &Resource,
-        namespace: &str,
-        selector: &Selector,
-        version: &str,
-        seconds: u64,
-    ) -> Self {
-        Self::list(resource, namespace, selector)
-            .query("watch", "true")
+    /// Watches the collection that this lists, from a resource version onwards; the server ends it after `seconds`.
+    pub fn watch(self, version: &str, seconds: u64) -> Self {
+        self.query("watch", "true")
             .query("allowWatchBookmarks", "true")
             .query("resourceVersion", version)
             .query("timeoutSeconds", seconds.to_string())
@@ -238,13 +235,13 @@ impl Request {
     }
 
     /// Adds a query parameter; it may be given more than once.
-    pub fn query(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<String>) -> Self {
+    pub fn query(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.query.push((name.into(), value.into()));
         self
     }
 
     /// Adds a header.
-    pub fn header(mut self, name: &'static str, value: impl Into<Cow<'static, str>>) -> Self {
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
@@ -275,15 +272,6 @@ impl Request {
         target
     }
 
-    fn select(mut self, selector: &Selector) -> Self {
-        for (name, value) in [("labelSelector", &selector.labels), ("fieldSelector", &selector.fields)] {
-            if !value.is_empty() {
-                self = self.query(name, value.clone());
-            }
-        }
-        self
-    }
-
     fn json(mut self, kind: &'static str, body: &Value) -> Self {
         self.body = Some(body.to_string().into_bytes());
         self.header("content-type", kind)
@@ -297,7 +285,7 @@ impl fmt::Display for Request {
 }
 
 /// One path segment: nothing in it can end the segment or climb out of it.
-pub(super) fn segment(text: &str) -> String {
+fn segment(text: &str) -> String {
     if text == "." || text == ".." { text.replace('.', "%2E") } else { percent_encoded(text) }
 }
 
@@ -342,7 +330,7 @@ mod tests {
             "GET /apis/apps/v1/namespaces/ns/daemonsets?labelSelector=a%3Db%2Cc%21%3Dd",
         );
         check(
-            Request::watch(&Resource::PODS, "ns", &Selector::name("p"), "7", 290),
+            Request::list(&Resource::PODS, "ns", &Selector::name("p")).watch("7", 290),
             "GET /api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp&watch=true&allowWatchBookmarks=true\
              &resourceVersion=7&timeoutSeconds=290",
         );

@@ -80,7 +80,7 @@ const DEFAULT: &str = "docker.io";
 const DEFAULT_API: &str = "registry-1.docker.io";
 
 /// The name of one image.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Reference {
     /// Host and port.
     pub registry: String,
@@ -111,12 +111,11 @@ impl Reference {
             Some(_) => (DEFAULT, path.to_owned()),
             None => (DEFAULT, format!("library/{path}")),
         };
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         let part = |part: &str| {
-            let bytes = part.as_bytes();
-            bytes.first().is_some_and(|byte| plain(*byte))
-                && bytes.last().is_some_and(|byte| plain(*byte))
-                && bytes.iter().all(|byte| plain(*byte) || b"._-".contains(byte))
+            part.starts_with(plain)
+                && part.ends_with(plain)
+                && part.chars().all(|c| plain(c) || "._-".contains(c))
         };
         if !repository.split('/').all(part) {
             bail!(

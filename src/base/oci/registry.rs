@@ -4,6 +4,7 @@
 //! uploaded again; large blobs are uploaded in pieces, and a failed piece is retried. Starts no thread.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
@@ -43,7 +44,7 @@ pub struct Client {
     /// Authorization headers by host, repository and access.
     known: Mutex<HashMap<(String, String, bool), String>>,
     /// TLS support of registries on this machine, by host.
-    near: Mutex<Vec<(String, bool)>>,
+    near: Mutex<HashMap<String, bool>>,
     plain: bool,
     stop: Stop,
     attempts: u32,
@@ -248,16 +249,11 @@ impl Client {
 
     /// Whether a server on this machine rejects plain HTTP; if it cannot be reached, plain HTTP is used.
     fn wants_tls(&self, host: &str) -> bool {
-        let mut near = lock(&self.near);
-        if let Some((_, tls)) = near.iter().find(|(known, _)| known == host) {
-            return *tls;
-        }
-        let tls = match self.agent.get(format!("http://{host}/v2/")).call() {
+        let ask = || match self.agent.get(format!("http://{host}/v2/")).call() {
             Ok(answer) => answer.status() == StatusCode::BAD_REQUEST,
             Err(error) => !matches!(error, ureq::Error::Other(_) | ureq::Error::Timeout(_)),
         };
-        near.push((host.to_owned(), tls));
-        tls
+        *lock(&self.near).entry(host.to_owned()).or_insert_with(ask)
     }
 
     /// Where an upload continues; relative locations belong to the same registry.
@@ -426,8 +422,8 @@ fn agent(program: &'static str, limit: Duration, stop: &Stop) -> Result<ureq::Ag
 #[derive(Debug)]
 struct Final(String);
 
-impl std::fmt::Display for Final {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Final {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }

@@ -388,34 +388,33 @@ pub struct Beside {
 ///
 /// Docker's own list has one platform of each image: this machine's, if available.
 pub fn write_archive(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
-    write_files(store, images, beside, path).at("cannot write", path)
-}
-
-fn write_files(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
-    let mut tar = Builder::new(BufWriter::new(NewFile::create(path, 0o666)?));
-    let documents = documents(store, images)?;
-    let blobs = store.blobs()?;
-    for file in beside {
-        let mode = if file.is_program { 0o755 } else { 0o644 };
-        append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content)?;
-    }
-    if !beside.is_empty() {
-        let sum = |content: &[u8]| crate::hex(crate::sha256(content));
-        let files = beside.iter().map(|file| format!("{}  {}\n", sum(&file.content), file.name));
-        let all = blobs.iter().map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
-        let rest = documents.iter().map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
-        let sums: String = files.chain(all).chain(rest).collect();
-        append(&mut tar, SUMS, 0o644, sums.len() as u64, sums.as_bytes())?;
-    }
-    for (hash, file) in blobs {
-        let size = fs::metadata(&file)?.len();
-        let blob = File::open(&file)?;
-        append(&mut tar, &format!("blobs/sha256/{hash}"), 0o644, size, blob.take(size))?;
-    }
-    for (name, text) in documents {
-        append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes())?;
-    }
-    Ok(tar.into_inner()?.into_inner()?.commit(true)?)
+    let write = || -> Result<()> {
+        let mut tar = Builder::new(BufWriter::new(NewFile::create(path, 0o666)?));
+        let documents = documents(store, images)?;
+        let blobs = store.blobs()?;
+        for file in beside {
+            let mode = if file.is_program { 0o755 } else { 0o644 };
+            append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content)?;
+        }
+        if !beside.is_empty() {
+            let sum = |content: &[u8]| crate::hex(crate::sha256(content));
+            let files = beside.iter().map(|file| format!("{}  {}\n", sum(&file.content), file.name));
+            let all = blobs.iter().map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
+            let rest = documents.iter().map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
+            let sums: String = files.chain(all).chain(rest).collect();
+            append(&mut tar, SUMS, 0o644, sums.len() as u64, sums.as_bytes())?;
+        }
+        for (hash, file) in blobs {
+            let size = fs::metadata(&file)?.len();
+            let blob = File::open(&file)?;
+            append(&mut tar, &format!("blobs/sha256/{hash}"), 0o644, size, blob.take(size))?;
+        }
+        for (name, text) in documents {
+            append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes())?;
+        }
+        Ok(tar.into_inner()?.into_inner()?.commit(true)?)
+    };
+    write().at("cannot write", path)
 }
 
 /// The lists of an archive's images: the layout's, and docker's.

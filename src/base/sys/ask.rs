@@ -29,7 +29,7 @@ pub fn ask_for_credentials(
     }
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = tell_and_read(&mut child, input, max_bytes);
-    if output.as_ref().is_err() {
+    if output.is_err() {
         // It might never end.
         let _ = child.kill();
     }

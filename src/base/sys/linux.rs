@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Makes this process the parent of orphaned descendants.
 pub fn adopt_strays() -> io::Result<()> {
-    rustix::process::set_child_subreaper(Some(getpid())).map_err(io::Error::from)
+    Ok(rustix::process::set_child_subreaper(Some(getpid()))?)
 }
 
 /// Kills all children of this process and waits for them. Call only when no child is needed any more.

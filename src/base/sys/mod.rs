@@ -35,16 +35,15 @@ pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
 pub use family::program::{
-    Group, INHERITED, adopt_strays, colours, end_strays, ended_by_signal, homes, host_name, kill_bearing,
-    kill_group, on_signal, raise_open_files, shows_unicode, stderr_size, stdout_width, stop_listening,
-    survive_file_limit,
+    Group, INHERITED, adopt_strays, colours, end_strays, ended_by_signal, host_name, kill_bearing,
+    kill_group, on_signal, raise_open_files, shows_unicode, survive_file_limit, terminal_size,
 };
 pub use family::{
     bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner, path,
     read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
 };
 #[cfg(feature = "program")]
-pub use sockets::{Poller, finish_connecting, keep_alive, listen, listen_at_all, socket};
+pub use sockets::{Poller, finish_connecting, keep_alive, listen, listen_at_all, socket, stop_listening};
 
 /// Lets other threads and processes go first from now on: on Linux this thread, on other systems the whole process.
 pub fn yield_to_others() {
@@ -55,6 +54,16 @@ pub fn yield_to_others() {
 /// The value of an environment variable; `None` if it is absent or empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Candidates for the user's home folder, most likely first; on Windows in the order of Kubernetes' own programs.
+pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    let mut given = vec![variable("HOME")];
+    if cfg!(windows) {
+        let on_drive = variable("HOMEDRIVE").zip(variable("HOMEPATH")).map(|(drive, path)| drive + &path);
+        given.extend([on_drive, variable("USERPROFILE")]);
+    }
+    given.into_iter().flatten().filter(|home| !home.is_empty()).map(PathBuf::from).collect()
 }
 
 /// Finds a program: `name` itself if it is a path, else the first match in the folders of `search`.
@@ -86,7 +95,7 @@ pub trait Open {
 }
 
 /// Reason why other users may access a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Exposed {
     /// Owned by another user.
     Owner,
@@ -95,7 +104,7 @@ pub enum Exposed {
 }
 
 /// A request to end the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Signal {
     /// The terminal was closed.
     Hangup,
@@ -108,7 +117,7 @@ pub enum Signal {
 /// Syncs a whole tree. A tree can have a million files; one call for the file system is cheaper than one per file.
 #[cfg(target_os = "linux")]
 pub fn sync_tree(path: &Path) -> io::Result<()> {
-    rustix::fs::syncfs(File::open(path)?).map_err(io::Error::from)
+    Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
 /// Syncs a whole tree, file by file: the system has no call for a file system.
@@ -124,4 +133,26 @@ pub fn sync_tree(path: &Path) -> io::Result<()> {
         }
     }
     sync_folder(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn home_is_found_like_kubernetes() {
+        let set = |known: &'static [(&str, &str)]| {
+            homes(&move |name| {
+                known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let (first, others) = (PathBuf::from("H:\\"), ["D:\\me", "C:\\me"].map(PathBuf::from));
+        let others = if cfg!(windows) { &others[..] } else { &[] };
+        assert_eq!(set(&[("USERPROFILE", "C:\\me")]), others.get(1..).unwrap_or_default());
+        let all = [("HOME", "H:\\"), ("HOMEDRIVE", "D:"), ("HOMEPATH", "\\me"), ("USERPROFILE", "C:\\me")];
+        let all: &'static [(&str, &str)] = Box::leak(Box::new(all));
+        assert_eq!(set(all), [&[first], others].concat());
+        assert!(set(&[("HOME", "")]).is_empty());
+        assert!(set(&[]).is_empty());
+    }
 }

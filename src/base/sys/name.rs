@@ -4,8 +4,6 @@
 
 #![cfg_attr(not(windows), allow(dead_code, reason = "only Windows needs it, every system tests it"))]
 
-use std::fmt::Write as _;
-
 /// Device names of Windows, with any extension.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
 
@@ -17,29 +15,26 @@ pub(super) fn for_windows(part: &[u8]) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '<' | '>' | ':' | '"' | '|' | '?' | '*' | '\\' | '/' | '\0'..='\x1f' => {
-                    escape(&mut name, c as u8);
+                    name += &escaped(c as u8);
                 }
                 c => name.push(c),
             }
         }
-        chunk.invalid().iter().for_each(|&byte| escape(&mut name, byte));
+        name.extend(chunk.invalid().iter().map(|&byte| escaped(byte)));
     }
     if let Some(last @ ('.' | ' ')) = name.chars().next_back() {
         name.pop();
-        escape(&mut name, last as u8);
+        name += &escaped(last as u8);
     }
     if is_device(&name) {
         let first = name.remove(0);
-        let mut escaped = String::new();
-        escape(&mut escaped, first as u8);
-        name.insert_str(0, &escaped);
+        name.insert_str(0, &escaped(first as u8));
     }
     name
 }
 
-fn escape(name: &mut String, byte: u8) {
-    // Writing to memory does not fail.
-    let _ = write!(name, "%{byte:02X}");
+fn escaped(byte: u8) -> String {
+    format!("%{byte:02X}")
 }
 
 fn is_device(name: &str) -> bool {

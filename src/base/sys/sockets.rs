@@ -25,7 +25,7 @@ const BACKLOG: i32 = 128;
 
 /// Sets the number of connections that may wait to be accepted.
 pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
-    rustix::net::listen(listener, backlog).map_err(io::Error::from)
+    Ok(rustix::net::listen(listener, backlog)?)
 }
 
 /// An unconnected socket for that address.
@@ -44,6 +44,15 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(TcpListener::from(socket))
+}
+
+/// Makes the system refuse further connections. Outside Linux a listening socket cannot be shut down, and connections wait
+/// until it is dropped.
+pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
+    if cfg!(target_os = "linux") {
+        rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?;
+    }
+    Ok(())
 }
 
 /// Enables keep-alive: probes a silent peer after `pause`, `times` times.
@@ -102,7 +111,6 @@ mod linux {
     use rustix::event::epoll::{self, EventData, EventFlags};
 
     /// The watched sockets.
-    #[derive(Debug)]
     pub struct Poller(OwnedFd);
 
     impl Poller {
@@ -149,7 +157,6 @@ mod everywhere {
     const INTERVAL: Duration = Duration::from_millis(10);
 
     /// Watches nothing.
-    #[derive(Debug)]
     pub struct Poller;
 
     impl Poller {

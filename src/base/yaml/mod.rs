@@ -13,6 +13,8 @@ pub mod schema;
 pub mod typed;
 mod write;
 
+use std::fmt;
+
 use serde_json::{Number, Value};
 
 pub use read::{BINARY, Events, binary, document, documents, json, meaning, next_event};
@@ -23,7 +25,7 @@ pub use write::{entry, escaped, key_text, natural, write};
 const MAX_DEPTH: usize = 100;
 
 /// An error in a text, and its position; lines and columns are counted from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     /// Line, from 1; 0 if the position is unknown.
     pub line: usize,
@@ -33,8 +35,8 @@ pub struct Error {
     pub message: String,
 }
 
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
             write!(f, "line {}, column {}: ", self.line, self.column)?;
         }
@@ -45,7 +47,7 @@ impl std::fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// A position in a text; both numbers count from 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Position {
     /// Line.
     pub line: usize,

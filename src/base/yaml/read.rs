@@ -14,7 +14,6 @@ const MAX_ALIAS_BYTES: usize = 16 << 20;
 /// Approximate memory of a node without its text.
 const NODE_BYTES: usize = 128;
 
-const STR: &str = "tag:yaml.org,2002:str";
 /// The tag of binary data.
 pub const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
@@ -288,12 +287,11 @@ fn key_text(node: Node) -> Result<String, Error> {
 pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content, String> {
     match tag {
         None if plain => scalar::resolve(&value).map_err(str::to_owned),
-        None | Some(STR | MERGE) => Ok(Content::Text(value)),
         Some(BINARY) => {
             let bytes = binary(&value).ok_or("`!!binary` value is not base64")?;
             Ok(Content::Text(String::from_utf8(bytes).map_err(|_| "`!!binary` value is not UTF-8")?))
         }
-        Some(tag) => match tag.strip_prefix("tag:yaml.org,2002:") {
+        tag => match tag.and_then(|tag| tag.strip_prefix("tag:yaml.org,2002:")) {
             Some(name @ ("null" | "bool" | "int" | "float")) => {
                 let content = scalar::resolve(&value)?;
                 let fits = match &content {

@@ -8,18 +8,18 @@ use super::Content;
 
 /// The meaning of a word without quotes; `Err` for numbers that JSON cannot express.
 pub fn resolve(word: &str) -> Result<Content, &'static str> {
-    if let Some(content) = constant(word) {
-        return Ok(content);
-    }
     if matches!(unsigned(word), ".inf" | ".Inf" | ".INF") || matches!(word, ".nan" | ".NaN" | ".NAN") {
         return Err("infinity and not-a-number cannot be used here");
     }
-    Ok(match word.as_bytes()[0] {
-        b'.' => float(word).map_or_else(|| text(word), Content::Number),
-        b'+' | b'-' | b'0'..=b'9' => {
-            number(&word.replace('_', "")).map_or_else(|| text(word), Content::Number)
+    Ok(match word {
+        "" | "~" | "null" | "Null" | "NULL" => Content::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            Content::Bool(true)
         }
-        _ => text(word),
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            Content::Bool(false)
+        }
+        _ => number(word).map_or_else(|| Content::Text(word.to_owned()), Content::Number),
     })
 }
 
@@ -48,30 +48,20 @@ fn is_sixty_based(word: &str) -> bool {
         && digits.bytes().all(|b| b.is_ascii_digit() || b":._".contains(&b))
 }
 
-fn constant(word: &str) -> Option<Content> {
-    Some(match word {
-        "" | "~" | "null" | "Null" | "NULL" => Content::Null,
-        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
-            Content::Bool(true)
-        }
-        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
-            Content::Bool(false)
-        }
-        _ => return None,
-    })
-}
-
-fn text(word: &str) -> Content {
-    Content::Text(word.to_owned())
-}
-
 fn unsigned(word: &str) -> &str {
     word.strip_prefix(['+', '-']).unwrap_or(word)
 }
 
 /// An integer with a prefix for its base, or a float.
 fn number(word: &str) -> Option<Number> {
-    integer(word).or_else(|| float(word))
+    match word.as_bytes()[0] {
+        b'.' => float(word),
+        b'+' | b'-' | b'0'..=b'9' => {
+            let word = word.replace('_', "");
+            integer(&word).or_else(|| float(&word))
+        }
+        _ => None,
+    }
 }
 
 fn integer(word: &str) -> Option<Number> {

@@ -35,7 +35,7 @@ pub struct Rules {
 }
 
 /// Why a key has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ignored {
     /// It resembles no known key.
     Unknown,
@@ -331,22 +331,17 @@ impl<'de> IntoDeserializer<'de, Error> for Reader<'de> {
     }
 }
 
-/// Entries of a map; errors after the last one concern the map as a whole.
-struct Entries<'de> {
-    list: std::vec::IntoIter<(&'de str, Reader<'de>)>,
+/// Entries of a map; errors after the last one concern the map as a whole. A function without the type of a visitor, so that
+/// there is only one copy of its machine code.
+fn then_whole<'de>(
+    entries: Vec<(&'de str, Reader<'de>)>,
     whole: Option<TypedReader<'de>>,
-}
-
-impl<'de> Iterator for Entries<'de> {
-    type Item = (&'de str, Reader<'de>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let next = self.list.next();
-        if next.is_none() {
-            self.whole.iter().for_each(TypedReader::start);
-        }
-        next
-    }
+) -> impl Iterator<Item = (&'de str, Reader<'de>)> {
+    let end = move || {
+        whole.iter().for_each(TypedReader::start);
+        None
+    };
+    entries.into_iter().chain(std::iter::from_fn(end))
 }
 
 fn visit_map<'de, V: Visitor<'de>>(
@@ -354,7 +349,7 @@ fn visit_map<'de, V: Visitor<'de>>(
     entries: Vec<(&'de str, Reader<'de>)>,
     whole: Option<TypedReader<'de>>,
 ) -> Result<V::Value, Error> {
-    visitor.visit_map(MapDeserializer::new(Entries { list: entries.into_iter(), whole }))
+    visitor.visit_map(MapDeserializer::new(then_whole(entries, whole)))
 }
 
 fn visit_list<'de, V: Visitor<'de>>(visitor: V, items: Vec<Reader<'de>>) -> Result<V::Value, Error> {

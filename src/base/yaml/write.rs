@@ -1,8 +1,6 @@
 //! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded, ambiguous text quoted.
 //! Definitions are embedded as text in other objects, so equal values must yield equal text.
 
-use std::fmt::Write as _;
-
 use serde_json::Value;
 
 use super::scalar::is_ambiguous;
@@ -126,7 +124,7 @@ impl Writer {
 
     /// Writes text that may be broken at blanks inside it, between double quotes also where several follow each other.
     fn folded(&mut self, text: &str, indent: Option<usize>, escaped: bool) {
-        let mut column = self.column();
+        let mut column = self.out.rsplit('\n').next().map_or(0, |line| line.chars().count());
         let mut after_blank = false;
         for (at, c) in text.char_indices() {
             let rest = &text[at + c.len_utf8()..];
@@ -176,42 +174,35 @@ impl Writer {
         }
     }
 
-    fn column(&self) -> usize {
-        self.out.rsplit('\n').next().map_or(0, |line| line.chars().count())
-    }
-
     fn pad(&mut self, indent: usize) {
         self.out.extend(std::iter::repeat_n(' ', indent));
     }
 }
 
 fn escape(out: &mut String, c: char) {
-    match c {
-        '"' => out.push_str("\\\""),
-        '\\' => out.push_str("\\\\"),
-        '\0' => out.push_str("\\0"),
-        '\x07' => out.push_str("\\a"),
-        '\x08' => out.push_str("\\b"),
-        '\t' => out.push_str("\\t"),
-        '\n' => out.push_str("\\n"),
-        '\x0b' => out.push_str("\\v"),
-        '\x0c' => out.push_str("\\f"),
-        '\r' => out.push_str("\\r"),
-        '\x1b' => out.push_str("\\e"),
-        '\u{85}' => out.push_str("\\N"),
-        '\u{2028}' => out.push_str("\\L"),
-        '\u{2029}' => out.push_str("\\P"),
-        c if is_printable(c) => out.push(c),
-        c => {
-            let code = u32::from(c);
-            // Writing to a String cannot fail.
-            let _ = match code {
-                0..=0xff => write!(out, "\\x{code:02X}"),
-                0x100..=0xffff => write!(out, "\\u{code:04X}"),
-                _ => write!(out, "\\U{code:08X}"),
-            };
-        }
-    }
+    let escape = match c {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\0' => "\\0",
+        '\x07' => "\\a",
+        '\x08' => "\\b",
+        '\t' => "\\t",
+        '\n' => "\\n",
+        '\x0b' => "\\v",
+        '\x0c' => "\\f",
+        '\r' => "\\r",
+        '\x1b' => "\\e",
+        '\u{85}' => "\\N",
+        '\u{2028}' => "\\L",
+        '\u{2029}' => "\\P",
+        c if is_printable(c) => return out.push(c),
+        c => &match u32::from(c) {
+            code @ 0..=0xff => format!("\\x{code:02X}"),
+            code @ 0x100..=0xffff => format!("\\u{code:04X}"),
+            code => format!("\\U{code:08X}"),
+        },
+    };
+    out.push_str(escape);
 }
 
 /// Whether text needs no quotes, as far as its characters are concerned.

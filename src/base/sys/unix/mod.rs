@@ -118,8 +118,7 @@ pub fn stdin_file() -> io::Result<File> {
 /// A new, exclusive file without a name that is deleted when closed.
 pub fn unnamed(path: &Path) -> io::Result<File> {
     let mut options = File::options();
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.read(true).write(true).create_new(true).open(path)?;
+    let file = Open::mode(&mut options, 0o600).read(true).write(true).create_new(true).open(path)?;
     fs::remove_file(path)?;
     Ok(file)
 }

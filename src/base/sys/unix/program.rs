@@ -1,11 +1,9 @@
 //! Process groups, signals, sockets, the terminal, and host information.
 
 use std::io::{self, Read as _};
-use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,16 +28,13 @@ pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "T
 const MAX_FILES_ON_MACOS: u64 = 10_240;
 
 /// A process with its descendants, except those that left the group; killed when dropped.
-#[derive(Debug)]
 pub struct Group(Pid);
 
 impl Group {
     /// Starts `command` as the leader of a group.
     pub fn spawn(command: &mut Command) -> io::Result<(Self, Child)> {
         let child = command.process_group(0).spawn()?;
-        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let id = id.ok_or_else(|| io::Error::other("a process without a number"))?;
-        Ok((Self(id), child))
+        Ok((Self(Pid::from_child(&child)), child))
     }
 
     /// Its number, for [`kill_group`].
@@ -120,23 +115,6 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Candidates for the user's home folder, most likely first.
-pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
-    variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).into_iter().collect()
-}
-
-/// Makes the system refuse further connections.
-#[cfg(target_os = "linux")]
-pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
-    rustix::net::shutdown(listener, rustix::net::Shutdown::Both).map_err(io::Error::from)
-}
-
-/// Does nothing: outside Linux a listening socket cannot be shut down, and connections wait until it is dropped.
-#[cfg(not(target_os = "linux"))]
-pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
-    Ok(())
-}
-
 pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?;
     fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
@@ -154,14 +132,9 @@ pub fn raise_open_files(needed: u64) -> u64 {
     raised.unwrap_or(current)
 }
 
-/// Columns of standard output, 0 if unknown; `None` if it is not a terminal.
-pub fn stdout_width() -> Option<usize> {
-    rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col.into())
-}
-
-/// Columns and rows of standard error, 0 where unknown; `None` if it is not a terminal.
-pub fn stderr_size() -> Option<(usize, usize)> {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+/// Columns and rows of a terminal, 0 where unknown; `None` if `output` is not one.
+pub fn terminal_size(output: impl AsFd) -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(output).ok()?;
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 

@@ -1,9 +1,7 @@
 //! Processes in jobs, the console and its events, sockets, and host information.
 
 use std::io;
-use std::net::TcpListener;
-use std::os::windows::io::{AsRawHandle as _, OwnedSocket};
-use std::path::PathBuf;
+use std::os::windows::io::{AsHandle, AsRawHandle as _, OwnedSocket};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, OnceLock};
 
@@ -31,7 +29,6 @@ pub const INHERITED: &[&str] = &[
 ];
 
 /// A process with all its descendants; killed when dropped.
-#[derive(Debug)]
 pub struct Group {
     id: u32,
     /// Closing the job kills all its processes.
@@ -122,18 +119,6 @@ pub fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
-/// Candidates for the user's home folder, most likely first, in the order of Kubernetes' own programs.
-pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
-    let on_drive = variable("HOMEDRIVE").zip(variable("HOMEPATH")).map(|(drive, path)| drive + &path);
-    let given = [variable("HOME"), on_drive, variable("USERPROFILE")];
-    given.into_iter().flatten().filter(|home| !home.is_empty()).map(PathBuf::from).collect()
-}
-
-/// Does nothing: a listening socket cannot be shut down on Windows, and connections wait until it is dropped.
-pub fn stop_listening(_listener: &TcpListener) -> io::Result<()> {
-    Ok(())
-}
-
 pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedSocket> {
     // The standard library initialises the socket library only with its own first socket.
     static STARTED: OnceLock<()> = OnceLock::new();
@@ -149,14 +134,9 @@ pub fn raise_open_files(needed: u64) -> u64 {
     needed
 }
 
-/// Columns of standard output, 0 if unknown; `None` if it is not a terminal.
-pub fn stdout_width() -> Option<usize> {
-    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| width.0.into())
-}
-
-/// Columns and rows of standard error, 0 where unknown; `None` if it is not a terminal.
-pub fn stderr_size() -> Option<(usize, usize)> {
-    let (width, height) = terminal_size::terminal_size_of(std::io::stderr())?;
+/// Columns and rows of a terminal, 0 where unknown; `None` if `output` is not one.
+pub fn terminal_size(output: impl AsHandle) -> Option<(usize, usize)> {
+    let (width, height) = terminal_size::terminal_size_of(output)?;
     Some((width.0.into(), height.0.into()))
 }
 
@@ -168,23 +148,4 @@ pub fn colours() -> bool {
 /// Whether the console shows more than ASCII: its output is UTF-16.
 pub fn shows_unicode() -> bool {
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn home_is_found_like_kubernetes() {
-        let set = |known: &'static [(&str, &str)]| {
-            homes(&move |name| {
-                known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-            })
-        };
-        assert_eq!(set(&[("USERPROFILE", "C:\\Users\\me")]), [PathBuf::from("C:\\Users\\me")]);
-        let all = [("HOME", "H:\\"), ("HOMEDRIVE", "D:"), ("HOMEPATH", "\\me"), ("USERPROFILE", "C:\\me")];
-        let all: &'static [(&str, &str)] = Box::leak(Box::new(all));
-        assert_eq!(set(all), ["H:\\", "D:\\me", "C:\\me"].map(PathBuf::from));
-        assert!(set(&[]).is_empty());
-    }
 }
