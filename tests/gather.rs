@@ -70,6 +70,7 @@ fn missing_proc_is_reported() {
     let facts = facts(&done.stdout);
     assert_eq!(facts["ansible_hostname"], "n8");
     assert!(facts["sonobuoy_unread"]["/proc"].is_string());
+    assert!(facts.as_object().unwrap().values().all(|fact| !fact.is_null()), "{facts}");
 }
 
 #[test]

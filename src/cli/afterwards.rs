@@ -264,7 +264,7 @@ pub(crate) fn limit(args: Args<'_>) -> &str {
     }
 }
 
-/// An exit code other than 0, with its reason.
+/// An exit code other than 0, with its reason; none for 0.
 pub(super) type Ending = Option<(u8, String)>;
 
 /// The exit code that both flags ask for, with its reason.

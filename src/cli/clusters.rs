@@ -327,12 +327,12 @@ impl Fleet<'_> {
     /// The command line for a cluster.
     fn words(&self, command: &str, folder: &Path, flag: &OsStr) -> Vec<OsString> {
         let args = self.args;
-        // Some flags depend on their order.
+        // Some flags depend on their order; no two values share a place.
         let mut given = BTreeMap::new();
         for id in args.0.ids().map(clap::Id::as_str).filter(|id| args.given(id) && !OF_ALL.contains(id)) {
+            let places = args.0.indices_of(id).into_iter().flatten();
             let values = args.0.get_raw(id).into_iter().flatten();
-            given
-                .extend(args.0.indices_of(id).into_iter().flatten().zip(values.map(|value| word(id, value))));
+            given.extend(places.zip(values.map(|value| word(id, value))));
         }
         let mut words = vec![command.into()];
         words.extend(given.into_values());
@@ -404,6 +404,7 @@ fn process(words: &[OsString], log: &Path, stop: &Stop, hear: &mut dyn FnMut(&st
     }
     drop(output);
     let status = child.wait().context("cannot wait for its end")?;
+    // Also kills what the process has left behind.
     drop(hook);
     let message = Some(logger::message(&tail(log))).filter(|message| !message.is_empty());
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);

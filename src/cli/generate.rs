@@ -29,9 +29,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             request.check()?;
             format!("{}\n", request.config.to_json())
         }
-        ("cli", args) => {
-            return pages(Path::new(args.text("dir").unwrap_or(".")));
-        }
+        ("cli", args) => return pages(Path::new(args.text("dir").unwrap_or("."))),
         ("plugin", args) => match args.subcommand() {
             ("", args) => new_plugin(args)?,
             (name, args) => {

@@ -1,6 +1,6 @@
 //! The command line: parses, calls one thing below, prints.
 //!
-//! Each command is a function of its arguments that returns the exit code, in a file of its own or with related commands. This
+//! Each command is a function of its arguments, in a file of its own or with related commands; some return an exit code. This
 //! file finds it, and prints help and errors, which exit with 1. Data goes to stdout (`output`), everything else to stderr.
 
 use std::ffi::OsString;
@@ -112,7 +112,7 @@ fn help(path: &[String]) -> Result<()> {
     }
 }
 
-/// Runs the command, which returns the exit code.
+/// Runs the command; returns the exit code.
 fn obey(args: Args, path: &[String]) -> Result<u8> {
     if args.on("debug") {
         log::warn!("--debug is an old name; use --level=debug");
@@ -122,7 +122,7 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         return clusters::run(args, name);
     }
     let run: fn(Args) -> Result<()> = match name {
-        // These have further exit codes.
+        // These choose their exit code.
         "aggregator" => return containers::aggregator(args),
         "certify" => return certify::run(args),
         "doctor" => return doctor::run(args),

@@ -35,6 +35,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     };
     let fetched = fetch(args, &retrieval, &stop).and_then(|mut paths| {
         if args.on("extract") {
+            // Unpacked archives are gone, so no path is printed.
             for path in paths.drain(..) {
                 unpack(&path, into)?;
                 fs::remove_file(&path).at("cannot remove", &path)?;

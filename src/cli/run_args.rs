@@ -418,11 +418,12 @@ fn kit(path: &str) -> Result<Kit> {
 
 /// The plugins of a kit: built-in ones in their built-in form, which flags apply to.
 fn of_kit(kit: &Kit) -> Result<Vec<Loaded>> {
-    let plugin = |(name, text): (&String, &String)| match builtin::named(name)
-        .filter(|_| kit.built_in.contains(name))
-    {
-        Some(definition) => Ok(Loaded::built_in(definition)),
-        None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
+    let plugin = |(name, text): (&String, &String)| {
+        let built_in = builtin::named(name).filter(|_| kit.built_in.contains(name));
+        match built_in {
+            Some(definition) => Ok(Loaded::built_in(definition)),
+            None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
+        }
     };
     kit.plugins.iter().map(plugin).collect()
 }

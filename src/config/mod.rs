@@ -354,8 +354,8 @@ pub(crate) struct Limits {
     pub snapshot: Snapshot,
 }
 
-/// Sections of the configuration: their keys with the defaults, without any other key. Errors call a key by the name in
-/// quotes.
+/// Sections of the configuration: keys with defaults. Errors use the name in quotes, whose small first letter makes the YAML
+/// reader reject unknown keys.
 macro_rules! sections {
     ($($(#[$about:meta])* $called:literal $name:ident {
         $($(#[$field:meta])* $key:ident: $kind:ty = $default:expr,)+

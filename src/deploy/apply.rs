@@ -21,7 +21,7 @@ const RIGHTS: [Resource; 4] =
 /// Time limit for retries of one creation while the server is unavailable.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Flags for an account without the rights to create a run.
+/// The end of remedies for an account without the rights to create a run.
 const FEWER_RIGHTS: &str =
     "see `--aggregator-permissions`, `--rbac Disable` and `--existing-service-account`";
 
@@ -276,11 +276,11 @@ impl<'a> Creation<'a> {
         match outcome {
             Ok(_) => None,
             Err(error)
-                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object)
-                    || error.is_not_found() && self.has_role_of(object) =>
+                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object) =>
             {
                 None
             }
+            Err(error) if error.is_not_found() && self.has_role_of(object) => None,
             Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
                 log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
                 None

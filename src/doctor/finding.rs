@@ -237,7 +237,6 @@ fn junit(checks: &[Check]) -> String {
     let mut out =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n");
     let _ = writeln!(out, "<testsuite name=\"doctor\" {counts} skipped=\"{}\">", of("skipped"));
-
     for check in checks {
         let sentences = check.findings.iter().map(CheckFinding::sentence);
         let inside = match (check.status(), &check.skipped) {

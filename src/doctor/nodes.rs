@@ -137,7 +137,7 @@ impl Nodes {
         check
     }
 
-    /// Whether any node accepts a pod.
+    /// Whether any node accepts a pod with this spec.
     pub(super) fn take(&self, spec: &Value) -> bool {
         self.all.iter().any(|node| refusal(node, spec).is_none())
     }

@@ -65,7 +65,9 @@ impl Driver for LocalDriver<'_> {
                     drop(findings.send(Finding::Failure(failure)));
                 };
                 let pod = move || {
-                    let run = || LocalPod::prepare(self, plugin.definition, id, findings, stop)?.run();
+                    let run = || {
+                        LocalPod::prepare(self, plugin.definition, id, findings, stop).map(|pod| pod.run())
+                    };
                     caught(run).unwrap_or_else(fail);
                 };
                 let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
@@ -81,9 +83,11 @@ impl Driver for LocalDriver<'_> {
     }
 }
 
+/// The worker, or the keeper in its place, which only kills the plugin if this process is killed.
+const WORKER: Option<usize> = None;
+
 enum ProcessEvent {
-    /// The end of a container, by its number; or of the worker, or the keeper in its place, which only kills the plugin if
-    /// this process is killed.
+    /// The end of a container, by its number, or of [`WORKER`].
     Ended(Option<usize>, io::Result<ExitStatus>),
     Stop,
 }
@@ -183,7 +187,7 @@ impl<'a> LocalPod<'a> {
         Ok(pod)
     }
 
-    fn run(&self) -> Result<()> {
+    fn run(&self) {
         let (first, together) = container::containers(self.definition);
         // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
@@ -197,8 +201,7 @@ impl<'a> LocalPod<'a> {
                 self.fail(Failure::new(self.id.clone(), format!("{error:#}")));
             }
             processes.end();
-            Ok(())
-        })
+        });
     }
 
     /// Starts all processes in order, and watches them until the end of the pod is requested.
@@ -242,7 +245,7 @@ impl<'a> LocalPod<'a> {
             let (index, status) = match processes.next()? {
                 ProcessEvent::Stop => return Ok(false),
                 ProcessEvent::Ended(Some(index), status) => (index, status?),
-                ProcessEvent::Ended(None, status) => {
+                ProcessEvent::Ended(WORKER, status) => {
                     let status = status?;
                     if !status.success() && self.definition.config.has_worker() {
                         let ended = self.ended("the worker", WORKER_CONTAINER, status);
@@ -309,7 +312,7 @@ impl<'a> LocalPod<'a> {
         let (group, mut child) = process::start(&mut command, &log, Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))?;
         if how == ALONE {
-            processes.add(None, (group, child))?;
+            processes.add(WORKER, (group, child))?;
             return Ok(None);
         }
         let number = group.id();
@@ -319,7 +322,7 @@ impl<'a> LocalPod<'a> {
             // A worker that fails to start prints nothing.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
-        processes.add(None, (group, child))?;
+        processes.add(WORKER, (group, child))?;
         let port = line.trim().parse().map(Some);
         port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&log)))
     }

@@ -42,8 +42,9 @@ pub(crate) struct Monitor {
     progress: SystemTime,
     /// Whether all existing pods are known.
     pub listed: bool,
-    /// Pods and nodes since the start of their latest list.
+    /// Pods since the start of their latest list.
     relisted: BTreeSet<String>,
+    /// Nodes since the start of theirs.
     relisted_nodes: BTreeSet<String>,
     pods: BTreeMap<String, PodState>,
     nodes: BTreeMap<String, NodeState>,
@@ -178,7 +179,7 @@ impl Monitor {
         self.lost.last().map_or(failure.clone(), |lost| failure.because(&lost.to_string()))
     }
 
-    /// Records an event in constant time; [`Monitor::check`] draws the conclusions.
+    /// Records an event; [`Monitor::check`] draws the conclusions.
     pub(crate) fn see(&mut self, seen: WatchEvent, now: SystemTime) {
         match seen {
             WatchEvent::Pod(Event::Applied(pod)) => self.see_pod(pod, now),

@@ -134,7 +134,6 @@ pub(super) fn memory(node: &NodeFiles) -> Value {
         ["MemTotal", "MemFree", "SwapTotal", "SwapFree", "SwapCached", "MemAvailable"]
             .map(|key| kib(key) / 1024);
     let reclaimable = ["MemFree", "Cached", "Buffers"].map(kib).iter().sum::<u64>() / 1024;
-
     // By default, a kubelet refuses to start if there are any.
     let swaps = node.text("/proc/swaps").unwrap_or_default();
     let areas: Vec<Value> = swaps

@@ -148,9 +148,9 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     amount.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
-/// Kinds of problems: name, meaning, remedy, a link to more, which may be empty, and the lower-case words that indicate it in
-/// a message of any case. Each event logs exactly one line with them, so that events are counted. An item fails if its
-/// problem occurred at all; errors of units are counted but not judged, since many units log harmless errors.
+/// Problems: name, meaning, remedy, a link to more, which may be empty, and the lower-case words that indicate one in a message
+/// of any case. Each event logs exactly one line with them, so that events are counted. An item fails if its problem occurred
+/// at all; errors of units are counted but not judged, since many units log harmless errors.
 const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
     (
         "oom-kill",

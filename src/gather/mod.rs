@@ -29,14 +29,14 @@ use base::temp;
 
 pub(crate) use node::NodeFiles;
 
-/// All sources of facts by name: those of Ansible's setup module begin with `ansible_`, additional ones with `sonobuoy_`. A
-/// fact that does not exist is missing or null.
+/// All sources of facts. A fact's name begins with `ansible_` if Ansible's setup module has it, else with `sonobuoy_`; one that
+/// does not exist is missing or null.
 const SOURCES: &[fn(&NodeFiles) -> Value] = &[
     platform::kernel,
     platform::names,
     platform::architecture,
     platform::services,
-    platform::ports,
+    platform::storage_names,
     platform::security,
     platform::clock,
     distribution::gather,

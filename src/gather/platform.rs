@@ -36,7 +36,6 @@ pub(super) fn kernel(node: &NodeFiles) -> Value {
         [one, five, fifteen] => json!({ "1m": one, "5m": five, "15m": fifteen }),
         _ => Value::Null,
     };
-    // A node below a folder is not a chroot.
     let place = |path: &str| fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let first = place("/proc/1/root/.");
     json!({
@@ -49,6 +48,7 @@ pub(super) fn kernel(node: &NodeFiles) -> Value {
         "ansible_proc_cmdline": words(true),
         "ansible_uptime_seconds": node.number("/proc/uptime"),
         "ansible_loadavg": loads,
+        // A node below a folder is not a chroot.
         "ansible_is_chroot": node.root.parent().is_none() && first.is_some() && place("/") != first,
     })
 }
@@ -68,8 +68,8 @@ pub(super) fn services(node: &NodeFiles) -> Value {
     json!({ "ansible_service_mgr": manager, "ansible_systemd": systemd })
 }
 
-/// Names of the node in networks for storage.
-pub(super) fn ports(node: &NodeFiles) -> Value {
+/// The node's names in storage networks: iSCSI, NVMe, Fibre Channel.
+pub(super) fn storage_names(node: &NodeFiles) -> Value {
     let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
     let channels = node.list("/sys/class/fc_host").into_iter().filter_map(|host| {
         Some(node.text(&format!("/sys/class/fc_host/{host}/port_name"))?.trim_start_matches("0x").to_owned())

@@ -190,8 +190,8 @@ impl LogRequest {
         task: &QueryTask,
     ) -> Result<Records, Fault> {
         let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
-        let time = asked.min(LOG_TIMEOUT);
-        let end = Instant::now().checked_add(time);
+        let timeout = asked.min(LOG_TIMEOUT);
+        let end = Instant::now().checked_add(timeout);
         let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
             Ok(None) => return Ok(Records::default()),
@@ -233,7 +233,10 @@ impl LogRequest {
                 }
                 Ok(0) => break None,
                 Ok(_) if end.is_some_and(|end| Instant::now() >= end) => {
-                    break Some(format!("the log did not end within {} and was cut", clock::duration(time)));
+                    break Some(format!(
+                        "the log did not end within {} and was cut",
+                        clock::duration(timeout)
+                    ));
                 }
                 Ok(_) => {}
                 Err(error) => break Some(format!("the log was cut off: {error}")),

@@ -212,7 +212,7 @@ pub(crate) fn load_commands(image: &str) -> String {
     ways_to_load(image, "\n  ", "\n  ")
 }
 
-/// These commands after an introduction, with texts before the first and between them.
+/// An introduction and the commands: the first after `before`, the others after `between`.
 fn ways_to_load(image: &str, before: &str, between: &str) -> String {
     let name = image.strip_prefix(LOCAL).unwrap_or(image);
     let commands = [

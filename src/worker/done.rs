@@ -82,13 +82,13 @@ pub(super) struct Named {
     /// Path as written by the plugin.
     pub path: PathBuf,
     /// Results directory and relative path, both without links; where any path is allowed, the path itself and nothing.
-    inside: (PathBuf, PathBuf),
+    at: (PathBuf, PathBuf),
 }
 
 impl Named {
     /// Opens it; fails if a component has become a link since the check.
     pub(super) fn open(&self) -> std::io::Result<Opened> {
-        let (folder, relative) = &self.inside;
+        let (folder, relative) = &self.at;
         Opened::beneath(folder, relative)
     }
 }
@@ -227,10 +227,10 @@ impl ResultsDir {
             }
         };
         if self.anywhere {
-            return Ok(Named { inside: (path.clone(), PathBuf::new()), path });
+            return Ok(Named { at: (path.clone(), PathBuf::new()), path });
         }
         match self.inside(&path) {
-            Ok(Some(inside)) => Ok(Named { path, inside }),
+            Ok(Some(inside)) => Ok(Named { path, at: inside }),
             Ok(None) => Err(format!(
                 "the done file names `{quoted}`, which lies outside the results folder `{}`; leave the result there, \
                  or set `results-anywhere: true` in the definition's `sonobuoy-config`",
@@ -312,15 +312,15 @@ mod tests {
     impl Named {
         /// Absolute path.
         fn real(&self) -> PathBuf {
-            let (folder, relative) = &self.inside;
+            let (folder, relative) = &self.at;
             folder.join(relative)
         }
     }
 
     fn result(dir: &Path, relative: &str) -> DoneOutcome {
-        let inside = (dir.to_owned(), relative.into());
+        let at = (dir.to_owned(), relative.into());
         let path = if relative.is_empty() { dir.to_owned() } else { dir.join(relative) };
-        DoneOutcome::Result(Named { path, inside })
+        DoneOutcome::Result(Named { path, at })
     }
 
     /// Checks the outcome when `content` is written before the look.

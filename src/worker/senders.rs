@@ -26,7 +26,7 @@ const LISTS: [&str; 2] = ["failures", "errors"];
 /// Fields that are increments already.
 const APPENDING: [&str; 3] = ["appendtotals", "appendcompleted", "appendfailing"];
 
-/// All senders of this plugin.
+/// All senders of this plugin, the update from the log of its tests, and whether its port is shared.
 #[derive(Default)]
 pub(super) struct Senders {
     all: Vec<Sender>,

@@ -249,7 +249,7 @@ impl State {
             ResultState::Awaited => slot.trouble.clone(),
             _ => None,
         };
-        let meant = self.slots.iter().filter(|slot| means(id, &slot.id));
+        let meant = self.slots.iter().filter(|slot| covers(id, &slot.id));
         meant.filter_map(|slot| Some((slot.id.clone(), problem(slot)?))).collect()
     }
 
@@ -638,8 +638,8 @@ impl Slot {
     }
 }
 
-/// Whether a failure of `id` is one of `other`: the same, or another result of its plugin if `id` is global.
-pub(crate) fn means(id: &ResultId, other: &ResultId) -> bool {
+/// Whether `id` covers `other`: the same result, or any of its plugin if `id` is global.
+pub(crate) fn covers(id: &ResultId, other: &ResultId) -> bool {
     id == other || id.is_global() && id.plugin == other.plugin
 }
 

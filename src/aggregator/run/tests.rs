@@ -30,7 +30,10 @@ fn processing_starts_when_all_results_arrived_or_failed() {
     assert_eq!(told, [("global", "complete"), ("n1", "failed"), ("n2", "complete")]);
     assert_eq!(entries[1].message.as_deref(), Some("no"));
     state.ended(Ok(Archive { size: 7, ..Archive::default() }));
-    assert_eq!(state.document(now).status, status::COMPLETE);
+    let run = state.document(now);
+    assert_eq!((&*run.status, run.upload.as_deref()), (status::COMPLETE, None));
+    state.uploads = true;
+    assert_eq!(state.document(now).upload.as_deref(), Some(status::RUNNING));
     state.ended(Err("disk on fire".into()));
     let run = state.document(now);
     assert_eq!((run.status.as_str(), run.error.as_deref()), (status::FAILED, Some("disk on fire")));

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
-use crate::aggregator::run::{Receipt, Record, ResultState, State, means};
+use crate::aggregator::run::{Receipt, Record, ResultState, State, covers};
 use crate::config::{self, ResultLimits};
 use crate::layout;
 use base::at::{At as _, entries};
@@ -166,7 +166,7 @@ impl Store {
     /// node whose result is outstanding.
     pub(crate) fn record(&self, failure: &Failure) {
         let ids: Vec<ResultId> =
-            self.lock().outstanding().filter(|id| means(&failure.id, id)).cloned().collect();
+            self.lock().outstanding().filter(|id| covers(&failure.id, id)).cloned().collect();
         if ids.is_empty() {
             log::info!(
                 "`{}` already has its result or expects none; ignored: {}",
@@ -206,7 +206,7 @@ impl Store {
         self.change(format_args!("a lost pod of `{id}`"), Record::Lost { id: id.clone(), lost });
     }
 
-    /// Turns refused uploads that were not retried within `window`, or too long in all, into failures.
+    /// Turns refused uploads into failures that were not retried within `window`, or were retried for too long.
     pub(crate) fn give_up(&self, window: Duration) {
         let given_up = self.lock().given_up(window, Instant::now());
         for (id, reason) in given_up {
