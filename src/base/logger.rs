@@ -175,7 +175,7 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-/// A message and its fields.
+/// A message with its level and fields.
 struct Entry<'a> {
     level: Level,
     text: &'a str,
@@ -208,8 +208,8 @@ impl Entry<'_> {
             Level::Debug | Level::Trace => 37,
         };
         let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
-        // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text after a
-        // line feed must not look like a separate message.
+        // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text
+        // after a line feed must not look like a separate message.
         let message = visible::text(self.text).replace('\n', "\n           ");
         let mut line = format!("{}[{:04}] ", paint(&self.level.as_str()[..4]), since.as_secs());
         if self.fields.is_empty() {

@@ -1,4 +1,4 @@
-//! Reads small user-named files, with a size limit, and files that may be missing.
+//! Reads small user-named files, with a size limit, and files that may be missing; names paths in errors of the system.
 
 use std::fs::File;
 use std::io::{self, Read};

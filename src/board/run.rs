@@ -85,12 +85,8 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
         total: one.total.saturating_add(other.total),
         failed: one.failed.saturating_add(other.failed),
     });
-    // Of the newest progress.
-    let note = entries
-        .iter()
-        .filter_map(|entry| entry.progress.as_deref())
-        .max_by(|one, other| one.timestamp.cmp(&other.timestamp))
-        .map(last_message);
+    let progress = entries.iter().filter_map(|entry| entry.progress.as_deref());
+    let newest = progress.max_by(|one, other| one.timestamp.cmp(&other.timestamp));
     let once = entries.iter().all(|entry| entry.node == GLOBAL);
     Task {
         name: name.to_owned(),
@@ -99,7 +95,7 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
         total: sum(&|_| true),
         failed: sum(&has_failed),
         steps,
-        note: note.unwrap_or_default(),
+        note: newest.map(last_message).unwrap_or_default(),
         over: entries.iter().all(|entry| is_over(entry)),
         result: result(entries),
         per_step: None,

@@ -313,7 +313,7 @@ impl Fleet<'_> {
         let mut begun = false;
         let ended = process(&words, &folder.join(LOG), self.stop, &mut |line| {
             if self.reports && !std::mem::replace(&mut begun, true) {
-                // Without the mark, the run is only not found again.
+                // Without the mark, `--resume` starts another run.
                 let _ = fs::write(&mark, "");
             }
             hear(line);

@@ -100,7 +100,7 @@ impl Access {
         Ok(self.trusting()?.client_cert(Some(own)).build())
     }
 
-    /// TLS settings that trust only the run's authority, of a client that has no certificate yet.
+    /// TLS settings that trust only the run's authority.
     pub(super) fn trusting(&self) -> Result<TlsConfigBuilder, Error> {
         let authority = Certificate::from_pem(self.ca_cert.as_bytes())
             .map_err(settings("cannot use a certificate or key"))?;

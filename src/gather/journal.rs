@@ -56,7 +56,7 @@ pub(crate) struct LogQuery {
     pub priority: Option<String>,
 }
 
-/// A point in the past in `journalctl`'s notation; a number is minutes.
+/// A point in the past in `journalctl`'s notation; a bare number counts minutes.
 fn words(since: &str) -> String {
     if since.parse::<u64>().is_ok() { format!("{since} minutes ago") } else { since.to_owned() }
 }

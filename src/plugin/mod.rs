@@ -56,7 +56,7 @@ pub(crate) fn is_junit(format: &str) -> bool {
     ["junit", "e2e"].contains(&format)
 }
 
-/// `sonobuoy-config` of a definition.
+/// `sonobuoy-config` of a definition, written by [`Definition::to_value`], which leaves out defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Config {
@@ -98,7 +98,7 @@ pub(crate) struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Worker {
-    /// A container beside the plugin.
+    /// A container beside the plugin; not a word of definitions.
     #[default]
     #[serde(skip_deserializing)]
     Beside,

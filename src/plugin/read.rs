@@ -26,7 +26,7 @@ pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     Ok(loaded)
 }
 
-/// Reads the definitions of a text, at least one: one, or all that its ConfigMap contains.
+/// Reads the definitions of a text: one, or all that its ConfigMap contains; never none.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     let first = parse(text)?;
     // Documents after a definition are ignored, as in the original.
@@ -440,6 +440,9 @@ mod tests {
   order: -2
   timeout: 90m
   part-of: q
+  permissions: none
+  worker: none
+  waves: {parallel: 10%}
 spec:
   image: i
   env:
@@ -469,7 +472,8 @@ config-map:
             "sonobuoy-config": {
                 "driver": "daemonset", "plugin-name": "p", "result-format": "junit", "result-files": ["a.xml"],
                 "skip-cleanup": true, "results-anywhere": true, "description": "d", "source-url": "u", "order": -2,
-                "timeout": "1h30m0s", "part-of": "q",
+                "timeout": "1h30m0s", "part-of": "q", "permissions": "none", "worker": "none",
+                "waves": {"parallel": "10%", "order": "name"},
             },
             "spec": {"name": "", "image": "i", "env": [{"name": "A", "value": "1"}]},
             "podSpec": {

@@ -21,7 +21,7 @@ struct KubernetesField {
     kind: &'static str,
     /// Whether it is written although it is not given.
     always: bool,
-    /// Whether it can be absent, and therefore is null by default, and written even if it is empty.
+    /// Whether absent differs from empty: written if given, even if empty; null if `always` and not given.
     optional: bool,
 }
 
@@ -246,11 +246,11 @@ fn canonical(text: &str) -> Option<String> {
         return None;
     }
     let (form, base, power) = meaning(suffix)?;
-    let is_final = is_final(whole.trim_start_matches('0'), fraction, form, power);
-    // Numbers too large for any machine are kept unchanged, too.
-    let Some(nanos) = nanos(whole, fraction, base, power).filter(|_| !is_final) else {
+    if is_final(whole.trim_start_matches('0'), fraction, form, power) {
         return Some(text.to_owned());
-    };
+    }
+    // Numbers too large for any machine are kept unchanged, too.
+    let Some(nanos) = nanos(whole, fraction, base, power) else { return Some(text.to_owned()) };
     let sign = if negative && nanos != 0 { "-" } else { "" };
     let nanos = if form == Form::Binary { nanos.min(MAX_BINARY) } else { nanos };
     Some(format!("{sign}{}", format_quantity(nanos, form)))

@@ -469,7 +469,6 @@ impl Objects {
             });
             json!({"name": name.text(), "differences": list(differences), "further": more})
         });
-
         let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)]
             .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
         let values = json!({

@@ -78,7 +78,7 @@ impl ExtractedFiles {
         Ok(Some(bytes))
     }
 
-    /// A small JSON file; empty if it is missing or broken.
+    /// A small JSON file; the default if it is missing or broken.
     pub(crate) fn json<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
         let tree = self.small(name)?.and_then(|text| tree(&text).ok());
         Ok(tree.and_then(|tree| serde_json::from_value(tree).ok()).unwrap_or_default())

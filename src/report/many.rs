@@ -38,15 +38,15 @@ pub(crate) struct ArchiveColumn {
     /// Versions and images, by name; of several archives also facts of nodes.
     pub versions: BTreeMap<String, String>,
     /// By plugin.
-    pub plugins: BTreeMap<String, PluginCell>,
+    pub(super) plugins: BTreeMap<String, PluginCell>,
     /// Why a cluster has no archive.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// A plugin in an archive.
 #[derive(Serialize)]
-pub(crate) struct PluginCell {
+pub(super) struct PluginCell {
     pub status: String,
     pub passed: u64,
     pub failed: u64,
@@ -275,7 +275,7 @@ impl Many {
     }
 
     /// The tests that fail in the newest archive but not in the oldest, and the archive since which they fail without a break,
-    /// the latest first; only of archives in the order of their time.
+    /// latest first; none unless the archives are in order of time.
     fn worse(&self) -> Vec<(usize, &(String, String, String))> {
         let last = self.columns.len().saturating_sub(1);
         let in_order = self.columns.is_sorted_by_key(|column| &column.started);

@@ -555,7 +555,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Adds the case to others as a failure; returns the index of its cause.
+    /// Adds the case to `causes` as a failure; returns the index of its cause.
     pub(crate) fn add_to(&self, causes: &mut Causes) -> usize {
         let Self { plugin, node, name, .. } = *self;
         let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));

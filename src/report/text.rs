@@ -164,7 +164,7 @@ impl View<'_> {
                 health.write_yaml(&mut text)?;
                 readable(text.as_slice(), out)
             }
-            _ => health.write_yaml(out),
+            ViewMode::Dump | ViewMode::Detailed => health.write_yaml(out),
         }
     }
 }

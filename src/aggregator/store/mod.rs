@@ -566,7 +566,7 @@ fn remove_if_possible(path: &Path) {
     }
 }
 
-/// Renames a folder to a place where nothing is, for good.
+/// Renames a folder to a free path, durably.
 fn put_in_place(from: &Path, to: &Path) -> Result<()> {
     let parent = to.parent().unwrap_or(to);
     make_dir(parent, 0o755)?;
@@ -575,7 +575,7 @@ fn put_in_place(from: &Path, to: &Path) -> Result<()> {
         .with_context(|| format!("cannot rename `{}` to `{}`", from.display(), to.display()))
 }
 
-/// Writes a new file for good, in a folder that no other thread writes to.
+/// Writes a new file durably, in a folder that no other thread writes to.
 fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let open = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;

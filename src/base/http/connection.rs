@@ -226,6 +226,7 @@ impl<'a> Body<'a> {
             wire.flush()?;
         }
         loop {
+            // The arms for 0 come before those for other numbers.
             match &mut self.state {
                 State::Length(0) => return Ok(0),
                 State::Chunk(0) => {

@@ -293,7 +293,7 @@ impl Server {
             permit = permit.take().or_else(|| queue.begin_upload(&party));
             permit.is_some() || matches!(party, Party::Address(_))
         };
-        let mut served = connection.serve(limits, &mut may_be_long, &|| queue.is_pressed(), handler);
+        let mut served = connection.serve(limits, &mut may_be_long, &|| queue.ends_connections(), handler);
         if served == Served::Long {
             let Some(mut refused) = queue.postpone(connection) else { return };
             served = refused.refuse(Refusal { status: 503, reason: "too many uploads wait; try again" });

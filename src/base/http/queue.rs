@@ -178,7 +178,7 @@ impl Queue {
     }
 
     /// Whether connections must end after their response: others wait and no thread is free, or [`Queue::close`] was called.
-    pub(super) fn is_pressed(&self) -> bool {
+    pub(super) fn ends_connections(&self) -> bool {
         let state = self.lock();
         state.closing || state.waiting > 0 && self.is_full()
     }

@@ -588,8 +588,8 @@ impl Program {
     fn token(&self, identity: &Identity) -> Result<Option<String>> {
         // Held while the program runs, so that concurrent requests run it once.
         let mut last = lock(&self.last);
-        let soon = SystemTime::now() + RENEWAL_MARGIN;
-        last.take_if(|answer| answer.expires.is_some_and(|expires| expires <= soon));
+        let soon = SystemTime::now().checked_add(RENEWAL_MARGIN);
+        last.take_if(|answer| answer.expires.is_some_and(|expires| soon.is_none_or(|soon| expires <= soon)));
         if last.is_none() {
             let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
             *last = Some(answer.with_context(|| self.place.clone())?);

@@ -168,7 +168,7 @@ pub struct Request {
     pub path: String,
     /// Not yet encoded.
     pub query: Vec<(String, String)>,
-    /// Beside those of every request.
+    /// In addition to those of every request.
     pub headers: Headers,
     /// Sent unchanged.
     pub body: Option<Vec<u8>>,

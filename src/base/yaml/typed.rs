@@ -331,8 +331,8 @@ impl<'de> IntoDeserializer<'de, Error> for Reader<'de> {
     }
 }
 
-/// Entries of a map; errors after the last one concern the map as a whole. A function without the type of a visitor, so that
-/// there is only one copy of its machine code.
+/// Entries of a map; errors after the last one concern the map as a whole. Not generic over the visitor, so that its machine
+/// code exists once.
 fn then_whole<'de>(
     entries: Vec<(&'de str, Reader<'de>)>,
     whole: Option<TypedReader<'de>>,
