@@ -1,6 +1,6 @@
 //! The command line: parses, calls one thing below, prints.
 //!
-//! Each command is a function of its arguments, in a file of its own or with related commands; some return an exit code. This
+//! Each command is a function of its arguments, in its own file or with related commands; some return an exit code. This
 //! file finds it, and prints help and errors, which exit with 1. Data goes to stdout (`output`), everything else to stderr.
 
 use std::ffi::OsString;

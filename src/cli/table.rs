@@ -396,7 +396,7 @@ fn shared(command: Command, creates: bool) -> Command {
         .next_help_heading("Cluster")
         .args(preflight())
         .args(cluster())
-        // These have a heading of their own.
+        // These have their own heading.
         .args(creates.then(clusters).into_iter().flatten())
         .next_help_heading(None)
         .mut_args(|arg| match (default_of(arg.get_id().as_str()), arg.get_help()) {

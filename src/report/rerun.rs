@@ -1,4 +1,4 @@
-//! What to run again: the failed e2e tests, and those that an interrupted run lacks; and how long a test takes on average.
+//! What to run again: the failed e2e tests, and those that an interrupted run lacks; and the average duration of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
