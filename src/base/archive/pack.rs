@@ -11,6 +11,7 @@ use tar::{Builder, EntryType, Header};
 
 use crate::Hashing;
 use crate::small::at;
+use crate::stop::Stop;
 use crate::sys::{self, Folder, Opened};
 use crate::temp::NewFile;
 
@@ -88,7 +89,7 @@ struct Resting {
 
 impl Read for Resting {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        std::thread::sleep(self.rest);
+        Stop::new().wait(self.rest);
         self.file.read(buffer)
     }
 }
