@@ -25,7 +25,7 @@
 //! pipeline deploy certify
 //! remote | aggregator driver worker query gather image | process report
 //! plugin config
-//! board
+//! progress_view
 //! status item health remedies nodes | backplane
 //! names layout
 //! client/
@@ -72,7 +72,7 @@
 //! | which nodes a plugin runs on, how many at once | `nodes` |
 //! | the status document / the tree of results and its file | `status` / `item` |
 //! | the health of a cluster, and failed queries of a snapshot | `health` |
-//! | the live display of runs and transfers | `board` |
+//! | the live display of runs and transfers | `progress_view` |
 //! | the run's authority and its certificates | `backplane` |
 //! | names of objects in a cluster / paths in an archive | `names` / `layout` |
 //! | the Kubernetes API | [`base::kube`] |
@@ -118,7 +118,6 @@ mod aggregator_alone;
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod backplane;
-mod board;
 mod certify;
 mod config;
 mod deploy;
@@ -135,6 +134,7 @@ mod nodes;
 mod pipeline;
 mod plugin;
 mod process;
+mod progress_view;
 mod query;
 mod remedies;
 mod remote;

@@ -68,7 +68,7 @@ impl Default for AggregatorSettings {
 
 /// The reason why waiting ended.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     /// Every result has arrived or failed.
     Complete,
     TimeOver,
@@ -138,23 +138,23 @@ impl Aggregator {
 
     /// Waits until each expected result of `plugin` has arrived or failed. A result whose upload was refused is awaited as
     /// long as its worker may retry.
-    pub(crate) fn wait(&self, plugin: &str, deadline: Option<Instant>, stop: &Stop) -> Waited {
+    pub(crate) fn wait(&self, plugin: &str, deadline: Option<Instant>, stop: &Stop) -> WaitOutcome {
         loop {
             let event = stop.child();
             {
                 let mut state = self.store.lock();
                 if state.settled(plugin) {
-                    return Waited::Complete;
+                    return WaitOutcome::Complete;
                 }
                 state.wait_here(event.clone());
             }
             if stop.stopped() {
-                return Waited::Stopped;
+                return WaitOutcome::Stopped;
             }
             match deadline {
                 Some(deadline) if !event.wait_until(deadline) => {
                     event.stop();
-                    return Waited::TimeOver;
+                    return WaitOutcome::TimeOver;
                 }
                 Some(_) => {}
                 None => event.wait_forever(),

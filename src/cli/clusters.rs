@@ -20,8 +20,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::afterwards::{OutputFiles, ending, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
 use super::{cluster, output, results};
-use crate::board::{About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event};
 use crate::driver::process::{Talk, ending as process_ending, start, tail};
+use crate::progress_view::{About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event};
 use crate::report::{self, Many, TextOutput};
 use crate::status::{FAILED, Run};
 use base::at::At as _;
@@ -304,7 +304,7 @@ impl Fleet<'_> {
         let mark = folder.join(MARK);
         let resumes = self.reports && self.args.text("resume").is_some();
         if resumes && let Ok(archive) = report::locate(&folder.display().to_string()) {
-            hear(&crate::board::archive_event(&archive));
+            hear(&crate::progress_view::archive_event(&archive));
             return Ok((0, String::new()));
         }
         // The run may have gone on without a command that watches it.

@@ -13,9 +13,9 @@ use super::flag::Args;
 use super::output::{self, INTERRUPTED};
 use super::run_args::RunArgs;
 use super::wait::verdict;
-use crate::board::{self, About, ProgressOutput};
 use crate::names::env;
 use crate::pipeline::{self, LocalRun};
+use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
 use crate::status;
 use base::at::At as _;
@@ -74,7 +74,9 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         title: "run on this machine".into(),
         limit: match local.config.server.timeout_seconds {
             0 => String::new(),
-            seconds => format!("time limit {}", board::span(Duration::from_secs(seconds.unsigned_abs()))),
+            seconds => {
+                format!("time limit {}", progress_view::span(Duration::from_secs(seconds.unsigned_abs())))
+            }
         },
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
@@ -87,7 +89,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
             if status.status == status::COMPLETE {
                 complete.clone_from(status);
             }
-            let mut scene = board::of_run(status, &about);
+            let mut scene = progress_view::of_run(status, &about);
             if output == ProgressOutput::Board && status.status != status::RUNNING {
                 // The report has more detail.
                 scene.troubles.clear();

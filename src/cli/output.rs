@@ -11,7 +11,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::flag::Args;
-use crate::board::{self, Board, ProgressOutput};
+use crate::progress_view::{self, Board, ProgressOutput};
 use crate::report::markdown_text;
 use base::stop::Stop;
 use base::sys::{self, Signal};
@@ -171,7 +171,7 @@ fn mark(error: io::Error) -> io::Error {
 /// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
 fn asked_for(args: Args) -> Option<ProgressOutput> {
     match args.word("output") {
-        "board" if board::possible() => Some(ProgressOutput::Board),
+        "board" if progress_view::possible() => Some(ProgressOutput::Board),
         "board" => {
             log::warn!("--output board needs a terminal; there is a line for each change instead");
             Some(ProgressOutput::Plain)
@@ -184,7 +184,7 @@ fn asked_for(args: Args) -> Option<ProgressOutput> {
 
 /// The requested output, else a board on a terminal; `None` for the original's lines.
 pub(crate) fn or_original(args: Args) -> Option<ProgressOutput> {
-    let watched = || io::stdout().is_terminal() && board::possible();
+    let watched = || io::stdout().is_terminal() && progress_view::possible();
     asked_for(args).or_else(|| watched().then_some(ProgressOutput::Board))
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn or_original(args: Args) -> Option<ProgressOutput> {
 pub(crate) fn or_log(args: Args) -> ProgressOutput {
     match asked_for(args) {
         Some(ProgressOutput::Plain) => ProgressOutput::Log,
-        None if board::possible() => ProgressOutput::Board,
+        None if progress_view::possible() => ProgressOutput::Board,
         asked => asked.unwrap_or(ProgressOutput::Log),
     }
 }
@@ -212,7 +212,7 @@ pub(crate) fn is_json(args: Args) -> bool {
 
 /// Reports the archive to programs; `path` is its location.
 pub(crate) fn archive_event(path: &str) -> Result<()> {
-    data(&format!("{}\n", board::archive_event(path)))
+    data(&format!("{}\n", progress_view::archive_event(path)))
 }
 
 /// The exit code that a shell reports for a program ended by Ctrl-C.
@@ -262,7 +262,7 @@ pub(crate) fn with_board<T>(output: ProgressOutput, work: impl FnOnce(&Board) ->
         }
     };
     logger::told_elsewhere(TOLD_BY_BOARD);
-    let worked = board::with(output, &say, work);
+    let worked = progress_view::with(output, &say, work);
     logger::told_elsewhere(&[]);
     worked
 }

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::flag::Args;
 use super::{cluster, output};
-use crate::board::{Scene, Task, Unit};
+use crate::progress_view::{Scene, Task, Unit};
 use crate::remote::{Retrieval, RetrievalError};
 use base::archive;
 use base::at::At as _;

@@ -8,8 +8,8 @@ use anyhow::{Result, bail};
 
 use super::flag::{Args, interrupted, usage_error};
 use super::{cluster, output, run_args};
-use crate::board::{self, About, Board, Scene, Trouble};
 use crate::layout;
+use crate::progress_view::{self, About, Board, Scene, Trouble};
 use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
@@ -146,7 +146,7 @@ impl<'a> News<'a> {
 
 /// The scene of a run in a cluster.
 fn scene(state: &RunState, about: &About) -> Scene {
-    let mut scene = board::of_run(&state.document(), about);
+    let mut scene = progress_view::of_run(&state.document(), about);
     let mut trouble = |cause| {
         scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
     };
@@ -290,21 +290,21 @@ fn notes(run: &Run) -> Vec<String> {
 /// Problems of plugins, a line of limited length per plugin and cause.
 fn troubles(run: &Run) -> Vec<String> {
     let line = |trouble: &Trouble| {
-        let line = board::sentence(trouble, MAX_PLACES);
+        let line = progress_view::sentence(trouble, MAX_PLACES);
         if line.len() <= MAX_NOTE {
             return line;
         }
         // The remedy is at the end.
         format!("{} {}", visible::cut_bytes(&line, MAX_NOTE - NOTE_END), visible::tail(&line, NOTE_END))
     };
-    board::troubles(run).iter().map(line).collect()
+    progress_view::troubles(run).iter().map(line).collect()
 }
 
 /// Running tests, one line per plugin that reports them.
 fn running(run: &Run) -> Vec<String> {
     let open = run.plugins.iter().flatten().filter(|entry| entry.status == RUNNING);
     let tests = open.filter_map(|entry| {
-        let test = board::running(entry.progress.as_deref()?)?;
+        let test = progress_view::running(entry.progress.as_deref()?)?;
         Some(visible::line(&format!("{} on {} runs {test}", entry.plugin, entry.node)).into_owned())
     });
     tests.collect()

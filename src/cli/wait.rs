@@ -11,8 +11,8 @@ use super::flag::{Args, interrupted, usage_error};
 use super::run_args::{Purpose, RunArgs};
 use super::status::{News, text};
 use super::{cluster, output};
-use crate::board::{self, About, Board, ProgressOutput};
 use crate::deploy;
+use crate::progress_view::{self, About, Board, ProgressOutput};
 use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::status::{COMPLETE, FAILED, Run};
@@ -133,7 +133,7 @@ pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
 /// The exit code for a run in a cluster; a terminal also gets the results in a line.
 pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
     if std::io::stderr().is_terminal() {
-        let tasks = board::of_run(run, &About::default()).tasks;
+        let tasks = progress_view::of_run(run, &About::default()).tasks;
         let results = tasks.iter().map(|task| match task.result.as_str() {
             "" => format!("{} without a result", task.name),
             result => format!("{} {result}", task.name),
@@ -159,7 +159,7 @@ impl<'a> Follower<'a> {
     fn new(wait: &'a Wait, namespace: &'a str, board: Option<&'a Board>) -> Self {
         let about = About {
             title: format!("run in namespace {namespace}"),
-            limit: format!("at most {}", board::span(wait.limit)),
+            limit: format!("at most {}", progress_view::span(wait.limit)),
             hint: "Ctrl-C ends the wait, not the run".into(),
             per_test: wait.per_test,
         };

@@ -16,11 +16,11 @@ use anyhow::{Context as _, Result, bail};
 
 use super::context::RunContext;
 use super::pack::write_json;
-use crate::aggregator::{Aggregator, AggregatorSettings, Waited, connections};
+use crate::aggregator::{Aggregator, AggregatorSettings, WaitOutcome, connections};
 use crate::backplane::{plugin_of, server_config};
 use crate::driver::{Driver, PluginLaunch, session};
 use crate::plugin::Definition;
-use crate::{board, config, layout, status};
+use crate::{config, layout, progress_view, status};
 use base::at::At as _;
 use base::http::Server;
 use base::json::json;
@@ -236,11 +236,11 @@ fn launch_one(
         }
         let limit = limit(context.config, plugin.definition);
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        if let (Waited::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
+        if let (WaitOutcome::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
             let why = format!("no result within the time limit of {}", clock::duration(limit));
             let status = aggregator.status();
             let entry = status.plugins.iter().flatten().find(|entry| entry.plugin == name);
-            let test = entry.and_then(|entry| board::running(entry.progress.as_deref()?));
+            let test = entry.and_then(|entry| progress_view::running(entry.progress.as_deref()?));
             let why = test.map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator.store.record_end(&Failure::timed_out(ResultId::global(name), &why));
         }

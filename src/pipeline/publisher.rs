@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::annotation::shorten;
 use super::context::{ClusterRun, uid};
-use crate::board::{sentence, troubles};
 use crate::layout;
 use crate::names::{self, ANNOTATION_STATUS, SONOBUOY};
+use crate::progress_view::{sentence, troubles};
 use crate::status::{self, Run};
 use base::json::json;
 use base::kube::{Object as _, Resource};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::server::{Running, access, serving};
-use crate::aggregator::{AggregatorSettings, Waited};
+use crate::aggregator::{AggregatorSettings, WaitOutcome};
 use base::stop::Stop;
 use client::protocol::ResultId;
 
@@ -144,7 +144,7 @@ fn relay_of_the_original_forwards_both_kinds_of_progress() {
         assert!(told.iter().all(|entry| entry.progress.as_ref().is_some_and(|p| p.msg == "hi")), "{told:?}");
         assert_eq!(
             running.aggregator.wait(&ids[0].plugin, Some(Instant::now()), &Stop::new()),
-            Waited::TimeOver
+            WaitOutcome::TimeOver
         );
     });
 }

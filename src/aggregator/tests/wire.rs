@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::server::{Connection, access, serving};
-use crate::aggregator::{Aggregator, AggregatorSettings, Waited};
+use crate::aggregator::{Aggregator, AggregatorSettings, WaitOutcome};
 use crate::backplane::Authority;
 use crate::status;
 use base::stop::Stop;
@@ -99,7 +99,7 @@ fn client_and_server_interoperate() {
         assert_eq!(bytes.submit_bytes("a b.json", b"{}").unwrap(), Submitted::Accepted);
         assert_eq!(bytes.submit_bytes("a.json", b"{}").unwrap(), Submitted::AlreadyThere);
         assert_eq!(error.submit_error("no such file").unwrap(), Submitted::Accepted);
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), Waited::Complete);
+        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
     });
     assert_eq!(
         scratch.tree(),
@@ -182,7 +182,7 @@ fn slow_sender_delays_no_other() {
         assert_eq!(running.aggregator.outstanding(), ids[..1]);
         slow.write(b"cd");
         assert_eq!(slow.answer().0, 200);
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), Waited::Complete);
+        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
     });
 }
 
@@ -202,7 +202,7 @@ fn late_results_replace_reported_failures() {
             .failures
             .send(Finding::Failure(Failure::new(ResultId::global("p"), "the plugin could not be launched")))
             .unwrap();
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), Waited::Complete);
+        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
         assert_eq!(running.aggregator.status().status, status::POST_PROCESSING);
         assert_eq!(running.client(&ids[0]).submit_bytes("late", b"1").unwrap(), Submitted::Accepted);
         let entry = running.aggregator.status().plugins.unwrap().remove(0);
@@ -221,14 +221,14 @@ fn waiting_ends_with_time_limit_stop_and_closed_windows() {
     serving(&scratch.run(), &ids, settings, |running| {
         let stop = Stop::new();
         let soon = Some(Instant::now() + Duration::from_millis(10));
-        assert_eq!(running.aggregator.wait("p", soon, &stop), Waited::TimeOver);
-        assert_eq!(running.aggregator.wait("other", None, &stop), Waited::Complete);
+        assert_eq!(running.aggregator.wait("p", soon, &stop), WaitOutcome::TimeOver);
+        assert_eq!(running.aggregator.wait("other", None, &stop), WaitOutcome::Complete);
         stop.stop();
-        assert_eq!(running.aggregator.wait("p", None, &stop), Waited::Stopped);
+        assert_eq!(running.aggregator.wait("p", None, &stop), WaitOutcome::Stopped);
         let path = "PUT /api/v1/results/by-node/a/p";
         assert_eq!(running.ask("p", path, "Content-Type: application/gzip\r\n", b"bad").0, 500);
         assert_eq!(running.aggregator.outstanding(), ids, "it may be sent again");
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), Waited::Complete);
+        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
         let message = running.aggregator.status().plugins.unwrap().remove(0).message.unwrap();
         assert!(message.contains("gzip tar is damaged"), "{message}");
     });
@@ -402,7 +402,7 @@ fn joining_node_is_expected_and_trouble_shown_until_it_passes() {
         }
         assert_eq!(running.client(&joined).submit_bytes("f", b"1").unwrap(), Submitted::Accepted);
         running.failures.send(Finding::Failure(Failure::skipped(node("a"), "node deleted"))).unwrap();
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), Waited::Complete);
+        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
         let entry = running.aggregator.status().plugins.unwrap().remove(0);
         assert_eq!((entry.status.as_str(), entry.result_status.as_str()), (status::COMPLETE, "skipped"));
     });
