@@ -5,6 +5,7 @@
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -31,12 +32,15 @@ pub(super) const ONE_OF_MANY: &str = "SONOBUOY_ONE_OF_MANY";
 /// Timeout after which the status service is not used.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The client of a process for one of many clusters.
+static SHARED: OnceLock<Client> = OnceLock::new();
+
 /// A client for the cluster; sends nothing yet.
 pub(crate) fn client(args: Args) -> Result<Client> {
     let client = Client::new(Config::load(&options(args)?)?, &Stop::new())?;
     Ok(match sys::variable(ONE_OF_MANY) {
-        // Several of them may be behind one gateway.
-        Some(_) => client.rate(MAX_REQUESTS_PER_SECOND, 1),
+        // Several of them may be behind one gateway. All clients of this process share the rate.
+        Some(_) => SHARED.get_or_init(|| client.rate(MAX_REQUESTS_PER_SECOND, 1)).clone(),
         None => client,
     })
 }
