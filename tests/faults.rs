@@ -15,26 +15,61 @@ use base::stop::Stop;
 use client::protocol::ResultId;
 use sonobuoy::outside::Limits;
 
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 400;
 /// Simultaneous runs; each mostly waits.
 const AT_ONCE: usize = 6;
 const NODES: usize = 3;
 
-/// Each node sends its name many times.
-const PLUGIN: &str = "sonobuoy-config: {driver: DaemonSet, plugin-name: p, result-format: raw}
+/// Each node sends a file with its name many times.
+const FILE_SCRIPT: &str = "yes $NODE_NAME | head -n 2000 > out; ls -d $RESULTS_DIR/out > done";
+/// Each node sends a folder with that file and others.
+const FOLDER_SCRIPT: &str = "mkdir -p tree/sub; yes $NODE_NAME | head -n 2000 > tree/out
+      for part in 1 2 3; do yes $NODE_NAME | head -n 2000 > tree/sub/$part; done
+      ls -d $RESULTS_DIR/tree > done";
+/// Files of such a folder.
+const FOLDER_FILES: [&str; 4] = ["out", "sub/1", "sub/2", "sub/3"];
+
+/// What each node sends.
+#[derive(Clone, Copy, PartialEq)]
+enum Sent {
+    File,
+    Folder,
+}
+
+impl Sent {
+    fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::File => &FOLDER_FILES[..1],
+            Self::Folder => &FOLDER_FILES,
+        }
+    }
+
+    /// The definition of a plugin whose workers have this environment.
+    fn definition(self, worker_env: &[(&str, String)]) -> String {
+        let script = if self == Self::Folder { FOLDER_SCRIPT } else { FILE_SCRIPT };
+        let variable = |(name, value): &(&str, String)| format!("{{name: {name}, value: \"{value}\"}}");
+        let env: Vec<String> = worker_env.iter().map(variable).collect();
+        format!(
+            "sonobuoy-config: {{driver: DaemonSet, plugin-name: p, result-format: raw}}
 spec:
   name: plugin
+  env: [{}]
   command: [sh, -c]
   args:
   - |
-      set -e; cd $RESULTS_DIR; yes $NODE_NAME | head -n 2000 > out; ls -d $RESULTS_DIR/out > done
-";
+      set -e; cd $RESULTS_DIR; {script}
+",
+            env.join(", ")
+        )
+    }
+}
 
-/// A run of `nodes` nodes with temporary files, home and archive in one folder.
+/// A run of `nodes` nodes that send files, with temporary files, home and archive in one folder.
 fn run(nodes: usize) -> (Command, Folder) {
     let words =
         "run --local --fail-on incomplete --timeout 4 -p plugin.yaml --retrieve archive --local-nodes";
-    let run = Sonobuoy::new(words).arg(nodes.to_string()).file("plugin.yaml", PLUGIN).file("tmp/keep", "");
+    let run = Sonobuoy::new(words).arg(nodes.to_string()).file("plugin.yaml", Sent::File.definition(&[]));
+    let run = run.file("tmp/keep", "");
     let tmp = run.folder().join("tmp");
     let run = run.env("TMPDIR", tmp).env("SONOBUOY_DONE_FILE_DELAY", "0").env("SONOBUOY_UPLOAD_LIMIT", "2s");
     run.command()
@@ -42,7 +77,13 @@ fn run(nodes: usize) -> (Command, Folder) {
 
 /// Waits for the end of a run and checks its archive.
 #[track_caller]
-fn check(case: &str, mut command: Command, folder: &Folder, nodes: usize) -> ExitStatus {
+fn check(case: &str, command: Command, folder: &Folder, nodes: usize) -> ExitStatus {
+    check_sent(case, command, folder, nodes, Sent::File)
+}
+
+/// Like [`check`], for any results.
+#[track_caller]
+fn check_sent(case: &str, mut command: Command, folder: &Folder, nodes: usize, sent: Sent) -> ExitStatus {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let watchdog = Watchdog::over(&child);
     let output = child.wait_with_output().unwrap();
@@ -55,7 +96,7 @@ fn check(case: &str, mut command: Command, folder: &Folder, nodes: usize) -> Exi
     if output.status.success() || names.iter().any(|name| name.ends_with(".tar.gz")) {
         let archive = Archive::only_one_in(&out);
         assert_eq!(names.len(), 3, "{case}: an archive has a seal: {names:?}");
-        let complete = (1..=nodes).all(|number| is_intact(&archive, number));
+        let complete = (1..=nodes).all(|number| is_intact(&archive, number, sent));
         assert!(complete || !output.status.success(), "{case}: exit code 0: {said}");
         let tree = "plugins/p/sonobuoy_results.yaml";
         let passed =
@@ -65,15 +106,21 @@ fn check(case: &str, mut command: Command, folder: &Folder, nodes: usize) -> Exi
     output.status
 }
 
-fn is_intact(archive: &Archive, number: usize) -> bool {
-    let ending = if number == 1 { String::new() } else { format!("-{number}") };
-    archive.names().any(|name| {
-        let node = name.strip_prefix("plugins/p/results/").and_then(|rest| rest.strip_suffix("/out"));
-        let is_it = |node: &str| match node.rsplit_once('-') {
-            Some((_, last)) if last.parse::<usize>().is_ok() => node.ends_with(&ending) && number > 1,
-            _ => number == 1,
-        };
-        node.is_some_and(|node| is_it(node) && archive.text(name) == format!("{node}\n").repeat(2_000))
+/// Whether the archive has all files of a node as the plugin wrote them.
+fn is_intact(archive: &Archive, number: usize, sent: Sent) -> bool {
+    let is_node = |name: &str| match name.rsplit_once('-') {
+        Some((_, last)) if last.parse::<usize>().is_ok() => last == number.to_string(),
+        _ => number == 1,
+    };
+    let folders = archive.names().filter_map(|name| name.strip_prefix("plugins/p/results/"));
+    let Some(node) = folders.filter_map(|name| Some(name.split_once('/')?.0)).find(|node| is_node(node))
+    else {
+        return false;
+    };
+    let content = format!("{node}\n").repeat(2_000);
+    sent.files().iter().all(|file| {
+        let path = format!("plugins/p/results/{node}/{file}");
+        archive.names().any(|name| name == path) && archive.text(&path) == content
     })
 }
 
@@ -96,26 +143,65 @@ pub fn injector(folder: &Folder) -> Option<PathBuf> {
     Some(library)
 }
 
-/// The fault of a seed, in the injector's syntax.
-fn fault(seed: u64) -> String {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut pick = |most: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % most
-    };
-    let calls = [
-        ("write", 60),
-        ("sync", 25),
-        ("rename", 12),
-        ("create", 40),
-        ("mkdir", 30),
-        ("read", 60),
-        ("thread", 30),
-    ];
-    let (call, most) = calls[usize::try_from(pick(7)).unwrap()];
-    // EIO, ENOSPC, EMFILE, EACCES, EDQUOT
-    let error = [5, 28, 24, 13, 122][usize::try_from(pick(5)).unwrap()];
-    format!("{call} {} {} {error}", pick(most) + 1, [1, 2, 5, 0][usize::try_from(pick(4)).unwrap()])
+/// A fault to inject, and where.
+struct Fault {
+    /// In the injector's syntax.
+    request: String,
+    /// In a worker instead of the aggregator.
+    in_worker: bool,
+    sent: Sent,
+}
+
+impl Fault {
+    fn of(seed: u64) -> Self {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut pick = |most: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % most
+        };
+        let calls = [
+            ("write", 60),
+            ("sync", 25),
+            ("rename", 12),
+            ("create", 40),
+            ("mkdir", 30),
+            ("open", 60),
+            ("list", 40),
+            ("thread", 30),
+            // Twice as often, since they have more errors.
+            ("read", 60),
+            ("read", 60),
+            ("write", 60),
+        ];
+        let (call, most) = calls[usize::try_from(pick(calls.len() as u64)).unwrap()];
+        // EIO, ENOSPC, EMFILE, EACCES, EDQUOT; for transfers EIO, EIO, a short one, EINTR, ENOSPC
+        let errors = if matches!(call, "read" | "write") { [5, 5, 0, 4, 28] } else { [5, 28, 24, 13, 122] };
+        let error = errors[usize::try_from(pick(5)).unwrap()];
+        let mut count = [1, 2, 5, 0, -1][usize::try_from(pick(5)).unwrap()];
+        if error == 4 && count == 0 {
+            // Nothing is interrupted for ever.
+            count = 20;
+        }
+        let in_worker = pick(2) == 1;
+        let sent = if pick(2) == 1 { Sent::Folder } else { Sent::File };
+        // A worker makes few calls.
+        let most = if in_worker { most / 3 } else { most };
+        // Every first call would be every call.
+        let first = pick(most) + if count == -1 { 2 } else { 1 };
+        Self { request: format!("{call} {first} {count} {error}"), in_worker, sent }
+    }
+
+    /// The environment of a disturbed process, of which files in `below` are concerned.
+    fn env(&self, library: &Path, below: &Path, hit: &Path) -> [(&'static str, String); 5] {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        [
+            ("LD_PRELOAD", text(library)),
+            ("FAULTS", self.request.clone()),
+            ("FAULTS_BELOW", text(below)),
+            ("FAULTS_HIT", text(hit)),
+            ("FAULTS_IN", "sonobuoy".into()),
+        ]
+    }
 }
 
 #[test]
@@ -129,12 +215,17 @@ fn no_injected_fault_makes_an_incomplete_run_pass() {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let seed @ 0..SEEDS = next.fetch_add(1, Ordering::Relaxed) as u64 {
-                    let fault = fault(from + seed);
+                    let fault = Fault::of(from + seed);
                     let (mut command, own) = run(NODES);
                     let hit = folder.join(&format!("hit-{seed}"));
-                    command.env("LD_PRELOAD", &library).env("FAULTS", &fault);
-                    command.env("FAULTS_BELOW", own.path()).env("FAULTS_HIT", &hit);
-                    check(&format!("seed {}: {fault}", from + seed), command, &own, NODES);
+                    let env = fault.env(&library, own.path(), &hit);
+                    let (worker_env, our_env) =
+                        if fault.in_worker { (&env[..], &[][..]) } else { (&[][..], &env[..]) };
+                    own.write("plugin.yaml", fault.sent.definition(worker_env));
+                    command.envs(our_env.iter().cloned());
+                    let side = if fault.in_worker { "worker" } else { "aggregator" };
+                    let case = format!("seed {}: {} in the {side}", from + seed, fault.request);
+                    check_sent(&case, command, &own, NODES, fault.sent);
                     hits.fetch_add(usize::from(hit.exists()), Ordering::Relaxed);
                 }
             });
