@@ -26,7 +26,9 @@
 //! remote | aggregator driver worker query gather image | process report
 //! plugin config
 //! progress_view
-//! status item health remedies nodes | backplane
+//! item health remedies nodes | backplane
+//! verdict
+//! status
 //! names layout
 //! client/
 //! base/fuzzing
@@ -34,7 +36,7 @@
 //! base/fetch
 //! base/dial
 //! base/http base/yaml base/proxy base/archive base/logger
-//! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics
+//! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics base/words
 //! base/stop base/quota base/ahead base/visible base/sys base/hex base/joined base/at base/testing
 //! base/small base/threads
 //! ```
@@ -46,7 +48,7 @@
 //! driver worker gather query: aggregator
 //! process report: base/kube base/oci remote deploy
 //! client: base/kube base/http base/yaml
-//! status item health layout names: base/kube base/http
+//! status verdict item health layout names: base/kube base/http
 //! ```
 //!
 //! | to find | look in |
@@ -63,6 +65,7 @@
 //! | facts and logs of a node | `gather` |
 //! | the images and test lists of a Kubernetes version | `image` |
 //! | JUnit, gojson, raw, manual results become one tree | `process` |
+//! | what passed, failed or is unknown, and the exit code | `verdict` |
 //! | causes of failures, and remedies | `remedies` |
 //! | whether a run can be certified, and its submission | `certify` |
 //! | showing an archive: text, page, JSON, JUnit, differences | `report` |
@@ -140,6 +143,7 @@ mod remedies;
 mod remote;
 mod report;
 mod status;
+mod verdict;
 mod worker;
 
 #[doc(hidden)]

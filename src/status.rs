@@ -85,21 +85,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether the status is final.
-    pub(crate) fn is_over(&self) -> bool {
-        self.status == FAILED || self.status == COMPLETE && self.upload.as_deref() != Some(RUNNING)
-    }
-
     /// The reason why the aggregator could not upload the archive.
     pub(crate) fn not_uploaded(&self) -> Option<&str> {
         let failed = self.upload.as_deref() == Some(FAILED);
         failed.then(|| self.error.as_deref().unwrap_or("it does not say why"))
-    }
-
-    /// Whether the run is over and has an error instead of every result.
-    pub(crate) fn brought_nothing(&self) -> bool {
-        let entries = self.plugins.as_deref().unwrap_or_default();
-        self.status == COMPLETE && !entries.is_empty() && entries.iter().all(|entry| entry.status == FAILED)
     }
 
     /// The document without the ages of heartbeats, which change constantly.

@@ -51,6 +51,7 @@ pub mod testing;
 mod threads;
 pub mod tls;
 pub mod visible;
+pub mod words;
 
 pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;

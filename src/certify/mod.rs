@@ -21,11 +21,12 @@ use crate::image::lists::listed;
 use crate::item::plain;
 use crate::layout;
 use crate::report::{ArchiveSource, ExtractedFiles, PassAction};
+use crate::verdict::TestOutcome;
 use base::at::At as _;
 use base::oci::Reference;
 use base::yaml::{self, Content, Error, Node, typed};
 use client::protocol::GLOBAL;
-use suite::{Junit, REQUIRED, SuiteLog, TestOutcome};
+use suite::{Junit, REQUIRED, SuiteLog};
 
 /// The plugin that runs the tests.
 const E2E: &str = "e2e";
@@ -145,16 +146,17 @@ impl Candidate {
         if number == 0 {
             self.find(path, "lists no test with [Conformance] in its name: is this the JUnit file of a conformance image?");
         }
-        for (outcome, what) in [
-            (TestOutcome::Skipped, "did not run"),
-            (TestOutcome::Failed, "failed"),
-            (TestOutcome::Flaky, "passed only when retried, which a certified run may not do"),
+        let of = |outcome| junit.required.get(&outcome);
+        for (names, what) in [
+            (of(TestOutcome::Skipped), "did not run"),
+            (of(TestOutcome::Failed), "failed"),
+            (of(TestOutcome::Flaky), "passed only when retried, which a certified run may not do"),
             (
-                TestOutcome::Repeated,
+                Some(&junit.repeated).filter(|names| !names.is_empty()),
                 "listed more than once: results of two runs are mixed, or tests were retried",
             ),
         ] {
-            if let Some(names) = junit.required.get(&outcome) {
+            if let Some(names) = names {
                 let what = format!("{} of {number} required tests {what}", names.len());
                 self.find_tests(path, what, names.iter());
             }

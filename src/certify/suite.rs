@@ -9,6 +9,7 @@ use std::io::{BufRead, Read as _};
 use super::minor;
 use crate::item::plain;
 use crate::report::is_suite_node;
+use crate::verdict::TestOutcome;
 use anyhow::{Result, ensure};
 use base::xml::{Lexer, Token};
 
@@ -24,21 +25,10 @@ pub(super) struct Junit {
     pub tests: usize,
     /// The number of tests that ran.
     pub ran: usize,
-    /// Required tests by outcome.
+    /// Required tests by outcome; a test that is listed more than once has several.
     pub required: BTreeMap<TestOutcome, BTreeSet<String>>,
-}
-
-/// Outcome of a test; of several, the last one counts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum TestOutcome {
-    /// Passed at the first attempt.
-    Passed,
-    Skipped,
-    /// Passed after a failure.
-    Flaky,
-    Failed,
-    /// Listed more than once, in addition to the outcomes.
-    Repeated,
+    /// Required tests that are listed more than once.
+    pub repeated: BTreeSet<String>,
 }
 
 impl Junit {
@@ -70,11 +60,7 @@ impl Junit {
 
     /// The number of required tests.
     pub(super) fn number(&self) -> usize {
-        self.required
-            .iter()
-            .filter(|(outcome, _)| **outcome != TestOutcome::Repeated)
-            .map(|(_, names)| names.len())
-            .sum()
+        self.required.values().map(BTreeSet::len).sum()
     }
 
     /// Whether it lists a required test of this name, with or without Ginkgo's prefix.
@@ -89,10 +75,10 @@ impl Junit {
         self.tests += 1;
         self.ran += usize::from(outcome != TestOutcome::Skipped);
         if name.contains(REQUIRED) {
-            let repeated = self.lists(name).then_some(TestOutcome::Repeated);
-            for outcome in repeated.into_iter().chain([outcome]) {
-                self.required.entry(outcome).or_default().insert(plain(name).to_owned());
+            if self.lists(name) {
+                self.repeated.insert(plain(name).to_owned());
             }
+            self.required.entry(outcome).or_default().insert(plain(name).to_owned());
         }
     }
 }
@@ -101,12 +87,7 @@ impl Junit {
 fn outcome(lexer: &mut Lexer<impl BufRead>) -> Result<TestOutcome> {
     let mut outcome = TestOutcome::Passed;
     while lexer.next_child()? {
-        outcome = outcome.max(match lexer.name() {
-            "skipped" => TestOutcome::Skipped,
-            "failure" | "error" => TestOutcome::Failed,
-            "flakyFailure" | "flakyError" => TestOutcome::Flaky,
-            _ => TestOutcome::Passed,
-        });
+        outcome = outcome.max(TestOutcome::of_element(lexer.name()));
         lexer.skip_element()?;
     }
     Ok(outcome)
@@ -212,7 +193,7 @@ mod tests {
         assert_eq!(names(&junit, TestOutcome::Skipped), ["b [Conformance]"]);
         assert_eq!(names(&junit, TestOutcome::Failed), ["c [Conformance]", "d [Conformance]"]);
         assert_eq!(names(&junit, TestOutcome::Flaky), ["e [Conformance]"]);
-        assert_eq!(names(&junit, TestOutcome::Repeated), ["a [Conformance]"]);
+        assert_eq!(junit.repeated.iter().collect::<Vec<_>>(), ["a [Conformance]"]);
         assert_eq!((junit.tests, junit.ran, junit.number()), (8, 6, 5));
         assert_eq!(junit.properties["RandomSeed"], "7");
         assert!(junit.lists("[It] b [Conformance]") && !junit.lists("[It] g"));

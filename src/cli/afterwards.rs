@@ -20,6 +20,7 @@ use crate::remote::service::Credentials;
 use crate::remote::{Retrieval, RetrievalError};
 use crate::report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
 use crate::status::Run;
+use crate::verdict::{Exit, FailOn, Limit};
 use crate::{layout, pipeline};
 use base::at::At as _;
 use base::kube::Client;
@@ -68,7 +69,7 @@ impl<'a> Afterwards<'a> {
 
     /// Whether the archive itself is read.
     fn reads(&self) -> bool {
-        self.outputs.is_any() || limit(self.args) != "never"
+        self.outputs.is_any() || limit(self.args).judges()
     }
 
     fn fetches(&self) -> bool {
@@ -251,31 +252,20 @@ pub(crate) fn report(
     annotate(args, &report);
     outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, None, out))?;
     shown.at("cannot show all of", &path)?;
-    let code = ending(verdict(args, &report));
+    let code = ending(report.exit(limit(args)));
     let judged = outputs.submission.as_ref().map(|submission| submission.judge(&path)).transpose()?;
     Ok(judged.unwrap_or_default().max(code))
 }
 
-/// The value of `--fail-on`; `--min-success` implies `failed`.
-pub(crate) fn limit(args: Args<'_>) -> &str {
-    match args.word("fail-on") {
-        "never" if args.given("min-success") => "failed",
-        limit => limit,
-    }
-}
-
-/// An exit code other than 0, with its reason; none for 0.
-pub(super) type Ending = Option<(u8, String)>;
-
-/// The exit code that both flags ask for, with its reason.
-pub(super) fn verdict(args: Args, report: &Report<'_>) -> Ending {
+/// What `--fail-on` and `--min-success` ask for.
+pub(crate) fn limit(args: Args<'_>) -> Limit {
     let percent = u64::try_from(args.number("min-success")).ok().filter(|percent| *percent > 0);
-    report.ending(limit(args), percent)
+    Limit::new(FailOn::parse(args.word("fail-on")), percent)
 }
 
 /// Prints the reason of an exit code other than 0.
-pub(crate) fn ending(ending: Ending) -> u8 {
-    let Some((code, reason)) = ending else { return 0 };
+pub(crate) fn ending(exit: Option<Exit>) -> u8 {
+    let Some(Exit { code, reason }) = exit else { return 0 };
     // A closed output is acceptable: the exit code has the same information.
     let line = format!("exit {code}: {}\n", visible::line(&reason));
     let _ = std::io::stderr().write_all(line.as_bytes());

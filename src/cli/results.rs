@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{Ending, annotate, ending, is_annotated, limit, look, verdict};
+use super::afterwards::{annotate, ending, is_annotated, limit, look};
 use super::flag::{Args, usage_error};
 use super::retrieve::{fetch, unpack};
 use super::{cluster, containers, output};
@@ -16,6 +16,7 @@ use crate::report::{
     self, Depth, Diff, FactTables, Look, Many, Objects, OpenedArchive, Report, TextOutput, View, ViewMode,
     write_json,
 };
+use crate::verdict::{Exit, FailOn};
 use base::{near, temp, yaml};
 
 /// The value of `--facts` for all facts, not only those in tables.
@@ -90,7 +91,7 @@ fn is_for_people(args: Args) -> bool {
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
-fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Ending> {
+fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
     let format = args.word("format");
     if let Some(word) = args.text("facts") {
@@ -119,7 +120,7 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Ending> {
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
         view.show(&archive, &archive.plugins, out)?;
         out.flush()?;
-        if limit(args) == "never" && !annotated {
+        if !limit(args).judges() && !annotated {
             return Ok(None);
         }
         // What the original shows does not depend on where it is shown.
@@ -155,7 +156,7 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Ending> {
         format => return Err(usage_error(format!("--format {format} needs --facts"))),
     }
     out.flush()?;
-    Ok(verdict(args, &report))
+    Ok(report.exit(limit(args)))
 }
 
 /// Prints facts as a table, CSV or JSON.
@@ -174,24 +175,24 @@ pub(super) fn add(
     many: &mut Many,
     archive: &str,
     cluster: Option<&str>,
-    worst: Ending,
-) -> Result<Ending> {
+    worst: Option<Exit>,
+) -> Result<Option<Exit>> {
     let mut add = || {
         // Other commands have a flag of that name, too.
         let only = |id| args.text(id).filter(|_| cluster.is_none());
         let opened = OpenedArchive::open(archive, only("plugin"), Depth::Nodes)?;
         let mut report = Report::read(&opened, only("node"))?;
         many.add(&mut report, cluster)?;
-        anyhow::Ok(verdict(args, &report))
+        anyhow::Ok(report.exit(limit(args)))
     };
     let ended = add().with_context(|| format!("could not process archive: {archive}"))?;
-    // 3 (something failed) is worse than 4.
-    let ended = ended.map(|(code, reason)| (code, format!("{}: {reason}", cluster.unwrap_or(archive))));
-    Ok(worst.into_iter().chain(ended).min_by_key(|(code, _)| *code))
+    let name = cluster.unwrap_or(archive);
+    let ended = ended.map(|exit| Exit { reason: format!("{name}: {}", exit.reason), ..exit });
+    Ok(Exit::worse(worst, ended))
 }
 
 /// Shows several archives side by side; returns the worst exit code with its reason.
-fn many(args: Args, archives: &[&str]) -> Result<Ending> {
+fn many(args: Args, archives: &[&str]) -> Result<Option<Exit>> {
     let mut many = Many::default();
     let mut worst = None;
     for archive in archives {
@@ -255,7 +256,7 @@ fn diff(args: Args) -> Result<u8> {
         }
     }
     out.flush()?;
-    Ok(ending(diff.ending(limit(args))))
+    Ok(ending(diff.exit(FailOn::parse(args.word("fail-on")))))
 }
 
 /// Runs `verify`.

@@ -14,6 +14,7 @@ use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
 use crate::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+use crate::verdict::RunEnd;
 use base::Joined as _;
 use base::json::{self, json};
 use base::stop::Stop;
@@ -111,8 +112,10 @@ pub(super) fn text(form: &str, state: &RunState) -> String {
 
 /// 1 for a run that failed or delivered no results, or whose aggregator cannot continue.
 fn code(state: &RunState) -> u8 {
-    let brought_nothing = matches!(state, RunState::Told(run) if run.brought_nothing());
-    u8::from(brought_nothing || state.has_failed())
+    match state {
+        RunState::Told(run) => RunEnd::of(run).exit_code(0),
+        state => u8::from(state.has_failed()),
+    }
 }
 
 /// What has become known about a run since the last look: on a board, as documents, or as lines.

@@ -15,7 +15,8 @@ use crate::deploy;
 use crate::progress_view::{self, About, Board, ProgressOutput};
 use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
-use crate::status::{COMPLETE, FAILED, Run};
+use crate::status::Run;
+use crate::verdict::RunEnd;
 use base::Joined as _;
 use base::kube::Resource;
 use base::stop::Stop;
@@ -120,14 +121,13 @@ impl Wait {
     }
 }
 
-/// The exit code for a complete run, given that of the steps after it: a run in which every plugin only reported
-/// errors has failed its purpose.
+/// The exit code for a run that has ended, given that of the steps after it.
 pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
-    if !run.brought_nothing() {
-        return code;
+    let end = RunEnd::of(run);
+    if end == RunEnd::Nothing {
+        log::error!("no plugin has delivered a result");
     }
-    log::error!("no plugin has delivered a result");
-    code.max(1)
+    end.exit_code(code)
 }
 
 /// The exit code for a run in a cluster; a terminal also gets the results in a line.
@@ -187,12 +187,14 @@ impl<'a> Follower<'a> {
             _ => None,
         };
         match &state {
-            RunState::Told(run) if run.status == COMPLETE && run.is_over() => return Ok(Some(run.clone())),
-            RunState::Told(run) if run.status == FAILED => {
-                let error = run.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-                bail!("the run has failed{error}; see `sonobuoy logs -n {namespace}`")
-            }
-            RunState::Told(_) => self.seen = true,
+            RunState::Told(run) => match RunEnd::of(run) {
+                RunEnd::Running => self.seen = true,
+                RunEnd::Delivered | RunEnd::Nothing => return Ok(Some(run.clone())),
+                RunEnd::Failed => {
+                    let error = run.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+                    bail!("the run has failed{error}; see `sonobuoy logs -n {namespace}`")
+                }
+            },
             RunState::Lost(message) => bail!("{message}"),
             RunState::Absent if self.seen => {
                 bail!("the aggregator of the run in namespace `{namespace}` is gone, and its results with it")

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{DEPTH, Item, SKIPPED, Step, Tally, UNKNOWN, is_known};
+use super::{DEPTH, Item, Step, UNKNOWN, is_known};
+use crate::verdict::{GroupEnd, Tally};
 use base::at::At as _;
 use base::temp::NewFile;
 use base::visible::head;
@@ -122,17 +123,13 @@ impl Tree {
             let text = format!("{:indent$}error: {}\n", "", yaml::key_text(error));
             self.fill(hole, [text.clone(), text]);
         }
-        let is_empty = group.tally.children() == 0;
-        let statuses = [false, true].map(|custom| {
-            let status = match (is_empty, error) {
-                (true, Some(_)) => String::new(),
-                (true, None) => group.own_status.clone(),
-                (false, _) if may_skip && group.tally.counts().keys().eq([SKIPPED]) => SKIPPED.into(),
-                (false, _) => group.tally.status(custom),
-            };
-            // Statuses that sum to nothing are unknown.
-            if status.is_empty() && (is_empty || !self.open.is_empty()) { UNKNOWN.into() } else { status }
-        });
+        let end = GroupEnd {
+            own_status: &group.own_status,
+            has_error: error.is_some(),
+            may_skip,
+            is_root: self.open.is_empty(),
+        };
+        let statuses = [false, true].map(|custom| group.tally.status_of(&end, custom));
         self.fill(
             group.status_hole,
             statuses
@@ -140,7 +137,10 @@ impl Tree {
                 .map(|status| if is_known(status) { status.clone() } else { yaml::key_text(status) }),
         );
         if let Some(parent) = self.open.last_mut() {
-            if is_empty { parent.tally.item(&statuses[0]) } else { parent.tally.group(&group.tally) }
+            match group.tally.children() {
+                0 => parent.tally.item(&statuses[0]),
+                _ => parent.tally.group(&group.tally),
+            }
         }
         (group.tally, statuses)
     }

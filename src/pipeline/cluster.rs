@@ -26,6 +26,7 @@ use crate::names::{self, AGGREGATOR_SELECTORS};
 use crate::plugin::{self, Definition};
 use crate::query::{self, Query, Redactor};
 use crate::remote::state;
+use crate::verdict::RunEnd;
 use crate::{config, layout, status};
 use base::at::At as _;
 use base::http::Server;
@@ -407,7 +408,7 @@ impl ClusterRun<'_> {
         match last.and_then(|text| status::Run::parse(&text).at("cannot read", &path)) {
             Ok(last) => {
                 publisher.serve(&last);
-                if !last.is_over() {
+                if !RunEnd::of(&last).is_over() {
                     self.upload(&self.folder.join(&last.archive.name), last, publisher, stop);
                 }
             }

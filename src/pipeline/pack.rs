@@ -106,13 +106,8 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()
             return Err(error);
         }
     };
-    let of = |name: &str| {
-        let mut own = outcome.nodes.iter().filter(|(other, _)| other == name).map(|(_, own)| own);
-        // A node whose results are there and have failed all the same is listed twice.
-        let (first, last) = (own.next()?, own.next_back());
-        let own = last.filter(|last| last.status == FAILED).unwrap_or(first);
-        Some((own.status.clone(), own.counts.clone()))
-    };
+    let of =
+        |name: &str| outcome.of_node(name).map(|outcome| (outcome.status.clone(), outcome.counts.clone()));
     context.aggregator.store.lock().processed(name, |id| match id.is_global() {
         true => Some((outcome.status.clone(), outcome.counts.clone())),
         false => of(&id.node),

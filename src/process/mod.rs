@@ -25,9 +25,10 @@ use serde::Deserialize;
 
 use crate::item::read::{self, Writer};
 use crate::item::tree::Tree;
-use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, Tally, UNKNOWN, is_known, plain};
+use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, UNKNOWN, is_known, plain};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
+use crate::verdict::{Outcome, Tally};
 use base::at::{At as _, entries};
 use base::json::json;
 use base::{Joined as _, clock};
@@ -157,16 +158,22 @@ pub(crate) fn process(dir: &Path, rules: &ReadingRules) -> Result<PluginOutcome>
     });
     let attempts = index.attempts.iter().cloned().map(|(name, counts)| (name, PluginOutcome::of(counts)));
     let status = tally.status(custom);
-    let counts = counts(&tally, &status);
+    let counts = tally.counts_or(&status);
     Ok(PluginOutcome { status, counts, nodes: nodes.chain(parts).chain(attempts).collect(), missing })
 }
 
 impl PluginOutcome {
     /// Derives the outcome from counts of items.
     fn of(counts: BTreeMap<String, u64>) -> Self {
-        let mut tally = Tally::default();
-        counts.keys().for_each(|status| tally.item(status));
-        Self { status: tally.status(false), counts, ..Self::default() }
+        Self { status: Tally::of(&counts).status(false), counts, ..Self::default() }
+    }
+
+    /// The outcome of a node or part of this name: the worst, since a node whose results are there and have failed all
+    /// the same is listed twice.
+    pub(crate) fn of_node(&self, name: &str) -> Option<&Self> {
+        let outcomes = self.nodes.iter().filter(|(other, _)| other == name).map(|(_, outcome)| outcome);
+        // Of equal ones, the first.
+        outcomes.rev().max_by_key(|outcome| Outcome::of(&outcome.status, &outcome.counts))
     }
 }
 
@@ -309,7 +316,7 @@ impl TreeBuilder<'_> {
         inside(self)?;
         // Without a result, no test can have passed.
         let (tally, statuses) = self.tree.leave(None, is_error);
-        let mut counts = counts(&tally, &statuses[0]);
+        let mut counts = tally.counts_or(&statuses[0]);
         if counts.len() > MAX_NODE_STATUSES {
             for (status, count) in std::mem::take(&mut counts) {
                 let status = if is_known(&status) { status } else { OTHER.into() };
@@ -474,14 +481,6 @@ fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Resul
             (item.name, item.meta) = (root.name.clone(), root.meta.clone());
         }
         tree.step(step)
-    }
-}
-
-/// Counts items by status; a group without any counts as one.
-fn counts(tally: &Tally, status: &str) -> BTreeMap<String, u64> {
-    match tally.children() {
-        0 => BTreeMap::from([(status.to_owned(), 1)]),
-        _ => tally.counts().clone(),
     }
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
 use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
+use crate::verdict::RunEnd;
 use crate::{remedies, status};
 use base::clock;
 use base::kube::{Client, Error, Event, Method, Object as _, Request, Resource, Selector};
@@ -103,7 +104,7 @@ impl RunState {
     /// Whether the run counts as failed in a single query.
     pub(crate) fn has_failed(&self) -> bool {
         match self {
-            Self::Told(run) => run.status == status::FAILED,
+            Self::Told(run) => RunEnd::of(run) == RunEnd::Failed,
             Self::Silent { no_image: Some(_), .. } => true,
             _ => self.is_over(),
         }
@@ -112,7 +113,7 @@ impl RunState {
     /// Whether the state is final.
     pub(crate) fn is_over(&self) -> bool {
         match self {
-            Self::Told(run) => run.is_over(),
+            Self::Told(run) => RunEnd::of(run).is_over(),
             Self::Silent { phase, .. } => matches!(&**phase, "Failed" | "Unknown" | "Succeeded"),
             Self::Lost(_) => true,
             Self::Absent => false,

@@ -8,13 +8,14 @@ use std::io::Write;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::run::{Report, RunVerdict};
+use super::run::Report;
 use super::template::fill;
 use super::terminal::{DIM, TextOutput, colour};
 use super::words::{count, number, spoken};
 use crate::health::Detail;
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
 use crate::remedies::{Cause, Why};
+use crate::verdict::Outcome;
 use base::json::{json, list};
 use base::{visible, xml};
 
@@ -57,9 +58,9 @@ fn cause(cause: &Cause) -> Value {
 /// Writes a report whose causes are known as Markdown.
 pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let sign = match report.status {
-        RunVerdict::Passed => "✅",
-        RunVerdict::Unknown => "⚠️",
-        RunVerdict::Failed => "❌",
+        Outcome::Passed => "✅",
+        Outcome::Unknown => "⚠️",
+        Outcome::Failed => "❌",
     };
     let mut slowest = Vec::new();
     for plugin in &report.plugins {
@@ -98,10 +99,8 @@ impl TextOutput<'_> {
             let nodes = nodes.iter().map(|(node, why)| format!("{node} ({why})"));
             json!({"plugin": plugin, "nodes": list(nodes)})
         });
-        let failed_e2e = report
-            .plugins
-            .iter()
-            .any(|plugin| plugin.name == "e2e" && plugin.verdict() == RunVerdict::Failed);
+        let failed_e2e =
+            report.plugins.iter().any(|plugin| plugin.name == "e2e" && plugin.outcome() == Outcome::Failed);
         let own = json!({
             "resumes": report.resumes, "flaky": flaky, "health": list(parts),
             "excluded": list(excluded), "archive": shell(report.archive),
@@ -140,8 +139,8 @@ impl TextOutput<'_> {
                 plugin.duration.map_or_else(|| "-".into(), |span| spoken(span.seconds())),
             ]
         });
-        let colours = plugins.iter().map(|plugin| match plugin.verdict() {
-            RunVerdict::Passed => "",
+        let colours = plugins.iter().map(|plugin| match plugin.outcome() {
+            Outcome::Passed => "",
             verdict => colour(verdict.word()).unwrap_or_default(),
         });
         let colours: Vec<_> = std::iter::once(DIM).chain(colours).collect();

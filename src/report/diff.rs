@@ -20,12 +20,13 @@ use super::archive::{ArchiveSource, OpenedArchive, PassAction};
 use super::facts::parts;
 use super::files::{ExtractedFiles, objects};
 use super::many::ArchiveColumn;
-use super::run::{Case, Cases, FAILED_CODE, Report, UNKNOWN_CODE};
+use super::run::{Case, Cases, Report};
 use super::template::anchor;
 use super::terminal::TextOutput;
 use super::words::{count, spoken};
 use crate::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure};
 use crate::layout;
+use crate::verdict::{Changes, Exit, FailOn, exit_of_changes};
 use base::json::{is_default, json, list};
 use base::visible;
 
@@ -229,23 +230,20 @@ impl Diff {
         self.changes.push(change);
     }
 
-    /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`.
-    pub(crate) fn ending(&self, limit: &str) -> Option<(u8, String)> {
+    /// The exit code for `--fail-on`, with the reason; `None` means 0.
+    pub(crate) fn exit(&self, fail_on: FailOn) -> Option<Exit> {
         let newly = |status: &str| {
             let is = |side: &Option<String>| side.as_deref() == Some(status);
             tests(self.changes.iter().filter(|change| is(&change.after) && !is(&change.before)))
         };
         let of = |kind| tests(self.changes.iter().filter(|change| change.kind == kind));
-        let rules = [
-            (FAILED_CODE, "newly failing", "failed incomplete unknown flaky", of(ChangeKind::NewlyFailing)),
-            (FAILED_CODE, "newly flaky", "flaky", newly(FLAKY)),
-            (UNKNOWN_CODE, "vanished", "vanished incomplete unknown flaky", of(ChangeKind::Vanished)),
-            (UNKNOWN_CODE, "newly unknown", "unknown flaky", newly(UNKNOWN)),
-        ];
-        rules
-            .into_iter()
-            .find(|(_, _, limits, tests)| *tests > 0 && limits.split(' ').any(|known| known == limit))
-            .map(|(code, words, _, tests)| (code, format!("{} {words}", count(tests, "test"))))
+        let changes = Changes {
+            newly_failing: of(ChangeKind::NewlyFailing),
+            newly_flaky: newly(FLAKY),
+            vanished: of(ChangeKind::Vanished),
+            newly_unknown: newly(UNKNOWN),
+        };
+        exit_of_changes(&changes, fail_on)
     }
 
     /// The changes of each kind that has any.

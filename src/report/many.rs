@@ -10,11 +10,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::SCHEMA_VERSION;
-use super::run::{Report, RunVerdict};
+use super::run::Report;
 use super::terminal::TextOutput;
 use super::words::{self, spoken};
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure};
 use crate::layout;
+use crate::verdict::Outcome;
 use base::clock::parse_rfc3339;
 use base::json::{is_default, json, list};
 use base::openmetrics::Metrics;
@@ -32,7 +33,7 @@ pub(crate) struct ArchiveColumn {
     /// Start of the run.
     pub started: Option<String>,
     /// Its verdict.
-    pub status: RunVerdict,
+    pub status: Outcome,
     /// Duration of the run in seconds.
     pub duration: Option<f64>,
     /// Versions and images, by name; of several archives also facts of nodes.
@@ -317,7 +318,7 @@ impl Many {
 
     /// The headline of several clusters.
     pub(super) fn headline(&self) -> String {
-        let failed = self.columns.iter().filter(|column| column.status == RunVerdict::Failed).count();
+        let failed = self.columns.iter().filter(|column| column.status == Outcome::Failed).count();
         let missing = self.columns.iter().filter(|column| column.error.is_some()).count();
         let all = words::count(self.columns.len() as u64, "cluster");
         format!("{all}: {failed} failed, {missing} without an archive")

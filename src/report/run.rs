@@ -25,14 +25,10 @@ use crate::item::{
 };
 use crate::layout::{self, HEALTH, QUERY_ERRORS};
 use crate::remedies::{Cause, Causes, ReportedFailure, Why};
+use crate::verdict::{Exit, Limit, Outcome, PluginResult, exit_of_run};
 use base::Joined as _;
 use base::clock::parse_rfc3339;
 use base::json::json;
-
-/// The exit code of `--fail-on` if something failed.
-pub(crate) const FAILED_CODE: u8 = 3;
-/// The exit code of `--fail-on` if nothing failed but something is unknown.
-pub(crate) const UNKNOWN_CODE: u8 = 4;
 
 /// Numbers of cases by status.
 #[derive(Clone, Default)]
@@ -45,19 +41,6 @@ const COLUMNS: [&str; 6] = [FAILED, UNKNOWN, FLAKY, PASSED, OTHER, SKIPPED];
 pub(crate) fn column(status: &str) -> &'static str {
     let other = if status == TIMEOUT { FAILED } else { OTHER };
     COLUMNS.into_iter().find(|column| *column == status).unwrap_or(other)
-}
-
-/// The verdict on a run, ordered from good to bad.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RunVerdict {
-    /// Nothing failed and nothing is unknown; custom statuses are not failures.
-    Passed,
-    /// Something is undetermined, but nothing failed.
-    #[default]
-    Unknown,
-    /// Something failed or timed out.
-    Failed,
 }
 
 /// An archive in numbers.
@@ -82,8 +65,8 @@ pub(crate) struct Report<'a> {
     ended: Option<String>,
     /// From start to end.
     pub duration: Option<Period>,
-    /// The worst verdict of all plugins.
-    pub status: RunVerdict,
+    /// The worst outcome of all plugins.
+    pub status: Outcome,
     /// The cases of all plugins.
     pub counts: Counts,
     /// The cluster.
@@ -242,7 +225,7 @@ impl<'a> Report<'a> {
             duration: at(&started).zip(at(&ended)).map(|(from, to)| Period { from, to }),
             started,
             ended,
-            status: plugins.iter().map(PluginReport::verdict).max().unwrap_or_default(),
+            status: Outcome::worst(plugins.iter().map(PluginReport::outcome)),
             counts,
             health,
             // The report works without it, too.
@@ -260,7 +243,7 @@ impl<'a> Report<'a> {
     /// Reads the trees of plugins that did not pass again for the causes.
     pub(crate) fn explain(&mut self) -> Result<()> {
         let mut causes = [(); 2].map(|()| Causes::new(self.node_names()));
-        for plugin in self.plugins.iter().filter(|plugin| plugin.verdict() != RunVerdict::Passed) {
+        for plugin in self.plugins.iter().filter(|plugin| plugin.outcome() != Outcome::Passed) {
             plugin.cases.each(|case| {
                 let at = match case.status {
                     FAILED | TIMEOUT => 0,
@@ -287,48 +270,31 @@ impl<'a> Report<'a> {
             .joined(", ");
         let rest = if aside.is_empty() { aside } else { format!(" ({aside})") };
         let sentence = match self.status {
-            RunVerdict::Failed if failed == 0 => "Failed".into(),
-            RunVerdict::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
-            RunVerdict::Unknown if self.plugins.iter().any(|plugin| plugin.error.is_some()) => {
+            Outcome::Failed if failed == 0 => "Failed".into(),
+            Outcome::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
+            Outcome::Unknown if self.plugins.iter().any(|plugin| plugin.error.is_some()) => {
                 "Not all results could be read".into()
             }
-            RunVerdict::Unknown if ran + skipped == 0 => "No results".into(),
-            RunVerdict::Unknown => format!("{} of {} unknown{rest}", number(unknown), count(ran, "test")),
-            RunVerdict::Passed if ran == 0 => format!("Nothing ran{rest}"),
-            RunVerdict::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
-            RunVerdict::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
-            RunVerdict::Passed => format!("All {} that ran passed{rest}", number(ran)),
+            Outcome::Unknown if ran + skipped == 0 => "No results".into(),
+            Outcome::Unknown => format!("{} of {} unknown{rest}", number(unknown), count(ran, "test")),
+            Outcome::Passed if ran == 0 => format!("Nothing ran{rest}"),
+            Outcome::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
+            Outcome::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
+            Outcome::Passed => format!("All {} that ran passed{rest}", number(ran)),
         };
         if self.unfinished { sentence + "; the run continues" } else { sentence }
     }
 
-    /// The exit code for `--fail-on limit`, with the reason; see the table in `docs/results.md`. A plugin that has passed on
-    /// `min_success` percent of its nodes has passed.
-    pub(crate) fn ending(&self, limit: &str, min_success: Option<u64>) -> Option<(u8, String)> {
-        let counts =
-            |plugin: &&PluginReport<'_>| min_success.is_none_or(|percent| !plugin.has_passed_on(percent));
-        let mut counted: Vec<_> = self.plugins.iter().filter(counts).collect();
-        let none = if self.plugins.is_empty() { self.status } else { RunVerdict::Passed };
-        let status = counted.iter().map(|plugin| plugin.verdict()).max().unwrap_or(none);
-        counted.retain(|plugin| plugin.verdict() == status);
-        let incomplete = || counted.iter().any(|plugin| plugin.status == UNKNOWN);
-        match (status, limit) {
-            (_, "never") => None,
-            (RunVerdict::Failed, _) => Some((FAILED_CODE, reason(&counted, FAILED))),
-            (RunVerdict::Unknown, limit) if limit != "failed" && (limit != "incomplete" || incomplete()) => {
-                Some((UNKNOWN_CODE, reason(&counted, UNKNOWN)))
-            }
-            (RunVerdict::Passed, "flaky") if self.counts.of(FLAKY) > 0 => {
-                Some((FAILED_CODE, reason(&counted, FLAKY)))
-            }
-            _ => None,
-        }
+    /// The exit code for a limit, with the reason; `None` means 0.
+    pub(crate) fn exit(&self, limit: Limit) -> Option<Exit> {
+        let plugins: Vec<_> = self.plugins.iter().map(PluginReport::result).collect();
+        exit_of_run(&plugins, limit)
     }
 
     /// Plugins from bad to good, equal ones in stored order.
     pub(crate) fn by_severity(&self) -> Vec<&PluginReport<'a>> {
         let mut plugins: Vec<_> = self.plugins.iter().collect();
-        plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.verdict()));
+        plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.outcome()));
         plugins
     }
 
@@ -338,48 +304,10 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Number of tests in a column, and the plugins that have them: `4 tests failed in e2e`.
-fn reason(plugins: &[&PluginReport<'_>], column: &str) -> String {
-    let counted: Vec<_> = plugins.iter().map(|plugin| (plugin.name, plugin.counts.of(column))).collect();
-    let tests = counted.iter().map(|(_, tests)| tests).sum();
-    let names = counted.iter().filter(|(_, of)| tests == 0 || *of > 0).map(|(name, _)| *name).joined(", ");
-    let verb = match (column, tests) {
-        (FAILED, _) => "",
-        (_, 1) => "is ",
-        _ => "are ",
-    };
-    match tests {
-        _ if names.is_empty() => "the archive has no results".into(),
-        0 => format!("the results of {names} {verb}{column}"),
-        tests => format!("{} {verb}{column} in {names}", count(tests, "test")),
-    }
-}
-
 /// Writes a document on one line; an error of the output keeps its type.
 pub(crate) fn write_json(document: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer(&mut *out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
-}
-
-impl RunVerdict {
-    /// The verdict in one word.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Passed => PASSED,
-            Self::Unknown => UNKNOWN,
-            Self::Failed => FAILED,
-        }
-    }
-
-    fn of(status: &str, counts: &Counts) -> Self {
-        if status == FAILED || counts.of(FAILED) > 0 {
-            Self::Failed
-        } else if status == UNKNOWN || counts.of(UNKNOWN) > 0 {
-            Self::Unknown
-        } else {
-            Self::Passed
-        }
-    }
 }
 
 impl<'a> PluginReport<'a> {
@@ -415,7 +343,7 @@ impl<'a> PluginReport<'a> {
                 continue;
             };
             // Its errors follow its results.
-            if suite.verdict() > node.verdict() {
+            if suite.outcome() > node.outcome() {
                 node.status.clone_from(&suite.status);
             }
             node.counts.add_all(&suite.counts);
@@ -444,22 +372,26 @@ impl<'a> PluginReport<'a> {
         }
     }
 
-    /// The plugin's verdict.
-    pub(crate) fn verdict(&self) -> RunVerdict {
-        RunVerdict::of(&self.status, &self.counts)
+    /// The plugin's outcome.
+    pub(crate) fn outcome(&self) -> Outcome {
+        Outcome::of(&self.status, &self.counts.0)
     }
 
-    /// Whether it runs on nodes, and has passed on so many percent of them.
-    fn has_passed_on(&self, percent: u64) -> bool {
-        let passed = self.nodes.iter().filter(|node| node.verdict() == RunVerdict::Passed).count();
-        passed > 0 && passed as u64 * 100 >= percent * self.nodes.len() as u64
+    /// What decides the exit code.
+    fn result(&self) -> PluginResult<'_> {
+        PluginResult {
+            name: self.name,
+            status: &self.status,
+            counts: &self.counts.0,
+            nodes: self.nodes.iter().map(NodeReport::outcome).collect(),
+        }
     }
 }
 
 impl NodeReport {
-    /// The node's verdict.
-    pub(crate) fn verdict(&self) -> RunVerdict {
-        RunVerdict::of(&self.status, &self.counts)
+    /// The node's outcome.
+    pub(crate) fn outcome(&self) -> Outcome {
+        Outcome::of(&self.status, &self.counts.0)
     }
 
     fn add(&mut self, case: &Case<'_>) {

@@ -3,20 +3,8 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
-
-/// `1 test`, `2,000 tests`.
-pub(crate) fn count(count: impl ToString, one: &str) -> String {
-    let number = number(count);
-    let plural = if number == "1" { "" } else { "s" };
-    format!("{number} {one}{plural}")
-}
-
-/// 12,345.
-pub(crate) fn number(count: impl ToString) -> String {
-    count.to_string().as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).joined(",")
-}
+pub(crate) use base::words::{count, number};
 
 /// Maximum names in a sentence.
 const NAMED: usize = 5;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::diff::{ChangeKind, Diff, tests};
 use super::facts::Table;
 use super::many::Many;
-use super::run::{Case, Counts, NodeReport, PluginReport, Report, RunVerdict, column};
+use super::run::{Case, Counts, NodeReport, PluginReport, Report, column};
 use super::survey::{Arrival, Period};
 use super::template::{anchor, escape, fill};
 use super::terminal::as_file;
@@ -23,6 +23,7 @@ use super::words::{count, number, spoken};
 use crate::item::{DURATION, FAILED, FLAKY, OTHER, PASSED, SKIPPED, UNKNOWN, plain};
 use crate::names;
 use crate::remedies::{Cause, Causes, Why};
+use crate::verdict::Outcome;
 use base::Joined as _;
 use base::json::{json, list};
 use base::visible::{cut, head, tail};
@@ -65,7 +66,7 @@ pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn W
     let plugins = report.by_severity();
     let not_passed: Vec<&str> = plugins
         .iter()
-        .filter(|plugin| plugin.verdict() != RunVerdict::Passed)
+        .filter(|plugin| plugin.outcome() != Outcome::Passed)
         .map(|plugin| plugin.name)
         .collect();
     let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
@@ -166,7 +167,7 @@ fn section(report: &Report<'_>, plugin: &PluginReport<'_>, tests: &TestList) -> 
 }
 
 fn plugin_class(plugin: &PluginReport<'_>) -> &'static str {
-    colour(plugin.verdict(), &plugin.counts)
+    colour(plugin.outcome(), &plugin.counts)
 }
 
 fn of_plugin(plugin: &PluginReport<'_>) -> String {
@@ -174,11 +175,11 @@ fn of_plugin(plugin: &PluginReport<'_>) -> String {
 }
 
 /// A custom status is neither good nor bad.
-fn colour(verdict: RunVerdict, counts: &Counts) -> &'static str {
+fn colour(verdict: Outcome, counts: &Counts) -> &'static str {
     [OTHER, FLAKY]
         .into_iter()
         .find(|column| counts.of(column) > 0)
-        .filter(|_| verdict == RunVerdict::Passed)
+        .filter(|_| verdict == Outcome::Passed)
         .unwrap_or(verdict.word())
 }
 
@@ -199,7 +200,7 @@ fn health(report: &Report<'_>) -> Option<Value> {
 }
 
 fn node_class(node: &NodeReport) -> &'static str {
-    colour(node.verdict(), &node.counts)
+    colour(node.outcome(), &node.counts)
 }
 
 /// Nodes against plugins, if any plugin ran on nodes: a table for few, a picture for many.
@@ -269,14 +270,13 @@ fn picture(plugin: &PluginReport<'_>, squares: impl ExactSizeIterator<Item = &'s
 fn said(plugin: &PluginReport<'_>) -> Vec<Value> {
     let all = count(plugin.nodes.len(), "node");
     let groups = [
-        (RunVerdict::Failed, ["failed"; 2]),
-        (RunVerdict::Unknown, ["is unknown", "are unknown"]),
-        (RunVerdict::Passed, ["passed, with other results than most"; 2]),
+        (Outcome::Failed, ["failed"; 2]),
+        (Outcome::Unknown, ["is unknown", "are unknown"]),
+        (Outcome::Passed, ["passed, with other results than most"; 2]),
     ];
     let told = groups.into_iter().filter_map(|(verdict, [one, many])| {
-        let is_odd =
-            |node: &&NodeReport| verdict != RunVerdict::Passed || plugin.odd_nodes.contains(&node.name);
-        let nodes = plugin.nodes.iter().filter(|node| node.verdict() == verdict).filter(is_odd);
+        let is_odd = |node: &&NodeReport| verdict != Outcome::Passed || plugin.odd_nodes.contains(&node.name);
+        let nodes = plugin.nodes.iter().filter(|node| node.outcome() == verdict).filter(is_odd);
         let names: Vec<_> = nodes.map(|node| &node.name).collect();
         let words = if names.len() == 1 { one } else { many };
         let text = format!("{} of {all} {words}", number(names.len()));
