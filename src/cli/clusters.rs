@@ -256,7 +256,7 @@ impl Fleet<'_> {
             let start = |_| base::thread("cluster").spawn_scoped(scope, each);
             let threads = (0..parallel).map(start).collect::<Vec<_>>();
             let join = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Result<()>>>| {
-                thread.context("cannot start a thread")?.join().unwrap_or(Ok(()))
+                thread?.join().unwrap_or(Ok(()))
             };
             threads.into_iter().map(join).fold(Ok(()), Result::and)
         })

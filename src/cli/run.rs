@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use super::afterwards::{Afterwards, upload};
 use super::cluster::{self, credentials};
@@ -117,7 +117,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let source = StatusSource::pod(client.clone());
     let run = std::thread::scope(|scope| {
         let shown = base::thread("credentials").spawn_scoped(scope, || show_way(&until_then));
-        let waited = shown.context("cannot start a thread").and_then(|_| wait.wait(&source, &namespace));
+        let waited = shown.map_err(Into::into).and_then(|_| wait.wait(&source, &namespace));
         over.stop();
         waited
     })?;

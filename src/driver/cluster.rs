@@ -314,7 +314,7 @@ impl ClusterDriver<'_> {
                 thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &self.roster, &sender));
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
-                log::error!("changes of plugin `{plugin}` are noticed late: starting a thread: {error}");
+                log::error!("changes of plugin `{plugin}` are noticed late: {error}");
             }
             while !stop.stopped() {
                 match seen.recv_timeout(CHECK_INTERVAL) {

@@ -71,7 +71,7 @@ impl Driver for LocalDriver<'_> {
                     caught(run).unwrap_or_else(fail);
                 };
                 let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
-                pod.context("cannot start a thread for it").map_or_else(fail, drop);
+                pod.map_or_else(|error| fail(error.into()), drop);
             }
             Ok(())
         })

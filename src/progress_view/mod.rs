@@ -376,7 +376,7 @@ pub(crate) fn with<T>(
         let over = StopOnDrop(&board.stop);
         let painter = base::thread("board");
         if let Err(error) = painter.spawn_scoped(scope, || board.run(output, say)) {
-            log::warn!("progress is not shown: cannot start a thread: {error}");
+            log::warn!("progress is not shown: {error}");
         }
         let worked = work(&board);
         drop(over);

@@ -199,10 +199,7 @@ impl Query<'_> {
         std::thread::scope(|scope| {
             let start = |number: &usize| {
                 let thread = base::thread(format!("query {number}"));
-                thread
-                    .spawn_scoped(scope, work)
-                    .inspect_err(|error| log::debug!("starting a thread: {error}"))
-                    .is_ok()
+                thread.spawn_scoped(scope, work).inspect_err(|error| log::debug!("{error}")).is_ok()
             };
             // One thread is enough to make progress.
             if (0..self.workers.min(total)).filter(start).count() == 0 {

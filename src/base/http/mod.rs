@@ -240,7 +240,7 @@ impl Server {
                     let thread = crate::thread("http").stack_size(STACK_BYTES);
                     if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
                         queue.without_thread();
-                        log::warn!("cannot start a thread for connections: {error}");
+                        log::warn!("a connection waits: {error}");
                         break;
                     }
                 }
