@@ -102,7 +102,13 @@ impl<R: Read + Send> Read for BodyReader<R> {
         if let Some(refusal) = self.passed.refusal.take() {
             return Err(self.passed.fail(refusal));
         }
-        let count = self.body.read(buffer).map_err(|error| self.passed.fail(Refusal::of_body(&error)))?;
+        let count = loop {
+            match self.body.read(buffer) {
+                Ok(count) => break count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.passed.fail(Refusal::of_body(&error))),
+            }
+        };
         self.passed.add(&buffer[..count])?;
         Ok(count)
     }

@@ -85,6 +85,7 @@ impl Connection {
             match self.input.fill_buf() {
                 // Bytes beyond the limit are ignored, so that the result does not depend on how the bytes arrive.
                 Ok(piece @ [_, ..]) => bytes.extend(piece.iter().take(limits.head_bytes - seen)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {
                     return Err(Refusal { status: 408, reason: "the head arrived too slowly" });
                 }
@@ -286,9 +287,12 @@ impl<'a> Body<'a> {
 
 impl Read for Body<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.failure.is_none() && !buffer.is_empty() {
+        while self.failure.is_none() && !buffer.is_empty() {
             match self.step(buffer) {
                 Ok(got) => return Ok(got),
+                // Not a failure of the body. As one it would be returned by every later read, which
+                // readers above repeat for ever.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => self.failure = Some(error.kind()),
             }
         }

@@ -203,7 +203,14 @@ impl Read for Socket {
 impl Write for Socket {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let mut socket = self.0.socket()?;
-        self.0.time(true, || socket.write(buffer)).map_err(timed_out)
+        loop {
+            match self.0.time(true, || socket.write(buffer)) {
+                // A socket with a timeout is not restarted by the system after a signal, nor after
+                // the process was stopped and continued.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                written => return written.map_err(timed_out),
+            }
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -74,6 +74,15 @@ fn parsing_is_independent_of_how_a_stream_is_split() {
 }
 
 #[test]
+fn interrupted_reads_are_repeated() {
+    for seed in 1..20 {
+        let mut dice = Dice::new(seed);
+        let stream: Vec<u8> = (0..1 + dice.roll(4)).flat_map(|_| request(&mut dice)).collect();
+        assert_eq!(play(&stream, &[usize::MAX]), play(&stream, &[0, 7, 0, 0, 1, 40]), "seed {seed}");
+    }
+}
+
+#[test]
 fn damaged_stream_never_panics() {
     for seed in 1..200 {
         let mut dice = Dice::new(seed);

@@ -17,7 +17,7 @@ pub(super) struct Seen {
     pub complete: bool,
 }
 
-/// A client that sends `bytes` in pieces of the given sizes, then closes.
+/// A client that sends `bytes` in pieces of the given sizes, then closes. A piece of 0 bytes is an interrupted read.
 struct Script {
     bytes: io::Cursor<Vec<u8>>,
     pieces: Vec<usize>,
@@ -29,6 +29,9 @@ impl Read for Script {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let piece = self.pieces[self.turn % self.pieces.len()].min(buffer.len());
         self.turn += 1;
+        if piece == 0 {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         self.bytes.read(&mut buffer[..piece])
     }
 }
