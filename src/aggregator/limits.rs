@@ -60,6 +60,8 @@ pub(crate) enum Refusal {
     Unexpected,
     /// The result is there already.
     Duplicate,
+    /// The run no longer accepts results.
+    Ended,
     /// Another upload of the same result is under way.
     Uploading,
     /// Too many bytes are in memory.
@@ -85,6 +87,7 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Self::Unexpected => "no such result is expected",
             Self::Duplicate => "the result is already there",
+            Self::Ended => "the run has ended",
             Self::Uploading => "another upload of this result is under way; try again",
             Self::Memory => "too many large reports at once (`Limits.Progress.ReadingBytes`); try again",
             Self::TooLarge(what) => what,
@@ -128,7 +131,7 @@ impl Refusal {
             Self::Duplicate => 409,
             Self::TooLarge(_) => 413,
             Self::Malformed(_) | Self::Broken(_) => 500,
-            Self::Uploading | Self::Memory => 503,
+            Self::Ended | Self::Uploading | Self::Memory => 503,
             Self::Full(_) => 507,
         }
     }

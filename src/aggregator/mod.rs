@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use self::http::{Certifier, Tries};
 pub(crate) use self::http::{Holder, ReviewError, Reviewer};
@@ -131,7 +131,7 @@ impl Aggregator {
                 let _over = StopOnDrop(stop);
                 self.take_findings(&findings, stop);
             };
-            base::thread("findings").spawn_scoped(scope, take).context("starting a thread")?;
+            base::thread("findings").spawn_scoped(scope, take)?;
             server.run(stop, |request| self.answer(request))
         })
     }
@@ -162,10 +162,15 @@ impl Aggregator {
         }
     }
 
-    /// Notes that the archive is complete: the run will not be resumed.
+    /// Notes that the archive is complete.
     pub(crate) fn finished(&self, archive: status::Archive) {
         self.store.lock().ended(Ok(archive));
-        self.store.discard_state();
+    }
+
+    /// The status document as it will be once the run has [`finished`](Self::finished) with `archive`.
+    pub(crate) fn last_status(&self, archive: &status::Archive) -> status::Run {
+        let state = self.store.lock();
+        state.completed(state.document(Instant::now()), archive.clone())
     }
 
     /// Notes that the run ended without an archive.
@@ -181,19 +186,20 @@ impl Aggregator {
     /// Passes the status document to `send` when it has changed, at most once per [`AggregatorSettings::publish_every`], until
     /// `stop`; then once more. A failed publication is repeated.
     pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> Result<()>) {
-        let mut pace = self.settings.publish_every;
+        let mut pause = self.settings.publish_every;
         while !stop.stopped() {
             let changed = stop.child();
             self.store.lock().wake_on_change(changed.clone());
-            match send(&self.status()) {
-                Ok(()) => pace = self.settings.publish_every,
+            let published = send(&self.status());
+            let is_published = published.is_ok();
+            match published {
+                Ok(()) => pause = self.settings.publish_every,
                 Err(error) => {
                     log::warn!("the status could not be published: {error:#}");
-                    pace = (pace * 2).min(REFRESH);
+                    pause = (pause * 2).min(REFRESH);
                 }
             }
-            let failed = pace != self.settings.publish_every;
-            if !stop.wait(pace) && !failed {
+            if !stop.wait(pause) && is_published {
                 changed.wait(REFRESH);
             }
             changed.stop();

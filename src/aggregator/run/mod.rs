@@ -177,6 +177,10 @@ pub(crate) struct State {
     pub uploads: bool,
     /// The archive of the run, or the error that prevented it.
     end: Option<Result<Archive, String>>,
+    /// The bodies being received.
+    bodies: Vec<Arc<Meter>>,
+    /// Whether no more results are accepted.
+    closed: bool,
     /// Ended at each change of the status document.
     onlookers: Vec<Stop>,
     /// Ended when a result settles.
@@ -301,10 +305,14 @@ impl State {
         &mut self,
         id: &ResultId,
         sender: &Sender,
-        must_be_alone: Option<&Arc<Meter>>,
+        upload: &Arc<Meter>,
+        must_be_alone: bool,
     ) -> Result<(), Refusal> {
+        if self.closed {
+            return Err(Refusal::Ended);
+        }
         let slot = self.open_slot(id)?;
-        if let Some(upload) = must_be_alone {
+        if must_be_alone {
             if slot.upload.as_ref().is_some_and(|current| !current.is_stalled()) {
                 return Err(Refusal::Uploading);
             }
@@ -314,11 +322,13 @@ impl State {
         }
         slot.receipt.attempts += 1;
         slot.receipt.sender = sender.clone();
+        self.bodies.push(Arc::clone(upload));
         Ok(())
     }
 
     /// Ends an upload of `id`, unless another has taken over.
     pub(crate) fn end(&mut self, id: &ResultId, upload: &Arc<Meter>) {
+        self.bodies.retain(|body| !Arc::ptr_eq(body, upload));
         if let Some(slot) = self.slot(id) {
             slot.upload.take_if(|current| Arc::ptr_eq(current, upload));
         }
@@ -329,9 +339,15 @@ impl State {
         self.get(id).is_some_and(|slot| slot.upload.is_some())
     }
 
-    /// Ends all uploads.
-    pub(crate) fn abandon_uploads(&self) {
-        self.slots.iter().filter_map(|slot| slot.upload.as_ref()).for_each(|upload| upload.evict());
+    /// Ends all uploads, and refuses more.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.bodies.iter().for_each(|body| body.evict());
+    }
+
+    /// Whether no more results are accepted.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Counts one more error report for `id`; false beyond the maximum.
@@ -500,12 +516,7 @@ impl State {
             run.percent_complete = Some((share * 10_000.0).floor() / 10_000.0);
         }
         match &self.end {
-            Some(Ok(archive)) => {
-                run.status = status::COMPLETE.into();
-                run.archive = archive.clone();
-                // An upload that is still to come.
-                run.upload = self.uploads.then(|| status::RUNNING.into());
-            }
+            Some(Ok(archive)) => return self.completed(run, archive.clone()),
             Some(Err(error)) => {
                 run.status = status::FAILED.into();
                 run.error = Some(error.clone());
@@ -514,6 +525,13 @@ impl State {
             None => {}
         }
         run
+    }
+
+    /// `run` as the document of a complete run with this archive.
+    pub(crate) fn completed(&self, run: Run, archive: Archive) -> Run {
+        // An upload is still to come.
+        let upload = self.uploads.then(|| status::RUNNING.into());
+        Run { status: status::COMPLETE.into(), archive, upload, ..run }
     }
 
     fn add(&mut self, id: ResultId, launched: Option<Instant>) {

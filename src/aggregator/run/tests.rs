@@ -59,9 +59,9 @@ fn second_upload_waits_for_the_end_of_the_first() {
     let mut state = State::new(vec![id.clone()], 24 << 20);
     let [first, second, third]: [Arc<Meter>; 3] = Default::default();
     let sender = Sender::default();
-    let begins = |state: &mut State, upload| state.begin(&id, &sender, Some(upload)).is_ok();
+    let begins = |state: &mut State, upload| state.begin(&id, &sender, upload, true).is_ok();
     assert!(begins(&mut state, &first) && !begins(&mut state, &second));
-    assert!(state.begin(&id, &sender, None).is_ok(), "small bodies need not be alone");
+    assert!(state.begin(&id, &sender, &Arc::default(), false).is_ok(), "small bodies need not be alone");
     state.end(&id, &second);
     assert!(!begins(&mut state, &second), "only the one under way can end");
     state.end(&id, &first);
@@ -129,7 +129,7 @@ fn worker_without_heartbeats_is_silent_unless_it_uploads() {
     assert!(state.hear(&ids[2], start));
     state.settle(&ids[3], ResultState::Accepted);
     let upload = std::sync::Arc::<base::http::Meter>::default();
-    state.begin(&ids[1], &Sender::default(), Some(&upload)).unwrap();
+    state.begin(&ids[1], &Sender::default(), &upload, true).unwrap();
     let mut silent = |seconds| {
         upload.time(false, || Ok(1)).unwrap();
         let silent = state.gone_silent(Duration::from_secs(60), at(seconds));
@@ -179,8 +179,8 @@ fn receipts_state_the_outcome_of_each_result() {
     }
     state.hear(&ids[0], Instant::now());
     let sender = Sender::new(Some("plugin"), Some("w/1"));
-    state.begin(&ids[0], &sender, None).unwrap();
-    state.begin(&ids[0], &sender, None).unwrap();
+    state.begin(&ids[0], &sender, &Arc::default(), false).unwrap();
+    state.begin(&ids[0], &sender, &Arc::default(), false).unwrap();
     let known = state.receipt(&ids[0]).cloned().unwrap();
     let receipt = Receipt { arrived: Some("t1".into()), size: 7, sha256: "e3b0".into(), ..known };
     state.apply(Record::Accepted { id: ids[0].clone(), receipt }, Instant::now());

@@ -15,6 +15,7 @@ use crate::aggregator::run::Record;
 use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{Open as _, try_lock};
+use client::protocol::ResultId;
 
 /// Maximum bytes of a record: the list of expected results of 100,000 nodes with long names.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
@@ -27,15 +28,35 @@ pub(super) struct Journal {
     file: File,
 }
 
+/// What a journal contains.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Replayed {
+    /// All intact records.
+    pub records: Vec<Record>,
+    /// Whether the first record is damaged: it has the results that the run expected at its start.
+    pub lacks_start: bool,
+}
+
+impl Replayed {
+    /// The results that the run expects: those of its start, and of nodes that joined later.
+    pub(super) fn expected(&self) -> Vec<ResultId> {
+        let ids = self.records.iter().filter_map(|record| match record {
+            Record::Expected(ids) => Some(ids),
+            _ => None,
+        });
+        ids.flatten().cloned().collect()
+    }
+}
+
 impl Journal {
     /// Opens or creates the journal at `path`, and reads its records. Only one process may open it: two would disagree about
     /// what has arrived.
-    pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Vec<Record>)> {
+    pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Replayed)> {
         let open = || {
             let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
             lock(&file)?;
-            let records = replay(BufReader::new(&file))?;
-            anyhow::Ok((Self { file }, records))
+            let replayed = replay(BufReader::new(&file))?;
+            anyhow::Ok((Self { file }, replayed))
         };
         open().at("cannot open the journal", path)
     }
@@ -84,19 +105,22 @@ fn parse(line: &[u8]) -> Option<Record> {
     (sum == checksum(json).as_bytes()).then(|| serde_json::from_slice(json).ok()).flatten()
 }
 
-/// All intact records. Torn ones are skipped: their results were never acknowledged.
-pub(crate) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
-    let mut records = Vec::new();
+/// Reads all records. Torn ones are skipped: their results were never acknowledged.
+pub(crate) fn replay(mut input: impl BufRead) -> std::io::Result<Replayed> {
+    let mut replayed = Replayed::default();
     let mut line = Vec::new();
     loop {
         line.clear();
         if input.by_ref().take(MAX_RECORD_BYTES).read_until(b'\n', &mut line)? == 0 {
-            return Ok(records);
+            return Ok(replayed);
         }
         match parse(&line) {
-            Some(record) => records.push(record),
+            Some(record) => replayed.records.push(record),
             None if line.trim_ascii().is_empty() => {}
-            None => log::warn!("a damaged record in the journal was skipped"),
+            None => {
+                log::warn!("a damaged record in the journal was skipped");
+                replayed.lacks_start |= replayed.records.is_empty();
+            }
         }
     }
 }
@@ -105,7 +129,7 @@ pub(crate) fn replay(mut input: impl BufRead) -> std::io::Result<Vec<Record>> {
 mod tests {
     use super::*;
     use crate::aggregator::run::Receipt;
-    use client::protocol::{FailureKind, ResultId};
+    use client::protocol::FailureKind;
 
     fn records() -> Vec<Record> {
         let id = ResultId::on_node("p", "n\n1");
@@ -129,7 +153,7 @@ mod tests {
             let (journal, _) = Journal::open(&path).unwrap();
             records().iter().for_each(|record| journal.append(record).unwrap());
             drop(journal);
-            assert_eq!(Journal::open(&path).unwrap().1.len(), 4 * times);
+            assert_eq!(Journal::open(&path).unwrap().1.records.len(), 4 * times);
         }
         let _first = Journal::open(&path).unwrap();
         let second = Journal::open(&path).map(|_| ()).unwrap_err();
@@ -140,13 +164,13 @@ mod tests {
     fn truncation_loses_only_the_truncated_records() {
         let text = text();
         for end in 0..=text.len() {
-            let whole = replay(&text[..end]).unwrap();
+            let whole = replay(&text[..end]).unwrap().records;
             assert_eq!(whole, records()[..whole.len()], "cut at {end}");
         }
-        assert_eq!(replay(&text[..]).unwrap(), records());
+        assert_eq!(replay(&text[..]).unwrap().records, records());
         let mut torn = text[..text.len() - 5].to_vec();
         torn.extend(&text);
-        assert_eq!(replay(&torn[..]).unwrap().len(), 7, "records after a torn one are read");
+        assert_eq!(replay(&torn[..]).unwrap().records.len(), 7, "records after a torn one are read");
     }
 
     #[test]
@@ -160,7 +184,7 @@ mod tests {
                 let at = usize::from(pair[0]) % text.len();
                 text[at] = pair[1];
             }
-            assert!(replay(&text[..]).unwrap().len() <= 5);
+            assert!(replay(&text[..]).unwrap().records.len() <= 5);
         }
     }
 
@@ -171,7 +195,7 @@ mod tests {
             for flip in [0x01, 0x02, 0x20, 0x80] {
                 let mut text = text.clone();
                 text[at] ^= flip;
-                let replayed = replay(&text[..]).unwrap();
+                let replayed = replay(&text[..]).unwrap().records;
                 assert!(replayed.iter().all(|record| records().contains(record)), "{at}: {replayed:?}");
                 assert!(replayed.len() >= records().len() - 2, "{at}");
             }

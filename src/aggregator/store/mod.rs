@@ -11,6 +11,7 @@ mod disk;
 pub(crate) mod journal;
 
 use std::cell::OnceCell;
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -33,7 +34,7 @@ use body::BodyReader;
 pub(crate) use body::{Sha256, Upload};
 use client::protocol::{DEFAULT_FILE_NAME, Failure, FailureKind, Lost, ResultId};
 use disk::{Claim, Disk, Space};
-use journal::Journal;
+use journal::{Journal, Replayed};
 
 /// How long an upload waits for another one of the same result.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -67,22 +68,19 @@ impl Store {
         make_dir(&plugins, 0o755)?;
         make_dir(&state_dir, 0o700)?;
         // First, because the folder belongs to the process that has locked the journal.
-        let (journal, records) = Journal::open(&state_dir.join(layout::JOURNAL))?;
+        let (journal, replayed) = Journal::open(&state_dir.join(layout::JOURNAL))?;
         let incoming = state_dir.join(layout::INCOMING);
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
-        // Nodes that joined later have their own records.
-        let known = records.iter().flat_map(|record| match record {
-            Record::Expected(ids) => ids.as_slice(),
-            _ => &[],
-        });
-        let mut ids: Vec<ResultId> = known.cloned().collect();
-        if ids.is_empty() {
-            journal.append(&Record::Expected(expected.to_vec())).context("journal")?;
-            ids = expected.to_vec();
-        } else if ids != expected {
-            log::warn!("the run continues with the {} results that it expected before", ids.len());
+        let known = replayed.expected();
+        let missing = missing(&replayed, &known, expected);
+        if !missing.is_empty() {
+            journal.append(&Record::Expected(missing.clone())).context("journal")?;
+        } else if known != expected {
+            let count = known.len();
+            log::warn!("the run continues with the {count} results that it expected before");
         }
+        let ids = [missing, known].concat();
         let disk = Disk::open(&plugins, &ids, &limits);
         let store = Self {
             plugins,
@@ -95,7 +93,7 @@ impl Store {
             memory: limits::body_memory(&limits),
             limits,
         };
-        store.resume(records)?;
+        store.resume(replayed.records)?;
         Ok(store)
     }
 
@@ -122,9 +120,14 @@ impl Store {
             let claim = Claim::new((!upload.is_error).then_some(&self.disk), id);
             let accepted = self.store(id, upload, &place, &claim);
             remove_if_possible(&place);
-            self.lock().end(id, &meter);
+            let mut state = self.lock();
+            state.end(id, &meter);
             self.free.notify_all();
-            accepted
+            match accepted {
+                // Not in favour of another upload.
+                Err(Refusal::Uploading) if state.is_closed() => Err(Refusal::Ended),
+                accepted => accepted,
+            }
         });
         if let Err(refusal) = &accepted {
             self.note(id, refusal);
@@ -266,9 +269,9 @@ impl Store {
         failed
     }
 
-    /// Ends all uploads under way.
+    /// Ends all uploads under way, and refuses more. One whose body has arrived is still stored.
     pub(crate) fn close(&self) {
-        self.lock().abandon_uploads();
+        self.lock().close();
     }
 
     /// Removes what only a restart needs. The results stay.
@@ -284,7 +287,7 @@ impl Store {
         let deadline = Instant::now() + TURN_TIMEOUT;
         let mut state = self.lock();
         loop {
-            match state.begin(id, &upload.sender, alone.then_some(&upload.meter)) {
+            match state.begin(id, &upload.sender, &upload.meter, alone) {
                 Err(Refusal::Uploading) if Instant::now() < deadline => {
                     let waited = self.free.wait_timeout(state, CHECK_INTERVAL);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -354,20 +357,22 @@ impl Store {
     fn put_result(&self, id: &ResultId, place: &Path, receipt: Receipt) -> Result<(), Refusal> {
         let slot = self.acquire(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
-        remove(&target)?;
+        self.discard(&target)?;
         let size = receipt.size;
         let record = Record::Accepted { id: id.clone(), receipt };
         let stored =
             put_in_place(place, &target).and_then(|()| self.journal.append(&record).context("journal"));
         if let Err(error) = stored {
             // The upload is not acknowledged, so its files must not be found after a restart.
-            remove(&target)?;
+            self.discard(&target)?;
             return Err(error.into());
         }
         log::info!("`{id}`: received its result, {size} bytes");
         slot.settle(record);
         // Not before the result is certain.
-        remove_if_possible(&errors);
+        if let Err(error) = self.discard(&errors) {
+            log::warn!("{error:#}");
+        }
         Ok(())
     }
 
@@ -400,7 +405,7 @@ impl Store {
         make_dir(&place, 0o755)?;
         write_new(&place.join(layout::ERROR_FILE), |file| file.write_all(body))?;
         let errors = self.errors(id);
-        remove(&errors)?;
+        self.discard(&errors)?;
         put_in_place(&place, &errors)?;
         let record = failed(id, error, kind);
         self.journal.append(&record).context("journal")?;
@@ -422,7 +427,8 @@ impl Store {
     /// Notes a refusal in the state, unless it concerns the connection alone.
     fn note(&self, id: &ResultId, refusal: &Refusal) {
         match refusal {
-            Refusal::Unexpected | Refusal::Duplicate | Refusal::Cut(_) | Refusal::Stalled => {}
+            Refusal::Unexpected | Refusal::Duplicate | Refusal::Ended => {}
+            Refusal::Cut(_) | Refusal::Stalled => {}
             // The body is not at fault.
             Refusal::Uploading | Refusal::Memory => self.lock().limited(id, refusal),
             // A retry would be as large.
@@ -443,10 +449,10 @@ impl Store {
             let (results, errors) = (self.results(id), self.errors(id));
             let recorded = state.result(id).cloned();
             if results.is_dir() {
-                remove(&errors)?;
+                self.discard(&errors)?;
                 state.settle(id, ResultState::Accepted);
             } else if !(matches!(recorded, Some(ResultState::Failed { .. })) && errors.is_dir()) {
-                remove(&errors)?;
+                self.discard(&errors)?;
                 state.settle(id, ResultState::Awaited);
                 if recorded == Some(ResultState::Accepted) {
                     log::error!(
@@ -461,6 +467,23 @@ impl Store {
             if state.is_settled(id) {
                 self.disk.done(id);
             }
+        }
+        Ok(())
+    }
+
+    /// Removes a folder or file of the run, if it exists, so that no crash leaves a part of it: what is
+    /// found in place after a restart counts as complete.
+    pub(crate) fn discard(&self, path: &Path) -> Result<()> {
+        let aside = self.new_place();
+        let renamed = base::found(fs::rename(path, &aside));
+        if renamed.at("cannot remove", path)?.is_none() {
+            return Ok(());
+        }
+        // Before anything in it is removed, or a power cut could undo the renaming alone.
+        let synced = sys::sync_folder(path.parent().unwrap_or(path));
+        // What remains is removed at the next start.
+        if let Err(error) = synced.and_then(|()| remove_any(&aside)) {
+            log::debug!("`{}` remains as `{}`: {error}", path.display(), aside.display());
         }
         Ok(())
     }
@@ -501,6 +524,16 @@ impl Drop for SlotGuard<'_> {
         }
         self.store.free.notify_all();
     }
+}
+
+/// Those of `expected` that the journal lacks: all in a new run, and some if its first record, which
+/// has them, is damaged. Nodes that joined later have records of their own.
+fn missing(replayed: &Replayed, known: &[ResultId], expected: &[ResultId]) -> Vec<ResultId> {
+    if !known.is_empty() && !replayed.lacks_start {
+        return Vec::new();
+    }
+    let known: HashSet<&ResultId> = known.iter().collect();
+    expected.iter().filter(|id| !known.contains(id)).cloned().collect()
 }
 
 fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
@@ -558,6 +591,11 @@ fn make_dir(path: &Path, mode: u32) -> Result<()> {
 /// Removes a folder and its contents, if it exists.
 fn remove(path: &Path) -> Result<()> {
     base::found(fs::remove_dir_all(path)).at("cannot remove", path).map(drop)
+}
+
+/// Removes a file, or a folder and its contents.
+fn remove_any(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
 }
 
 fn remove_if_possible(path: &Path) {

@@ -8,15 +8,19 @@ use std::sync::{Condvar, Mutex};
 
 use super::fixture::{Scratch, limits, tar_gz};
 use super::server::{Connection, access, server};
+#[cfg(unix)]
+use crate::aggregator::run::ResultState;
 use crate::aggregator::{Aggregator, AggregatorSettings};
 use crate::backplane::Authority;
-use crate::layout::state_dir;
+use crate::layout::{self, JOURNAL, state_dir};
 use base::stop::Stop;
 use client::Access;
 use client::protocol::ResultId;
 
 /// Run directory of the child process.
 const RUN_DIR: &str = "SONOBUOY_TEST_RUN_DIR";
+/// Lets the child process store results, but append nothing to its journal.
+const FULL_JOURNAL: &str = "SONOBUOY_TEST_FULL_JOURNAL";
 const UPLOADS: usize = 100;
 const KILLS: usize = 2;
 /// Uploads that are complete or in progress before each kill.
@@ -33,11 +37,25 @@ fn child_process() {
     let Ok(run_dir) = std::env::var(RUN_DIR) else { return };
     let settings = AggregatorSettings { limits: limits(), ..AggregatorSettings::default() };
     let aggregator = Aggregator::open(run_dir.as_ref(), &ids(), settings).unwrap();
+    #[cfg(unix)]
+    if std::env::var_os(FULL_JOURNAL).is_some() {
+        fill_journal(run_dir.as_ref());
+    }
     let server = server(&aggregator);
     let (_failures, receiver) = sync_channel(1);
     // The parent looks for this line among those of the test runner.
     println!("\nlistening {}", server.local_addr());
     aggregator.serve(&server, receiver, &Stop::new()).unwrap();
+}
+
+/// Makes each further record fail after a few bytes, as on a full disk.
+#[cfg(unix)]
+fn fill_journal(run_dir: &std::path::Path) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    base::sys::survive_file_limit().unwrap();
+    let size = state_dir(run_dir).join(JOURNAL).metadata().unwrap().len();
+    let limit = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, rustix::process::Rlimit { current: Some(size + 8), ..limit }).unwrap();
 }
 
 struct Server(Child);
@@ -57,9 +75,14 @@ impl Drop for Server {
 }
 
 fn start(run_dir: &std::path::Path) -> (Server, SocketAddr) {
+    start_with(run_dir, &[])
+}
+
+fn start_with(run_dir: &std::path::Path, variables: &[(&str, &str)]) -> (Server, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "aggregator::tests::crash::child_process"])
         .env(RUN_DIR, run_dir)
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
@@ -165,4 +188,47 @@ fn hundred_uploads_survive_two_kills() {
     }
     let left = Aggregator::open(&scratch.run(), &[], AggregatorSettings::default()).unwrap();
     assert_eq!((left.outstanding(), scratch.leftovers()), (Vec::new(), 0));
+}
+
+#[cfg(unix)]
+#[test]
+fn no_part_of_a_refused_result_counts_after_a_kill() {
+    const FILES: usize = 900;
+    let names: Vec<String> = (0..FILES).map(|number| number.to_string()).collect();
+    let entry = |name| (tar::EntryType::Regular, name, 0o644, "", &b"content"[..]);
+    let body = tar_gz(&names.iter().map(|name| entry(name.as_str())).collect::<Vec<_>>());
+    let id = ids().remove(0);
+    for delay in 0..6 {
+        let scratch = Scratch::new();
+        let (mut child, address) = start_with(&scratch.run(), &[(FULL_JOURNAL, "1")]);
+        let pem = std::fs::read_to_string(state_dir(&scratch.run()).join(layout::AUTHORITY)).unwrap();
+        let access = access(&Authority::from_pem(&pem).unwrap(), address, "p");
+        let folder = scratch.run().join("plugins/p/results/n0");
+        let answered = Stop::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut connection = Connection::open(&access, address).unwrap();
+                let head = format!(
+                    "PUT /api/v1/results/by-node/n0/p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+                     Content-Type: application/gzip\r\nContent-Length: {}\r\n\r\n",
+                    body.len()
+                );
+                connection.write(head.as_bytes());
+                connection.write(&body);
+                let (status, text) = connection.answer();
+                assert!(matches!(status, 0 | 500 | 507), "{text}");
+                answered.stop();
+            });
+            // Until the aggregator is about to undo it.
+            while !folder.exists() && !answered.stopped() {
+                std::thread::yield_now();
+            }
+            answered.wait(std::time::Duration::from_millis(delay));
+            child.kill();
+        });
+        let left = Aggregator::open(&scratch.run(), &[], AggregatorSettings::default()).unwrap();
+        if left.store.lock().result(&id) == Some(&ResultState::Accepted) {
+            assert_eq!(folder.read_dir().unwrap().count(), FILES, "{delay} ms after it was in place");
+        }
+    }
 }

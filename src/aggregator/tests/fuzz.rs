@@ -15,12 +15,12 @@ pub fn progress(bytes: &[u8]) {
 
 /// Reads a journal of arbitrary bytes; its records can be written and read again.
 pub fn journal(bytes: &[u8]) {
-    let records = replay(bytes).expect("memory does not fail");
+    let records = replay(bytes).expect("memory does not fail").records;
     let mut text = Vec::new();
     for record in &records {
         text.extend(line(record).expect("a record").into_bytes());
     }
-    assert_eq!(replay(text.as_slice()).expect("memory does not fail").len(), records.len());
+    assert_eq!(replay(text.as_slice()).expect("memory does not fail").records.len(), records.len());
 }
 
 #[cfg(test)]

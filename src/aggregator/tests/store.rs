@@ -1,5 +1,6 @@
 //! The store alone: accepted results, replacements, and leftovers of a crash.
 
+use std::collections::HashSet;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::Duration;
@@ -490,6 +491,30 @@ fn killed_run_resumes() {
     assert!(list[1]["failed"].is_string() && list[1]["arrived"].is_null(), "{list}");
     assert!(list[2]["failed"].is_null() && list[2]["arrived"].is_string(), "{list}");
     assert!(list[3]["arrived"].is_null() && list[4]["attempts"] == 1, "{list}");
+}
+
+#[test]
+fn damaged_start_of_the_journal_loses_no_expected_result() {
+    let scratch = Scratch::new();
+    let ids = ["a", "b", "joined"].map(node);
+    {
+        let store = scratch.open(&ids[..2]);
+        store.expect(&ids[2]).unwrap();
+        check(put(&store, &ids[1], "f", b"1"), 200);
+    }
+    let journal = state_dir(&scratch.run()).join(JOURNAL);
+    let mut text = std::fs::read(&journal).unwrap();
+    // A byte of the first record.
+    text[20] ^= 1;
+    std::fs::write(&journal, text).unwrap();
+    // The second start finds what the first one has repaired.
+    for _ in 0..2 {
+        let store = scratch.open(&ids[..2]);
+        let expected: Vec<ResultId> = store.lock().ids().cloned().collect();
+        assert_eq!(expected.iter().collect::<HashSet<_>>(), ids.iter().collect(), "{expected:?}");
+        let awaited: HashSet<ResultId> = store.lock().outstanding().cloned().collect();
+        assert_eq!(awaited, HashSet::from([ids[0].clone(), ids[2].clone()]));
+    }
 }
 
 #[test]

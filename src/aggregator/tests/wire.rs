@@ -312,6 +312,7 @@ fn status_is_published_on_change_and_at_the_end() {
             running.client(&id).submit_bytes("f", b"1").unwrap();
             while next().status != status::POST_PROCESSING {}
             let archive = status::Archive { name: "a.tar.gz".into(), ..status::Archive::default() };
+            assert_eq!(running.aggregator.last_status(&archive).archive, archive);
             running.aggregator.finished(archive.clone());
             stop.stop();
             publisher.join().unwrap();
@@ -319,7 +320,23 @@ fn status_is_published_on_change_and_at_the_end() {
             assert_eq!((last.status.as_str(), last.archive), (status::COMPLETE, archive));
         });
     });
-    assert!(!crate::layout::state_dir(&scratch.run()).exists(), "what only a restart needs is gone");
+}
+
+#[test]
+fn pauses_between_failed_publications_grow() {
+    let scratch = Scratch::new();
+    let settings = AggregatorSettings { publish_every: Duration::from_millis(20), ..settings() };
+    let aggregator = Aggregator::open(&scratch.run(), &[node("a")], settings).unwrap();
+    let (stop, begun, mut attempts) = (Stop::new(), std::time::Instant::now(), 0);
+    aggregator.publish(&stop, |_| {
+        attempts += 1;
+        if attempts == 6 {
+            stop.stop();
+        }
+        anyhow::bail!("unreachable")
+    });
+    // 40, 80, 160, 320 and 640 ms, instead of 20 each.
+    assert!(begun.elapsed() >= Duration::from_millis(1_240), "{:?}", begun.elapsed());
 }
 
 #[test]
