@@ -66,9 +66,11 @@ mod podlogs;
 mod postprocess;
 mod query;
 mod refusal;
+#[cfg(unix)]
+mod restarts;
+#[cfg(unix)]
 mod results;
 mod retrieve;
-#[cfg(unix)]
 mod retry;
 mod run;
 #[cfg(unix)]

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
@@ -57,7 +57,9 @@ impl ClusterRun<'_> {
         let uid = pod.map(uid).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             log::info!("the run is complete; its archive is in `{}`", self.folder.display());
-            self.recall(&StatusPublisher { run: &self, pod, created: Mutex::default() }, stop);
+            let publisher = StatusPublisher::new(&self, pod);
+            self.republish_last_status(&publisher, stop);
+            publisher.repeat_failed(stop);
             return Ok(true);
         }
         let identity = self.identity(uid, &rights);
@@ -82,7 +84,7 @@ impl ClusterRun<'_> {
         let run_dir = self.folder.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let publisher = StatusPublisher { run: &self, pod, created: Mutex::default() };
+        let publisher = StatusPublisher::new(&self, pod);
         let outcome = self.run_in(&run_dir, &identity, &rights, &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
@@ -96,6 +98,7 @@ impl ClusterRun<'_> {
             // The details are in the log; a command that follows the status must not wait forever.
             publisher.settle(failed);
         }
+        publisher.repeat_failed(stop);
         outcome
     }
 
@@ -165,6 +168,7 @@ impl ClusterRun<'_> {
         };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
+        let mut is_recorded = false;
         let finish = || {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");
@@ -177,22 +181,17 @@ impl ClusterRun<'_> {
                 }
             }
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
-            if let Err(error) = temp::write(&self.folder.join(layout::COMPLETE), 0o600, uid(pod)) {
-                log::warn!("cannot record that the run is over: {error}");
-            }
+            is_recorded = self.record_end(publisher, pod, &aggregator.last_status(&archive));
             log::info!("Results available at {}", path.display());
             Ok((path, archive, errors + failed))
         };
         // A container being stopped could not send it any more, and the next one has more to report.
         let publish = |status: &status::Run| {
-            if status.status == status::COMPLETE {
-                publisher.keep(status);
-            }
             if stop.stopped() { Ok(()) } else { publisher.publish(status) }
         };
         let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
-        if let Err(error) = fs::remove_dir_all(run_dir) {
-            log::warn!("cannot remove `{}`: {error}", run_dir.display());
+        if is_recorded {
+            self.remove_run(&self.config.uuid);
         }
         Ok(errors + self.upload(&archive, aggregator.status(), publisher, stop) == 0)
     }
@@ -217,9 +216,38 @@ impl ClusterRun<'_> {
             log::error!("{error}");
         }
         let errors = usize::from(last.error.is_some());
-        publisher.keep(&last);
+        if let Err(error) = publisher.keep(&last) {
+            log::warn!("{error:#}");
+        }
         publisher.settle(last);
         errors
+    }
+
+    /// Records that the run is over: the next container of the pod only publishes its last status.
+    /// Without this record it resumes the run, which then still needs its state and results.
+    fn record_end(&self, publisher: &StatusPublisher<'_>, pod: &Value, last: &status::Run) -> bool {
+        let marker = self.folder.join(layout::COMPLETE);
+        // Whoever finds the marker must also find the status.
+        let recorded = publisher
+            .keep(last)
+            .and_then(|()| temp::write(&marker, 0o600, uid(pod)).at("cannot write", &marker));
+        if let Err(error) = &recorded {
+            log::warn!(
+                "cannot record that the run is over; if this container is restarted, it packs the \
+                 archive again: {error:#}"
+            );
+        }
+        recorded.is_ok()
+    }
+
+    /// Removes what only a resumed run needs: its keys, and its results, which are in the archive.
+    fn remove_run(&self, uuid: &str) {
+        let run_dir = self.folder.join(uuid);
+        for folder in [layout::state_dir(&run_dir), run_dir] {
+            if let Err(error) = base::found(fs::remove_dir_all(&folder)) {
+                log::warn!("cannot remove `{}`: {error}", folder.display());
+            }
+        }
     }
 
     /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without
@@ -397,23 +425,36 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Serves the last status of a run that an earlier container completed, and uploads the archive if that container did
-    /// not.
-    fn recall(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
-        if self.status_service.is_none() && self.upload.is_none() {
-            return;
+    /// Publishes the last status of a run that an earlier container completed, and does what that
+    /// container did not: removes the run's state, and uploads the archive.
+    fn republish_last_status(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
+        let last = self.last_status();
+        publisher.settle(last.clone());
+        let archive = &last.archive.name;
+        if let Some(uuid) = layout::run_of_archive(archive).filter(|uuid| config::is_run(uuid)) {
+            self.remove_run(uuid);
         }
+        if !RunEnd::of(&last).is_over() {
+            self.upload(&self.folder.join(archive), last, publisher, stop);
+        }
+    }
+
+    /// The last status of a complete run; that of a failed run if it cannot be read, so that no
+    /// command waits for it forever.
+    fn last_status(&self) -> status::Run {
         let path = self.folder.join(layout::LAST_STATUS);
-        let last = fs::read_to_string(&path).at("cannot read", &path);
-        match last.and_then(|text| status::Run::parse(&text).at("cannot read", &path)) {
-            Ok(last) => {
-                publisher.serve(&last);
-                if !RunEnd::of(&last).is_over() {
-                    self.upload(&self.folder.join(&last.archive.name), last, publisher, stop);
-                }
-            }
-            Err(error) => log::warn!("the last status is lost: {error:#}"),
-        }
+        let text = fs::read_to_string(&path).at("cannot read", &path);
+        let why = match text.and_then(|text| status::Run::parse(&text).at("cannot read", &path)) {
+            Ok(last) if last.status == status::COMPLETE => return last,
+            Ok(last) => format!("`{}` says `{}`", path.display(), last.status),
+            Err(error) => format!("{error:#}"),
+        };
+        let error = format!(
+            "the run is complete, but its last status is lost: {why}; its archive is in `{}` of the aggregator's pod",
+            self.folder.display()
+        );
+        log::error!("{error}");
+        status::Run { status: status::FAILED.into(), error: Some(error), ..status::Run::default() }
     }
 
     /// This pod; by its labels where the host's name is not that of the pod.
@@ -527,6 +568,7 @@ pub(crate) fn aggregate(
         own_name: host_name,
         status_service: status_service.as_ref(),
         upload: variable(names::env::UPLOAD_URL).filter(|url| !url.is_empty()),
+        stays: no_exit,
     };
     let over = stop.child();
     std::thread::scope(|scope| {
@@ -536,7 +578,7 @@ pub(crate) fn aggregate(
                     log::error!("the status service ended: {error:#}");
                 }
             };
-            base::thread("status_service").spawn_scoped(scope, serve).context("cannot start a thread")?;
+            base::thread("status_service").spawn_scoped(scope, serve)?;
         }
         let clean = see_through(run, no_exit, stop);
         over.stop();

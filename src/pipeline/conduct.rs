@@ -2,7 +2,8 @@
 //! the archive.
 //!
 //! Groups of plugins with the same `order` run together; the next one starts when all results of the previous one are in,
-//! including errors. Each plugin has the whole time limit, from its own start. Starts the threads `aggregator` and `status`, one
+//! including errors. Each plugin has the whole time limit, from its own start. The server ends before the last steps begin, so
+//! that a result that was acknowledged is in the archive, and nothing changes below the packer. Starts the threads `aggregator` and `status`, one
 //! for each plugin of a group and one for its driver, and joins them.
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use super::context::RunContext;
 use super::pack::write_json;
@@ -30,6 +31,9 @@ use client::protocol::{Failure, Finding, ResultId};
 
 /// Validity of the certificates of a run without a time limit.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
+/// Time for uploads under way at the end of the plugins. Shorter than the server's own, so that those
+/// that it is too short for still receive a response.
+const UPLOAD_GRACE: Duration = Duration::from_secs(8);
 /// Maximum queued findings.
 const FINDINGS: usize = 64;
 
@@ -66,8 +70,9 @@ pub(super) fn server(
     Ok(bound.tls(tls).principal(plugin_of).limits(connections(&config.limits.connections)))
 }
 
-/// Runs the plugins, then `finish`, which creates the archive as [`pack`](super::pack::pack) does. The last status is
-/// published before this returns the path of the archive and the number of errors.
+/// Runs the plugins, then `finish`, which creates the archive as [`pack`](super::pack::pack) does, and
+/// may rely on results that no longer change. The last status is published before this returns the
+/// path of the archive and the number of errors.
 pub(super) fn run(
     server: &Server,
     driver: &dyn Driver,
@@ -77,39 +82,53 @@ pub(super) fn run(
     stop: &Stop,
 ) -> Result<(PathBuf, usize)> {
     let aggregator = context.aggregator;
-    let (serving, published) = (Stop::new(), Stop::new());
-    let (findings, receiver) = sync_channel(FINDINGS);
+    let published = Stop::new();
     thread::scope(|scope| {
-        let serve = || {
-            let served = caught(|| aggregator.serve(server, receiver, &serving));
-            if !serving.stopped() {
-                // Nothing could arrive any more.
-                stop.stop_because(
-                    served.as_ref().err().map_or("the server ended".into(), |error| format!("{error:#}")),
-                );
-            }
-            served
-        };
-        let serve = base::thread("aggregator").spawn_scoped(scope, serve).context("cannot start a thread")?;
-        let publish = base::thread("status")
-            .spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)));
-        let outcome = publish.context("cannot start a thread").and_then(|_| {
-            launch(driver, context, &findings, stop);
-            serving.stop();
-            finish()
-        });
-        serving.stop();
-        aggregator.store.close();
-        let served = serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"));
-        let ended = outcome.and_then(|ended| served.map(|()| ended));
-        match &ended {
+        let _published = StopOnDrop(&published);
+        base::thread("status")
+            .spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)))?;
+        let received = receive(server, driver, context, stop)
+            .inspect_err(|error| stop.stop_because(format!("{error:#}")));
+        let finished = finish().and_then(|finished| received.map(|()| finished));
+        match &finished {
             Ok((_, archive, _)) => aggregator.finished(archive.clone()),
             // A run that was stopped may be resumed.
             Err(_) if stop.stopped() => {}
             Err(error) => aggregator.failed(format!("{error:#}")),
         }
-        published.stop();
-        ended.map(|(path, _, errors)| (path, errors))
+        finished.map(|(path, _, errors)| (path, errors))
+    })
+}
+
+/// Serves workers while the plugins run. When this returns, no result changes any more: every upload
+/// has been stored or refused.
+fn receive(server: &Server, driver: &dyn Driver, context: &RunContext<'_>, stop: &Stop) -> Result<()> {
+    let aggregator = context.aggregator;
+    let (serving, served) = (Stop::new(), Stop::new());
+    let (findings, receiver) = sync_channel(FINDINGS);
+    thread::scope(|scope| {
+        let serve = || {
+            let _served = StopOnDrop(&served);
+            let ended = caught(|| aggregator.serve(server, receiver, &serving));
+            if !serving.stopped() {
+                // Nothing could arrive any more.
+                stop.stop_because(match &ended {
+                    Err(error) => format!("{error:#}"),
+                    Ok(()) => "the server ended".into(),
+                });
+            }
+            ended
+        };
+        let serve = base::thread("aggregator").spawn_scoped(scope, serve)?;
+        {
+            let _serving = StopOnDrop(&serving);
+            launch(driver, context, &findings, stop);
+        }
+        let grace = if stop.stopped() { Duration::ZERO } else { UPLOAD_GRACE };
+        if !served.wait(grace) {
+            aggregator.store.close();
+        }
+        serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"))
     })
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct ClusterRun<'a> {
     pub status_service: Option<&'a StatusService>,
     /// Secret with the upload URL of the archive.
     pub upload: Option<String>,
+    /// Whether the container stays when the run is over.
+    pub stays: bool,
 }
 
 /// What the steps of a run share.

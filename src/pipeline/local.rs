@@ -162,6 +162,8 @@ impl LocalRun<'_> {
             Ok(packed)
         };
         let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
+        // A plugin that skips cleanup keeps the files of the run, but not the run's keys.
+        aggregator.store.discard_state();
         Ok(Ended { archive, errors, authority: authority.certificate_pem() })
     }
 }

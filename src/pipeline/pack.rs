@@ -72,8 +72,24 @@ pub(super) fn pack(
     };
     // A seal without its archive means nothing.
     write().inspect_err(|_| parts.iter().for_each(|part| drop(fs::remove_file(part))))?;
+    remove_earlier(&path, uuid);
     let created = clock::rfc3339(SystemTime::now());
     Ok((path, status::Archive { name, created, sha256, size }, errors))
+}
+
+/// Removes archives that the same run packed before it was interrupted and resumed.
+fn remove_earlier(path: &Path, uuid: &str) {
+    for other in archive::finished(path.parent().unwrap_or(path)).unwrap_or_default() {
+        let name = other.file_name().unwrap_or_default().to_string_lossy();
+        if other == path || layout::run_of_archive(&name) != Some(uuid) {
+            continue;
+        }
+        for file in layout::seal(&other).into_iter().chain([other.clone()]) {
+            if let Err(error) = base::found(fs::remove_file(&file)) {
+                log::warn!("cannot remove `{}`: {error}", file.display());
+            }
+        }
+    }
 }
 
 /// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use anyhow::Result;
 use serde_json::Value;
 
 use super::annotation::shorten;
@@ -13,15 +14,19 @@ use crate::layout;
 use crate::names::{self, ANNOTATION_STATUS, SONOBUOY};
 use crate::progress_view::{sentence, troubles};
 use crate::status::{self, Run};
+use base::at::At as _;
 use base::json::json;
 use base::kube::{Object as _, Resource};
-use base::{clock, hex, lock, sha256};
+use base::stop::Stop;
+use base::{clock, hex, lock, sha256, temp};
 
 /// Maximum events of a container.
 const MAX_EVENTS: usize = 20;
 /// Maximum characters of a message, and nodes to name; the API refuses more than 1,024 bytes.
 const MAX_CHARS: usize = 250;
 const MAX_PLACES: usize = 3;
+/// Time between two attempts to publish the last status.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Time limit of the creation of an event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -31,17 +36,49 @@ pub(super) struct StatusPublisher<'a> {
     /// The aggregator's own, if it is known.
     pub pod: Option<&'a Value>,
     /// The events that were created, at most [`MAX_EVENTS`], so that no failure floods the cluster.
-    pub created: Mutex<HashSet<String>>,
+    created: Mutex<HashSet<String>>,
+    /// The latest status, if it could not be published.
+    unpublished: Mutex<Option<Run>>,
+    /// Whether the status of the complete run is kept, which an older one must not replace.
+    keeps_last: Mutex<bool>,
 }
 
-impl StatusPublisher<'_> {
+impl<'a> StatusPublisher<'a> {
+    pub(super) fn new(run: &'a ClusterRun<'a>, pod: Option<&'a Value>) -> Self {
+        let (created, unpublished, keeps_last) = Default::default();
+        Self { run, pod, created, unpublished, keeps_last }
+    }
+
     /// Writes the status into the annotation of the pod.
-    pub(super) fn publish(&self, status: &Run) -> anyhow::Result<()> {
+    pub(super) fn publish(&self, status: &Run) -> Result<()> {
         let Some(pod) = self.pod else { return Ok(()) };
+        let published = self.annotate(pod, status);
+        *lock(&self.unpublished) = published.is_err().then(|| status.clone());
+        published
+    }
+
+    /// Repeats a publication that failed until it succeeds or `stop`, if this container stays: a
+    /// command that follows the run waits for it.
+    pub(super) fn repeat_failed(&self, stop: &Stop) {
+        while self.run.stays && !stop.wait(Duration::ZERO) {
+            let unpublished = lock(&self.unpublished).clone();
+            let Some(status) = unpublished else { return };
+            if stop.wait(REPEAT_INTERVAL) {
+                return;
+            }
+            if let Err(error) = self.publish(&status) {
+                log::warn!("the last status could not be published: {error:#}");
+            }
+        }
+    }
+
+    fn annotate(&self, pod: &Value, status: &Run) -> Result<()> {
         let short = shorten(status.clone());
         if short.truncated {
             // `status --json --all` reads it.
-            self.keep(status);
+            if let Err(error) = self.keep(status) {
+                log::warn!("{error:#}");
+            }
         }
         let patch =
             json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
@@ -67,12 +104,17 @@ impl StatusPublisher<'_> {
         }
     }
 
-    /// Keeps the last status for the next container.
-    pub(super) fn keep(&self, last: &Run) {
-        let text = serde_json::to_string(last).unwrap_or_default();
-        if let Err(error) = std::fs::write(self.run.folder.join(layout::LAST_STATUS), text) {
-            log::warn!("cannot keep the last status: {error}");
+    /// Keeps a status durably, for the next container and for clients that need all of it.
+    pub(super) fn keep(&self, status: &Run) -> Result<()> {
+        let mut keeps_last = lock(&self.keeps_last);
+        let is_last = status.status == status::COMPLETE;
+        if *keeps_last && !is_last {
+            return Ok(());
         }
+        *keeps_last = is_last;
+        let path = self.run.folder.join(layout::LAST_STATUS);
+        let text = serde_json::to_string(status)?;
+        temp::write(&path, 0o600, text).at("cannot write", &path)
     }
 
     /// Creates the events of this status that do not exist yet: the run has started, a plugin has failed, with the first cause, a

@@ -73,6 +73,9 @@ impl RunState {
         let mut reasons = Reasons::default();
         let annotation = annotation.filter(|_| matches!(&*phase, "Running" | "Succeeded"));
         let message = match annotation.map(status::Run::parse) {
+            Some(Ok(run)) if phase == "Succeeded" && !RunEnd::of(&run).is_over() => {
+                return Self::lost(pod, "the aggregator's pod ended before the end of the run was published");
+            }
             Some(Ok(run)) => {
                 let started = pod["metadata"]["creationTimestamp"].as_str().and_then(clock::parse_rfc3339);
                 return Self::Told(status::Run { started, ..run });
@@ -465,8 +468,7 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<RunState
     let (sender, events) = sync_channel(1);
     thread::scope(|scope| {
         let send = move || watch.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
-        let thread = base::thread("aggregator").spawn_scoped(scope, send);
-        thread.context("cannot start a thread")?;
+        base::thread("aggregator").spawn_scoped(scope, send)?;
         // The watch ends before its thread is joined.
         let (events, _over) = (events, StopOnDrop(&over));
         let (mut pod, mut synced, mut problem) = (None, false, None);
@@ -580,6 +582,24 @@ mod tests {
         let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(ANNOTATION_STATUS): text}}, "status": {"phase": phase}});
         let text = serde_json::to_string(&status::Run::default()).unwrap();
         assert_eq!(RunState::of(&annotated("Running", &text)), RunState::Told(status::Run::default()));
+        let lost = RunState::of(&annotated("Succeeded", &text));
+        assert!(matches!(lost, RunState::Lost(_)) && lost.is_over() && lost.has_failed());
+        let text_of = |status: &str, upload: Option<&str>| {
+            let upload = upload.map(str::to_owned);
+            serde_json::to_string(&status::Run { status: status.into(), upload, ..status::Run::default() })
+                .unwrap()
+        };
+        for (status, upload, is_over) in [
+            ("running", None, false),
+            ("post-processing", None, false),
+            ("complete", Some("running"), false),
+            ("complete", None, true),
+            ("complete", Some("failed"), true),
+            ("failed", None, true),
+        ] {
+            let state = RunState::of(&annotated("Succeeded", &text_of(status, upload)));
+            assert_eq!(matches!(state, RunState::Told(_)), is_over, "{status} {upload:?}");
+        }
         let failed = RunState::of(&annotated("Failed", &text));
         assert!(matches!(failed, RunState::Silent { .. }) && failed.is_over());
         // The next status may be readable.
