@@ -72,6 +72,20 @@ fn submission_has_four_files_and_overwrites_none() {
         .run();
 }
 
+#[cfg(target_os = "linux")] // its full device
+#[test]
+fn no_reader_of_the_output_changes_the_exit_code_or_the_submission() {
+    use crate::support::reader::Reader;
+    for reader in Reader::EVERY {
+        let read = certify(ALL, "", "", "").read_by(reader);
+        assert_eq!(read.code, Some(reader.expected(0)), "{reader:?}: {}", read.stderr);
+        let names = Folder::names_of(&read.folder.join("out"));
+        assert_eq!(names, ["PRODUCT.yaml", "README.md", "e2e.log", "junit_01.xml"], "{reader:?}");
+        let read = certify(ALL, SERVER, "v1.33.2", "v1.34.0").read_by(reader);
+        assert_eq!(read.code, Some(reader.expected(3)), "{reader:?}: {}", read.stderr);
+    }
+}
+
 #[test]
 fn every_version_certifies_with_terse_and_verbose_logs() {
     for minor in 27..=34 {

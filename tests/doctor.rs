@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::support::api_server::{ApiServer, Change};
 use crate::support::cluster::{namespace, untouched};
 use crate::support::command::Done;
+use crate::support::reader::Reader;
 use crate::support::registry::{Habits, Registry};
 use crate::support::{Folder, Sonobuoy};
 
@@ -398,14 +399,32 @@ fn checks_use_the_namespace_of_the_run() {
 }
 
 #[test]
-fn silent_server_is_a_finding() {
-    let cluster = Cluster::new(Ills::default());
+fn no_reader_of_the_output_changes_the_exit_code() {
+    for reader in Reader::EVERY {
+        let cluster = Cluster::new(Ills::default());
+        let read = cluster.doctor("").read_by(reader);
+        assert_eq!(read.code, Some(reader.expected(0)), "{reader:?}: {}", read.stderr);
+        cluster.is_clean();
+        away(&cluster);
+        let read = cluster.doctor("").read_by(reader);
+        assert_eq!(read.code, Some(reader.expected(3)), "{reader:?}: {}", read.stderr);
+    }
+}
+
+/// Makes the kubeconfig name a server that does not exist.
+fn away(cluster: &Cluster) {
     let away = json!({
         "current-context": "x",
         "contexts": [{"name": "x", "context": {"cluster": "x"}}],
         "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
     });
     cluster.folder.write("kubeconfig", away.to_string());
+}
+
+#[test]
+fn silent_server_is_a_finding() {
+    let cluster = Cluster::new(Ills::default());
+    away(&cluster);
     let done = cluster.doctor("").status(3).stdout_has("Connection refused").run_any();
     assert_eq!(done.stdout.lines().count(), 2, "{}", done.stdout);
 }

@@ -57,6 +57,8 @@ mod nightly;
 mod nodes;
 #[cfg(unix)]
 mod original;
+#[cfg(target_os = "linux")]
+mod outcomes;
 #[cfg(unix)]
 mod packaging;
 mod page;

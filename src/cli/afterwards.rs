@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
-use super::certify::Submission;
+use super::certify::{Judgement, Submission};
 use super::flag::{Args, usage_error};
 use super::retrieve::{TRANSFER, fetch};
 use super::{output, run_args};
@@ -150,9 +150,9 @@ impl<'a> Afterwards<'a> {
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
             if output::is_json(self.args) {
-                output::archive_event(&path.display().to_string())?;
+                output::archive_event(&path.display().to_string());
             } else {
-                output::line(path.display())?;
+                output::line(path.display());
             }
         }
         Ok(0)
@@ -207,6 +207,12 @@ impl<'a> OutputFiles<'a> {
         }
     }
 
+    /// Writes the requested files about one archive.
+    fn write_report(&self, report: &Report<'_>, archive: &str) -> Result<Option<Judgement>> {
+        self.write(|out| report::write_junit(report, out), |out| report::write_html(report, None, out))?;
+        self.submission.as_ref().map(|submission| submission.judge(archive)).transpose()
+    }
+
     /// Writes the requested files with this content.
     pub(super) fn write(
         &self,
@@ -219,8 +225,8 @@ impl<'a> OutputFiles<'a> {
     }
 }
 
-/// Shows `plugins`, or all and the health of the cluster, writes `outputs`, and returns the exit code of `--fail-on`.
-/// `kept` is whether the archive remains at its path.
+/// Reads the archive, writes `outputs`, then shows `plugins`, or all and the health of the cluster; returns the exit code
+/// of `--fail-on`. `kept` is whether the archive remains at its path.
 pub(crate) fn report(
     args: Args,
     outputs: &OutputFiles<'_>,
@@ -232,29 +238,33 @@ pub(crate) fn report(
     let depth = if is_annotated(args) { Depth::Tests } else { Depth::Run };
     let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
-    let events = output::is_json(args);
+    let exit = report.exit(limit(args));
     let people = std::io::stdout().is_terminal();
-    let mut out = if events { BufWriter::new(Box::new(io::sink()) as _) } else { output::buffered(people) };
     let explained = if people || is_annotated(args) { report.explain() } else { Ok(()) };
-    let shown = if people {
-        explained.and_then(|()| TextOutput { look: look(args), out: &mut out }.report(&report))
-    } else {
-        let view = View { mode: ViewMode::Report, node: None, skip_prefix: false };
-        view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
+    annotate(args, &report);
+    // Nothing that happens to standard output costs a file.
+    let written = outputs.write_report(&report, &path);
+    let mut out = output::buffered(people);
+    let events = output::is_json(args);
+    let shown = match explained {
+        Ok(()) if events => Ok(()),
+        Ok(()) if people => TextOutput { look: look(args), out: &mut out }.report(&report),
+        Ok(()) => {
+            let view = View { mode: ViewMode::Report, node: None, skip_prefix: false };
+            view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
+        }
+        explained => explained,
     };
     // Report the path before any later failure.
     if kept && events {
-        output::archive_event(&path)?;
+        output::archive_event(&path);
     } else if kept {
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    annotate(args, &report);
-    outputs.write(|out| report::write_junit(&report, out), |out| report::write_html(&report, None, out))?;
     shown.at("cannot show all of", &path)?;
-    let code = ending(report.exit(limit(args)));
-    let judged = outputs.submission.as_ref().map(|submission| submission.judge(&path)).transpose()?;
-    Ok(judged.unwrap_or_default().max(code))
+    let judged = written?.map(|judgement| judgement.print());
+    Ok(judged.unwrap_or_default().max(ending(exit)))
 }
 
 /// What `--fail-on` and `--min-success` ask for.
@@ -266,9 +276,7 @@ pub(crate) fn limit(args: Args<'_>) -> Limit {
 /// Prints the reason of an exit code other than 0.
 pub(crate) fn ending(exit: Option<Exit>) -> u8 {
     let Some(Exit { code, reason }) = exit else { return 0 };
-    // A closed output is acceptable: the exit code has the same information.
-    let line = format!("exit {code}: {}\n", visible::line(&reason));
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    output::error(&format!("exit {code}: {}\n", visible::line(&reason)));
     code
 }
 

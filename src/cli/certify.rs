@@ -21,6 +21,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     check_seal(archive)?;
     Submission { into: args.text("output").map(Path::new), product: args.text("product"), tests }
         .judge(archive)
+        .map(|judgement| judgement.print())
 }
 
 /// Checks the seal of an archive, and warns if it has none or cannot be checked.
@@ -32,6 +33,23 @@ fn check_seal(archive: &str) -> Result<()> {
         log::warn!("`{}` was not checked: it has no seal beside it", archive.display());
     }
     Ok(())
+}
+
+/// Whether an archive can be submitted. Its files are written.
+pub(super) struct Judgement {
+    text: String,
+    code: u8,
+    /// What to do with the files.
+    next: Option<String>,
+}
+
+impl Judgement {
+    /// Prints it; returns the exit code.
+    pub(super) fn print(&self) -> u8 {
+        output::print(&self.text);
+        self.next.iter().for_each(|next| log::info!("{next}"));
+        self.code
+    }
 }
 
 /// The requested check of a product, and its submission.
@@ -60,8 +78,8 @@ impl<'a> Submission<'a> {
         Ok(Some(Self { into: Some(into), product: Some(path), tests }))
     }
 
-    /// Checks an archive and the product, and writes the submission if ready and requested; returns the exit code.
-    pub(super) fn judge(&self, archive: &str) -> Result<u8> {
+    /// Checks an archive and the product, and writes the submission if ready and requested.
+    pub(super) fn judge(&self, archive: &str) -> Result<Judgement> {
         if self.into.is_some() && self.product.is_none() {
             return Err(usage_error(
                 "a submission describes a product; name its description by --product FILE",
@@ -82,21 +100,18 @@ impl<'a> Submission<'a> {
         if !findings.is_empty() {
             text.push_str("Not ready for certification:\n");
             text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
-            output::print(&text)?;
-            return Ok(NOT_READY);
+            return Ok(Judgement { text, code: NOT_READY, next: None });
         }
         let (Some(into), Some(Ok(product))) = (self.into, described) else {
-            let how = "Ready for certification: write the submission with --product FILE -o DIR";
-            output::line(format!("{text}{how}"))?;
-            return Ok(0);
+            text.push_str("Ready for certification: write the submission with --product FILE -o DIR\n");
+            return Ok(Judgement { text, code: 0, next: None });
         };
         let paths = certify::write(&candidate, &product, into)?;
         text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
-        output::print(&text)?;
-        log::info!(
+        let next = format!(
             "submit these four files, and nothing else, as {version}/<product>/ in a pull request whose title names {version} and {}",
             product.name
         );
-        Ok(0)
+        Ok(Judgement { text, code: 0, next: Some(next) })
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     let bad = if reports {
         report(args, &files, &clusters)?
     } else {
-        fleet.show(&clusters)?;
+        fleet.show(&clusters);
         0
     };
     let codes = clusters.iter().filter_map(|cluster| cluster.code).chain([bad]);
@@ -188,14 +188,16 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
             None => many.add_missing(name, error),
         }
     }
-    files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out))?;
+    let written =
+        files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out));
     if output::is_json(args) {
-        output::line(report_event(&many.json()))?;
+        output::line(report_event(&many.json()));
     } else {
         let mut out = output::buffered(false);
         many.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
         out.flush()?;
     }
+    written?;
     Ok(ending(worst))
 }
 
@@ -219,9 +221,9 @@ impl Fleet<'_> {
     }
 
     /// Prints what each process has printed.
-    fn show(&self, clusters: &[Cluster]) -> Result<()> {
+    fn show(&self, clusters: &[Cluster]) {
         if self.has_events {
-            return Ok(());
+            return;
         }
         let word = self.args.text("output").filter(|_| self.command == "status");
         if self.is_json() || word == Some("yaml") {
@@ -229,73 +231,68 @@ impl Fleet<'_> {
                 let printed = json::from_slice(cluster.printed.as_bytes()).unwrap_or_default();
                 json!({"cluster": cluster.name, "exit": cluster.code, "error": cluster.error, "document": printed})
             });
-            return output::print(&output::document(word.unwrap_or("json"), &document.collect()));
+            output::print(&output::document(word.unwrap_or("json"), &document.collect()));
+            return;
         }
         if self.command == "status" {
             let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
             let head = ["cluster", "status", "results", "failed", "message"];
-            return output::print(&output::in_form(word, head, &rows, || output::table(head, &rows, false)));
+            output::print(&output::in_form(word, head, &rows, || output::table(head, &rows, false)));
+            return;
         }
         for cluster in clusters.iter().filter(|cluster| !cluster.printed.trim().is_empty()) {
             // Scripts read the names of files.
             if self.command != "retrieve" {
-                output::line(format!("{}:", cluster.name))?;
+                output::line(format!("{}:", cluster.name));
             }
-            output::data(&cluster.printed)?;
+            output::data(&cluster.printed);
         }
-        Ok(())
     }
 
     fn work(&self, board: &Board) -> Result<()> {
         let parallel = usize::try_from(self.args.number("parallel"))?.min(self.lock().len());
-        let each = || -> Result<()> {
-            while !self.stop.stopped() && self.next(board)? {}
-            Ok(())
+        let each = || {
+            while !self.stop.stopped() && self.next(board) {}
         };
         thread::scope(|scope| {
             let start = |_| base::thread("cluster").spawn_scoped(scope, each);
             let threads = (0..parallel).map(start).collect::<Vec<_>>();
-            let join = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Result<()>>>| {
-                thread?.join().unwrap_or(Ok(()))
-            };
-            threads.into_iter().map(join).fold(Ok(()), Result::and)
+            for thread in threads {
+                // `next` has caught the panics of its work.
+                let _ = thread?.join();
+            }
+            Ok(())
         })
     }
 
-    /// Does the work in the next cluster; false if there is none. Fails only if the output is closed.
-    fn next(&self, board: &Board) -> Result<bool> {
+    /// Does the work in the next cluster; false if there is none.
+    fn next(&self, board: &Board) -> bool {
         let mut clusters = self.lock();
-        let Some(at) = clusters.iter().position(|cluster| !cluster.begun) else { return Ok(false) };
+        let Some(at) = clusters.iter().position(|cluster| !cluster.begun) else { return false };
         clusters[at].begun = true;
         let (folder, flag) = (folder(&clusters[at].name), clusters[at].flag());
         drop(clusters);
-        let mut closed = Ok(());
         let update = |change: &mut dyn FnMut(&mut Cluster)| {
             let mut clusters = self.lock();
             change(&mut clusters[at]);
-            let shown = board.show(self.scene(&clusters));
-            if shown.is_err() {
-                self.stop.stop();
-            }
-            shown
+            board.show(self.scene(&clusters));
         };
-        update(&mut |_| ())?;
+        update(&mut |_| ());
         let ended = caught(|| {
             self.process(&self.root.join(folder), &flag, &mut |line| {
-                closed = update(&mut |cluster| {
+                update(&mut |cluster| {
                     if !self.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);
                     }
                 });
             })
         });
-        closed?;
         let (code, error) = ended.unwrap_or_else(|error| (1, format!("{error:#}")));
         update(&mut |cluster| {
             cluster.code = Some(code);
             cluster.error = if code == 0 { String::new() } else { error.clone() };
-        })?;
-        Ok(true)
+        });
+        true
     }
 
     /// Runs the process of the cluster that `flag` selects; returns its exit code and its last message.

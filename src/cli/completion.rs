@@ -50,7 +50,7 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
 ];
 
 /// Prints the script for the requested shell.
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) {
     let script = match args.word("shell") {
         "bash" => include_str!("complete.bash"),
         "zsh" => include_str!("complete.zsh"),
@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         _ => include_str!("complete.ps1"),
     };
     let call = if args.on("no-descriptions") { CALL_WITHOUT_DESCRIPTIONS } else { CALL };
-    output::data(&script.replace(CALL, call))
+    output::data(&script.replace(CALL, call));
 }
 
 /// Prints the candidates for the last of the words, if the call asks for them. Such calls are not in the table, whose parser
@@ -78,8 +78,7 @@ pub(crate) fn answer(args: &[OsString]) -> Option<ExitCode> {
         Completions { text: String::new(), word, kept: "", described: call == CALL, end: NOTHING };
     candidates(&table::shown(), before, &mut answer);
     answer.text.push_str(answer.end);
-    // A closed output is not an error here.
-    let _ = output::print(&answer.text);
+    output::print(&answer.text);
     Some(ExitCode::SUCCESS)
 }
 

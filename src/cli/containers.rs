@@ -6,7 +6,7 @@
 //! watches for the end of the other containers.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ use base::stop::Stop;
 use base::sys::{self, Signal, variable};
 use base::{archive, logger, visible};
 
+/// Bytes of an unfinished run that are sent together.
+const STREAM_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum outage of the API server.
 const API_OUTAGE_LIMIT: Duration = Duration::from_secs(3_600);
 
@@ -196,13 +198,17 @@ fn ended(pod: &Value, worker: &str) -> bool {
 pub(crate) fn splat(args: Args) -> Result<()> {
     let folder = Path::new(args.word("dir"));
     if args.on("partial") {
-        pipeline::pack_partial(folder, output::buffered(false))?.flush()?;
-        return Ok(());
+        return output::stream(|out| {
+            let out = BufWriter::with_capacity(STREAM_BUFFER_BYTES, out);
+            Ok(pipeline::pack_partial(folder, out)?.flush()?)
+        });
     }
     if args.on("status") {
         let path = folder.join(layout::LAST_STATUS);
         let mut file = fs::File::open(&path).at("cannot read", &path)?;
-        return std::io::copy(&mut file, &mut output::stdout()).context("sending the status").map(drop);
+        return output::stream(|mut out| {
+            std::io::copy(&mut file, &mut out).context("sending the status").map(drop)
+        });
     }
     // Clients treat an archive without entries as an unfinished run.
     let files = archive::finished(folder).unwrap_or_else(|error| {
@@ -215,16 +221,16 @@ pub(crate) fn splat(args: Args) -> Result<()> {
     if args.on("seals") {
         let seals: Vec<_> =
             files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
-        return archive::bundle(&seals, 0, output::stdout()).context("sending the seals");
+        return output::stream(|out| archive::bundle(&seals, 0, out).context("sending the seals"));
     }
     let offset = u64::try_from(args.number("offset"))?;
-    archive::bundle(&files, offset, output::stdout()).context("sending the archives")
+    output::stream(|out| archive::bundle(&files, offset, out).context("sending the archives"))
 }
 
 /// Runs `post-process`.
 pub(crate) fn post_process(args: Args) -> Result<()> {
     for (name, status) in process(Path::new(args.text("dir").context("no folder given")?))? {
-        output::line(visible::line(&format!("{name}: {status}")))?;
+        output::line(visible::line(&format!("{name}: {status}")));
     }
     Ok(())
 }

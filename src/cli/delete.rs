@@ -22,9 +22,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if minutes > 0 && !removal.dry_run {
         let shown = args.word("wait-output") == "Progress";
         left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
-            // The original prints it to standard output. A closed output does not stop the deletion.
+            // The original prints it to standard output.
             if shown {
-                let _ = output::print(&format!("\n{state}\n"));
+                output::print(&format!("\n{state}\n"));
             }
         })?;
     }

@@ -20,9 +20,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let stop = output::stop_on_signal()?;
     let client = cluster::client(args)?.under(&stop);
     let format = args.word("format");
-    let tell = |check: &Check| match format {
-        "text" => output::print(&check.lines()),
-        _ => Ok(()),
+    let tell = |check: &Check| {
+        if format == "text" {
+            output::print(&check.lines());
+        }
     };
     let checks = match doctor::reach(&client) {
         (server, true) => {
@@ -32,27 +33,24 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             examine(&client, server, &objects, &preflight, &args.all("nodes").collect::<Vec<_>>(), &tell)?
         }
         (server, false) => {
-            tell(&server)?;
+            tell(&server);
             vec![server]
         }
     };
     output::print(&match format {
         "text" => doctor::verdict(&checks),
         _ => doctor::show(&checks, format),
-    })?;
+    });
     Ok(if doctor::is_ready(&checks) { 0 } else { NOT_READY })
 }
 
 /// Checks the cluster for `run --doctor`.
 pub(super) fn examine_before(client: &Client, objects: &[Value], preflight: &Preflight) -> Result<()> {
-    let tell = |check: &Check| {
-        check.lines().lines().for_each(|line| log::info!("{line}"));
-        Ok(())
-    };
+    let tell = |check: &Check| check.lines().lines().for_each(|line| log::info!("{line}"));
     let checks = match doctor::reach(client) {
         (server, true) => examine(client, server, objects, preflight, &[doctor::SAMPLE], &tell)?,
         (server, false) => {
-            tell(&server)?;
+            tell(&server);
             vec![server]
         }
     };
@@ -69,7 +67,7 @@ fn examine(
     objects: &[Value],
     preflight: &Preflight,
     nodes: &[&str],
-    tell: &dyn Fn(&Check) -> Result<()>,
+    tell: &dyn Fn(&Check),
 ) -> Result<Vec<Check>> {
     let subject = Subject::new(objects, preflight.namespace)?;
     let checks = doctor::examine(client, server, &subject, preflight, nodes, tell)?;

@@ -42,7 +42,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             format!("{}\n", names.join("\n"))
         }
     };
-    output::print(&text)
+    output::print(&text);
+    Ok(())
 }
 
 fn list(args: Args) -> Result<Vec<String>> {
@@ -89,7 +90,7 @@ const MAX_LINE_BYTES: usize = 200;
 const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_PARALLEL"];
 
 /// Prints all modes, by name.
-pub(crate) fn modes(args: Args) -> Result<()> {
+pub(crate) fn modes(args: Args) {
     let row = |mode: &Mode| {
         [mode.name, mode.description, mode.focus, &mode.skip(), mode.parallel].map(str::to_owned)
     };
@@ -101,7 +102,7 @@ pub(crate) fn modes(args: Args) -> Result<()> {
         };
         rows.iter().map(about).joined("\n")
     });
-    output::print(&text)
+    output::print(&text);
 }
 
 fn cut(line: String, args: Args) -> String {

@@ -73,7 +73,8 @@ fn deliver(args: Args, outbox: Option<Outbox>, node: &str, file: &str, text: &st
     }
     let format = args.word("format");
     if !["table", "csv"].contains(&format) {
-        return output::print(text);
+        output::print(text);
+        return Ok(());
     }
     let mut facts = FactTables::default();
     facts.add_file(node, file, text.as_bytes());

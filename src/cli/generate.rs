@@ -40,13 +40,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
         // `default-image-config`
         _ => format!("{}\n", yaml::write(&image::registries())),
     };
-    output::data(&text)
+    output::data(&text);
+    Ok(())
 }
 
 /// Prints one schema.
 pub(crate) fn schema(args: Args) -> Result<()> {
     let schema = if args.word("name") == "config" { config::Run::schema() } else { plugin::schema() };
-    output::line(serde_json::to_string_pretty(&schema)?)
+    output::line(serde_json::to_string_pretty(&schema)?);
+    Ok(())
 }
 
 /// Writes a Markdown page with the help of each command.
@@ -165,7 +167,8 @@ pub(crate) fn plugin(args: Args) -> Result<()> {
         "install" => install_plugin(&installed, args.word("save-as"), args.word("source"))?,
         _ => format!("Uninstalled plugin file {}\n", installed.uninstall(args.word("name"))?.display()),
     };
-    output::data(&text)
+    output::data(&text);
+    Ok(())
 }
 
 fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {

@@ -52,7 +52,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         "verify" => verify(args),
         "" | "list" => {
             let images = all(wanted(args, false)?.0, args)?;
-            output::print_rows(args, ["image"], &images.into_iter().map(|image| [image]).collect::<Vec<_>>())
+            let rows: Vec<_> = images.into_iter().map(|image| [image]).collect();
+            output::print_rows(args, ["image"], &rows);
+            Ok(())
         }
         // `pull` and `delete`
         _ => each(args, name, &translated(args, false)?, String::clone, |image, transfer| match name {
@@ -149,7 +151,8 @@ fn download(args: Args) -> Result<()> {
     let (out, folder) = destination(args, "kubernetes_e2e_images_", &wanted);
     let mut images = translate(all(wanted, args)?, args)?;
     if is_dry(args, "download", &images) {
-        return output::line(out.display());
+        output::line(out.display());
+        return Ok(());
     }
     images.retain(|image| !in_no_registry(image));
     let mut local = ImageFolder::open(args, &folder)?;
@@ -163,7 +166,8 @@ fn make_kit(args: Args) -> Result<()> {
     let (out, folder) = destination(args, "kit-", &wanted);
     let mut images: Vec<String> = wanted.images.into_iter().collect();
     if is_dry(args, "pack", &images) {
-        return output::line(out.display());
+        output::line(out.display());
+        return Ok(());
     }
     let mut local = ImageFolder::open(args, &folder)?;
     let own = own_image(args, &local.store)?;
@@ -233,7 +237,7 @@ fn inspect(args: Args) -> Result<()> {
                 other.map_or_else(|error| format!("unknown: {error:#}"), |_| "missing".to_owned())
             }
         };
-        output::line(format!("{image} {word}").trim_end())?;
+        output::line(format!("{image} {word}").trim_end());
     }
     if missing > 0 {
         bail!("{missing} of the images were not found");
@@ -269,7 +273,8 @@ impl<'a> ImageFolder<'a> {
         let sent = self.store.push(&self.client, stored, &target, &watch)?;
         let level = if transfer.drawn { log::Level::Debug } else { log::Level::Info };
         log::log!(level, "{target}: {sent} new blobs, {}", stored.root.digest);
-        output::line(target)
+        output::line(target);
+        Ok(())
     }
 
     /// Pulls images that exist in registries.
@@ -288,7 +293,8 @@ impl<'a> ImageFolder<'a> {
     fn archive(&self, files: &[Beside], out: &Path) -> Result<()> {
         oci::write_archive(&self.store, &self.images, files, out)?;
         let _ = std::fs::remove_dir_all(self.folder);
-        output::line(out.display())
+        output::line(out.display());
+        Ok(())
     }
 }
 
@@ -486,7 +492,7 @@ fn verify(args: Args) -> Result<()> {
         }
         ["image", "status", "platforms", "digest"]
     };
-    output::print(&output::table(head, &rows, false))?;
+    output::print(&output::table(head, &rows, false));
     judge(&trouble)
 }
 
@@ -601,13 +607,9 @@ fn each<T>(
                 name: name.rsplit('/').next().unwrap_or_default(),
                 layers: RefCell::default(),
             };
-            transfer.show()?;
+            transfer.show();
             let ended = step(image, &transfer);
             if let Err(error) = &ended {
-                // The output is closed, so stop the transfers.
-                if output::left(error) {
-                    return ended;
-                }
                 log::error!("{error:#}");
             }
             let all = &mut scene.tasks[0];
@@ -617,7 +619,7 @@ fn each<T>(
                 all.over = true;
                 scene.state = "done".into();
             }
-            board.show(scene.clone())?;
+            board.show(scene.clone());
         }
         let failed = scene.tasks[0].failed;
         ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
@@ -630,12 +632,11 @@ impl Transfer<'_> {
     fn watch(&self, layer: &Descriptor, done: u64) {
         let known = self.layers.borrow_mut().insert(layer.digest.clone(), (layer.size, done));
         if known != Some((layer.size, done)) {
-            // A closed output is reported when the image has ended.
-            let _ = self.show();
+            self.show();
         }
     }
 
-    fn show(&self) -> Result<()> {
+    fn show(&self) {
         let layers = self.layers.borrow();
         let (unit, total) = match layers.is_empty() {
             true => (Unit::Once, 1),
@@ -644,6 +645,6 @@ impl Transfer<'_> {
         let done = layers.values().map(|(_, done)| done).sum();
         let mut scene = self.scene.clone();
         scene.tasks.push(Task { name: self.name.into(), unit, done, total, ..Task::default() });
-        self.board.show(scene)
+        self.board.show(scene);
     }
 }

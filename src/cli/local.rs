@@ -84,7 +84,6 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let output = output::or_log(args);
     let mut complete = status::Run::default();
     let ended = output::with_board(output, |board| {
-        // A closed output does not stop the run.
         let watch = |status: &status::Run| {
             if status.status == status::COMPLETE {
                 complete.clone_from(status);
@@ -94,7 +93,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
                 // The report has more detail.
                 scene.troubles.clear();
             }
-            drop(board.show(scene));
+            board.show(scene);
         };
         local.run(watch, &stop)
     })?;

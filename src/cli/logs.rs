@@ -4,7 +4,7 @@
 //! thread, so a container is read as soon as it runs. Ends when interrupted.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write};
+use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -59,11 +59,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     query.extend(args.on("timestamps").then(|| ("timestamps", "true".to_owned())));
     let asked = Asked { container: args.text("container"), query };
-    if args.on("follow") {
-        follow(&client, &namespace, &selector, &asked)
-    } else {
-        print(&client, &namespace, &selector, &asked)
-    }
+    output::stream(|out| {
+        let printer = Printer::new(out);
+        if args.on("follow") {
+            follow(&client, &namespace, &selector, &asked, printer)
+        } else {
+            print(&client, &namespace, &selector, &asked, printer)
+        }
+    })
 }
 
 /// Runs `get pod`: prints the names of plugin pods, one per line.
@@ -78,11 +81,18 @@ pub(crate) fn get(args: Args) -> Result<()> {
             .map(|value| value.text().to_owned())
     });
     let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
-    output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows)
+    output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows);
+    Ok(())
 }
 
 /// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is readable.
-fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> Result<()> {
+fn print(
+    client: &Client,
+    namespace: &str,
+    selector: &Selector,
+    asked: &Asked<'_>,
+    mut printer: Printer,
+) -> Result<()> {
     let pods = client.list(&Resource::PODS, namespace, selector)?;
     if pods.is_empty() && selector.labels.is_empty() {
         log::warn!("namespace `{namespace}` has no pods");
@@ -92,7 +102,6 @@ fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_
              the archive, below `podlogs/`, which `sonobuoy retrieve -n {namespace}` fetches"
         );
     }
-    let mut printer = Printer::default();
     let (mut read, mut failed) = (0, 0);
     for source in pods.iter().flat_map(|pod| asked.containers(pod)) {
         match client.stream(&asked.request(&source), Some(SILENCE_TIMEOUT)) {
@@ -115,17 +124,22 @@ fn print(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_
     Ok(())
 }
 
-fn follow(client: &Client, namespace: &str, selector: &Selector, asked: &Asked<'_>) -> Result<()> {
+fn follow(
+    client: &Client,
+    namespace: &str,
+    selector: &Selector,
+    asked: &Asked<'_>,
+    mut printer: Printer,
+) -> Result<()> {
     let (sender, receiver) = sync_channel(MAX_QUEUED_LINES);
     let stop = client.stop();
     std::thread::scope(|scope| {
         let printing = base::thread("print").spawn_scoped(scope, move || {
-            let mut printer = Printer::default();
             let outcome = receiver.into_iter().try_for_each(|(source, line): (LogContainer, Vec<u8>)| {
                 printer.line(&source, &line)?;
                 Ok(printer.out.flush()?)
             });
-            // The output is closed: stop all readers.
+            // Nobody reads the output any more: stop all readers.
             stop.stop();
             outcome
         })?;
@@ -247,19 +261,17 @@ fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> Result<()>) ->
 
 /// Standard output with a header whenever the source changes.
 struct Printer {
-    out: std::io::BufWriter<Box<dyn Write>>,
+    out: BufWriter<Box<dyn Write + Send>>,
     last: Option<LogContainer>,
     /// Whether the last line is complete.
     whole: bool,
 }
 
-impl Default for Printer {
-    fn default() -> Self {
-        Self { out: std::io::BufWriter::new(output::stdout()), last: None, whole: true }
-    }
-}
-
 impl Printer {
+    fn new(out: Box<dyn Write + Send>) -> Self {
+        Self { out: BufWriter::new(out), last: None, whole: true }
+    }
+
     fn line(&mut self, source: &LogContainer, line: &[u8]) -> Result<()> {
         if self.last.as_ref() != Some(source) {
             self.break_line()?;
@@ -386,8 +398,9 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| silent(&listener));
             let client = Client::new(Config::plain(format!("http://{address}")), &Stop::new()).unwrap();
-            let outcome =
-                print(&client, "n", &Selector::all(), &Asked { container: None, query: Vec::new() });
+            let asked = Asked { container: None, query: Vec::new() };
+            let printer = Printer::new(Box::new(std::io::sink()));
+            let outcome = print(&client, "n", &Selector::all(), &asked, printer);
             TcpStream::connect(address).unwrap().write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
             assert!(outcome.unwrap_err().to_string().contains("reading the log of n/p/c"));
         });

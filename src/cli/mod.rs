@@ -78,7 +78,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let [_, word] = &args[..]
         && (word == "--version" || word == "-V")
     {
-        return end(output::line(format!("sonobuoy {VERSION}")).map(|()| 0), &[]);
+        output::line(format!("sonobuoy {VERSION}"));
+        return end(Ok(0), &[]);
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
@@ -103,7 +104,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Prints the help of a command.
 fn help(path: &[String]) -> Result<()> {
     match table::command_at(path) {
-        Ok(mut command) => output::print(&command.render_help().to_string()),
+        Ok(mut command) => {
+            output::print(&command.render_help().to_string());
+            Ok(())
+        }
         Err(word) => {
             let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
             let hint = usage::similar_command(&word, &parent);
@@ -131,8 +135,20 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         "run" => return run::run(args),
         "status" => return status::run(args),
         "wait" => return wait::run(args),
+        // These cannot fail.
+        "completion" => {
+            completion::run(args);
+            return Ok(0);
+        }
+        "modes" => {
+            e2e::modes(args);
+            return Ok(0);
+        }
+        "version" => {
+            version::run(args);
+            return Ok(0);
+        }
         // The others succeed or fail.
-        "completion" => completion::run,
         "delete" => delete::run,
         "e2e" => e2e::run,
         "gather" => gather::run,
@@ -141,14 +157,12 @@ fn obey(args: Args, path: &[String]) -> Result<u8> {
         "help" => help_of,
         "images" => images::run,
         "logs" => logs::run,
-        "modes" => e2e::modes,
         "plugin" => generate::plugin,
         "post-process" => containers::post_process,
         "query" => query::run,
         "schema" => generate::schema,
         "splat" => containers::splat,
         "verify" => results::verify,
-        "version" => version::run,
         "worker" => containers::worker,
         _ => bail!("`{}` is unknown", table::name(path)),
     };
@@ -160,38 +174,50 @@ fn help_of(args: Args) -> Result<()> {
     help(&args.all("command").map(str::to_owned).collect::<Vec<_>>())
 }
 
-/// Ends the program and reports an error once: after `Error:` on a terminal, else in the log; with the usage of the
-/// command if the command line is invalid.
+/// The exit code of the program. Reports an error, and output that could not be written.
 fn end(outcome: Result<u8>, path: &[String]) -> ExitCode {
-    let error = match outcome {
-        Ok(code) => return code.into(),
-        Err(error) if output::left(&error) => return ExitCode::SUCCESS,
-        Err(error) => error,
-    };
+    let code = outcome.unwrap_or_else(|error| end_with_error(&error, path));
+    let (code, failure) = output::exit_code(code);
+    if let Some(message) = failure {
+        report_error(&message, None);
+    }
+    code.into()
+}
+
+/// Reports the error of a command, with the usage of the command if the command line is invalid; returns the exit code.
+fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     let special = error.downcast_ref();
     if let Some(Error::Interrupted(message)) = special {
         log::warn!("{message}");
-        return output::INTERRUPTED.into();
+        return output::INTERRUPTED;
     }
     let is_usage = matches!(special, Some(Error::Usage(_)));
     let mut message = format!("{error:#}");
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");
     }
+    let usage = is_usage.then(|| usage_of(path));
+    report_error(&message, usage.as_deref());
+    1
+}
+
+/// The usage of a command below an error in its command line.
+fn usage_of(path: &[String]) -> String {
+    let Ok(mut command) = table::command_at(path) else { return String::new() };
+    let (line, name) = (command.render_usage(), table::name(path));
+    format!("\n{line}\n\nRun `{name} --help` for all flags.\n\n")
+}
+
+/// Reports an error once: after `Error:` on a terminal, else in the log; after `Error:` in any case if `usage` follows.
+fn report_error(message: &str, usage: Option<&str>) {
     let is_terminal = std::io::stderr().is_terminal();
-    if is_terminal || is_usage {
-        let mut text = format!("Error: {message}\n");
-        if is_usage && let Ok(mut command) = table::command_at(path) {
-            let (usage, name) = (command.render_usage(), table::name(path));
-            text.push_str(&format!("\n{usage}\n\nRun `{name} --help` for all flags.\n\n"));
-        }
-        output::error(&text);
+    if is_terminal || usage.is_some() {
+        output::error(&format!("Error: {message}\n{}", usage.unwrap_or_default()));
     }
     if !is_terminal {
         // Scripts of the original look for it in the log.
         log::error!("{message}");
     }
-    ExitCode::FAILURE
 }
 
 /// Reports a panic in one line, since it is a bug of this program.

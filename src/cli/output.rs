@@ -1,11 +1,15 @@
-//! Standard output: data only; a closed output ends the program quietly. Tables in the forms of `-o`. The form of progress
-//! output: `--output`, or by the type of standard output and standard error; `board` owns its content and timing. And signals.
+//! Standard output: data only. Tables in the forms of `-o`. The form of progress output: `--output`, or by the type of
+//! standard output and standard error; `progress_view` owns its content and timing. And signals.
+//!
+//! Writing to standard output never fails: after its reader has left, or its device is full, output is discarded, and the
+//! command goes on to its end, its files and its exit code. [`exit_code`] reports what could not be written.
 //!
 //! Owns the treatment of control characters: text for display never contains any from untrusted sources; data for
 //! programs is unchanged unless it goes to a terminal.
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::sync::OnceLock;
 
 use anyhow::Result;
 use serde_json::Value;
@@ -26,17 +30,18 @@ const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipel
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
 struct Stdout(io::Stdout);
 
-/// The reader has closed standard output; [`left`] detects it in a chain of errors.
-#[derive(Debug)]
-struct OutputClosed;
+/// Standard output of a command that does nothing but write: fails once nothing can be written.
+struct StdoutStream(Stdout);
 
-impl fmt::Display for OutputClosed {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("standard output was closed by its reader")
-    }
+/// Why standard output cannot be written any more.
+enum OutputEnd {
+    /// Its reader has left.
+    Closed,
+    /// It failed: the reason.
+    Failed(String),
 }
 
-impl std::error::Error for OutputClosed {}
+static OUTPUT_END: OnceLock<OutputEnd> = OnceLock::new();
 
 /// Standard output for data read by programs; on a terminal, control characters are made visible.
 pub(crate) fn stdout() -> Box<dyn Write> {
@@ -48,24 +53,44 @@ fn raw() -> Box<dyn Write> {
     Box::new(Stdout(io::stdout()))
 }
 
+/// Runs work that does nothing but write, as [`stdout`] does: it ends once nobody reads, which is no error of its own.
+pub(crate) fn stream(work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> Result<()> {
+    let stream = StdoutStream(Stdout(io::stdout()));
+    let out: Box<dyn Write + Send> =
+        if io::stdout().is_terminal() { Box::new(Visible::new(stream)) } else { Box::new(stream) };
+    let worked = work(out);
+    if OUTPUT_END.get().is_some() { Ok(()) } else { worked }
+}
+
+/// The exit code of a command that ends with `code`, and an error if its output could not be written. A reader that left
+/// had enough.
+pub(crate) fn exit_code(code: u8) -> (u8, Option<String>) {
+    match OUTPUT_END.get() {
+        Some(OutputEnd::Failed(reason)) => {
+            (code.max(1), Some(format!("cannot write to standard output: {reason}")))
+        }
+        Some(OutputEnd::Closed) | None => (code, None),
+    }
+}
+
 /// Standard output for much text; `escapes` is whether the caller writes escapes, as for [`raw`].
 pub(crate) fn buffered(escapes: bool) -> BufWriter<Box<dyn Write>> {
     BufWriter::with_capacity(64 << 10, if escapes { raw() } else { stdout() })
 }
 
 /// Writes a line for display.
-pub(crate) fn line(text: impl fmt::Display) -> Result<()> {
-    print(&format!("{text}\n"))
+pub(crate) fn line(text: impl fmt::Display) {
+    print(&format!("{text}\n"));
 }
 
 /// Writes text for display, or JSON.
-pub(crate) fn print(text: &str) -> Result<()> {
-    write(raw(), &visible::text(text))
+pub(crate) fn print(text: &str) {
+    write(raw(), &visible::text(text));
 }
 
 /// Writes `text` for programs.
-pub(crate) fn data(text: &str) -> Result<()> {
-    write(stdout(), text)
+pub(crate) fn data(text: &str) {
+    write(stdout(), text);
 }
 
 /// Writes text to standard error, which may be closed.
@@ -98,8 +123,8 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right
 pub(crate) const FORMS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
 
 /// Prints a table in the requested form, by default the first column.
-pub(crate) fn print_rows<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) -> Result<()> {
-    print(&in_form(args.text("output"), head, rows, || first_column(rows)))
+pub(crate) fn print_rows<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) {
+    print(&in_form(args.text("output"), head, rows, || first_column(rows)));
 }
 
 fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
@@ -134,37 +159,67 @@ pub(crate) fn document(word: &str, value: &Value) -> String {
     if word == "yaml" { yaml::write(value) + "\n" } else { format!("{value:#}\n") }
 }
 
-fn write(mut out: Box<dyn Write>, text: &str) -> Result<()> {
+fn write(mut out: Box<dyn Write>, text: &str) {
     // A flush of nothing would erase the board.
     if text.is_empty() {
-        return Ok(());
+        return;
     }
-    out.write_all(text.as_bytes())?;
-    Ok(out.flush()?)
+    // `Stdout` keeps every error until the end of the program.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Whether `error` is due to a closed standard output, as opposed to any other closed pipe.
-pub(crate) fn left(error: &anyhow::Error) -> bool {
-    let mut inner = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()?.get_ref());
-    inner.any(<dyn std::error::Error + Send + Sync>::is::<OutputClosed>)
+impl Stdout {
+    /// Writes, or discards the output if it cannot be written, and returns `discarded`.
+    fn attempt<T>(
+        &mut self,
+        discarded: T,
+        write: impl FnOnce(&mut io::Stdout) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if OUTPUT_END.get().is_some() {
+            return Ok(discarded);
+        }
+        match live::around(|| write(&mut self.0)) {
+            Ok(written) => Ok(written),
+            // The caller repeats the call.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                let end = match error.kind() {
+                    io::ErrorKind::BrokenPipe => OutputEnd::Closed,
+                    _ => OutputEnd::Failed(error.to_string()),
+                };
+                // The first reason counts.
+                let _ = OUTPUT_END.set(end);
+                Ok(discarded)
+            }
+        }
+    }
 }
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        live::around(|| self.0.write(bytes)).map_err(mark)
+        self.attempt(bytes.len(), |out| out.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        live::around(|| self.0.flush()).map_err(mark)
+        self.attempt((), io::Stdout::flush)
     }
 }
 
-fn mark(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => io::Error::new(error.kind(), OutputClosed),
-        // `write_all` retries after this one.
-        io::ErrorKind::Interrupted => error,
-        kind => io::Error::new(kind, format!("cannot write to standard output: {error}")),
+impl StdoutStream {
+    fn check(&self) -> io::Result<()> {
+        if OUTPUT_END.get().is_some() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+}
+
+impl Write for StdoutStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.0.write(bytes)?;
+        self.check().map(|()| written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()?;
+        self.check()
     }
 }
 
@@ -211,8 +266,8 @@ pub(crate) fn is_json(args: Args) -> bool {
 }
 
 /// Reports the archive to programs; `path` is its location.
-pub(crate) fn archive_event(path: &str) -> Result<()> {
-    data(&format!("{}\n", progress_view::archive_event(path)))
+pub(crate) fn archive_event(path: &str) {
+    data(&format!("{}\n", progress_view::archive_event(path)));
 }
 
 /// The exit code that a shell reports for a program ended by Ctrl-C.
@@ -252,14 +307,8 @@ pub(crate) fn with_board<T>(output: ProgressOutput, work: impl FnOnce(&Board) ->
     let say = |text: &str| match output {
         ProgressOutput::Json => data(&format!("{text}\n")),
         ProgressOutput::Plain => line(format!("{} {text}", time())),
-        ProgressOutput::Log | ProgressOutput::Quiet => {
-            log::info!("{text}");
-            Ok(())
-        }
-        ProgressOutput::Board => {
-            error(&format!("{}\n", visible::line(text)));
-            Ok(())
-        }
+        ProgressOutput::Log | ProgressOutput::Quiet => log::info!("{text}"),
+        ProgressOutput::Board => error(&format!("{}\n", visible::line(text))),
     };
     logger::told_elsewhere(TOLD_BY_BOARD);
     let worked = progress_view::with(output, &say, work);

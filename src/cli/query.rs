@@ -45,7 +45,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     tell(&summary.errors);
     log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
-    output::line(folder.display())
+    output::line(folder.display());
+    Ok(())
 }
 
 /// Removes an earlier snapshot from the folder, so that old objects do not appear current.

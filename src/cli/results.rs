@@ -108,8 +108,7 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
         "html" => Depth::Page,
         _ => Depth::Tests,
     };
-    let mut archive = OpenedArchive::open(name, plugin, depth)?;
-    let annotated = is_annotated(args);
+    let archive = OpenedArchive::open(name, plugin, depth)?;
     if as_original {
         let mode = match args.word("mode") {
             "detailed" => ViewMode::Detailed,
@@ -118,29 +117,22 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
             _ => ViewMode::Report,
         };
         let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
+        let exit = judge_original(args, name, &archive);
         view.show(&archive, &archive.plugins, out)?;
-        out.flush()?;
-        if !limit(args).judges() && !annotated {
-            return Ok(None);
-        }
-        // What the original shows does not depend on where it is shown.
-        if annotated && name != "-" {
-            archive = OpenedArchive::open(name, plugin, Depth::Tests)?;
-        }
+        return exit;
     }
     let mut report = Report::read(&archive, node)?;
     if let (Some(_), Some(error)) = (node, report.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
-        && !as_original
         && report.plugins.iter().all(|plugin| plugin.error.is_some())
     {
         bail!("{}: {error}", report::known_nodes(&archive)?);
     }
-    if annotated || !as_original && !["html", "junit"].contains(&format) {
+    if is_annotated(args) || !["html", "junit"].contains(&format) {
         report.explain()?;
         annotate(args, &report);
     }
+    let exit = report.exit(limit(args));
     match format {
-        _ if as_original => {}
         "html" => report::write_html(&report, None, out)?,
         "junit" => report::write_junit(&report, out)?,
         "text" => {
@@ -156,6 +148,24 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
         format => return Err(usage_error(format!("--format {format} needs --facts"))),
     }
     out.flush()?;
+    Ok(exit)
+}
+
+/// The exit code of `--fail-on`, with its reason, of an archive that is shown as the original does; annotates the archive.
+fn judge_original(args: Args, name: &str, archive: &OpenedArchive) -> Result<Option<Exit>> {
+    let annotated = is_annotated(args);
+    if !limit(args).judges() && !annotated {
+        return Ok(None);
+    }
+    // What the original shows does not depend on where it is shown.
+    let deeper = (annotated && name != "-")
+        .then(|| OpenedArchive::open(name, args.text("plugin"), Depth::Tests))
+        .transpose()?;
+    let mut report = Report::read(deeper.as_ref().unwrap_or(archive), args.text("node"))?;
+    if annotated {
+        report.explain()?;
+        annotate(args, &report);
+    }
     Ok(report.exit(limit(args)))
 }
 
@@ -276,7 +286,7 @@ pub(crate) fn verify(args: Args) -> Result<()> {
         if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
     if checked.signed {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
-        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"))
+        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"));
     } else {
         ensure!(
             digest_only,
@@ -284,6 +294,7 @@ pub(crate) fn verify(args: Args) -> Result<()> {
              is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
             statement.run
         );
-        output::line(format!("{own}{renamed}: digest OK, seal not checked"))
+        output::line(format!("{own}{renamed}: digest OK, seal not checked"));
     }
+    Ok(())
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     match fetched {
         Ok(paths) => {
             for path in paths {
-                output::line(path.strip_prefix(".").unwrap_or(&path).display())?;
+                output::line(path.strip_prefix(".").unwrap_or(&path).display());
             }
             Ok(0)
         }
@@ -79,8 +79,7 @@ pub(super) fn fetch(
                 footer: vec!["Ctrl-C ends it, and leaves nothing behind".into()],
                 ..Scene::default()
             };
-            // A closed output does not stop the download.
-            drop(board.show(scene));
+            board.show(scene);
         };
         let size = Cell::new(0);
         let watch = |done, total| {

@@ -61,7 +61,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     })?;
     let dry = args.word("dry-run");
     if dry == "client" {
-        output::data(&format!("{}\n", deploy::to_yaml(&objects)))?;
+        output::data(&format!("{}\n", deploy::to_yaml(&objects)));
         return Ok(0);
     }
     let client = cluster::client(args)?;
@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     if dry == "server" {
         for object in &objects {
             let (kind, name) = (object["kind"].text().to_lowercase(), object.name());
-            output::line(format!("{kind}/{name} created (server dry run)"))?;
+            output::line(format!("{kind}/{name} created (server dry run)"));
         }
         return Ok(0);
     }
@@ -92,7 +92,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let mut show_way = |client: &Client| {
         let Some(service) = &service else { return };
         let written = service.credentials(client, &namespace).and_then(|found| match file.take() {
-            None => output::data(&found.to_text()?),
+            None => found.to_text().map(|text| output::data(&text)),
             Some(file) => found.write(file),
         });
         match written {

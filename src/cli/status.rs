@@ -70,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             _ => shown(None),
         };
     }
-    output::print(&text(form, &state))?;
+    output::print(&text(form, &state));
     match &state {
         RunState::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
         RunState::Silent { phase, .. } if matches!(&**phase, "Failed" | "Unknown") => {
@@ -133,17 +133,18 @@ impl<'a> News<'a> {
     }
 
     /// Draws the state, or returns what of its `text` was not printed before.
-    pub(super) fn of(&mut self, state: &RunState, text: impl FnOnce() -> String) -> Result<String> {
+    pub(super) fn of(&mut self, state: &RunState, text: impl FnOnce() -> String) -> String {
         if let Some(board) = self.board {
-            return board.show(scene(state, &self.about)).map(|()| String::new());
+            board.show(scene(state, &self.about));
+            return String::new();
         }
         let text = text();
         if self.form != "json" {
-            return Ok(news(&text, &mut self.printed));
+            return news(&text, &mut self.printed);
         }
         let is_new = text != self.latest;
         self.latest.clone_from(&text);
-        Ok(if is_new { text } else { String::new() })
+        if is_new { text } else { String::new() }
     }
 }
 
@@ -167,16 +168,15 @@ fn scene(state: &RunState, about: &About) -> Scene {
 
 /// Shows every change until the run is over.
 fn watch(source: &StatusSource, namespace: &str, mut news: News<'_>) -> Result<u8> {
-    let (mut outcome, mut last) = (Ok(()), None);
+    let mut last = None;
     source.follow(namespace, |state| {
         let Some(state) = state else { return true };
         let new = news.of(&state, || text(news.form, &state));
-        outcome = new.and_then(|new| output::print(&new));
+        output::print(&new);
         let over = state.is_over() || state == RunState::Absent;
         last = Some(state);
-        outcome.is_ok() && !over
+        !over
     })?;
-    outcome?;
     match last {
         _ if source.stop().stopped() => Err(interrupted(format!(
             "the watch was interrupted; the run continues: `sonobuoy status --watch -n {namespace}` watches it again"

@@ -9,9 +9,10 @@ use base::json::json;
 const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
 
 /// Prints the version alone or all details.
-pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: Args) {
     if args.on("short") {
-        return output::line(VERSION);
+        output::line(VERSION);
+        return;
     }
     let [oldest, newest] = KUBERNETES;
     let sha = option_env!("SONOBUOY_GIT_SHA").unwrap_or("unknown");
@@ -20,7 +21,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
             "version": VERSION, "gitSHA": sha, "platform": platform(), "minimumKubeVersion": oldest,
             "maximumKubeVersion": newest,
         });
-        return output::print(&output::document(word, &document));
+        output::print(&output::document(word, &document));
+        return;
     }
     output::print(&format!(
         "Sonobuoy Version: {}\nMinimumKubeVersion: {oldest}\nMaximumKubeVersion: {newest}\nGitSHA: {sha}\n\
@@ -28,7 +30,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         VERSION,
         platform(),
         api_version(args),
-    ))
+    ));
 }
 
 /// The line about the cluster. Only with `--kubeconfig` a cluster is queried, as in the original.

@@ -176,7 +176,7 @@ impl<'a> Follower<'a> {
 
     /// Reports a state. Returns the run, if complete; an error if it cannot complete.
     fn take(&mut self, state: RunState) -> Result<Option<Run>> {
-        if self.tell(&state)? {
+        if self.tell(&state) {
             self.printed = Instant::now();
         }
         let namespace = self.namespace;
@@ -217,7 +217,8 @@ impl<'a> Follower<'a> {
             return Ok(());
         }
         self.printed = Instant::now();
-        output::print("...\n")
+        output::print("...\n");
+        Ok(())
     }
 
     fn timeout(&self) -> anyhow::Error {
@@ -231,18 +232,18 @@ impl<'a> Follower<'a> {
     }
 
     /// Reports news; returns whether there was any.
-    fn tell(&mut self, state: &RunState) -> Result<bool> {
+    fn tell(&mut self, state: &RunState) -> bool {
         let new = self.news.of(state, || match state {
             RunState::Silent { message, .. } => format!(
                 "Waiting for the aggregator status to become Running. Currently the status is {message}"
             ),
             RunState::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
             state => text("wide", state),
-        })?;
+        });
         if self.wait.prints {
-            output::print(&new)?;
+            output::print(&new);
         }
-        Ok(!new.is_empty())
+        !new.is_empty()
     }
 }
 
@@ -277,11 +278,11 @@ mod tests {
         let mut follower = follower(&wait);
         let entry = |node: &str| Entry { plugin: "p".into(), node: node.into(), ..Entry::default() };
         let mut run = Run { plugins: Some(vec![entry("a")]), ..Run::default() };
-        assert!(follower.tell(&RunState::Told(run.clone())).unwrap());
-        assert!(!follower.tell(&RunState::Told(run.clone())).unwrap());
+        assert!(follower.tell(&RunState::Told(run.clone())));
+        assert!(!follower.tell(&RunState::Told(run.clone())));
         run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
         let before = follower.news.printed.len();
-        assert!(follower.tell(&RunState::Told(run)).unwrap());
+        assert!(follower.tell(&RunState::Told(run)));
         assert_eq!(follower.news.printed.len(), before + 1);
     }
 

@@ -12,7 +12,6 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::status;
@@ -171,8 +170,6 @@ struct Shared {
     /// When the work began or was first shown, whichever is earlier.
     began: Start,
     tasks: HashMap<String, TaskHistory>,
-    /// The error that ended the output.
-    error: Option<anyhow::Error>,
 }
 
 /// The observed history of a task.
@@ -200,12 +197,9 @@ impl Start {
 }
 
 impl Board {
-    /// Shows a scene from now on. Fails once the output is closed.
-    pub(crate) fn show(&self, scene: Scene) -> Result<()> {
+    /// Shows a scene from now on.
+    pub(crate) fn show(&self, scene: Scene) {
         let mut shared = self.lock();
-        if let Some(error) = shared.error.take() {
-            return Err(error);
-        }
         let now = Instant::now();
         let start = Start { seen: now, before: Duration::ZERO };
         // A task that is running when the watch begins has been running since the start.
@@ -226,7 +220,6 @@ impl Board {
             known.ended = task.over.then(|| known.ended.unwrap_or(now));
         }
         shared.scene = scene;
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
@@ -239,9 +232,7 @@ impl Board {
         loop {
             let over = self.stop.wait(live::INTERVAL);
             let shown = self.lock().shown();
-            if let Err(error) = reporter.tell(&shown, over) {
-                self.lock().error = Some(error);
-            }
+            reporter.tell(&shown, over);
             if over {
                 return;
             }
@@ -309,7 +300,7 @@ impl Task {
 }
 
 /// Takes a line that remains.
-type Say<'a> = &'a (dyn Fn(&str) -> Result<()> + Sync);
+type Say<'a> = &'a (dyn Fn(&str) + Sync);
 
 struct Reporter<'a> {
     output: ProgressOutput,
@@ -328,7 +319,7 @@ impl<'a> Reporter<'a> {
     }
 
     /// Reports news, unless that has to wait.
-    fn tell(&mut self, shown: &Shown, over: bool) -> Result<()> {
+    fn tell(&mut self, shown: &Shown, over: bool) {
         let mut new = Vec::new();
         let quiet = self.news.elapsed();
         match self.output {
@@ -342,7 +333,7 @@ impl<'a> Reporter<'a> {
                     self.drawn = (shown.scene.clone(), seconds);
                     live::draw(lines::BoardTerminal::here().lines(shown));
                 }
-                return Ok(());
+                return;
             }
             ProgressOutput::Quiet => {}
             _ if over || quiet >= MERGE_INTERVAL && self.drawn.0 != shown.scene => {
@@ -357,22 +348,16 @@ impl<'a> Reporter<'a> {
         if !new.is_empty() {
             self.news = Instant::now();
         }
-        new.iter().try_for_each(|line| (self.say)(line))
+        new.iter().for_each(|line| (self.say)(line));
     }
 }
 
-/// Runs `work` with a board; `say` takes the lines that remain. An error of `work` takes precedence over one of the
-/// board.
-pub(crate) fn with<T>(
-    output: ProgressOutput,
-    say: Say<'_>,
-    work: impl FnOnce(&Board) -> Result<T>,
-) -> Result<T> {
+/// Runs `work` with a board; `say` takes the lines that remain.
+pub(crate) fn with<T>(output: ProgressOutput, say: Say<'_>, work: impl FnOnce(&Board) -> T) -> T {
     let (scene, tasks) = (Scene::default(), HashMap::new());
-    let shared =
-        Shared { scene, began: Start { seen: Instant::now(), before: Duration::ZERO }, tasks, error: None };
+    let shared = Shared { scene, began: Start { seen: Instant::now(), before: Duration::ZERO }, tasks };
     let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
-    let worked = thread::scope(|scope| {
+    thread::scope(|scope| {
         let over = StopOnDrop(&board.stop);
         let painter = base::thread("board");
         if let Err(error) = painter.spawn_scoped(scope, || board.run(output, say)) {
@@ -381,8 +366,7 @@ pub(crate) fn with<T>(
         let worked = work(&board);
         drop(over);
         worked
-    })?;
-    board.lock().error.take().map_or(Ok(worked), Err)
+    })
 }
 
 #[cfg(test)]
@@ -394,25 +378,21 @@ mod tests {
         let task = |over| Task { name: "x".into(), done: 1, total: 1, over, ..Task::default() };
         for (output, lines) in [(ProgressOutput::Quiet, 0), (ProgressOutput::Plain, 2)] {
             let told = Mutex::new(Vec::new());
-            let say = |line: &str| {
-                told.lock().unwrap().push(line.to_owned());
-                Ok(())
-            };
+            let say = |line: &str| told.lock().unwrap().push(line.to_owned());
             let shown = |over| Scene { state: "s".into(), tasks: vec![task(over)], ..Scene::default() };
-            with(output, &say, |board| board.show(shown(false)).and_then(|()| board.show(shown(true))))
-                .unwrap();
+            with(output, &say, |board| {
+                board.show(shown(false));
+                board.show(shown(true));
+            });
             assert_eq!(told.lock().unwrap().len(), lines, "{output:?}: {:?}", told.lock().unwrap());
         }
         let scene = Scene { tasks: vec![task(false)], ..Scene::default() };
         let say = Mutex::new(Vec::new());
-        let tell = |line: &str| {
-            say.lock().unwrap().push(line.to_owned());
-            Ok(())
-        };
+        let tell = |line: &str| say.lock().unwrap().push(line.to_owned());
         let mut reporter = Reporter::new(ProgressOutput::Quiet, &tell);
         reporter.news = Instant::now().checked_sub(SILENCE).unwrap();
         let shown = Shown { scene, elapsed: SILENCE, times: vec![TaskTimes::default()] };
-        reporter.tell(&shown, false).unwrap();
+        reporter.tell(&shown, false);
         assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
     }
 
@@ -439,19 +419,17 @@ mod tests {
         let scene = |began, tasks: &[Task]| Scene { began, tasks: tasks.to_vec(), ..Scene::default() };
         let long = |took: Option<Duration>| took.map(|took| took >= hour);
         let check = |began, elapsed, took: [Option<bool>; 3]| {
-            with(ProgressOutput::Plain, &|_| Ok(()), |board| {
+            with(ProgressOutput::Plain, &|_| (), |board| {
                 let (open, over) = (task("open", false), task("over", true));
-                board.show(scene(began, &[open.clone(), over.clone()]))?;
+                board.show(scene(began, &[open.clone(), over.clone()]));
                 // A later task begins when first seen.
                 let later = scene(began, &[open, over, task("later", false)]);
-                board.show(later)?;
+                board.show(later);
                 let shown = board.lock().shown();
                 assert_eq!(long(Some(shown.elapsed)), Some(elapsed));
                 let times: Vec<_> = shown.times.iter().map(|times| long(times.took)).collect();
                 assert_eq!(times, took);
-                Ok(())
-            })
-            .unwrap();
+            });
         };
         check(began, true, [Some(true), None, Some(false)]);
         check(None, false, [Some(false), Some(false), Some(false)]);

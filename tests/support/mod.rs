@@ -12,6 +12,8 @@ pub mod command;
 pub mod diff;
 pub mod folder;
 pub mod peer;
+#[cfg(target_os = "linux")]
+pub mod reader;
 pub mod receiver;
 pub mod registry;
 pub mod skip;
