@@ -8,7 +8,7 @@ use std::time::Duration;
 use base::stop::Stop;
 
 use super::support::watchdog::Watchdog;
-use super::support::{Archive, Folder, Sonobuoy, program};
+use super::support::{Archive, Folder, Sonobuoy, program, skipped};
 
 /// A definition: fields of `sonobuoy-config` next to the name, and the container's script.
 fn plugin(name: &str, config: &str, script: &str) -> String {
@@ -531,4 +531,59 @@ fn run_without_results_explains_why() {
     ));
     let (archive, _) = self::archive(good);
     assert!(!archive.names().any(|name| name == "meta/why.json"));
+}
+
+/// Makes a folder, and those in it, accessible to all users.
+#[cfg(target_os = "linux")]
+fn open_to_all(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    for entry in path.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            open_to_all(&path);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn process_of_another_user_does_not_hold_the_run() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !rustix::process::geteuid().is_root() {
+        skipped("root", "only root can give a program to another user");
+        return;
+    }
+    let Some(setpriv) = program("setpriv") else { return };
+    for (case, before, after) in [
+        ("the container", "exec", ""),
+        ("a stray", "setsid", "& echo x > r; echo $RESULTS_DIR/r > $RESULTS_DIR/done; sleep 1"),
+    ] {
+        let run = within(Sonobuoy::new("run --local -p plugin.yaml --timeout 3"));
+        let helper = run.folder().join("helper");
+        let script = format!("cd $RESULTS_DIR; {before} {} --reuid=0 sleep 60 {after}", helper.display());
+        let run = run.file("plugin.yaml", plugin("p", "driver: Job", &script));
+        // As sudo does, it becomes a process of root.
+        std::fs::copy(&setpriv, &helper).unwrap();
+        std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        open_to_all(&run.folder());
+        let (command, folder) = run.command();
+        let mut unprivileged = std::process::Command::new(&setpriv);
+        unprivileged.args(["--reuid=65533", "--regid=65534", "--clear-groups"]).arg(command.get_program());
+        unprivileged.args(command.get_args()).current_dir(folder.path()).env_clear();
+        unprivileged.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let begun = std::time::Instant::now();
+        let output = unprivileged.output().unwrap();
+        let elapsed = begun.elapsed();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let line = stderr.lines().find(|line| line.contains("cannot be ended")).unwrap_or_default();
+        let number = line.split("process ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        let process = number.and_then(rustix::process::Pid::from_raw);
+        let process = process.unwrap_or_else(|| panic!("{case}: no process is named: {stderr}"));
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+        assert!(line.contains("sleep 60"), "{case}: {line}");
+        assert!(elapsed < Duration::from_secs(40), "{case}: {elapsed:?}");
+        assert_eq!(output.status.code(), Some(i32::from(case == "the container")), "{case}: {stderr}");
+        assert_eq!(folder.names().iter().filter(|name| name.ends_with(".tar.gz")).count(), 1, "{case}");
+    }
 }

@@ -25,6 +25,8 @@ use base::temp;
 
 /// Signals within this time count as one: `timeout`, for example, signals a program and then its whole group.
 const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
+/// Time for killed processes to end before an exit at once.
+const STRAYS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A complete run on this machine. The first signal ends the plugins; a second one exits at once.
 pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
@@ -62,7 +64,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
         if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
             log::warn!("ended without an archive; the unfinished run remains in `{}`", work.display());
-            sys::end_strays();
+            sys::end_strays(STRAYS_TIMEOUT);
             temp::exit(i32::from(INTERRUPTED));
         }
         log::warn!(

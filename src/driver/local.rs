@@ -1,8 +1,9 @@
 //! Runs plugins on this machine: a pod is a worker and the plugin's commands as child processes.
 //!
 //! A pod has a directory with its results and config files, and one log per container, at the same path as in a
-//! cluster. Its processes are in separate process groups, and none outlives [`Driver::run`]. Starts a thread for each
-//! pod and for each of its processes, and joins them.
+//! cluster. Its processes are in separate process groups, and none outlives [`Driver::run`], except one that cannot be
+//! killed, because it has become one of another user: it is named, and the run goes on. Starts a thread for each pod, and
+//! joins it, and one for each process, which ends with the process.
 
 use base::at::At as _;
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 
 /// Time between the request to end and the kill.
 const GRACE: Duration = Duration::from_secs(2);
+/// Time between the kill and giving up.
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs plugins on this machine.
 pub(crate) struct LocalDriver<'r> {
@@ -93,52 +96,79 @@ enum ProcessEvent {
 }
 
 /// Processes of a pod, each in a group. The first holds the lifeline: the worker, or a keeper.
-struct Processes<'scope, 'env> {
-    scope: &'scope thread::Scope<'scope, 'env>,
+struct Processes {
     sender: SyncSender<ProcessEvent>,
     receiver: Receiver<ProcessEvent>,
     groups: Vec<Group>,
     /// Standard input of the lifeline's holder. Receives the number of each group; kills all groups if closed early.
     lifeline: Option<ChildStdin>,
-    /// Running processes.
-    alive: usize,
+    running: Vec<RunningProcess>,
 }
 
-impl Processes<'_, '_> {
-    fn add(&mut self, container: Option<usize>, (group, mut child): (Group, Child)) -> Result<()> {
+struct RunningProcess {
+    container: Option<usize>,
+    number: u32,
+    command: String,
+}
+
+impl Processes {
+    fn add(&mut self, container: Option<usize>, process: Started) -> Result<()> {
+        let Started { group, mut child, command } = process;
+        let number = group.id();
         match &mut self.lifeline {
             // A holder that has ended needs no update.
-            Some(lifeline) => drop(writeln!(lifeline, "{}", group.id())),
+            Some(lifeline) => drop(writeln!(lifeline, "{number}")),
             None => self.lifeline = child.stdin.take(),
         }
         self.groups.push(group);
         let sender = self.sender.clone();
         let wait = move || drop(sender.send(ProcessEvent::Ended(container, child.wait())));
-        let waiting = base::thread("process").spawn_scoped(self.scope, wait);
-        waiting.context("cannot start a thread that waits for a process")?;
-        self.alive += 1;
+        // Not joined: a process of another user may never end.
+        base::thread("process").spawn(wait)?;
+        self.running.push(RunningProcess { container, number, command });
         Ok(())
     }
 
     fn next(&mut self) -> Result<ProcessEvent> {
         let event = self.receiver.recv()?;
-        self.alive -= usize::from(matches!(event, ProcessEvent::Ended(..)));
+        self.note(&event);
         Ok(event)
+    }
+
+    fn note(&mut self, event: &ProcessEvent) {
+        if let ProcessEvent::Ended(container, _) = event {
+            self.running.retain(|process| process.container != *container);
+        }
     }
 
     /// Ends all processes and their children.
     fn end(mut self) {
         self.groups.iter().for_each(Group::terminate);
-        let deadline = Instant::now() + GRACE;
-        while self.alive > 0 {
+        self.wait_for_all(GRACE);
+        // Also those whose first process has ended.
+        self.groups.iter().for_each(Group::kill);
+        self.wait_for_all(KILL_TIMEOUT);
+        for RunningProcess { number, command, .. } in &self.running {
+            log::warn!("process {number} (`{command}`) cannot be ended, and is left behind");
+        }
+    }
+
+    fn wait_for_all(&mut self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while !self.running.is_empty() {
             match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(ProcessEvent::Ended(..)) => self.alive -= 1,
-                Ok(ProcessEvent::Stop) => {}
-                Err(_) => break,
+                Ok(event) => self.note(&event),
+                Err(_) => return,
             }
         }
-        // Dropping a group kills its remaining processes.
     }
+}
+
+/// A process that was started.
+struct Started {
+    group: Group,
+    child: Child,
+    command: String,
 }
 
 /// One plugin on one node.
@@ -192,20 +222,18 @@ impl<'a> LocalPod<'a> {
         // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
         let (sender, receiver) = sync_channel(starts + 2);
-        thread::scope(|scope| {
-            let asked = sender.clone();
-            let _asked = self.stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
-            let mut processes =
-                Processes { scope, sender, receiver, groups: Vec::new(), lifeline: None, alive: 0 };
-            if let Err(error) = self.live(&first, &together, &mut processes) {
-                self.fail(Failure::new(self.id.clone(), format!("{error:#}")));
-            }
-            processes.end();
-        });
+        let asked = sender.clone();
+        let _asked = self.stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
+        let (groups, running) = (Vec::new(), Vec::new());
+        let mut processes = Processes { sender, receiver, groups, lifeline: None, running };
+        if let Err(error) = self.live(&first, &together, &mut processes) {
+            self.fail(Failure::new(self.id.clone(), format!("{error:#}")));
+        }
+        processes.end();
     }
 
     /// Starts all processes in order, and watches them until the end of the pod is requested.
-    fn live(&self, first: &[&Value], together: &[&Value], processes: &mut Processes<'_, '_>) -> Result<()> {
+    fn live(&self, first: &[&Value], together: &[&Value], processes: &mut Processes) -> Result<()> {
         let volumes = container::host_volumes(self.definition);
         let facts = PodFields {
             node: self.node,
@@ -230,12 +258,7 @@ impl<'a> LocalPod<'a> {
 
     /// Runs containers: one that must succeed before others, until its end; or all that run together, until the end of the pod is
     /// requested. Returns whether the pod continues.
-    fn watch(
-        &self,
-        containers: &[ProcessSpec],
-        is_first: bool,
-        processes: &mut Processes<'_, '_>,
-    ) -> Result<bool> {
+    fn watch(&self, containers: &[ProcessSpec], is_first: bool, processes: &mut Processes) -> Result<bool> {
         for (index, container) in containers.iter().enumerate() {
             processes.add(Some(index), self.start(container)?)?;
         }
@@ -282,7 +305,7 @@ impl<'a> LocalPod<'a> {
     }
 
     /// Starts the worker; returns the port that it announces. A plugin without a worker gets a keeper, which has no port.
-    fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes<'_, '_>) -> Result<Option<u16>> {
+    fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes) -> Result<Option<u16>> {
         let (how, log) = match self.definition.config.has_worker() {
             true => (BESIDE, self.log(WORKER_CONTAINER)),
             false => (ALONE, self.dir.join("keeper.txt")),
@@ -311,8 +334,9 @@ impl<'a> LocalPod<'a> {
         let program = self.local.program.display();
         let (group, mut child) = process::start(&mut command, &log, Talk::WithUs)
             .with_context(|| format!("cannot start the worker `{program}`"))?;
+        let command = program.to_string();
         if how == ALONE {
-            processes.add(WORKER, (group, child))?;
+            processes.add(WORKER, Started { group, child, command })?;
             return Ok(None);
         }
         let number = group.id();
@@ -322,12 +346,12 @@ impl<'a> LocalPod<'a> {
             // A worker that fails to start prints nothing.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
-        processes.add(WORKER, (group, child))?;
+        processes.add(WORKER, Started { group, child, command })?;
         let port = line.trim().parse().map(Some);
         port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&log)))
     }
 
-    fn start(&self, container: &ProcessSpec) -> Result<(Group, Child)> {
+    fn start(&self, container: &ProcessSpec) -> Result<Started> {
         let [program, args @ ..] = container.command.as_slice() else {
             bail!("container `{}` has no command", container.name);
         };
@@ -336,9 +360,11 @@ impl<'a> LocalPod<'a> {
         if let Some(dir) = &container.dir {
             command.current_dir(dir);
         }
-        process::start(&mut command, &self.log(&container.name), Talk::Alone).with_context(|| {
+        let started = process::start(&mut command, &self.log(&container.name), Talk::Alone);
+        let (group, child) = started.with_context(|| {
             format!("cannot start the command `{program}` of container `{}`", container.name)
-        })
+        })?;
+        Ok(Started { group, child, command: container.command.join(" ").escape_debug().to_string() })
     }
 
     /// Variables of every container of the pod: the worker's port, or all that the worker, or a plugin without one, needs to

@@ -26,6 +26,8 @@ const MAX_FILES: usize = 100;
 /// Timeout of one program.
 const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for killed processes that a program left behind.
+const STRAYS_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) fn gather(node: &NodeFiles) -> Value {
     let end = Instant::now() + PROGRAMS_TIMEOUT;
@@ -72,8 +74,9 @@ fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
     }
     // Orphans of the program must not hold its output open.
     let _ = sys::adopt_strays();
-    let said = sys::ask(&mut journal::command(files, path), None, MAX_FACT_BYTES, left, &sys::end_strays);
-    sys::end_strays();
+    let end_strays = || sys::end_strays(STRAYS_TIMEOUT);
+    let said = sys::ask(&mut journal::command(files, path), None, MAX_FACT_BYTES, left, &end_strays);
+    end_strays();
     match said {
         Ok((text, status)) if status.success() => Ok(read(path, &String::from_utf8_lossy(&text))),
         Ok((_, status)) => Err(format!("it ended with {status}")),

@@ -28,6 +28,8 @@ use client::protocol::ResultId;
 const ADDRESSES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 /// Short, since a user is watching.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+/// Time for killed processes that plugins left behind.
+const STRAYS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A run on this machine.
 pub(crate) struct LocalRun<'a> {
@@ -153,7 +155,7 @@ impl LocalRun<'_> {
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let finish = || {
-            sys::end_strays();
+            sys::end_strays(STRAYS_TIMEOUT);
             conduct::give_up(&aggregator, stop);
             let packed = pack::pack(&context, redactor, &self.out, started)?;
             for plugin in context.to_remove() {

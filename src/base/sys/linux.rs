@@ -1,29 +1,62 @@
 //! Linux only: processes found in `/proc`, adoption of orphans.
 
 use std::io;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+
+/// Interval of checks for the end of killed children.
+const REAP_INTERVAL: Duration = Duration::from_millis(10);
+/// Maximum characters of a command that is named.
+const MAX_COMMAND_CHARS: usize = 200;
 
 /// Makes this process the parent of orphaned descendants.
 pub fn adopt_strays() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(getpid()))?)
 }
 
-/// Kills all children of this process and waits for them. Call only when no child is needed any more.
-pub fn end_strays() {
-    // The children of a killed process are adopted in turn.
+/// Kills all children of this process and waits for them, up to `limit`. Call only when no child is
+/// needed any more. A process of another user cannot be killed: it is named and left behind.
+pub fn end_strays(limit: Duration) {
+    let deadline = Instant::now() + limit;
+    let (_sender, never) = channel::<()>();
     loop {
         let strays = children();
         for stray in &strays {
             let _ = kill_process(*stray, Signal::KILL);
         }
-        for stray in &strays {
-            let _ = waitpid(Some(*stray), WaitOptions::empty());
-        }
+        let alive: Vec<Pid> = strays.iter().copied().filter(|stray| !is_reaped(*stray)).collect();
         if strays.is_empty() {
             return;
         }
+        if alive.is_empty() {
+            // The children of a killed process are adopted in turn.
+            continue;
+        }
+        if Instant::now() >= deadline {
+            for stray in alive {
+                let number = stray.as_raw_nonzero();
+                log::warn!("process {number} ({}) cannot be ended, and is left behind", command_of(stray));
+            }
+            return;
+        }
+        let _ = never.recv_timeout(REAP_INTERVAL);
     }
+}
+
+/// Whether a child has ended; nothing of it remains then.
+fn is_reaped(child: Pid) -> bool {
+    !matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None))
+}
+
+/// The command of a process, quoted.
+fn command_of(process: Pid) -> String {
+    let path = format!("/proc/{}/cmdline", process.as_raw_nonzero());
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let words = String::from_utf8_lossy(&bytes).replace('\0', " ");
+    let command: String = words.trim().chars().take(MAX_COMMAND_CHARS).collect();
+    format!("`{}`", command.escape_debug())
 }
 
 /// The children of all threads of this process; empty where the system does not report them.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::{Pid, getpid};
 
@@ -11,7 +12,7 @@ pub fn adopt_strays() -> io::Result<()> {
 }
 
 /// Does nothing, as no orphans are adopted.
-pub fn end_strays() {}
+pub fn end_strays(_limit: Duration) {}
 
 /// All other processes that have `value` as the value of a variable, as far as the system reports it: it hides
 /// the environment of system programs.
