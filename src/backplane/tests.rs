@@ -429,3 +429,18 @@ fn openssl_requests_and_verifies_a_certificate() {
     let text = openssl(&["x509", "-noout", "-text", "-in"], &certificate).unwrap().unwrap();
     assert!(text.contains("URI:sonobuoy://plugin/p/node/n1") && !text.contains("DNS:"), "{text}");
 }
+
+#[test]
+fn certificates_encode_no_default_value() {
+    let authority = Authority::new(HOUR).unwrap();
+    let client = authority.client("p").unwrap();
+    let server = authority.server("a.example").unwrap();
+    let node = certified(&authority, &ResultId::on_node("p", "n1"), HOUR);
+    // DER omits the default `cA FALSE`: the critical extension 2.5.29.19 is an empty sequence.
+    let constraints = [0x06, 3, 0x55, 0x1d, 0x13, 0x01, 1, 0xff, 0x04, 2, der::SEQUENCE, 0];
+    for (holder, identity) in [("client", client), ("server", server), ("node", node)] {
+        let certificate = CertificateDer::from_pem_slice(identity.cert_pem.as_bytes()).unwrap();
+        let found = certificate.windows(constraints.len()).any(|bytes| bytes == constraints);
+        assert!(found, "{holder}: {}", base::hex(&certificate));
+    }
+}
