@@ -37,7 +37,7 @@
 //! base/dial
 //! base/http base/yaml base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics base/words
-//! base/stop base/quota base/ahead base/visible base/sys base/hex base/joined base/at base/testing
+//! base/stop base/quota base/fair base/ahead base/visible base/sys base/hex base/joined base/at base/testing
 //! base/small base/threads
 //! ```
 //!

@@ -8,6 +8,8 @@ pub mod at;
 #[cfg(feature = "program")]
 mod dial;
 #[cfg(feature = "program")]
+pub mod fair;
+#[cfg(feature = "program")]
 pub mod fetch;
 #[cfg(feature = "program")]
 pub mod http;

@@ -134,7 +134,9 @@ fn framing(headers: &Headers, version: u8) -> Result<Framing, Refusal> {
         if lengths.next().is_some() {
             return Err(bad("both transfer-encoding and content-length"));
         }
-        if version == 0 || codings.next().is_some() || !coding.trim().eq_ignore_ascii_case("chunked") {
+        // Other readers take only blanks and tabs as the margin of a value, no other white space of Unicode.
+        let coding = coding.trim_matches([' ', '\t']);
+        if version == 0 || codings.next().is_some() || !coding.eq_ignore_ascii_case("chunked") {
             return Err(bad("a transfer-encoding other than chunked"));
         }
         return Ok(Framing::Chunked);
@@ -194,6 +196,7 @@ mod tests {
             ("Content-Length: 5\r\nContent-Length: 5", Some(Framing::Length(5))),
             ("Transfer-Encoding: chunked", Some(Framing::Chunked)),
             ("transfer-encoding: CHUNKED ", Some(Framing::Chunked)),
+            ("transfer-encoding:\tchunked\t ", Some(Framing::Chunked)),
             ("Content-Length: +5", None),
             ("Content-Length: -1", None),
             ("Content-Length: 5 5", None),
@@ -215,6 +218,9 @@ mod tests {
             ("Transfer-Encoding: identity", None),
             ("Transfer-Encoding: xchunked", None),
             ("Transfer-Encoding:", None),
+            ("Transfer-Encoding: \u{a0}chunked", None),
+            ("Transfer-Encoding: chunked\u{85}", None),
+            ("Transfer-Encoding: \u{2003}chunked", None),
             ("Transfer-Encoding : chunked", None),
             ("Content-Length : 5", None),
             (" Content-Length: 5", None),

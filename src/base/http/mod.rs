@@ -1,8 +1,8 @@
 //! The HTTP/1.1 server, over TLS or plain: one thread per connection that has something to say, strict framing, limits.
 //!
-//! The thread of [`Server::run`] accepts connections and parks them (`park`): a parked connection costs a descriptor and no
-//! thread. One that becomes readable enters the `queue`, whose first page says which client is served next, by one of at
-//! most [`Limits::threads`] threads. That thread performs the handshake on the `wire`, and serves the `connection`: it checks
+//! The thread of [`Server::run`] accepts connections (`listener`) into the `queue`, where each costs a descriptor and no
+//! thread. The first page of the queue says which client that has sent something is served next, by one of at most
+//! [`Limits::threads`] threads. That thread performs the handshake on the `wire`, and serves the `connection`: it checks
 //! each `head`, lets the handler read the body, and writes the `response`. A doubt about the end of a message is a refusal
 //! and the end of the connection, and a body is never complete because its sender went away. Knows no routes or files.
 //!
@@ -11,7 +11,7 @@
 
 mod connection;
 mod head;
-mod park;
+mod listener;
 mod queue;
 mod response;
 mod wire;
@@ -34,7 +34,7 @@ pub use connection::Body;
 use connection::{Connection, Served};
 pub use head::Headers;
 use head::Refusal;
-use park::{Parking, listen};
+use listener::{Acceptor, listen};
 use queue::{Queue, Turn, Work};
 pub use response::Response;
 #[cfg(any(fuzzing, test))]
@@ -46,7 +46,7 @@ use wire::Socket;
 const BACKLOG: i32 = 4096;
 /// The stack of a connection's thread; only touched pages cost memory.
 const STACK_BYTES: usize = 512 * 1024;
-/// How often deadlines of parked connections and the pressure on threads are checked.
+/// How often deadlines of waiting connections and the pressure on threads are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// A longer body, or one of unknown length, makes a request a long upload.
 const LONG_BODY: u64 = 1 << 20;
@@ -59,12 +59,12 @@ type Handler<'a> = dyn Fn(&mut Request<'_>) -> Response + Sync + 'a;
 pub struct Limits {
     /// Threads, each with one connection.
     pub threads: usize,
-    /// Connections that have sent nothing yet; others wait in the system's backlog.
-    pub parked: usize,
+    /// Connections that wait for a thread, silent or not. The number of descriptors may lower it.
+    pub waiting: usize,
     /// Long uploads that wait for a thread; others get a 503.
     pub waiting_uploads: u64,
-    /// Timeout for the first byte of a connection.
-    pub silent: Duration,
+    /// Timeout for a connection to get a thread, by which it must have sent a byte.
+    pub waiting_timeout: Duration,
     /// Timeout for a handshake.
     pub handshake: Duration,
     /// Timeout for a whole head from its first byte.
@@ -85,9 +85,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             threads: 256,
-            parked: 65_536,
+            waiting: 65_536,
             waiting_uploads: 2_048,
-            silent: Duration::from_secs(10),
+            waiting_timeout: Duration::from_secs(30),
             handshake: Duration::from_secs(3),
             head: Duration::from_secs(10),
             head_bytes: 16 * 1024,
@@ -105,17 +105,23 @@ pub type Principal = fn(&CertificateDer<'static>) -> Option<String>;
 /// A sharer of the threads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Party {
+    /// An address as [`network`] names it.
     Address(IpAddr),
     Principal(Arc<str>),
 }
 
 impl Party {
-    /// The party of a source address. A host with IPv6 has 2^64 addresses of one network.
+    /// The party of a source address.
     fn of(address: IpAddr) -> Self {
-        Self::Address(match address {
-            IpAddr::V4(_) => address,
-            IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
-        })
+        Self::Address(network(address))
+    }
+}
+
+/// The address as which limits count a client: of IPv6 its /64, since a host has 2^64 addresses of one network.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
+        v4 => v4,
     }
 }
 
@@ -222,18 +228,16 @@ impl Server {
         stop: &Stop,
         handler: impl Fn(&mut Request<'_>) -> Response + Sync,
     ) -> anyhow::Result<()> {
-        let limits = &Limits { parked: self.parked(), ..self.limits.clone() };
+        let limits = &Limits { waiting: self.waiting(), ..self.limits.clone() };
         let (queue, handler): (_, &Handler<'_>) = (&Queue::new(limits), &handler);
-        let mut parking = Parking::new(&self.listener, limits).context("cannot wait for connections")?;
+        let mut acceptor = Acceptor::new(&self.listener, queue).context("cannot wait for connections")?;
         std::thread::scope(|scope| {
             let mut checked = Instant::now();
             while !stop.stopped() {
-                for (socket, address) in parking.readable(CHECK_INTERVAL) {
-                    queue.arrive(socket, address);
-                }
+                acceptor.poll(CHECK_INTERVAL);
                 if checked.elapsed() >= CHECK_INTERVAL {
                     checked = Instant::now();
-                    parking.expire();
+                    queue.expire();
                     queue.press();
                 }
                 while queue.wants_thread() {
@@ -245,7 +249,7 @@ impl Server {
                     }
                 }
             }
-            drop(parking);
+            drop(acceptor);
             // The system refuses further connections.
             if let Err(error) = sys::stop_listening(&self.listener) {
                 log::debug!("cannot stop listening: {error}");
@@ -337,12 +341,12 @@ impl Server {
         }
     }
 
-    /// The number of connections to park for which there are descriptors: each request needs one more for a file.
-    fn parked(&self) -> usize {
+    /// The number of waiting connections for which there are descriptors: each request needs one more for a file.
+    fn waiting(&self) -> usize {
         const OTHERS: u64 = 64;
-        let Limits { threads, waiting_uploads, parked, .. } = self.limits;
+        let Limits { threads, waiting_uploads, waiting, .. } = self.limits;
         let used = threads as u64 * 2 + waiting_uploads + OTHERS;
-        let files = sys::raise_open_files(used + parked as u64);
-        usize::try_from(files.saturating_sub(used)).unwrap_or(parked).clamp(1, parked)
+        let files = sys::raise_open_files(used + waiting as u64);
+        usize::try_from(files.saturating_sub(used)).unwrap_or(waiting).clamp(1, waiting)
     }
 }

@@ -1,4 +1,8 @@
-//! Which connection gets the next thread.
+//! What waits for a thread, and which of it gets the next one.
+//!
+//! An accepted connection waits until it has been readable and a thread has time for it: one bound and one deadline
+//! cover this whole time. Beyond the bound, the oldest connection of the address with most waiting connections is
+//! closed, so that one address cannot displace another.
 //!
 //! The next thread serves the party that occupies the fewest threads, among equals the party that has waited longest; a
 //! quarter of the threads serves only parties that occupy none. A party is a source address (of IPv6 its
@@ -7,18 +11,22 @@
 //! half. While a connection waits and the other three quarters are occupied, the slowest requests of the party with
 //! most threads are ended.
 //!
-//! Starts no thread, and performs no I/O.
+//! Long uploads wait without a deadline: their clients are known, and few may wait.
+//!
+//! Starts no thread, and performs no I/O but closing sockets.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::connection::Connection;
 use super::wire::Meter;
 use super::{Limits, Party};
+use crate::fair::FairQueue;
 use crate::quota::{Permit, Quota};
+use crate::sys::Poller;
 
 /// A thread that finds no work for this long ends.
 const IDLE_THREAD: Duration = Duration::from_secs(5);
@@ -42,6 +50,10 @@ pub(super) struct Turn {
 /// Connections that wait for a thread, and connections with one.
 pub(super) struct Queue {
     threads: u64,
+    /// Maximum connections that wait, without long uploads.
+    max_waiting: usize,
+    /// Timeout for a connection to get a thread.
+    waiting_timeout: Duration,
     /// Threads in use, by party.
     busy: Quota<Party>,
     /// Connections with a thread that have shown no certificate, by source address.
@@ -55,16 +67,32 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Each party's connections in order of arrival, with their numbers.
-    lines: HashMap<Party, VecDeque<(u64, Work)>>,
-    /// The number of the first in each line.
-    fronts: BTreeMap<u64, Party>,
-    waiting: usize,
+    /// Accepted connections; those that have sent nothing yet are asleep.
+    arrivals: FairQueue<Party, Arrival>,
+    uploads: FairQueue<Party, (Box<Connection>, Permit<Party>)>,
+    /// The number of the next connection or upload.
     next: u64,
     threads: u64,
     idle: usize,
     active: Vec<(Party, Arc<Meter>)>,
     closing: bool,
+}
+
+/// An accepted connection.
+struct Arrival {
+    socket: TcpStream,
+    address: SocketAddr,
+    since: Instant,
+}
+
+/// A party whose turn it could be.
+struct Candidate<'a> {
+    /// The threads that it occupies.
+    busy: u64,
+    /// Its first connection or upload.
+    number: u64,
+    party: Party,
+    quota: &'a Quota<Party>,
 }
 
 /// Registers a connection that may be ended in favour of others, until it is dropped.
@@ -79,6 +107,8 @@ impl Queue {
         let quarters = |count: u64| (threads * count / 4).max(1);
         Self {
             threads,
+            max_waiting: limits.waiting,
+            waiting_timeout: limits.waiting_timeout,
             busy: Quota::new(threads, threads),
             unknown: Quota::new(threads, quarters(1)),
             uploads: Quota::new(quarters(3), quarters(2)),
@@ -88,19 +118,69 @@ impl Queue {
         }
     }
 
-    /// Lets a connection wait for a thread.
-    pub(super) fn arrive(&self, socket: TcpStream, address: SocketAddr) {
+    /// Lets an accepted connection wait until the poller reports it and a thread has time.
+    pub(super) fn arrive(&self, socket: TcpStream, address: SocketAddr, poller: &Poller) {
+        let mut evicted = Vec::new();
         let mut state = self.lock();
-        if !state.closing {
-            state.push(Party::of(address.ip()), Work::Arrival(socket, address));
-            self.changed.notify_one();
+        state.next += 1;
+        let number = state.next;
+        if let Err(error) = poller.add(&socket, number) {
+            return log::debug!("cannot wait for {address}: {error}");
         }
+        if !state.closing {
+            let arrival = Arrival { socket, address, since: Instant::now() };
+            state.arrivals.push_asleep(number, Party::of(address.ip()), arrival);
+            evicted = state.evict_beyond(self.max_waiting);
+        }
+        // Sockets are closed without the lock.
+        drop(state);
+        drop(evicted);
+    }
+
+    /// Closes an eighth of the connections that wait; false if none does.
+    pub(super) fn release_descriptors(&self) -> bool {
+        let mut state = self.lock();
+        let waiting = state.arrivals.len();
+        let evicted = state.evict_beyond(waiting - waiting.div_ceil(8));
+        drop(state);
+        !evicted.is_empty()
+    }
+
+    /// Makes connections ready that the poller has reported; it watches them no longer.
+    pub(super) fn wake(&self, numbers: &[u64], poller: &Poller) {
+        let mut state = self.lock();
+        for number in numbers {
+            if let Some(arrival) = state.arrivals.wake(*number) {
+                poller.remove(&arrival.socket);
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// The connections that have sent nothing yet and satisfy `is_readable`.
+    pub(super) fn readable(&self, is_readable: impl Fn(&TcpStream) -> bool) -> Vec<u64> {
+        let state = self.lock();
+        let asleep = state.arrivals.asleep();
+        asleep.filter(|(_, arrival)| is_readable(&arrival.socket)).map(|(number, _)| number).collect()
+    }
+
+    /// Closes connections that have waited for too long.
+    pub(super) fn expire(&self) {
+        let mut expired = Vec::new();
+        let mut state = self.lock();
+        while let Some((number, arrival)) = state.arrivals.oldest()
+            && arrival.since.elapsed() >= self.waiting_timeout
+        {
+            expired.extend(state.arrivals.remove(number));
+        }
+        drop(state);
+        drop(expired);
     }
 
     /// Permits a long upload of `principal`, unless others of it wait already or too many run.
     pub(super) fn begin_upload(&self, principal: &Party) -> Option<Permit<Party>> {
         let state = self.lock();
-        if state.lines.contains_key(principal) { None } else { self.uploads.take(principal, 1) }
+        if state.uploads.len_of(principal) > 0 { None } else { self.uploads.take(principal, 1) }
     }
 
     /// Lets a long upload wait without a thread; returns it if too many wait already.
@@ -108,7 +188,9 @@ impl Queue {
         let mut state = self.lock();
         let permit = if state.closing { None } else { self.waiting_uploads.take(&upload.party, 1) };
         let Some(permit) = permit else { return Some(upload) };
-        state.push(upload.party.clone(), Work::Upload(upload, permit));
+        state.next += 1;
+        let number = state.next;
+        state.uploads.push(number, upload.party.clone(), (upload, permit));
         None
     }
 
@@ -121,7 +203,7 @@ impl Queue {
     /// Counts one more thread, if work waits for one and it may be started.
     pub(super) fn wants_thread(&self) -> bool {
         let mut state = self.lock();
-        let wants = state.waiting > state.idle && state.threads < self.threads;
+        let wants = state.waiting() > state.idle && state.threads < self.threads;
         state.threads += u64::from(wants);
         wants
     }
@@ -144,7 +226,7 @@ impl Queue {
             let (after, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             state = after;
             state.idle -= 1;
-            if waited.timed_out() && state.waiting == 0 {
+            if waited.timed_out() && state.waiting() == 0 {
                 break None;
             }
         };
@@ -156,31 +238,41 @@ impl Queue {
     }
 
     fn pick(&self, state: &mut State) -> Option<Turn> {
-        let quota = |party: &Party| match party {
-            Party::Address(_) => &self.unknown,
-            Party::Principal(_) => &self.uploads,
-        };
+        let arrival = self.candidate(state.arrivals.fronts(), &self.unknown);
+        let upload = self.candidate(state.uploads.fronts(), &self.uploads);
+        let candidates = arrival.into_iter().chain(upload);
+        let chosen = candidates.min_by_key(|candidate| (candidate.busy, candidate.number))?;
+        let busy = self.busy.take(&chosen.party, 1)?;
+        let permit = chosen.quota.take(&chosen.party, 1)?;
+        Some(Turn { work: state.take(chosen.number)?, permit, _busy: busy })
+    }
+
+    /// The party that occupies the fewest threads, among equals the first, of those that may have one more.
+    fn candidate<'a, 'q>(
+        &self,
+        fronts: impl Iterator<Item = (u64, &'a Party)>,
+        quota: &'q Quota<Party>,
+    ) -> Option<Candidate<'q>> {
         let is_full = self.is_full();
-        let mut best: Option<(u64, &Party)> = None;
-        for party in state.fronts.values() {
+        let mut best: Option<(u64, u64, &Party)> = None;
+        for (number, party) in fronts {
             let busy = self.busy.held(party);
-            let may = (busy == 0 || !is_full) && quota(party).has(party, 1);
-            if may && best.is_none_or(|(least, _)| busy < least) {
-                best = Some((busy, party));
+            let may = (busy == 0 || !is_full) && quota.has(party, 1);
+            if may && best.is_none_or(|(least, ..)| busy < least) {
+                best = Some((busy, number, party));
                 if busy == 0 {
                     break;
                 }
             }
         }
-        let party = best?.1.clone();
-        let (busy, permit) = (self.busy.take(&party, 1)?, quota(&party).take(&party, 1)?);
-        Some(Turn { work: state.pop(&party)?, permit, _busy: busy })
+        let (busy, number, party) = best?;
+        Some(Candidate { busy, number, party: party.clone(), quota })
     }
 
     /// Whether connections must end after their response: others wait and no thread is free, or [`Queue::close`] was called.
     pub(super) fn ends_connections(&self) -> bool {
         let state = self.lock();
-        state.closing || state.waiting > 0 && self.is_full()
+        state.closing || state.waiting() > 0 && self.is_full()
     }
 
     /// Whether all threads are occupied but those for parties without one.
@@ -199,7 +291,7 @@ impl Queue {
         let slow = state.active.iter().filter_map(|(party, meter)| Some((meter.slowness()?, party, meter)));
         let mut slow: Vec<_> = slow.collect();
         slow.sort_by_key(|(rate, party, _)| (Reverse(held[party]), *rate));
-        for (rate, party, meter) in slow.into_iter().take(state.waiting) {
+        for (rate, party, meter) in slow.into_iter().take(state.waiting()) {
             log::debug!("ended a request of {party:?}: {rate} bytes a second while others waited");
             meter.evict();
         }
@@ -215,10 +307,8 @@ impl Queue {
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closing = true;
-        state.waiting = 0;
         // Dropped after the lock is released, with their permits and sockets.
-        let dropped = std::mem::take(&mut state.lines);
-        state.fronts.clear();
+        let dropped = (std::mem::take(&mut state.arrivals), std::mem::take(&mut state.uploads));
         state.active.iter().filter(|(_, meter)| meter.slowness() == Some(0)).for_each(|(_, m)| m.evict());
         drop(state);
         drop(dropped);
@@ -243,27 +333,27 @@ impl Queue {
 }
 
 impl State {
-    fn push(&mut self, party: Party, work: Work) {
-        self.next += 1;
-        let line = self.lines.entry(party.clone()).or_default();
-        if line.is_empty() {
-            self.fronts.insert(self.next, party);
-        }
-        line.push_back((self.next, work));
-        self.waiting += 1;
+    /// The number of connections and uploads that a thread could serve.
+    fn waiting(&self) -> usize {
+        self.arrivals.ready() + self.uploads.ready()
     }
 
-    /// Takes the first of a party's line.
-    fn pop(&mut self, party: &Party) -> Option<Work> {
-        let line = self.lines.get_mut(party)?;
-        let (number, first) = line.pop_front()?;
-        self.fronts.remove(&number);
-        match line.front() {
-            Some((number, _)) => drop(self.fronts.insert(*number, party.clone())),
-            None => drop(self.lines.remove(party)),
+    /// Takes a connection or an upload.
+    fn take(&mut self, number: u64) -> Option<Work> {
+        if let Some(arrival) = self.arrivals.remove(number) {
+            return Some(Work::Arrival(arrival.socket, arrival.address));
         }
-        self.waiting -= 1;
-        Some(first)
+        self.uploads.remove(number).map(|(connection, permit)| Work::Upload(connection, permit))
+    }
+
+    /// Removes connections until at most `max` wait: each time the oldest of the address with most of them.
+    fn evict_beyond(&mut self, max: usize) -> Vec<Arrival> {
+        let mut evicted = Vec::new();
+        while self.arrivals.len() > max {
+            let Some((number, _)) = self.arrivals.longest().next() else { break };
+            evicted.extend(self.arrivals.remove(number));
+        }
+        evicted
     }
 }
 

@@ -75,7 +75,6 @@ impl Stranger {
 
     pub(super) fn server(&self) -> Server {
         let limits = Limits {
-            silent: SHORT,
             handshake: SHORT,
             head: SHORT,
             idle: SHORT,
@@ -189,7 +188,9 @@ fn certificate_reaches_the_handler() {
 #[test]
 fn connection_without_a_handshake_is_closed() {
     let ours = Stranger::new();
-    with_server(&ours.server(), echo, |address| {
+    let mut server = ours.server();
+    server.limits.waiting_timeout = SHORT;
+    with_server(&server, echo, |address| {
         let before = Instant::now();
         let mut silent = TcpStream::connect(address).unwrap();
         silent.set_read_timeout(Some(LONG)).unwrap();
@@ -286,7 +287,7 @@ fn truncated_body_is_never_complete() {
 fn silent_and_idle_connections_hold_no_thread_that_others_need() {
     let ours = Stranger::new();
     let mut server = ours.server();
-    (server.limits.silent, server.limits.idle, server.limits.threads) = (LONG, LONG, 5);
+    (server.limits.idle, server.limits.threads) = (LONG, 5);
     with_server(&server, echo, |address| {
         let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
         let mut idle: Vec<_> = (0..5)
@@ -346,6 +347,67 @@ fn stalled_handshakes_delay_no_other_address() {
             assert!(before.elapsed() < SHORT * 4, "{} bytes: {:?}", sent.len(), before.elapsed());
             drop(held);
         }
+    });
+}
+
+/// Waits until the server has closed `count` of the connections.
+#[cfg(target_os = "linux")]
+fn await_closed(mut open: Vec<TcpStream>, count: usize) {
+    let remaining = open.len() - count;
+    let begun = Instant::now();
+    while open.len() > remaining {
+        assert!(begun.elapsed() < LONG / 2, "{} are open, not {remaining}", open.len());
+        open.retain_mut(|socket| {
+            socket.set_read_timeout(Some(SHORT / 20)).unwrap();
+            let read = socket.read(&mut [0]);
+            matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        });
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn silent_and_begun_connections_share_one_bound() {
+    const EVIL: u8 = 1;
+    let ours = Stranger::new();
+    let mut server = ours.server();
+    (server.limits.threads, server.limits.waiting) = (4, 8);
+    (server.limits.handshake, server.limits.waiting_timeout) = (LONG, LONG);
+    with_server(&server, echo, |address| {
+        let client = ours.client(Some(ours.worker_pair()), rustls::DEFAULT_VERSIONS);
+        let mut honest = StreamOwned::new(client, connect_from(200, address));
+        let evil = (0..40)
+            .map(|number| {
+                let mut socket = connect_from(EVIL, address);
+                if number % 2 == 0 {
+                    // Closed already if others followed.
+                    let _ = socket.write_all(&[0x16]);
+                }
+                socket
+            })
+            .collect();
+        // One address has one thread; the other seven wait with the honest one.
+        await_closed(evil, 40 - 1 - 7);
+        assert!(talk(&mut honest, HELLO).unwrap().starts_with(OK), "the oldest of all has its own address");
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn begun_connections_without_a_thread_are_closed_in_time() {
+    let ours = Stranger::new();
+    let mut server = ours.server();
+    (server.limits.threads, server.limits.waiting_timeout, server.limits.handshake) = (4, SHORT, LONG);
+    with_server(&server, echo, |address| {
+        let begun = (0..4)
+            .map(|_| {
+                let mut socket = connect_from(1, address);
+                socket.write_all(&[0x16]).unwrap();
+                socket
+            })
+            .collect();
+        // All but the one that has the thread of its address, in a handshake.
+        await_closed(begun, 3);
     });
 }
 

@@ -57,6 +57,20 @@ mod live {
     }
 
     #[test]
+    fn limits_count_networks_of_ipv6() {
+        for (address, expected) in [
+            ("10.0.0.7", "10.0.0.7"),
+            ("::ffff:10.0.0.7", "10.0.0.7"),
+            ("fd00:1:2:3:4:5:6:7", "fd00:1:2:3::"),
+            ("fd00:1:2:3::1", "fd00:1:2:3::"),
+            ("fd00:1:2:4::1", "fd00:1:2:4::"),
+        ] {
+            let found = network(address.parse().unwrap());
+            assert_eq!(found.to_string(), expected, "{address}");
+        }
+    }
+
+    #[test]
     fn requests_on_one_connection_are_answered_in_order() {
         let server = Server::bind("127.0.0.1:0").unwrap();
         let text = with_server(&server, echo, |address| {
