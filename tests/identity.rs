@@ -85,6 +85,84 @@ fn token_is_valid_for_its_run_and_pod_alone() {
 }
 
 #[test]
+fn token_whose_claims_are_not_its_pods_is_rejected() {
+    let (cluster, _aggregator, asker, path) = asked();
+    for (claim, value, words) in
+        [("node-name", "b", "for another node than `a`"), ("pod-uid", "another-uid", "is gone")]
+    {
+        let token = cluster.api.issue_untrue_token(&path, &asker.audience, claim, value);
+        let (code, answer, _) = asker.ask(&token);
+        assert_eq!(code, 403, "{claim}: {answer}");
+        assert!(answer.contains(words), "{claim}: {answer}");
+    }
+    assert_eq!(asker.ask(&cluster.api.issue_token(&path, &asker.audience)).0, 200);
+}
+
+#[test]
+fn refused_token_costs_one_review() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let before = cluster.api.count(REVIEWS);
+    let forged = cluster.api.issue_token(&path, &asker.audience).replace(".token-", ".made-up-");
+    for _ in 0..5 {
+        assert_eq!(asker.ask(&forged).0, 401);
+    }
+    assert_eq!(cluster.api.count(REVIEWS), before + 1);
+}
+
+#[test]
+fn exhausted_token_costs_no_more_reviews() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let before = cluster.api.count(REVIEWS);
+    let token = cluster.api.issue_token(&path, &asker.audience);
+    let codes: Vec<u16> = (0..12).map(|_| asker.ask(&token).0).collect();
+    assert_eq!(codes, [[200; 8].as_slice(), &[429; 4]].concat());
+    assert_eq!(cluster.api.count(REVIEWS), before + 9, "eight certificates and one refusal");
+}
+
+#[test]
+fn ninth_simultaneous_request_of_one_address_has_to_try_again() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let tokens: Vec<_> = (0..9).map(|_| cluster.api.issue_token(&path, &asker.audience)).collect();
+    cluster.api.fault(Fault::on(REVIEWS).times(9).slow(Duration::from_secs(5)));
+    let codes = std::thread::scope(|scope| {
+        let asked: Vec<_> = tokens.iter().map(|token| scope.spawn(|| asker.ask(token).0)).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(codes.iter().filter(|code| **code == 429).count(), 1, "{codes:?}");
+    assert_eq!(codes.iter().filter(|code| **code == 200).count(), 8, "{codes:?}");
+}
+
+#[test]
+fn second_authorization_header_is_rejected() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let token = cluster.api.issue_token(&path, &asker.audience);
+    let (code, answer, _) = asker.ask(&format!("{token}\r\nauthorization: Bearer {token}"));
+    assert_eq!(code, 400, "{answer}");
+}
+
+#[test]
+fn pods_of_plugins_are_deleted_with_their_grace_period() {
+    let cluster = Cluster::new(&["a"])
+        .daemon_sets()
+        .plugin("each", "DaemonSet", "")
+        .plugin("once", "Job", "")
+        .by_node();
+    let aggregator = cluster.start("");
+    assert_eq!(cluster.certified("each", "a").send("a"), 200);
+    assert_eq!(cluster.certified("once", "global").send("global"), 200);
+    aggregator.ends_well();
+    for (path, seconds) in
+        [("/apis/apps/v1/namespaces/sonobuoy/daemonsets", 1), ("/api/v1/namespaces/sonobuoy/pods", 60)]
+    {
+        let deletions = cluster.api.deletions(path);
+        assert!(!deletions.is_empty(), "{path}");
+        for options in deletions {
+            assert_eq!(options["gracePeriodSeconds"], seconds, "{path}: {options}");
+        }
+    }
+}
+
+#[test]
 fn token_from_another_pod_is_rejected() {
     let (cluster, _aggregator, asker, path) = asked();
     let other = cluster.pod_on("p", "b");

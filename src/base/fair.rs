@@ -110,6 +110,14 @@ impl<K: Eq + Hash + Clone, T> FairQueue<K, T> {
         self.lines.get(key).and_then(Line::rank).map_or(0, |(length, _)| length)
     }
 
+    /// The newest entry of `key`.
+    pub fn newest_of(&self, key: &K) -> Option<u64> {
+        let line = self.lines.get(key)?;
+        let asleep = line.asleep.last_key_value().map(|(number, _)| *number);
+        let ready = line.ready.last_key_value().map(|(number, _)| *number);
+        asleep.max(ready)
+    }
+
     /// The first ready entry of each line, in order of arrival.
     pub fn fronts(&self) -> impl Iterator<Item = (u64, &K)> {
         self.fronts.iter().map(|(number, key)| (*number, key))
@@ -206,7 +214,7 @@ mod tests {
     #[test]
     fn keys_without_entries_are_forgotten() {
         let mut queue = queue(&[('a', false), ('b', true), ('a', true)]);
-        assert_eq!(queue.len_of(&'a'), 2);
+        assert_eq!((queue.len_of(&'a'), queue.newest_of(&'a')), (2, Some(2)));
         while let Some((number, _)) = queue.oldest() {
             assert!(queue.contains(number));
             queue.remove(number);

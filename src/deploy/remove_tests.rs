@@ -178,3 +178,18 @@ fn refusals_are_reported_after_all_attempts() {
     assert!(error.contains("clusterroles") && error.contains("cannot deletecollection"), "{error}");
     assert_eq!(names(&api, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"), "");
 }
+
+#[test]
+fn only_the_very_object_is_removed_without_grace() {
+    let api = ApiServer::start();
+    let pods = "/api/v1/namespaces/default/pods";
+    let lost = api.put(&format!("{pods}/a"), json!({"status": {"phase": "Running"}}));
+    api.remove(&format!("{pods}/a"));
+    let other = api.put(&format!("{pods}/a"), json!({"status": {"phase": "Running"}}));
+    let error = client(&api).delete_now(&Resource::PODS, "default", &lost).unwrap_err();
+    assert_eq!(error.code(), Some(409), "{error}");
+    assert_eq!(names(&api, pods), "a", "another object has taken the name");
+    client(&api).delete_now(&Resource::PODS, "default", &other).unwrap();
+    assert_eq!(names(&api, pods), "");
+    assert_eq!(api.deletions(pods)[0]["gracePeriodSeconds"], 0);
+}

@@ -1,11 +1,12 @@
 //! The routes: who may send which request, and the response.
 //!
 //! A request is permitted or refused before its body is read. `certificate` issues certificates to workers that prove their
-//! pod. `Content-Disposition` is read as by the servers that existing workers were written against (RFC 2183 with the encoding of
+//! pod, in turns that `reviews` gives. `Content-Disposition` is read as by the servers that existing workers were written against (RFC 2183 with the encoding of
 //! RFC 2231); an invalid header means no name. Connections, framing and deadlines are those of
 //! `base::http`; files are the store's.
 
 mod certificate;
+mod reviews;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -20,7 +21,7 @@ use crate::aggregator::limits::Refusal;
 use crate::aggregator::run::{Sender, progress};
 use crate::aggregator::store::{Sha256, Store, Upload};
 use crate::backplane::Caller;
-use base::http::{Request, Response};
+use base::http::{Request, Response, network};
 use base::visible::tail;
 use base::{clock, visible};
 pub(super) use certificate::Tries;
@@ -45,7 +46,7 @@ impl Aggregator {
         let (status, address) = (response.status(), request.peer.address.ip());
         let is_refusal = (400..600).contains(&status) && !matches!(status, 429 | 503);
         self.store.lock().refusals += u64::from(is_refusal);
-        if !is_refusal || !self.logged.count(&address.to_string()) {
+        if !is_refusal || !self.logged.count(&network(address).to_string()) {
             return;
         }
         let level = match status {

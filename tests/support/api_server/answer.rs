@@ -197,10 +197,19 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
                 api.merge(&place.path(), &patch)
             }
         }
-        _ => match delete(api, call, &place, dry) {
-            Some(status) => status,
-            None => return absent(),
-        },
+        _ => {
+            let options: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+            let uid = &options["preconditions"]["uid"];
+            let known = api.lock().store.get(&place);
+            if known.is_some_and(|known| uid.is_string() && *uid != known["metadata"]["uid"]) {
+                return no(409, "Conflict", format!("the UID in the precondition is {uid}"));
+            }
+            api.lock().deletions.push((place.path(), options));
+            match delete(api, call, &place, dry) {
+                Some(status) => status,
+                None => return absent(),
+            }
+        }
     };
     Ok((200, object.to_string().into_bytes()))
 }

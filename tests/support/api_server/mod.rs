@@ -72,6 +72,7 @@ struct State {
     raw: BTreeMap<String, (u16, Vec<u8>)>,
     token: Option<String>,
     tokens: Vec<token::Token>,
+    deletions: Vec<(String, Value)>,
     denied: Vec<(String, String)>,
     plain_discovery: bool,
     kinds: Vec<store::Kind>,
@@ -282,6 +283,13 @@ impl ApiServer {
     /// All requests so far: `GET /api/v1/pods?limit=500`.
     pub fn requests(&self) -> Vec<String> {
         self.lock().requests.clone()
+    }
+
+    /// The options of each deletion below this path.
+    pub fn deletions(&self, beginning: &str) -> Vec<Value> {
+        let state = self.lock();
+        let below = state.deletions.iter().filter(|(path, _)| path.starts_with(beginning));
+        below.map(|(_, options)| options.clone()).collect()
     }
 
     /// Number of requests with this prefix.

@@ -13,6 +13,8 @@ pub(super) struct Token {
     audience: String,
     /// The path of its pod, and the pod's uid at that time.
     pod: (String, Value),
+    /// Claims that differ from what is true of its pod.
+    claims: Vec<(String, String)>,
     ended: bool,
 }
 
@@ -24,7 +26,22 @@ impl ApiServer {
         let claims = URL_SAFE_NO_PAD.encode(json!({"aud": [audience]}).to_string());
         let text = format!("e30.{claims}.token-{}", state.tokens.len());
         let pod = (pod.to_owned(), found["metadata"]["uid"].clone());
-        state.tokens.push(Token { text: text.clone(), audience: audience.into(), pod, ended: false });
+        state.tokens.push(Token {
+            text: text.clone(),
+            audience: audience.into(),
+            pod,
+            claims: Vec::new(),
+            ended: false,
+        });
+        text
+    }
+
+    /// Issues a token of a pod with a claim that is untrue, such as `node-name`.
+    pub fn issue_untrue_token(&self, pod: &str, audience: &str, claim: &str, value: &str) -> String {
+        let text = self.issue_token(pod, audience);
+        let mut state = self.lock();
+        let token = state.tokens.last_mut().expect("it was just issued");
+        token.claims.push((claim.into(), value.into()));
         text
     }
 
@@ -56,6 +73,8 @@ impl ApiServer {
         if pod["spec"]["nodeName"].is_string() {
             known.push(extra("node-name", &pod["spec"]["nodeName"]));
         }
+        // Later entries replace earlier ones.
+        known.extend(token.claims.iter().map(|(name, value)| extra(name, &json!(value))));
         json!({
             "authenticated": true,
             "audiences": [token.audience],
