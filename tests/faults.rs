@@ -369,6 +369,23 @@ fn archive_without_room_for_its_seal_is_not_kept() {
     assert_eq!(ends.len(), 2, "no disk was too small, or all were");
 }
 
+#[test]
+fn archive_and_seal_stay_together_when_a_sync_fails() {
+    let folder = Folder::new();
+    let Some(library) = injector(&folder) else { return };
+    let mut kept = Vec::new();
+    // Three files are synced, each with its folder.
+    for number in 1..=6 {
+        let (mut command, own) = run(1);
+        command.env("LD_PRELOAD", &library).env("FAULTS", format!("sync {number} 1 5"));
+        command.env("FAULTS_BELOW", own.join("archive")).env("FAULTS_HIT", folder.join("hit"));
+        let status = check(&format!("sync {number}"), command, &own, 1);
+        assert_eq!(status.code(), Some(1), "sync {number}");
+        kept.push(own.join("archive").read_dir().unwrap().count());
+    }
+    assert_eq!(kept, [0, 0, 0, 0, 0, 3]);
+}
+
 /// Forwards connections to `to`. On the first one, the aggregator receives at most `bytes` and then end of stream, while
 /// the worker can send everything.
 fn half_closing(to: String, bytes: u64) -> String {

@@ -42,7 +42,7 @@ pub(super) fn pack(
 ) -> Result<(PathBuf, status::Archive, usize)> {
     let (run_dir, uuid) = (context.run_dir, &context.config.uuid);
     redact(run_dir, redactor)?;
-    let errors = process_all(context);
+    let mut errors = process_all(context);
     // Processing adds to the log.
     redact(run_dir, redactor)?;
     let names: Vec<&str> = context.wholes().map(|plugin| plugin.definition.name()).collect();
@@ -70,8 +70,16 @@ pub(super) fn pack(
         }
         file.commit(true).at("cannot write", &path)
     };
-    // A seal without its archive means nothing.
-    write().inspect_err(|_| parts.iter().for_each(|part| drop(fs::remove_file(part))))?;
+    if let Err(error) = write() {
+        let is_in_place = base::file_sha256(&path).is_ok_and(|digest| base::hex(digest) == sha256);
+        if !is_in_place {
+            // A seal without its archive means nothing.
+            parts.iter().for_each(|part| drop(fs::remove_file(part)));
+            return Err(error);
+        }
+        log::error!("{error:#}; the archive is complete, but may be lost if this machine crashes now");
+        errors += 1;
+    }
     remove_earlier(&path, uuid);
     let created = clock::rfc3339(SystemTime::now());
     Ok((path, status::Archive { name, created, sha256, size }, errors))
