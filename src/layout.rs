@@ -251,6 +251,11 @@ pub(crate) fn run_of_archive(name: &str) -> Option<&str> {
     Some(name.strip_suffix(ARCHIVE)?.split_once(RUN)?.1)
 }
 
+/// The minute in which the run began whose archive has this name.
+pub(crate) fn start_of_archive(name: &str) -> Option<&str> {
+    Some(name.split_once(RUN)?.0)
+}
+
 /// The paths of the two files of an archive's seal, next to it.
 pub(crate) fn seal(archive: &Path) -> [PathBuf; 2] {
     SEAL.map(|ending| {

@@ -190,6 +190,24 @@ fn insecure_kubeconfig_is_reported_once() {
 }
 
 #[test]
+fn wait_for_a_silent_server_ends_in_time_and_claims_nothing() {
+    // Accepts connections, and never answers.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = Folder::new();
+    let config = json!({
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x"}}],
+        "clusters": [{"name": "x", "cluster": {"server": format!("http://{}", listener.local_addr().unwrap())}}],
+    });
+    let config = folder.write("config", config.to_string());
+    let start = std::time::Instant::now();
+    let done = Sonobuoy::new("wait --wait=2s --kubeconfig").arg(config).status(1).run_any();
+    assert!(done.stderr.contains("there was no answer within 2s"), "{}", done.stderr);
+    assert!(!done.stderr.contains("running"), "{}", done.stderr);
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
 fn unreachable_cluster_is_one_line() {
     let (api, folder, config) = cluster();
     api.demand_token(Some("other"));

@@ -161,6 +161,34 @@ echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done"#;
 }
 
 #[test]
+fn kept_archives_include_that_of_the_run() {
+    let script = "echo $RESULTS_DIR > $RESULTS_DIR/a\necho $RESULTS_DIR/a > $RESULTS_DIR/done";
+    let out = Folder::new();
+    // Of another machine, whose clock is ahead.
+    let later = "299901010000_sonobuoy_a.tar.gz";
+    out.write(later, "");
+    for others in 0..3 {
+        let run = Sonobuoy::new("run --local -p plugin.yaml --keep 2 --retrieve").arg(out.path());
+        let done = within(run.file("plugin.yaml", plugin("p", "driver: Job", script))).run_any();
+        let path = done.stdout.lines().find_map(|line| line.strip_prefix("Archive: ")).unwrap().to_owned();
+        assert!(Path::new(&path).exists(), "{others} runs before: {path}: {:?}", out.names());
+        let archives = out.names().into_iter().filter(|name| name.ends_with(".tar.gz")).count();
+        assert_eq!((archives, out.names().len()), (2, 4), "the seals of removed archives: {:?}", out.names());
+        assert!(out.join(later).exists());
+    }
+}
+
+#[test]
+fn local_run_is_waited_for_without_a_limit() {
+    let definition = plugin("p", "driver: Job", "echo $RESULTS_DIR > $RESULTS_DIR/a");
+    let run = |words: &str| {
+        within(Sonobuoy::new(&format!("run --local -p plugin.yaml {words}")).file("plugin.yaml", &definition))
+    };
+    run("--wait=3s").status(1).stderr_has("limit it with `--timeout`").run_any();
+    run("--wait").run_any();
+}
+
+#[test]
 fn daemon_set_runs_once_per_node() {
     let script = "echo \"$NODE_NAME $SONOBUOY\" > $RESULTS_DIR/node.txt\necho $RESULTS_DIR/node.txt > $RESULTS_DIR/done";
     let run = local(&plugin("each", "driver: DaemonSet", script)).arg("--local-nodes=3");

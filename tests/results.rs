@@ -323,6 +323,42 @@ fn folder_and_latest_mean_the_newest_archive() {
 }
 
 #[test]
+fn newest_archive_of_a_minute_is_the_last_written() {
+    let folder = Folder::new();
+    let content = std::fs::read(fixture(&format!("archives/{QUICK}"))).unwrap();
+    // By name, the last one written is in the middle.
+    let names = ["b", "c", "a"].map(|run| format!("202601010000_sonobuoy_{run}.tar.gz"));
+    for (age, name) in names.iter().enumerate() {
+        let file = std::fs::File::create(folder.join(name)).unwrap();
+        std::io::Write::write_all(&mut &file, &content).unwrap();
+        let seconds = std::time::Duration::from_secs(10 + (age as u64 + 1) % 3);
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH + seconds).unwrap();
+    }
+    // An earlier minute, written later.
+    folder.write("202512310000_sonobuoy_z.tar.gz", &content);
+    let done = Sonobuoy::new("results --format json").arg(folder.path()).run_any();
+    assert!(done.stdout.contains(&names[1]), "{}", done.stdout);
+}
+
+#[test]
+fn empty_name_of_an_archive_is_an_unset_variable() {
+    for words in ["results", "results diff latest", "verify", "certify"] {
+        let call = Sonobuoy::new(words).arg("");
+        call.status(1).stderr_has("the name of an archive is empty: is a variable unset?").run_any();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn pipe_is_not_an_archive() {
+    let folder = Folder::new();
+    let pipe = folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let call = Sonobuoy::new("results").arg(&pipe);
+    call.status(1).stderr_has("it is neither a file nor a folder; `-` reads an archive").run();
+}
+
+#[test]
 fn duplicate_plugins_are_shown_once_and_bounded() {
     let folder = folder("name: p\nstatus: passed\nitems:\n- {name: a, status: passed}\n");
     for words in ["", "--format json"] {

@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rcgen::{CertificateParams, KeyPair, SigningKey as _};
 use serde_json::json;
@@ -486,6 +486,40 @@ fn full_disk_is_reported_and_leaves_no_file() {
     assert!(said.contains("cannot write"), "{said}");
     assert!(limited.stdout.is_empty() && run.came().is_empty(), "{:?}", run.came());
     assert_eq!(run.api.count(EXEC), 1, "trying again would not help");
+}
+
+#[cfg(unix)]
+#[test]
+fn interrupted_download_exits_with_130_and_leaves_nothing() {
+    use rustix::process::{Pid, Signal, kill_process};
+    for words in ["retrieve", "wait --retrieve out", "results --from-cluster"] {
+        let run = Finished::with(b"x");
+        // The container does not answer before the end of the test.
+        let (end, ended) = std::sync::mpsc::sync_channel::<()>(0);
+        let ended = std::sync::Mutex::new(ended);
+        run.api.on_exec(move |_| {
+            let _ = ended.lock().unwrap().recv();
+            ExecAnswer::ok(Vec::new())
+        });
+        let call = Sonobuoy::new(words).arg("--kubeconfig").arg(run.api.kubeconfig(run.there.path()));
+        let call = call.file("tmp/keep", "").file("out/keep", "");
+        let tmp = call.folder().join("tmp");
+        let (mut command, folder) = call.env("TMPDIR", tmp).command();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        run.api.wait(|api| api.count(EXEC) > 0);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{words}: {said}");
+        assert!(said.contains("the transfer was interrupted"), "{words}: {said}");
+        assert_eq!(
+            (folder.names(), Folder::names_of(&folder.join("tmp"))),
+            (vec!["out".to_owned(), "tmp".to_owned()], vec!["keep".to_owned()]),
+            "{words}"
+        );
+        assert_eq!(Folder::names_of(&folder.join("out")), ["keep"], "{words}");
+        drop(end);
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use ureq::http::Uri;
 
 use super::certify::{Judgement, Submission};
 use super::flag::{Args, usage_error};
-use super::retrieve::{TRANSFER, fetch};
+use super::retrieve::{TRANSFER, fetch, interrupted_transfer};
 use super::{output, run_args};
 use crate::deploy::Removal;
 use crate::item::plain;
@@ -95,6 +95,9 @@ impl<'a> Afterwards<'a> {
             let retrieval = Retrieval { client, service, ..Retrieval::new(namespace, into) };
             let paths = match fetch(self.args, &retrieval, stop) {
                 Ok(paths) => paths,
+                Err(failure) if output::is_interrupted() => {
+                    return Err(interrupted_transfer(failure).context(kept));
+                }
                 Err(RetrievalError::NotReady(error) | RetrievalError::Unasked(error)) => {
                     return Err(error.context(kept));
                 }
@@ -106,11 +109,16 @@ impl<'a> Afterwards<'a> {
             if let Some(url) = self.upload
                 && let Err(error) = pipeline::upload(&paths, url, stop)
             {
+                if output::is_interrupted() {
+                    return Err(error.context(kept));
+                }
                 log::error!("{error:#}; {kept}");
                 return Ok(TRANSFER);
             }
             code = self.report(&paths)?;
-            self.prune()?;
+            if let Some(folder) = self.retrieve {
+                prune(self.args, folder, &paths)?;
+            }
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
             log::error!("the aggregator could not upload the archive: {error}; {kept}");
@@ -123,26 +131,10 @@ impl<'a> Afterwards<'a> {
         Ok(code)
     }
 
-    /// Removes old archives, with their seals.
-    fn prune(&self) -> Result<()> {
-        let keep = usize::try_from(self.args.number("keep"))?;
-        let Some(folder) = self.retrieve.as_ref().filter(|_| keep > 0) else { return Ok(()) };
-        for name in report::archives(folder)?.iter().skip(keep) {
-            for ending in layout::SEAL.iter().chain(&[""]) {
-                let path = folder.join(format!("{name}{ending}"));
-                if path.exists() {
-                    fs::remove_file(&path).at("cannot remove", &path)?;
-                }
-            }
-            log::info!("removed `{name}`: --keep {keep}");
-        }
-        Ok(())
-    }
-
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.
     fn report(&self, paths: &[PathBuf]) -> Result<u8> {
-        // A persistent claim holds the archives of all runs; names begin with the time.
-        let newest = paths.iter().max().filter(|_| self.reads());
+        // A persistent claim holds the archives of all runs.
+        let newest = report::newest(paths).filter(|_| self.reads());
         if let Some(path) = newest {
             return report(self.args, &self.outputs, path, None, self.retrieve.is_some())
                 .with_context(|| format!("could not process archive: {}", path.display()));
@@ -157,6 +149,24 @@ impl<'a> Afterwards<'a> {
         }
         Ok(0)
     }
+}
+
+/// Removes all but the newest `--keep` archives of a folder, with their seals, and never one of this run.
+pub(super) fn prune(args: Args, folder: &Path, of_this_run: &[PathBuf]) -> Result<()> {
+    let keep = usize::try_from(args.number("keep"))?;
+    if keep == 0 {
+        return Ok(());
+    }
+    let is_of_this_run = |name: &str| of_this_run.iter().any(|path| path.file_name() == Some(name.as_ref()));
+    for name in report::archives(folder)?.iter().skip(keep).filter(|name| !is_of_this_run(name)) {
+        for ending in layout::SEAL.iter().chain(&[""]) {
+            let path = folder.join(format!("{name}{ending}"));
+            // Another run may remove it at the same time.
+            base::found(fs::remove_file(&path)).at("cannot remove", &path)?;
+        }
+        log::info!("removed `{name}`: --keep {keep}");
+    }
+    Ok(())
 }
 
 /// The URL of `--upload`: HTTPS, or HTTP to the machine itself, unless the aggregator sends there.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use super::flag::{Args, usage_error};
-use super::{output, run_args};
+use super::{output, results, run_args};
 use crate::certify::{self, Product};
 use crate::image::kit::Kit;
 use crate::remote::seal;
@@ -16,6 +16,7 @@ const NOT_READY: u8 = 3;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
+    results::check_names(args)?;
     let archive = args.text("archive").context("no archive given")?;
     let tests = args.text("tests").map(run_args::tests).transpose()?.unwrap_or_default();
     check_seal(archive)?;
@@ -28,7 +29,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 fn check_seal(archive: &str) -> Result<()> {
     let archive = PathBuf::from(report::locate(archive)?);
     if seal::is_beside(&archive) {
-        seal::check_file(&archive, None, false)?.tell();
+        let checked = seal::check_file(&archive, None, false)?;
+        if !checked.signed {
+            checked.tell();
+        }
     } else {
         log::warn!("`{}` was not checked: it has no seal beside it", archive.display());
     }

@@ -1,7 +1,5 @@
 //! `sonobuoy delete`: removes the objects of a run from the cluster.
 
-use std::time::Duration;
-
 use anyhow::Result;
 
 use super::flag::Args;
@@ -18,10 +16,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         dry_run: args.on("dry-run"),
     };
     let left = removal.issue(&client)?;
-    let minutes = u64::try_from(args.number("wait")).unwrap_or_default();
-    if minutes > 0 && !removal.dry_run {
+    let limit = args.duration("wait");
+    if !limit.is_zero() && !removal.dry_run {
         let shown = args.word("wait-output") == "Progress";
-        left.wait(&client, Duration::from_secs(minutes.saturating_mul(60)), &mut |state| {
+        left.wait(&client, limit, &mut |state| {
             // The original prints it to standard output.
             if shown {
                 output::print(&format!("\n{state}\n"));

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -51,6 +52,11 @@ impl<'m> Args<'m> {
 
     /// The number of a flag; 0 if absent.
     pub(crate) fn number(self, id: &str) -> i64 {
+        self.0.try_get_one(id).ok().flatten().copied().unwrap_or_default()
+    }
+
+    /// The duration of a flag; zero if absent.
+    pub(crate) fn duration(self, id: &str) -> Duration {
         self.0.try_get_one(id).ok().flatten().copied().unwrap_or_default()
     }
 
@@ -102,17 +108,26 @@ pub(crate) fn switch(usage: &'static str, help: &'static str) -> Arg {
     flag(usage, help).action(ArgAction::SetTrue)
 }
 
-/// A flag with a time: a number of units, or a duration such as `1h30m`.
-pub(crate) fn time(usage: &'static str, help: &'static str) -> Arg {
-    let (unit, seconds) = if usage.ends_with("MINUTES") { ("minutes", 60) } else { ("seconds", 1) };
+/// A flag with a number of seconds, also written as a duration such as `1h30m`: for settings that hold whole seconds.
+pub(crate) fn seconds(usage: &'static str, help: &'static str) -> Arg {
     text(usage, help).value_parser(move |word: &str| {
         if let Ok(count) = word.parse::<i64>() {
             return Ok(count);
         }
-        // Fractions of a unit are rounded up.
+        // Fractions of a second are rounded up.
         let whole = base::clock::parse_duration(word)
-            .and_then(|span| i64::try_from(span.as_millis().div_ceil(seconds * 1_000)).ok());
-        whole.ok_or_else(|| format!("write {unit}, or a duration such as 90m or 1h30m"))
+            .and_then(|span| i64::try_from(span.as_millis().div_ceil(1_000)).ok());
+        whole.ok_or("write seconds, or a duration such as 90m or 1h30m")
+    })
+}
+
+/// A flag with a duration; a plain number is one of minutes, as in the original.
+pub(crate) fn duration(usage: &'static str, help: &'static str) -> Arg {
+    text(usage, help).value_parser(move |word: &str| {
+        let minutes =
+            word.parse::<u64>().ok().and_then(|count| count.checked_mul(60)).map(Duration::from_secs);
+        let duration = minutes.or_else(|| base::clock::parse_duration(word));
+        duration.ok_or("write minutes, or a duration such as 90m or 1h30m")
     })
 }
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{OutputFiles, report, upload};
-use super::flag::Args;
+use super::afterwards::{OutputFiles, prune, report, upload};
+use super::flag::{Args, usage_error};
 use super::output::{self, INTERRUPTED};
 use super::run_args::RunArgs;
-use super::wait::verdict;
+use super::wait::{DAY, verdict};
 use crate::names::env;
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
@@ -32,6 +32,12 @@ const STRAYS_TIMEOUT: Duration = Duration::from_millis(200);
 pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     if args.all("plugin").next().is_none() {
         bail!("--local needs a plugin whose command is on this machine; name it with `-p FILE`");
+    }
+    let limit = args.duration("wait");
+    if !limit.is_zero() && limit != DAY {
+        return Err(usage_error(
+            "--wait: a run on this machine is always waited for to its end; limit it with `--timeout`",
+        ));
     }
     let per_test = request.per_test()?;
     let plan = request.plan(None)?;
@@ -55,13 +61,14 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         )
     })?;
 
+    let out = local.out.clone();
     let outputs = OutputFiles::open(args)?;
     let upload = upload(args, false)?;
 
     let stop = Stop::new();
     let asked = stop.clone();
     let mut first: Option<Instant> = None;
-    sys::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
+    output::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
         if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
             log::warn!("ended without an archive; the unfinished run remains in `{}`", work.display());
             sys::end_strays(STRAYS_TIMEOUT);
@@ -114,6 +121,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let names: Vec<_> = wholes.map(|definition| definition.name().to_owned()).collect();
     // Without a cluster there is nothing to show about its health.
     let code = report(args, &outputs, &ended.archive, Some(&names), true)?;
+    prune(args, &out, std::slice::from_ref(&ended.archive))?;
     if stop.stopped() {
         return Ok(INTERRUPTED);
     }

@@ -191,6 +191,10 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
         log::warn!("{message}");
         return output::INTERRUPTED;
     }
+    if output::is_interrupted() {
+        log::warn!("interrupted: {error:#}");
+        return output::INTERRUPTED;
+    }
     let is_usage = matches!(special, Some(Error::Usage(_)));
     let mut message = format!("{error:#}");
     if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {

@@ -10,6 +10,7 @@
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use serde_json::Value;
@@ -273,28 +274,43 @@ pub(crate) fn archive_event(path: &str) {
 /// The exit code that a shell reports for a program ended by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Calls `act` on Ctrl-C and at the end of a container or session.
-fn on_signal(act: impl FnMut() + Send + 'static) -> Result<()> {
-    Ok(sys::on_signal(&[Signal::Interrupt, Signal::Terminate], act)?)
+/// Whether Ctrl-C or the end of a container or session has asked this program to end.
+static INTERRUPT: AtomicBool = AtomicBool::new(false);
+
+/// Signals of Ctrl-C, and of the end of a container or session.
+const END_SIGNALS: &[Signal] = &[Signal::Interrupt, Signal::Terminate];
+
+/// Calls `act` on these signals, which interrupt the command.
+pub(crate) fn on_signal(signals: &[Signal], mut act: impl FnMut() + Send + 'static) -> Result<()> {
+    let act = move || {
+        INTERRUPT.store(true, Ordering::SeqCst);
+        act();
+    };
+    Ok(sys::on_signal(signals, act)?)
+}
+
+/// Whether a signal has asked this program to end: whatever fails afterwards fails because of it.
+pub(crate) fn is_interrupted() -> bool {
+    INTERRUPT.load(Ordering::SeqCst)
 }
 
 /// A `Stop` that Ctrl-C and the end of a container or session trigger.
 pub(crate) fn stop_on_signal() -> Result<Stop> {
     let stop = Stop::new();
     let asked = stop.clone();
-    on_signal(move || asked.stop())?;
+    on_signal(END_SIGNALS, move || asked.stop())?;
     Ok(stop)
 }
 
 /// Makes Ctrl-C and the end of a container or session exit the program and delete its temporary folders.
 pub(crate) fn exit_on_signal() -> Result<()> {
-    on_signal(|| temp::exit(INTERRUPTED.into()))
+    on_signal(END_SIGNALS, || temp::exit(INTERRUPTED.into()))
 }
 
 /// Makes Ctrl-C trigger `stop`, and a second one exit the program.
 pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
     let stop = stop.clone();
-    on_signal(move || {
+    on_signal(END_SIGNALS, move || {
         if stop.stopped() {
             temp::exit(INTERRUPTED.into());
         }

@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::afterwards::{annotate, ending, is_annotated, limit, look};
 use super::flag::{Args, usage_error};
-use super::retrieve::{fetch, unpack};
+use super::retrieve::{fetch, interrupted_transfer, unpack};
 use super::{cluster, containers, output};
 use crate::layout;
-use crate::remote::{Retrieval, RetrievalError, seal};
+use crate::remote::{Retrieval, seal};
 use crate::report::{
     self, Depth, Diff, FactTables, Look, Many, Objects, OpenedArchive, Report, TextOutput, View, ViewMode,
     write_json,
@@ -25,8 +25,10 @@ const ALL: &str = "all";
 /// Runs `results`.
 pub(crate) fn run(args: Args) -> Result<u8> {
     if let ("diff", args) = args.subcommand() {
+        check_names(args)?;
         return diff(args);
     }
+    check_names(args)?;
     if let Some(word) = args.all("archive").next()
         && !Path::new(word).exists()
         && !near::near(word, ["diff"]).is_empty()
@@ -36,11 +38,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let fetched = (args.on("from-cluster") || args.on("live")).then(|| from_cluster(args)).transpose()?;
     let archives: Vec<&str> =
         args.all("archive").chain(fetched.iter().map(|(_, path)| path.as_str())).collect();
-    for archive in archives.iter().filter_map(|name| report::locate(name).ok()) {
-        if seal::is_beside(archive.as_ref()) {
-            log::info!("the seal of `{archive}` was not checked; `sonobuoy verify` checks it");
-        }
-    }
+    let is_sealed = are_seals_right(&archives);
     let ended = match archives[..] {
         [archive] if args.word("format") != "openmetrics" || args.text("facts").is_some() => {
             let mut out = output::buffered(is_for_people(args));
@@ -51,13 +49,48 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         }
         _ => many(args, &archives)?,
     };
-    Ok(ending(ended))
+    Ok(end_report(ended, is_sealed))
+}
+
+/// Rejects empty names of archives, which would mean the current folder.
+pub(super) fn check_names(args: Args) -> Result<()> {
+    if ["archive", "before", "after"].into_iter().any(|id| args.all(id).any(str::is_empty)) {
+        return Err(usage_error("the name of an archive is empty: is a variable unset?"));
+    }
+    Ok(())
+}
+
+/// Whether no archive differs from the seal beside it. Warns of each that does.
+fn are_seals_right(archives: &[&str]) -> bool {
+    let mut are_right = true;
+    for archive in archives.iter().filter_map(|name| report::locate(name).ok()) {
+        let path = Path::new(&archive);
+        // A checksum alone may be anybody's.
+        if !path.is_file() || !layout::seal(path).iter().all(|part| part.exists()) {
+            continue;
+        }
+        if let Err(error) = seal::check_file(path, None, false) {
+            log::warn!("`{archive}` is not as it was sealed: {error:#}");
+            are_right = false;
+        }
+    }
+    are_right
+}
+
+/// The exit code of a report on archives with right seals or not: what an altered archive says proves nothing.
+fn end_report(exit: Option<Exit>, is_sealed: bool) -> u8 {
+    if is_sealed { ending(exit) } else { 1 }
 }
 
 /// The archive of the run in the cluster, or its results so far, in a temporary folder.
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let stop = output::stop_on_signal()?;
     let namespace = cluster::namespace_of_run(args)?;
+    if let (Some(word), None) = (args.text("node"), args.text("namespace")) {
+        log::info!(
+            "looking in namespace `{namespace}`: `-n {word}` of `results` names a node, `--namespace` a namespace"
+        );
+    }
     let (client, service) = cluster::to_run(args, &namespace, &stop)?;
     let folder = temp::Folder::new()?;
     let retrieval = Retrieval {
@@ -67,9 +100,14 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
         keep_seal: false,
         ..Retrieval::new(&namespace, &folder)
     };
-    let paths = fetch(args, &retrieval, &stop).map_err(RetrievalError::into_error)?;
-    // A persistent claim holds the archives of all runs; names begin with the time.
-    let newest = paths.iter().max().context("the run has no archive yet")?;
+    let paths = fetch(args, &retrieval, &stop).map_err(|failure| match output::is_interrupted() {
+        true => interrupted_transfer(failure),
+        false => failure.into_error(),
+    })?;
+    // The rest needs no orderly end.
+    output::exit_on_signal()?;
+    // A persistent claim holds the archives of all runs.
+    let newest = report::newest(&paths).context("the run has no archive yet")?;
     if !args.on("live") {
         return Ok((folder, newest.display().to_string()));
     }
@@ -239,6 +277,7 @@ fn diff(args: Args) -> Result<u8> {
         opened.plugins.retain(|name| plugin.is_none_or(|only| only == name));
         anyhow::Ok(opened)
     };
+    let is_sealed = are_seals_right(&[args.word("before"), args.word("after")]);
     let (before, after) = (open("before")?, open("after")?);
     let tests = !before.plugins.is_empty() || !after.plugins.is_empty();
     if let Some(plugin) = plugin {
@@ -266,11 +305,12 @@ fn diff(args: Args) -> Result<u8> {
         }
     }
     out.flush()?;
-    Ok(ending(diff.exit(FailOn::parse(args.word("fail-on")))))
+    Ok(end_report(diff.exit(FailOn::parse(args.word("fail-on"))), is_sealed))
 }
 
 /// Runs `verify`.
 pub(crate) fn verify(args: Args) -> Result<()> {
+    check_names(args)?;
     let archive = report::locate(args.word("archive"))?;
     let archive = Path::new(&archive);
     ensure!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::flag::Args;
+use super::flag::{Args, interrupted};
 use super::{cluster, output};
 use crate::progress_view::{Scene, Task, Unit};
 use crate::remote::{Retrieval, RetrievalError};
@@ -50,6 +50,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             }
             Ok(0)
         }
+        Err(failure) if output::is_interrupted() => Err(interrupted_transfer(failure)),
         Err(RetrievalError::Unasked(error)) => Err(error),
         Err(RetrievalError::NotReady(error)) => {
             output::error("Results not ready yet. Check `sonobuoy status` for status.\n");
@@ -60,6 +61,12 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             Ok(TRANSFER)
         }
     }
+}
+
+/// The error for a transfer that Ctrl-C ended.
+pub(super) fn interrupted_transfer(failure: RetrievalError) -> anyhow::Error {
+    log::debug!("{:#}", failure.into_error());
+    interrupted("the transfer was interrupted; nothing is left of it")
 }
 
 /// Fetches the wanted archives; returns the paths in order of arrival.

@@ -1,6 +1,7 @@
 //! `sonobuoy run`: starts a run in a cluster, and waits for its end with `--wait`.
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 
@@ -35,7 +36,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let url = upload(args, by_aggregator)?;
     let afterwards = Afterwards::asked(args, url.filter(|_| !by_aggregator))?;
     // Steps after the run imply waiting for it.
-    let wait = Wait::asked(args, if afterwards.is_asked() { DAY } else { 0 }, request.per_test()?)?;
+    let default = if afterwards.is_asked() { DAY } else { Duration::ZERO };
+    let wait = Wait::asked(args, default, request.per_test()?);
     let skip = skipped(args)?;
     let given = read_given(args)?;
     let image = request.config.worker_image.clone();

@@ -6,8 +6,8 @@
 use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
-    accepting_values, argument, bare, choice, command, list, number, one_of, regex, repeated, switch, text,
-    time, version,
+    accepting_values, argument, bare, choice, command, duration, list, number, one_of, regex, repeated,
+    seconds, switch, text, version,
 };
 use super::load::DEFAULT_ARCHIVE;
 use super::output::{FORMS, PROGRESS};
@@ -355,7 +355,11 @@ fn show_default_pod_spec() -> Arg {
 fn afterwards() -> [Arg; 11] {
     [
         text("--retrieve DIR", "Fetch the archive into this folder"),
-        number("--keep N", "With --retrieve: keep only the newest archives there", 1..=i64::from(u32::MAX)),
+        number(
+            "--keep N",
+            "Keep only the newest archives in that folder, and that of this run",
+            1..=i64::from(u32::MAX),
+        ),
         text(
             "--upload URL",
             "Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve from here; a URL that ends with / is a folder; SSL_CERT_FILE names the store's authority in either case",
@@ -509,7 +513,7 @@ fn the_run(creates: bool) -> [Arg; 18] {
         text("--config FILE", "Run configuration (JSON); comes before the flags that override it"),
         text("-f --file FILE", "Use this manifest instead of making one; - is stdin"),
         text("-n --namespace NAME", "Namespace of the run"),
-        time("--timeout SECONDS", "Time limit of the run (seconds, or a duration such as 90m); 0 for none"),
+        seconds("--timeout SECONDS", "Time limit of the run (seconds, or a duration such as 90m); 0 for none"),
         rbac(rbac_default, "Whether to create RBAC objects; Detect asks the cluster"),
         text(
             "--aggregator-permissions WORD",
@@ -595,7 +599,7 @@ fn rbac(default: &'static str, help: &'static str) -> Arg {
 
 fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     [
-        bare(time("--wait MINUTES", wait), meaning).default_value("0").hide_default_value(true),
+        bare(duration("--wait MINUTES", wait), meaning).default_value("0").hide_default_value(true),
         choice("--wait-output Silent|Spinner|Progress", "What to print while waiting")
             .default_value("Progress"),
     ]
@@ -865,7 +869,7 @@ fn logs() -> Command {
             text("-p --plugin NAME", "Only this plugin's pods; `sonobuoy` is the aggregator"),
             text("-c --container NAME", "Only containers of this name"),
             number("--tail LINES", "Only this many lines from the end of each log", 0..=i64::MAX),
-            time("--since SECONDS", "Only lines newer than this (seconds, or a duration such as 10m)"),
+            seconds("--since SECONDS", "Only lines newer than this (seconds, or a duration such as 10m)"),
             switch("--timestamps", "Print the time of each line"),
         ])
         .args(cluster())
@@ -979,7 +983,7 @@ fn images() -> Command {
 }
 
 fn sleep(help: &'static str) -> Arg {
-    time("--sleep SECONDS", help).default_value("0")
+    seconds("--sleep SECONDS", help).default_value("0")
 }
 
 fn gather() -> Command {

@@ -4,10 +4,10 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use super::afterwards::{Afterwards, upload};
-use super::flag::{Args, interrupted, usage_error};
+use super::flag::{Args, interrupted};
 use super::run_args::{Purpose, RunArgs};
 use super::status::{News, text};
 use super::{cluster, output};
@@ -22,8 +22,8 @@ use base::kube::Resource;
 use base::stop::Stop;
 use base::{clock, sys};
 
-/// The timeout of a bare `--wait` in minutes: a day.
-pub(crate) const DAY: i64 = 1_440;
+/// The timeout of a bare `--wait`.
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// Silence after which a heartbeat is printed, as the original does at each poll.
 const NEWS_INTERVAL: Duration = Duration::from_secs(60);
@@ -42,17 +42,12 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         // The status service has the archive; only a deletion needs the cluster.
         None => args.on("delete").then(|| cluster::client(args)).transpose()?,
     };
-    if let Some(client) = source.cluster()
-        && client.get(&Resource::NAMESPACES, "", &namespace).is_err_and(|error| error.is_not_found())
-    {
-        bail!("namespace `{namespace}` does not exist; name the namespace of the run with `-n`");
-    }
     if args.on("recover") {
         let Some(client) = source.cluster() else { bail!("--recover needs access to the cluster") };
         deploy::recover(client, &namespace)?;
     }
     // The original's limit is 0 here, which ends every wait at once.
-    let run = Wait::asked(args, DAY, per_test)?.map(|wait| wait.wait(&source, &namespace)).transpose()?;
+    let run = Wait::asked(args, DAY, per_test).map(|wait| wait.wait(&source, &namespace)).transpose()?;
     let code = afterwards.run(client.as_ref(), &namespace, run.as_ref(), service.as_ref(), &stop)?;
     Ok(run.map_or(code, |run| conclude(&run, code, &namespace)))
 }
@@ -67,17 +62,15 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Reads the flags; `None` without a wait. `default` is the limit in minutes without the flag.
-    pub(crate) fn asked(args: Args, default: i64, per_test: Option<Duration>) -> Result<Option<Self>> {
-        let minutes = Some(args.number("wait")).filter(|minutes| *minutes != 0).unwrap_or(default);
-        let minutes = u64::try_from(minutes).map_err(|_| usage_error("--wait is negative; write minutes"))?;
+    /// Reads the flags; `None` without a wait. `default` is the limit without the flag.
+    pub(crate) fn asked(args: Args, default: Duration, per_test: Option<Duration>) -> Option<Self> {
+        let limit = Some(args.duration("wait")).filter(|limit| !limit.is_zero()).unwrap_or(default);
         // The original's spinner is useless in a log; a table is more informative.
         let is_off =
             sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
         let prints = args.word("wait-output") == "Progress" && !is_off;
         let output = output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
-        let limit = Duration::from_secs(minutes.saturating_mul(60));
-        Ok((minutes > 0).then_some(Self { limit, output, prints, per_test }))
+        (!limit.is_zero()).then_some(Self { limit, output, prints, per_test })
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
@@ -95,6 +88,7 @@ impl Wait {
         let (mut learning, mut outcome) = (Authorities::of_user().ok(), Ok(None));
         source.stop().within(self.limit, |over| {
             let source = source.under(over);
+            check_namespace(&source, namespace)?;
             source.follow(namespace, |state| {
                 // The earlier the certificate is stored, the less time for tampering.
                 if let (Some(RunState::Told(_)), Some(kept), Some(client)) =
@@ -143,11 +137,21 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
     verdict(run, code)
 }
 
+/// Fails if the namespace does not exist, so that nobody waits for a run in it. A server that does not answer may later.
+fn check_namespace(source: &StatusSource, namespace: &str) -> Result<()> {
+    let is_missing = source.cluster().is_some_and(|client| {
+        client.get(&Resource::NAMESPACES, "", namespace).is_err_and(|error| error.is_not_found())
+    });
+    ensure!(!is_missing, "namespace `{namespace}` does not exist; name the namespace of the run with `-n`");
+    Ok(())
+}
+
 struct Follower<'a> {
     wait: &'a Wait,
     namespace: &'a str,
     news: News<'a>,
-    latest: RunState,
+    /// The last state; none before the first answer.
+    latest: Option<RunState>,
     seen: bool,
     /// Deadline for a stuck aggregator.
     stuck: Option<Instant>,
@@ -167,7 +171,7 @@ impl<'a> Follower<'a> {
             wait,
             namespace,
             news: News::new("wide", board, about),
-            latest: RunState::Absent,
+            latest: None,
             seen: false,
             stuck: None,
             printed: Instant::now(),
@@ -204,14 +208,15 @@ impl<'a> Follower<'a> {
             }
             _ => {}
         }
-        self.latest = state;
+        self.latest = Some(state);
         Ok(None)
     }
 
     /// Prints a heartbeat if one is due. Fails if the aggregator has been stuck for too long.
     fn tick(&mut self) -> Result<()> {
         if self.stuck.is_some_and(|until| Instant::now() >= until) {
-            bail!("{}; see `sonobuoy status -n {}`", self.latest.summary(), self.namespace);
+            let summary = self.latest.as_ref().map(RunState::summary).unwrap_or_default();
+            bail!("{summary}; see `sonobuoy status -n {}`", self.namespace);
         }
         if !self.wait.prints || self.news.board.is_some() || self.printed.elapsed() < NEWS_INTERVAL {
             return Ok(());
@@ -223,12 +228,20 @@ impl<'a> Follower<'a> {
 
     fn timeout(&self) -> anyhow::Error {
         let (limit, namespace) = (clock::duration(self.wait.limit), self.namespace);
-        let is = if matches!(self.latest, RunState::Told(_)) { "it is " } else { "" };
-        anyhow::anyhow!(
-            "the run in namespace `{namespace}` was not over within {limit}: {is}{}; it is still running, see `sonobuoy status -n \
-             {namespace}`",
-            self.latest.summary()
-        )
+        let Some(latest) = &self.latest else {
+            return anyhow::anyhow!(
+                "the state of the run in namespace `{namespace}` is unknown: there was no answer within {limit}; check the \
+                 address in the kubeconfig, VPN, proxy and firewall"
+            );
+        };
+        let late = format!("the run in namespace `{namespace}` was not over within {limit}");
+        match latest {
+            RunState::Told(run) => anyhow::anyhow!(
+                "{late}: it is {} and goes on, see `sonobuoy status -n {namespace}`",
+                run.status
+            ),
+            state => anyhow::anyhow!("{late}: {}; see `sonobuoy status -n {namespace}`", state.summary()),
+        }
     }
 
     /// Reports news; returns whether there was any.
@@ -290,9 +303,15 @@ mod tests {
     fn timeout_names_the_last_state() {
         let wait = wait(Duration::ZERO);
         let mut late = follower(&wait);
-        late.latest = RunState::Told(Run::default());
-        let error = late.timeout().to_string();
-        assert!(error.contains("was not over within 0s: it is running"), "{error}");
+        assert!(late.timeout().to_string().contains("unknown: there was no answer within 0s"));
+        for (state, expected) in [
+            (RunState::Told(Run::default()), "was not over within 0s: it is running and goes on"),
+            (RunState::Absent, "was not over within 0s: no aggregator exists yet; see"),
+        ] {
+            late.latest = Some(state);
+            let error = late.timeout().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! An archive is one compressed stream without random access. It is read once, and only as far as a view needs: the files
 //! for later are extracted, small ones to memory, many or large ones to disk, and others are seen as they pass.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde::Deserialize;
@@ -206,9 +208,35 @@ pub(crate) fn locate(name: &str) -> Result<String> {
 
 /// The names of the archives in a folder, newest first.
 pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
-    // Names begin with the start time of the run.
-    let names = entries(folder)?.into_iter().rev().filter_map(|entry| entry.file_name().into_string().ok());
-    Ok(names.filter(|name| layout::run_of_archive(name).is_some()).collect())
+    let names = entries(folder)?.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| layout::run_of_archive(name).is_some()).collect();
+    names.sort_by_cached_key(|name| Reverse(Age::of(&folder.join(name))));
+    Ok(names)
+}
+
+/// The newest of some archives.
+pub(crate) fn newest(paths: &[PathBuf]) -> Option<&Path> {
+    paths.iter().max_by_key(|path| Age::of(path)).map(PathBuf::as_path)
+}
+
+/// What orders archives from the oldest to the newest. Their names state the minute in which their runs began; within a
+/// minute, the time of the last change decides, since the rest of the name is random.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Age {
+    minute: String,
+    modified: Option<SystemTime>,
+    name: String,
+}
+
+impl Age {
+    fn of(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Self {
+            minute: layout::start_of_archive(&name).unwrap_or_default().to_owned(),
+            modified: path.metadata().and_then(|about| about.modified()).ok(),
+            name,
+        }
+    }
 }
 
 /// An archive or a folder.
@@ -245,6 +273,11 @@ impl ArchiveSource {
         let label = locate(name)?;
         let meta = fs::metadata(&label)
             .map_err(|error| anyhow!("stat {name}: {}{}", reason(&error), near::hint(name, [LATEST])))?;
+        // An archive is read several times.
+        ensure!(
+            meta.is_dir() || meta.is_file(),
+            "it is neither a file nor a folder; `-` reads an archive from standard input"
+        );
         let open = || File::open(&label).map_err(|error| anyhow!("open {label}: {}", reason(&error)));
         Ok(Self { archive: (!meta.is_dir()).then(open).transpose()?, label })
     }

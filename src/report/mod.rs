@@ -26,7 +26,7 @@ mod words;
 /// raise it.
 const SCHEMA_VERSION: u32 = 1;
 
-pub(crate) use archive::{ArchiveSource, Depth, OpenedArchive, PassAction, archives, locate};
+pub(crate) use archive::{ArchiveSource, Depth, OpenedArchive, PassAction, archives, locate, newest};
 pub(crate) use brief::{safe as markdown_text, write_markdown};
 pub(crate) use diff::{Diff, Objects};
 pub(crate) use facts::FactTables;
