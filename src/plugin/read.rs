@@ -16,6 +16,8 @@ use base::kube::Object as _;
 use base::yaml::typed::{self, Ignored, Rules, schema_of};
 use base::yaml::{self, Content, Error, Node};
 
+const NO_DEFINITION: &str = "there is no plugin definition";
+
 /// Reads a text with a single definition.
 pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     let [loaded]: [Loaded; 1] = read_all(text)?.try_into().map_err(|all: Vec<Loaded>| {
@@ -28,12 +30,10 @@ pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
 
 /// Reads the definitions of a text: one, or all that its ConfigMap contains; never none.
 pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
-    let first = parse(text)?;
-    // Documents after a definition are ignored, as in the original.
-    if !is_object(&first) {
-        return Ok(vec![one(&first)?]);
-    }
-    let nodes = yaml::documents(text)?;
+    let nodes = documents(text)?;
+    let Some(first) = nodes.first().filter(|first| is_object(first)) else {
+        return Ok(vec![only(&nodes)?]);
+    };
     let is_alone = nodes.len() < 2;
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for node in nodes.iter().filter(|node| !node.is_null()) {
@@ -78,14 +78,23 @@ fn has_definition(data: &Node) -> bool {
     data.entries().iter().any(|(key, _)| is_definition_file(&key.text))
 }
 
-/// Text that starts like JSON is read as JSON, as in the Kubernetes decoder, else as YAML.
-fn parse(text: &str) -> Result<Node, Error> {
-    if text.trim_start().starts_with('{')
-        && let Ok(node) = yaml::json(text)
-    {
-        return Ok(node);
+/// The documents of a text. One that starts like JSON is read as JSON, as in the Kubernetes decoder, else as YAML.
+fn documents(text: &str) -> Result<Vec<Node>, Error> {
+    if text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
+        return Ok(vec![yaml::json(text)?]);
     }
-    yaml::document(text)
+    yaml::written(text)
+}
+
+/// The definition in the only document.
+fn only(documents: &[Node]) -> Result<Loaded, Error> {
+    if let Some(second) = documents.iter().skip(1).find(|node| !node.is_null()) {
+        let message = "a second document begins here, but a file has one plugin definition; \
+                       write each into a file of its own, and name each with `-p`";
+        return Err(second.position.error(message));
+    }
+    let absent = || yaml::Position { line: 1, column: 1 }.error(NO_DEFINITION);
+    one(documents.first().ok_or_else(absent)?)
 }
 
 fn is_config_map(node: &Node) -> bool {
@@ -107,7 +116,7 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
         if !is_definition_file(&key.text) {
             continue;
         }
-        let mut loaded = parse(text).and_then(|node| one(&node)).map_err(|error| {
+        let mut loaded = documents(text).and_then(|nodes| only(&nodes)).map_err(|error| {
             node.position.error(format!("in `data.{}` of the ConfigMap: {error}", key.text))
         })?;
         loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{}`", key.text, name_of(map)));
@@ -126,7 +135,7 @@ fn is_definition_file(name: &str) -> bool {
 
 fn one(node: &Node) -> Result<Loaded, Error> {
     match &node.content {
-        Content::Null => return Err(node.position.error("there is no plugin definition")),
+        Content::Null => return Err(node.position.error(NO_DEFINITION)),
         Content::Map(_) => {}
         _ => {
             return Err(node
@@ -584,6 +593,22 @@ config-map:
         assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
         assert!(error.message.contains(words), "{text}: {error}");
     }
+
+    #[test]
+    fn second_values_and_documents_are_rejected() {
+        let head = "sonobuoy-config:\n  plugin-name: p\n  driver: Job\n";
+        check(&format!("{head}  driver: DaemonSet\n"), 4, 3, "`driver` is already set in line 3");
+        check(&format!("{head}spec: {{image: a, image: b}}\n"), 4, 18, "`image` is already set in line 4");
+        check(&format!("{head}---\n{head}"), 5, 1, "a second document begins here");
+        let json = r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "p", "driver": "DaemonSet"}}"#;
+        check(json, 1, 59, "`driver` is already set in line 1");
+        check(&format!("{}\n---\n{}\n", FLOW, FLOW), 3, 1, "a second document begins here");
+        for ending in ["---\n", "...\n", "---\n# end\n"] {
+            assert_eq!(read(&format!("{head}{ending}")).unwrap().definition.name(), "p", "{ending}");
+        }
+    }
+
+    const FLOW: &str = r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "p"}}"#;
 
     #[test]
     fn config_maps_are_unwrapped() {

@@ -17,7 +17,7 @@ use std::fmt;
 
 use serde_json::{Number, Value};
 
-pub use read::{BINARY, Events, binary, document, documents, json, meaning, next_event};
+pub use read::{BINARY, Events, binary, document, documents, json, meaning, next_event, written};
 pub use scalar::resolve;
 pub use write::{entry, escaped, key_text, natural, write};
 
@@ -71,7 +71,8 @@ pub struct Node {
     pub content: Content,
 }
 
-/// Content of a node. A map keeps the order of the text; the last of duplicate keys wins.
+/// Content of a node. A map keeps the order of the text; the last of duplicate keys wins, unless
+/// its reader rejects them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     /// `null`, `~` or nothing.

@@ -23,14 +23,16 @@ const START: Position = Position { line: 1, column: 1 };
 
 /// Reads the first document; an empty text is null.
 pub fn document(text: &str) -> Result<Node, Error> {
-    let whole = &ended(text);
-    let mut bytes = whole.as_bytes();
-    Ok(Composer::new(text, &mut bytes)
-        .next_document()?
-        .unwrap_or(Node { position: START, content: Content::Null }))
+    let first = read(text, Duplicates::LastWins, |reader| reader.next_document())?;
+    Ok(first.unwrap_or(Node { position: START, content: Content::Null }))
 }
 
-/// Reads the first JSON value of a text and ignores the rest.
+/// Reads every document of a text that a person wrote: the second value of a key is an error.
+pub fn written(text: &str) -> Result<Vec<Node>, Error> {
+    read(text, Duplicates::Rejected, |reader| reader.all_documents())
+}
+
+/// Reads the first JSON value of a text and ignores the rest. The second value of a key is an error.
 pub fn json(text: &str) -> Result<Node, Error> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     match values.next() {
@@ -40,7 +42,11 @@ pub fn json(text: &str) -> Result<Node, Error> {
             let message = words.split(" at line ").next().unwrap_or(&words).to_owned();
             Err(Error { line: error.line(), column: error.column().max(1), message })
         }
-        Some(Ok(_)) => document(&without_pairs(&text[..values.byte_offset()])),
+        Some(Ok(_)) => {
+            let value = without_pairs(&text[..values.byte_offset()]);
+            let first = read(&value, Duplicates::Rejected, |reader| reader.next_document())?;
+            Ok(first.unwrap_or(Node { position: START, content: Content::Null }))
+        }
     }
 }
 
@@ -59,14 +65,25 @@ fn without_pairs(json: &str) -> std::borrow::Cow<'_, str> {
 
 /// Reads every document.
 pub fn documents(text: &str) -> Result<Vec<Node>, Error> {
+    read(text, Duplicates::LastWins, |reader| reader.all_documents())
+}
+
+/// What becomes of a map with two values of one key.
+#[derive(Clone, Copy, PartialEq)]
+enum Duplicates {
+    /// As for Go and other readers of YAML 1.1.
+    LastWins,
+    Rejected,
+}
+
+fn read<T>(
+    text: &str,
+    duplicates: Duplicates,
+    take: impl FnOnce(&mut Composer<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
     let whole = &ended(text);
     let mut bytes = whole.as_bytes();
-    let mut reader = Composer::new(text, &mut bytes);
-    let mut documents = Vec::new();
-    while let Some(node) = reader.next_document()? {
-        documents.push(node);
-    }
-    Ok(documents)
+    take(&mut Composer::new(text, duplicates, &mut bytes))
 }
 
 /// The text with a final line feed, since the parser fails on a literal block without one. Also with a byte order mark if
@@ -83,6 +100,7 @@ fn ended(text: &str) -> std::borrow::Cow<'_, str> {
 struct Composer<'t> {
     /// The original text, perhaps without a final line feed.
     text: &'t str,
+    duplicates: Duplicates,
     /// The last line, and the number of lines: computed once, since a text may contain any number of blocks.
     last: &'t str,
     lines: usize,
@@ -109,11 +127,12 @@ pub fn next_event(parser: &mut Events<'_>) -> Result<Option<Event>, Option<libya
 }
 
 impl<'t> Composer<'t> {
-    fn new(text: &'t str, bytes: &'t mut &'t [u8]) -> Self {
+    fn new(text: &'t str, duplicates: Duplicates, bytes: &'t mut &'t [u8]) -> Self {
         let mut parser = Events::new();
         parser.set_input(bytes);
         Self {
             text,
+            duplicates,
             last: text.rsplit('\n').next().unwrap_or_default(),
             lines: text.matches('\n').count() + 1,
             parser,
@@ -122,6 +141,14 @@ impl<'t> Composer<'t> {
             depth: 0,
             position: START,
         }
+    }
+
+    fn all_documents(&mut self) -> Result<Vec<Node>, Error> {
+        let mut documents = Vec::new();
+        while let Some(node) = self.next_document()? {
+            documents.push(node);
+        }
+        Ok(documents)
     }
 
     fn next_document(&mut self) -> Result<Option<Node>, Error> {
@@ -250,6 +277,9 @@ impl<'t> Composer<'t> {
                 written.push((Key { position, text: key_text(key)? }, value));
             }
         }
+        if self.duplicates == Duplicates::Rejected {
+            check_unique(&written)?;
+        }
         // The last of duplicate keys counts, and merged entries never override written ones.
         let mut known = HashSet::new();
         let all = written.into_iter().rev().chain(merged);
@@ -257,6 +287,18 @@ impl<'t> Composer<'t> {
         entries.reverse();
         Ok(entries)
     }
+}
+
+/// Rejects the second value of a key.
+fn check_unique(entries: &[(Key, Node)]) -> Result<(), Error> {
+    let mut lines = HashMap::new();
+    for (key, _) in entries {
+        if let Some(line) = lines.insert(key.text.as_str(), key.position.line) {
+            let message = format!("`{}` is already set in line {line}; remove one of them", key.text);
+            return Err(key.position.error(message));
+        }
+    }
+    Ok(())
 }
 
 /// The entries that a merge key adds, in order of precedence.
