@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use base::kube::Object as _;
+use base::yaml::natural;
+use base::{Joined as _, near};
 
 /// The label with the zone of a node.
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -126,7 +128,40 @@ pub(crate) fn zone(node: &Value) -> &str {
     node["metadata"]["labels"][ZONE].text()
 }
 
+/// Maximum nodes that a message lists.
+const MAX_LISTED_NODES: usize = 20;
+
 impl Choice {
+    /// The settings that differ from the default: each with its flag and its key in a configuration.
+    pub(crate) fn given(&self) -> Vec<(&'static str, &'static str)> {
+        let default = Self::default();
+        let settings = [
+            ("nodes", "Nodes.Only", self.only != default.only),
+            ("sample", "Nodes.Sample", self.sample != default.sample),
+            ("per-zone", "Nodes.PerZone", self.per_zone != default.per_zone),
+            ("joined", "Nodes.Joined", self.joined != default.joined),
+            ("max-parallel", "Nodes.MaxParallel", self.max_parallel != default.max_parallel),
+        ];
+        let given = settings.into_iter().filter(|(_, _, is_given)| *is_given);
+        given.map(|(flag, key, _)| (flag, key)).collect()
+    }
+
+    /// The parts of a list of names; none for a label selector.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        match self.is_selector() {
+            true => Vec::new(),
+            false => self.parts().collect(),
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &str> {
+        self.only.split(',').map(str::trim).filter(|part| !part.is_empty())
+    }
+
+    fn is_selector(&self) -> bool {
+        self.only.contains(['=', '!'])
+    }
+
     /// Why the choice excludes a node, whatever others it takes.
     fn excludes(&self, node: &Value) -> Option<String> {
         let only = self.only.trim();
@@ -134,10 +169,9 @@ impl Choice {
             return None;
         }
         let labels = &node["metadata"]["labels"];
-        let parts = || only.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let takes = if only.contains(['=', '!']) {
+        let takes = if self.is_selector() {
             // `key`, `!key`, `key=value`, `key==value` or `key!=value`.
-            parts().all(|part| {
+            self.parts().all(|part| {
                 let (key, value) =
                     part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)));
                 let is_not = key.starts_with('!') || key.ends_with('!');
@@ -146,7 +180,7 @@ impl Choice {
                 is_not != value.map_or(label.is_some(), |value| label == Some(value))
             })
         } else {
-            parts().any(|part| part == node.name())
+            self.parts().any(|part| part == node.name())
         };
         (!takes).then(|| format!("it is not among `{only}`"))
     }
@@ -191,6 +225,23 @@ impl Choice {
     }
 }
 
+/// Describes the named nodes that a cluster lacks, with the ones that it has.
+pub(crate) fn unknown(named: &[&str], mut known: Vec<&str>) -> Option<String> {
+    let unknown: Vec<&str> = named.iter().copied().filter(|name| !known.contains(name)).collect();
+    let first = unknown.first()?;
+    known.sort_by_cached_key(|name| natural(name));
+    let more = match known.len().saturating_sub(MAX_LISTED_NODES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "no node of the cluster is called `{}`{}; it has {}{more}",
+        unknown.join("` or `"),
+        near::hint(first, known.iter().copied()),
+        known.iter().copied().take(MAX_LISTED_NODES).joined(", ")
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +260,31 @@ mod tests {
         let (chosen, excluded) = choice.choose(nodes.iter(), "seed");
         assert_eq!(chosen.len() + excluded.len(), nodes.len(), "each node is chosen, or has a reason");
         chosen.into_iter().map(|node| node.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn unknown_nodes_are_named_with_the_known_ones() {
+        let known = ["node-10", "node-2", "node-1"];
+        assert_eq!(unknown(&["node-1", "node-10"], known.to_vec()), None);
+        assert_eq!(
+            unknown(&["node-1", "noed-2", "x"], known.to_vec()).unwrap(),
+            "no node of the cluster is called `noed-2` or `x`; did you mean `node-2`?; it has node-1, node-2, node-10"
+        );
+        let many: Vec<String> = (0..1_000).map(|number| format!("n{number}")).collect();
+        let message = unknown(&["x"], many.iter().map(String::as_str).collect()).unwrap();
+        assert!(message.ends_with(", n18, n19 and 980 more"), "{message}");
+    }
+
+    #[test]
+    fn given_settings_and_names_are_known() {
+        assert_eq!(Choice::default().given(), Vec::new());
+        let choice = Choice { sample: 1, max_parallel: Some(Parallel::Count(2)), ..Choice::default() };
+        assert_eq!(choice.given(), [("sample", "Nodes.Sample"), ("max-parallel", "Nodes.MaxParallel")]);
+        let named = |only: &str| Choice { only: only.into(), ..Choice::default() }.names().join("+");
+        assert_eq!(
+            (named("a, b,"), named("zone=a,b"), named("!gpu")),
+            ("a+b".into(), String::new(), String::new())
+        );
     }
 
     #[test]

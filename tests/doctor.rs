@@ -192,7 +192,7 @@ fn healthy_cluster_is_ready_and_left_clean() {
     let tried = requests.iter().filter(|request| request.contains("/pods?dryRun=All")).count();
     assert_eq!(tried, 3);
 
-    let done = cluster.doctor("--format json --nodes n2").run_any();
+    let done = cluster.doctor("--format json --measure-from n2").run_any();
     let found: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(found["fit"], true);
     let echo = found["checks"].as_array().unwrap().iter().find(|check| check["name"] == "echo").unwrap();
@@ -244,7 +244,19 @@ fn blocked_connections_are_reported_per_node() {
     let cluster = Cluster::new(Ills { blocked: vec!["n2"], ..Ills::default() });
     let done = cluster.finds("", &[blocked]);
     assert!(done.stdout.contains("Connection refused (n2); a network policy or firewall"), "{}", done.stdout);
-    cluster.finds("--nodes n1,n9", &["not a ready node: n9"]);
+    cluster.finds("--measure-from n1,n9", &["not a ready node: n9"]);
+    Sonobuoy::new("doctor --rbac Enable --config")
+        .arg(cluster.folder.join("run.json"))
+        .arg("--kubeconfig")
+        .arg(cluster.folder.join("kubeconfig"))
+        .args("-p nodes.yaml --nodes n1,n9")
+        .file(
+            "nodes.yaml",
+            "sonobuoy-config: {driver: Nodes, plugin-name: p}\nspec: {name: plugin, image: localhost/i:1}\n",
+        )
+        .status(3)
+        .stdout_has("no node of the cluster is called `n9`; it has n1, n2")
+        .run_any();
 
     let cluster = Cluster::new(Ills { no_names: true, blocked: vec!["n2"], ..Ills::default() });
     let done = cluster.finds("--format text", &[blocked, "2 of 2 nodes: name server 10.96.0.10"]);

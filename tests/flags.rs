@@ -193,6 +193,10 @@ fn doctor_accepts_the_flags_of_run() {
     for command in ["run", "wait", "doctor"] {
         Sonobuoy::new(&format!("{command} {after} --help")).stdout_has("Usage: ").run();
     }
+    let run = "--load=i.tar --load-with b --sample 1 --per-zone 1 --joined ignore --max-parallel 1 --dry-run --doctor --nodes a";
+    for command in ["run", "doctor"] {
+        Sonobuoy::new(&format!("{command} {run} --help")).stdout_has("Usage: ").run();
+    }
     Sonobuoy::new("doctor --local").status(1).stderr_has("unknown flag: --local").run();
 }
 

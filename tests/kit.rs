@@ -177,7 +177,7 @@ fn incomplete_and_invalid_kits_are_rejected() {
     let without_own =
         Sonobuoy::new("images kit --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
     without_own.status(1).stderr_has("name the archive of Sonobuoy's image with --sonobuoy-image FILE").run();
-    Sonobuoy::new("run --local --kit")
+    Sonobuoy::new("gen --kit")
         .arg(outside.path("own.tar"))
         .arg("-p")
         .arg(outside.path("e2e.yaml"))

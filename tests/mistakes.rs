@@ -1,6 +1,6 @@
 //! Typing mistakes of new, tired users or users of other programs: each is answered once, with a suggestion.
 
-use crate::support::Sonobuoy;
+use crate::support::{Folder, Sonobuoy};
 
 /// Arguments, and the end of the first line of the response.
 const MISTAKES: &[(&str, &str)] = &[
@@ -31,6 +31,15 @@ const MISTAKES: &[(&str, &str)] = &[
         "did you mean `systemd-logs` or `systemd-logs-native`?",
     ),
     ("run -p systemd-logs-nativ", "did you mean `systemd-logs-native`?"),
+    (
+        "gen -n UX_Bad --kubernetes-version v1.30.0",
+        "use at most 63 lowercase letters, digits and `-`, not at the ends",
+    ),
+    (
+        "run --max-parallel 0",
+        "--max-parallel is `0`; write a number of nodes from 1, or a share from 1% to 100%",
+    ),
+    ("doctor --nodes all", "--measure-from all selects the nodes to measure from"),
     ("run -n UX_Bad", "use at most 63 lowercase letters, digits and `-`, not at the ends"),
     ("run --image-pull-policy always", "did you mean `Always`?"),
     ("run --systemd-logs-image /x:latest", "it names no registry or repository; is a variable unset?"),
@@ -190,11 +199,23 @@ fn timeouts_are_seconds_or_durations() {
 fn ineffective_flags_are_reported() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let local = |words: &str| Sonobuoy::new(&format!("run --local {words} -p")).arg(definition);
-    local("--kubeconfig x --mode quick --delete")
-        .stderr_has("these flags do nothing: --kubeconfig, --delete, --mode")
-        .run_any();
-    let quiet = local("--timeout 1h --wait").run_any();
-    assert!(!quiet.stderr.contains("do nothing"), "{}", quiet.stderr);
+    let archives =
+        |folder: &Folder| folder.names().into_iter().filter(|name| name.ends_with(".tar.gz")).count();
+    for (words, named) in [
+        ("--kubeconfig x --mode quick --delete", "--mode and --kubeconfig and --delete would do nothing"),
+        ("--dry-run", "--dry-run would do nothing"),
+        ("--nodes a", "--nodes would do nothing"),
+        ("--max-parallel 2", "--max-parallel would do nothing"),
+        ("--parallel 2", "--parallel would do nothing"),
+        ("--load", "--load would do nothing"),
+        ("--harden off", "--harden would do nothing"),
+        ("--wait=3s", "--wait: a run with --local is always waited for; --timeout limits it"),
+    ] {
+        let refused = local(words).status(1).stderr_has(named).run_any();
+        assert_eq!(archives(&refused.folder), 0, "{words} ran the plugin");
+    }
+    let done = local("--timeout 1h --wait --dry-run=none --delete=false --keep 2 --retrieve .").run_any();
+    assert_eq!(archives(&done.folder), 1);
     Sonobuoy::new("run --local-nodes 3 --kubeconfig none")
         .status(1)
         .stderr_has("does nothing without --local")

@@ -550,6 +550,59 @@ fn invalid_waves_are_rejected_with_their_place() {
     }
 }
 
+#[test]
+fn choice_of_nodes_is_rejected_if_a_plugin_would_ignore_it() {
+    let (api, folder, config) = untouched();
+    api.raw("/version", 200, r#"{"gitVersion": "v1.33.4"}"#);
+    for node in ["node-1", "node-2", "node-10"] {
+        api.put(&format!("/api/v1/nodes/{node}"), json!({}));
+    }
+    for driver in ["Job", "DaemonSet", "Nodes"] {
+        let name = driver.to_lowercase();
+        let text = format!(
+            "sonobuoy-config: {{driver: {driver}, plugin-name: {name}}}\nspec: {{name: plugin, image: i}}\n"
+        );
+        folder.write(&format!("{name}.yaml"), text);
+    }
+    folder.write("c.json", r#"{"Nodes": {"Only": "node-1"}}"#);
+    let call = |words: &str| {
+        let mut call = Sonobuoy::new(words.split(' ').next().unwrap()).arg("--kubeconfig").arg(&config);
+        for word in words.split(' ').skip(1) {
+            let path = folder.join(word);
+            call = if path.is_file() { call.arg(path) } else { call.arg(word) };
+        }
+        call
+    };
+    let nodes_only = "applies only to plugins with `driver: Nodes`, and would be ignored by";
+    for (words, expected) in [
+        (
+            "-p daemonset.yaml --nodes node-1",
+            format!("--nodes {nodes_only} `daemonset` (`driver: DaemonSet`)"),
+        ),
+        ("-p job.yaml --nodes node-1", format!("--nodes {nodes_only} `job` (`driver: Job`)")),
+        ("-p job.yaml --sample 1 --per-zone 1", format!("--sample, --per-zone {nodes_only} `job`")),
+        ("-p job.yaml --joined ignore", format!("--joined {nodes_only} `job`")),
+        (
+            "-p nodes.yaml -p job.yaml -p daemonset.yaml --max-parallel 2",
+            format!("--max-parallel {nodes_only} `daemonset` (`driver: DaemonSet`), `job` (`driver: Job`)"),
+        ),
+        ("-p job.yaml --config c.json", format!("`Nodes.Only` of --config {nodes_only} `job`")),
+    ] {
+        for command in ["run", "gen", "doctor"] {
+            call(&format!("{command} {words}")).status(1).stderr_has(&expected).run_any();
+        }
+    }
+    call("gen -p host-facts --nodes node-1").status(1).stderr_has("add `--harden on`").run_any();
+    for words in ["gen -p host-facts --nodes node-1 --harden on", "gen -p nodes.yaml --nodes node-1"] {
+        call(words).stdout_has("\"Only\":\"node-1\"").run_any();
+    }
+    let known = "called `noed-2`; did you mean `node-2`?; it has node-1, node-2, node-10";
+    for command in ["run", "run --dry-run=server", "run --skip-preflight"] {
+        call(&format!("{command} -p nodes.yaml --nodes node-1,noed-2")).status(1).stderr_has(known).run_any();
+    }
+    assert_eq!(api.count("POST /api/v1/namespaces"), 0, "{:?}", api.requests());
+}
+
 /// Runs the commands that are sent to the aggregator's container, on the folder of its runs.
 fn container(cluster: &Cluster) {
     let runs = cluster.folder.join("runs");

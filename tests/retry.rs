@@ -119,8 +119,7 @@ fn test_passing_on_retry_is_flaky_with_all_attempts() {
 
 #[test]
 fn reports_mark_flaky_tests_and_strict_mode_fails() {
-    let (run, _state) =
-        local("--retry-failed 2 --e2e-focus fails --plugin-env suite.E2E_FOCUS=fails --retrieve out");
+    let (run, _state) = local("--retry-failed 2 --plugin-env suite.E2E_FOCUS=fails --retrieve out");
     let done = run.stdout_has("flaky: 2").run_any();
     let archive = done.folder.join("out");
     let archive = std::fs::read_dir(archive).unwrap().map(|entry| entry.unwrap().path());
@@ -179,7 +178,7 @@ fn impossible_retry_is_rejected_before_the_run() {
         ("--retry-failed 11", "for \"--retry-failed\": write a number from 0 to 10"),
         ("--retry-failed=-1", "for \"--retry-failed\": write a number from 0 to 10"),
         (
-            "--retry-failed 1 --mode certified-conformance",
+            "-p e2e --retry-failed 1 --mode certified-conformance",
             "certified conformance requires tests that pass the first time",
         ),
         (

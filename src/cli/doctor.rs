@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::flag::{Args, interrupted};
+use super::flag::{Args, interrupted, usage_error};
 use super::manifest::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
 use super::{cluster, output};
@@ -16,6 +16,7 @@ const NOT_READY: u8 = 3;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
+    check_nodes(args)?;
     let request = RunArgs::new(args, Purpose::Run)?;
     let stop = output::stop_on_signal()?;
     let client = cluster::client(args)?.under(&stop);
@@ -30,7 +31,14 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             let (objects, namespace) = objects(request, read_given(args)?, |_| Ok(()))?;
             let skip = skipped(args)?;
             let preflight = checks(args, &objects, &namespace, &skip);
-            examine(&client, server, &objects, &preflight, &args.all("nodes").collect::<Vec<_>>(), &tell)?
+            examine(
+                &client,
+                server,
+                &objects,
+                &preflight,
+                &args.all("measure-from").collect::<Vec<_>>(),
+                &tell,
+            )?
         }
         (server, false) => {
             tell(&server);
@@ -42,6 +50,17 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         _ => doctor::show(&checks, format),
     });
     Ok(if doctor::is_ready(&checks) { 0 } else { NOT_READY })
+}
+
+/// Rejects a number of nodes, or all of them, which `--nodes` selected in version 0.60.0.
+fn check_nodes(args: Args) -> Result<()> {
+    let nodes = args.word("nodes");
+    if nodes == "all" || nodes.parse::<u32>().is_ok() {
+        return Err(usage_error(format!(
+            "--nodes names the nodes of plugins, as in `run`; --measure-from {nodes} selects the nodes to measure from"
+        )));
+    }
+    Ok(())
 }
 
 /// Checks the cluster for `run --doctor`.

@@ -4,6 +4,7 @@
 //! name. Switches are plain here, for help, man pages and completions; [`accepting_values`] converts them for
 //! parsing: scripts may write `--all=true` and `--all=false`.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -43,6 +44,11 @@ impl<'m> Args<'m> {
     /// All values of a flag, in order.
     pub(crate) fn all(self, id: &str) -> impl Iterator<Item = &'m str> + use<'m> {
         self.0.try_get_many::<String>(id).ok().flatten().into_iter().flatten().map(String::as_str)
+    }
+
+    /// The values of a flag as they were written.
+    pub(crate) fn raw(self, id: &str) -> impl Iterator<Item = &'m OsStr> + use<'m> {
+        self.0.try_get_raw(id).ok().flatten().into_iter().flatten()
     }
 
     /// Whether a switch is on.

@@ -11,7 +11,7 @@ use super::flag::{Args, usage_error};
 use super::manifest::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
 use super::wait::{DAY, Wait, conclude};
-use super::{doctor, load, local, output};
+use super::{doctor, load, local, output, table};
 use crate::plugin::focus::CERTIFIED;
 use crate::remote::seal::Authorities;
 use crate::remote::service::{self, Service};
@@ -26,11 +26,12 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         return Err(usage_error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
     }
     let is_local = args.on("local");
-    let request = RunArgs::new(args, if is_local { Purpose::Local } else { Purpose::Run })?;
-    warn_of_idle_flags(args);
     if is_local {
-        return local::run(args, request);
+        check_local(args)?;
+        return local::run(args, RunArgs::new(args, Purpose::Local)?);
     }
+    let request = RunArgs::new(args, Purpose::Run)?;
+    warn_of_idle_flags(args);
     // The holder of the archive sends it.
     let by_aggregator = args.text("retrieve").or(args.text("file")).is_none();
     let url = upload(args, by_aggregator)?;
@@ -141,71 +142,30 @@ fn service(args: Args, given: bool) -> Result<Option<Service>> {
     }
 }
 
-/// Flags about clusters, which have no effect on this machine.
-const OF_CLUSTERS: &[&str] = &[
-    "kubeconfig",
-    "context",
-    "as",
-    "as-group",
-    "request-timeout",
-    "namespace",
-    "file",
-    "delete",
-    "doctor",
-    "skip-preflight",
-    "dns-namespace",
-    "dns-pod-labels",
-    "rbac",
-    "aggregator-permissions",
-    "aggregator-node-selector",
-    "security-context-mode",
-    "service-account-name",
-    "existing-service-account",
-    "namespace-psa-enforce-level",
-    "identity",
-    "harden",
-    "results-pvc",
-    "status-service",
-    "credentials",
-    "plugin-permissions",
-    "plugin-image",
-    "kube-conformance-image",
-    "systemd-logs-image",
-    "sonobuoy-image",
-    "registry",
-    "kit",
-    "image-pull-policy",
-    "force-image-pull-policy",
-    "image-pull-secret",
-    "load",
-    "load-with",
-    "dry-run",
-    "show-default-podspec",
-    "ssh-key",
-    "ssh-user",
-    "e2e-docker-config-file",
-    "redact",
-    "no-redact",
-];
-/// Flags about the e2e plugin, which needs a cluster unless another plugin has that name.
-const OF_TESTS: &[&str] =
-    &["mode", "e2e-focus", "e2e-skip", "e2e-repo", "e2e-repo-config", "rerun-failed", "resume"];
+/// Rejects flags that a run on this machine would ignore.
+fn check_local(args: Args) -> Result<()> {
+    let ignored = table::ignored_locally(args);
+    if !ignored.is_empty() {
+        return Err(usage_error(format!(
+            "--local runs the plugins on this machine, where {} would do nothing; leave out --local, or {}",
+            ignored.join(" and "),
+            if ignored.len() == 1 { "that flag" } else { "those flags" }
+        )));
+    }
+    let is_bare = args.raw("wait").eq([DAY.to_string().as_str()]);
+    if args.given("wait") && !is_bare {
+        return Err(usage_error(
+            "--wait: a run with --local is always waited for; --timeout limits it, as in `--timeout 90s`",
+        ));
+    }
+    Ok(())
+}
 
 /// Warns of flags that have no effect in combination with others.
 fn warn_of_idle_flags(args: Args) {
     let named = |flags: &[&str]| -> Vec<String> {
         flags.iter().filter(|flag| args.given(flag)).map(|flag| format!("--{flag}")).collect()
     };
-    if args.on("local") {
-        let mut idle = named(OF_CLUSTERS);
-        if !args.all("plugin").any(|name| name.contains("e2e")) {
-            idle.extend(named(OF_TESTS));
-        }
-        if !idle.is_empty() {
-            log::warn!("--local uses no cluster, so these flags do nothing: {}", idle.join(", "));
-        }
-        return;
-    }
     if args.given("local-nodes") {
         log::warn!("--local-nodes does nothing without --local");
     }

@@ -20,14 +20,14 @@ use crate::image::lists::{ListSource, listed};
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
 use crate::names::{self, PLUGIN_CONFIG_DIR};
 use crate::plugin::focus::{self, CERTIFIED, FOCUS, Mode, PARALLEL, SKIP};
-use crate::plugin::{self, Definition, Installed, Loaded, builtin};
+use crate::plugin::{self, Definition, DriverKind, Installed, Loaded, builtin};
 use crate::report;
 use base::at::At as _;
 use base::json::json;
 use base::kube::{Method, Object as _, Request};
 use base::oci;
 use base::stop::Stop;
-use base::{near, pattern, small, sys};
+use base::{Joined as _, near, pattern, small, sys};
 
 /// The URL with the name of the newest build.
 const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
@@ -136,7 +136,7 @@ impl<'m> RunArgs<'m> {
             config.namespace = name;
         }
         for (id, document) in overlays {
-            config.overlay(&document.to_string()).map_err(|error| anyhow!("--{id}: {error}"))?;
+            config.overlay(&document.to_string()).map_err(|error| wrong_setting(id, &error))?;
         }
         if args.number("timeout") < 0 {
             return Err(usage_error("--timeout is negative; 0 means no limit"));
@@ -207,7 +207,7 @@ impl<'m> RunArgs<'m> {
         }
         let split = split(args, kit.as_ref(), &version)?;
         let docker_config = self.docker_config(&version, &mut changes)?;
-        Ok(Plan {
+        let plan = Plan {
             rbac: !local && rbac(args)?,
             node_selector: self.node_selector()?,
             show_default_pod_spec: args.on("show-default-podspec"),
@@ -225,7 +225,11 @@ impl<'m> RunArgs<'m> {
             kubernetes_version: version,
             docker_config,
             ..Plan::default()
-        })
+        };
+        if only.is_none() && purpose != Purpose::Local {
+            check_nodes(args, &plan)?;
+        }
+        Ok(plan)
     }
 
     /// The average duration of a selected test in the archive of `--estimate-from`.
@@ -351,6 +355,52 @@ impl<'m> RunArgs<'m> {
     }
 }
 
+/// The error of a setting in the words of its flag.
+fn wrong_setting(id: &str, error: &base::yaml::Error) -> anyhow::Error {
+    let setting = SETTINGS.iter().find(|(flag, _)| *flag == id);
+    let path = setting.map_or_else(String::new, |(_, path)| path.replace('/', "."));
+    match error.message.strip_prefix(&format!("`{path}`")) {
+        Some(reason) => usage_error(format!("--{id}{reason}")),
+        None => usage_error(format!("--{id}: {}", error.message)),
+    }
+}
+
+/// Rejects flags about nodes if any plugin would ignore them: it would run on nodes that the user excluded.
+fn check_nodes(args: Args, plan: &Plan) -> Result<()> {
+    let settings = plan.run.nodes.given();
+    if settings.is_empty() {
+        return Ok(());
+    }
+    let mut ignoring = plan.prepared()?;
+    ignoring.retain(|plugin| plugin.config.driver != DriverKind::Nodes);
+    if ignoring.is_empty() {
+        return Ok(());
+    }
+    let setting_in_words = |(flag, key): &(&str, &str)| match args.given(flag) {
+        true => format!("--{flag}"),
+        false => format!("`{key}` of --config"),
+    };
+    let plugin_in_words =
+        |plugin: &Definition| format!("`{}` (`driver: {}`)", plugin.name(), plugin.config.driver.name());
+    let hint = match ignoring.iter().all(|plugin| becomes_nodes_plugin(plugin.name(), plan)) {
+        true => "add `--harden on`, with which they have that driver",
+        false => "give them that driver, or leave this out",
+    };
+    Err(usage_error(format!(
+        "{} applies only to plugins with `driver: Nodes`, and would be ignored by {}: {hint}",
+        settings.iter().map(setting_in_words).joined(", "),
+        ignoring.iter().map(plugin_in_words).joined(", "),
+    )))
+}
+
+/// Whether the plugin would have the driver Nodes in a hardened run.
+fn becomes_nodes_plugin(name: &str, plan: &Plan) -> bool {
+    let Some(plugin) = plan.plugins.iter().find(|plugin| plugin.name() == name) else { return false };
+    let mut hardened = plugin.clone();
+    builtin::end_with_result(&mut hardened);
+    hardened.config.driver == DriverKind::Nodes
+}
+
 /// The configuration file over the defaults.
 pub(super) fn configuration(args: Args) -> Result<config::Run> {
     let mut run = config::Run::standard();
@@ -402,7 +452,7 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
         }
         log::warn!("--{id} `{value}` is not one of {words}{hint}");
     }
-    if creates && !names::is_label(&run.namespace) {
+    if (creates || !run.namespace.is_empty()) && !names::is_label(&run.namespace) {
         return Err(usage_error(format!(
             "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
             run.namespace

@@ -6,7 +6,7 @@
 use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
-    accepting_values, argument, bare, choice, command, duration, list, number, one_of, regex, repeated,
+    Args, accepting_values, argument, bare, choice, command, duration, list, number, one_of, regex, repeated,
     seconds, switch, text, version,
 };
 use super::load::DEFAULT_ARCHIVE;
@@ -51,6 +51,48 @@ pub(crate) const VERSIONS: [&str; 3] = ["auto", "ignore", "latest"];
 const OF_WAIT: [&str; 8] =
     ["namespace", "config", "wait", "wait-output", "output", "estimate-from", "credentials", "rbac"];
 
+/// The flags of `run` that a run on this machine honours; every other one needs a cluster, and is rejected.
+const OF_LOCAL: [&str; 27] = [
+    "local",
+    "local-nodes",
+    "plugin",
+    "plugin-env",
+    "kubernetes-version",
+    "split",
+    "tests",
+    "retry-failed",
+    "config",
+    "namespace",
+    "timeout",
+    "redact",
+    "no-redact",
+    "wait",
+    "wait-output",
+    "output",
+    "estimate-from",
+    "retrieve",
+    "keep",
+    "upload",
+    "junit",
+    "html",
+    "certify",
+    "product",
+    "fail-on",
+    "min-success",
+    "annotations",
+];
+/// Those that it honours only with a plugin for the e2e tests, whose variables they set.
+const OF_LOCAL_E2E: [&str; 8] = [
+    "mode",
+    "e2e-focus",
+    "e2e-skip",
+    "e2e-parallel",
+    "rerun-failed",
+    "resume",
+    "e2e-repo",
+    "e2e-repo-config",
+];
+
 /// Examples below the help of a command: what each does, and the command line.
 fn examples(rows: &[(&str, &str)]) -> String {
     let rows = rows.iter().map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
@@ -74,6 +116,21 @@ fn program() -> &'static str {
     let called = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
     let name = called.file_name().unwrap_or_default().to_string_lossy();
     if name.starts_with("kubectl-") { "kubectl sonobuoy" } else { "sonobuoy" }
+}
+
+/// The given flags of `run` that a run on this machine would ignore; a flag with its default is none.
+pub(crate) fn ignored_locally(args: Args) -> Vec<String> {
+    let has_e2e = args.all("plugin").any(|name| name.contains(builtin::E2E));
+    let run = accepting_values(run());
+    let ignored = run.get_arguments().filter(|arg| {
+        let id = arg.get_id().as_str();
+        let is_honoured = OF_LOCAL.contains(&id) || has_e2e && OF_LOCAL_E2E.contains(&id);
+        !is_honoured && args.given(id) && {
+            let defaults = arg.get_default_values().iter().map(|value| value.as_os_str());
+            !args.raw(id).eq(defaults)
+        }
+    });
+    ignored.map(|arg| format!("--{}", arg.get_id())).collect()
 }
 
 /// The full name of a command: `sonobuoy gen plugin`.
@@ -216,46 +273,65 @@ fn run() -> Command {
     shared(command("run", "Run plugins, in a cluster or on this machine"), true)
         .args(chosen_nodes())
         .args(afterwards())
-        .next_help_heading("Cluster")
-        .arg(
-            bare(
-                choice("--dry-run none|client|server",
-                    "Create nothing: print the objects, or have the server validate each; client without a value",
-                ),
-                "client",
-            )
-            .default_value("none"),
-        )
-        .next_help_heading("Images")
-        .args([
-            bare(
-                text(
-                    "--load ARCHIVE",
-                    "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
-                ),
-                DEFAULT_ARCHIVE,
-            ),
-            text("--load-with IMAGE", "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]"),
-        ])
-        .next_help_heading("Cluster")
-        .arg(switch("--doctor", "First check whether the cluster is fit for the run"))
+        .args(before_the_run())
         .next_help_heading("On this machine")
         .args([
             switch("--local", "Run the plugins' commands on this machine, without a cluster"),
             number("--local-nodes N", "With --local: how many nodes a DaemonSet plugin sees", 1..=1_000)
                 .default_value("1"),
         ])
-        .after_help(examples(&[("Try a plugin on this machine", "sonobuoy run --local -p disk.yaml --local-nodes 3"), ("One conformance test, to see whether it works", "sonobuoy run --wait --mode quick"), ("Everything a pipeline needs", "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown"), ("Events for another program", "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json")]))
+        .after_help(examples(&[
+            ("Try a plugin on this machine", "sonobuoy run --local -p disk.yaml --local-nodes 3"),
+            ("One conformance test, to see whether it works", "sonobuoy run --wait --mode quick"),
+            (
+                "Everything a pipeline needs",
+                "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown",
+            ),
+            ("Events for another program", "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json"),
+        ]))
+}
+
+/// The flags of `run` about what happens before the objects are created.
+fn before_the_run() -> [Arg; 4] {
+    let dry_run = bare(
+        choice(
+            "--dry-run none|client|server",
+            "Create nothing: print the objects, or have the server validate each; client without a value",
+        ),
+        "client",
+    );
+    let load = bare(
+        text(
+            "--load ARCHIVE",
+            "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
+        ),
+        DEFAULT_ARCHIVE,
+    );
+    let load_with = text(
+        "--load-with IMAGE",
+        "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]",
+    );
+    [
+        dry_run.default_value("none").help_heading("Cluster"),
+        load.help_heading("Images"),
+        load_with.help_heading("Images"),
+        switch("--doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"),
+    ]
 }
 
 fn doctor() -> Command {
     shared(command("doctor", "Check whether a cluster is ready for a run"), true)
+        .args(chosen_nodes())
         // A command line of `run` can be checked by replacing one word.
         .args(afterwards().map(|arg| arg.hide(true)))
+        .args(before_the_run().map(|arg| arg.hide(true)))
         .next_help_heading("Scope")
         .args([
-            list("--nodes N|all|NAME,...", "Nodes to measure the network from: a number, `all`, or names")
-                .default_value(doctor::SAMPLE),
+            list(
+                "--measure-from N|all|NAME,...",
+                "Nodes to measure the network from: a number, `all`, or names",
+            )
+            .default_value(doctor::SAMPLE),
             one_of("--format", doctor::FORMATS, "What to print: a line for each cause, or everything")
                 .default_value("text"),
         ])
@@ -263,7 +339,7 @@ fn doctor() -> Command {
             ("Check whether this run would succeed", "sonobuoy doctor -p disk.yaml"),
             (
                 "Measure the network of every node, for a pipeline",
-                "sonobuoy doctor --nodes all --format junit",
+                "sonobuoy doctor --measure-from all --format junit",
             ),
         ]))
 }

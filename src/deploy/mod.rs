@@ -17,6 +17,7 @@ use anyhow::{Result, bail, ensure};
 use serde_json::Value;
 
 use crate::names::{self, env};
+use crate::nodes::Choice;
 use crate::plugin::{self, Definition, RESERVED, builtin};
 use crate::remote::service;
 use crate::{config, layout};
@@ -180,6 +181,18 @@ impl Plan {
             None => Ok(plugins),
         }
     }
+}
+
+/// Which nodes run the plugins of a run with these objects; an unreadable choice is reported by the aggregator.
+pub(crate) fn chosen_nodes(objects: &[Value]) -> Choice {
+    let mut maps =
+        objects.iter().filter(|object| object["kind"] == "ConfigMap" && object.name() == names::CONFIG_MAP);
+    let mut run = config::Run::standard();
+    if let Some(Err(error)) = maps.find_map(|map| Some(run.overlay(map["data"][names::CONFIG_KEY].as_str()?)))
+    {
+        log::warn!("`{}` of the manifest, {error}", names::CONFIG_MAP);
+    }
+    run.nodes
 }
 
 /// Formats objects as one YAML text, each followed by `---`.

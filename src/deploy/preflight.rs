@@ -9,6 +9,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::apply::{Refused, being_deleted, refusals, resolve};
+use crate::nodes::{self, Choice};
 use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Oldest supported version.
@@ -31,6 +32,8 @@ pub(crate) struct Preflight<'a> {
     pub dns_labels: Vec<String>,
     /// The user's pull secret in that namespace.
     pub pull_secret: Option<&'a str>,
+    /// Which nodes run plugins.
+    pub nodes: Choice,
     /// Names of checks to skip.
     pub skip: &'a [&'a str],
 }
@@ -39,20 +42,19 @@ impl Preflight<'_> {
     /// Returns the failed checks.
     pub(crate) fn failures(&self, client: &Client) -> Vec<String> {
         let (mut failures, mut skipped) = (Vec::new(), Vec::new());
-        for check in CHECKS {
-            if self.skip.contains(&check) {
-                continue;
-            }
-            let outcome = match check {
+        // The names of nodes are always checked: there is no reason to run with wrong ones.
+        for check in CHECKS.iter().filter(|check| !self.skip.contains(check)).chain(&["--nodes"]) {
+            let outcome = match *check {
                 "dnscheck" => self.dns(client),
                 "versioncheck" => version(client),
-                _ => self.free(client),
+                "existingnamespace" => self.free(client),
+                _ => self.nodes(client),
             };
             match outcome {
                 Ok(why) => failures.extend(why.map(|why| format!("{check}: {why}"))),
                 Err(error) if error.is_forbidden() => {
                     log::debug!("{check}: {error}");
-                    skipped.push(check);
+                    skipped.push(*check);
                 }
                 Err(error) => failures.push(format!("{check}: {error}")),
             }
@@ -61,6 +63,20 @@ impl Preflight<'_> {
             log::warn!("skipped, since your account lacks the rights for it: {}", skipped.join(", "));
         }
         failures
+    }
+
+    /// Checks that the named nodes exist.
+    fn nodes(&self, client: &Client) -> Result<Option<String>, Error> {
+        let named = self.nodes.names();
+        if named.is_empty() {
+            return Ok(None);
+        }
+        let mut known = Vec::new();
+        client.each(&Resource::NODES, "", &Selector::all(), &mut |node| {
+            known.push(node.name().to_owned());
+            Ok(())
+        })?;
+        Ok(nodes::unknown(&named, known.iter().map(String::as_str).collect()))
     }
 
     fn dns(&self, client: &Client) -> Result<Option<String>, Error> {
