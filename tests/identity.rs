@@ -341,11 +341,21 @@ fn worker_without_heartbeats_fails_until_its_result_arrives() {
         .daemon_sets()
         .plugin("p", "DaemonSet", "")
         .plugin("original", "Job", "")
-        .set("Graces", json!({"Silent": "1s"}));
+        .set("Graces", json!({"Silent": "30s"}));
     let aggregator = cluster.start("");
     let (p, original) = (cluster.worker("p"), cluster.worker("original"));
-    let beat = "GET /api/v1/health/by-node/b/p HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    assert!(p.peer.say(beat).starts_with("HTTP/1.1 200"));
+    let beat = |node: &str, agent: &str| {
+        let place = if node == "global" { "global/original" } else { &*format!("by-node/{node}/p") };
+        let peer = if node == "global" { &original.peer } else { &p.peer };
+        let head = format!("GET /api/v1/health/{place} HTTP/1.1\r\nhost: x\r\nuser-agent: {agent}\r\n");
+        assert!(peer.say(head + "connection: close\r\n\r\n").starts_with("HTTP/1.1 200"));
+    };
+    // Only a second heartbeat of a worker of ours promises a third one.
+    for (node, agent) in [("a", "sonobuoy/0.60.0"), ("global", "curl/8"), ("global", "curl/8")] {
+        beat(node, agent);
+    }
+    beat("b", "sonobuoy/0.60.0");
+    beat("b", "sonobuoy/0.60.0");
     let entry = |status: &Value, plugin: &str, node: &str| {
         let of = |entry: &&Value| entry["plugin"] == plugin && entry["node"] == node;
         status["plugins"].as_array().and_then(|all| all.iter().find(of).cloned()).unwrap_or_default()
@@ -354,7 +364,7 @@ fn worker_without_heartbeats_fails_until_its_result_arrives() {
     let status = cluster.status();
     let message = entry(&status, "p", "b")["message"].as_str().unwrap().to_owned();
     assert!(message.starts_with("worker on `b` stopped reporting at "), "{message}");
-    // Workers that never sent a heartbeat are awaited, with shared certificates, too.
+    // Others are awaited, with shared certificates, too.
     for (plugin, node) in [("p", "a"), ("original", "global")] {
         assert_eq!(entry(&status, plugin, node)["status"], "running");
     }

@@ -5,10 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
 
 use super::faults::injector;
-use super::support::api_server::ApiServer;
 use super::support::receiver::{Aggregator, Certificates, Reply};
 use super::support::watchdog::Watchdog;
 use super::support::{Folder, Sonobuoy, skipped};
@@ -185,31 +183,14 @@ fn foreign_path_in_done_file_is_a_plugin_error() {
 }
 
 #[test]
-fn end_of_other_containers_ends_the_plugin() {
-    let status = |state: &str| json!({"status": {"containerStatuses": [{"name": "plugin", "state": {state: {"exitCode": 0}}}]}});
-    for may_watch in [true, false] {
-        let (api, folder) = (ApiServer::start(), Folder::new());
-        let config = api.kubeconfig(folder.path()).display().to_string();
-        let pod = "/api/v1/namespaces/default/pods/p";
-        api.put(pod, status(if may_watch { "running" } else { "terminated" }));
-        if !may_watch {
-            // An account that may only read its own pod.
-            api.forbid("list", "pods");
-        }
-        let env = [("KUBECONFIG", &*config), ("SONOBUOY_NS", "default"), ("SONOBUOY_PLUGIN_POD", "p")];
-        let certificates = Certificates::new();
-        let aggregator = certificates.serve(any_port(), &[]);
-        let worker = Worker::start("global", &certificates, aggregator.address, &env);
-        worker.results.write("a.txt", "a");
-        if may_watch {
-            let watch = "GET /api/v1/namespaces/default/pods?fieldSelector=metadata.name=p&watch";
-            api.wait(|api| api.count(watch) == 1);
-            api.merge(pod, &status("terminated"));
-        }
-        let got = aggregator.next();
-        assert_eq!(got.headers["content-type"], "application/gzip");
-        assert_eq!(worker.end().0, Some(0));
-    }
+fn answer_to_a_heartbeat_ends_a_plugin_without_done_file() {
+    let (worker, aggregator) = start("global", &[], &[]);
+    worker.results.write("a.txt", "a");
+    let headers = "X-Sonobuoy-Containers: succeeded-for-good\r\nX-Sonobuoy-Later: x\r\n";
+    *aggregator.heartbeat_headers.lock().unwrap() = headers.into();
+    let got = aggregator.next();
+    assert_eq!(got.headers["content-type"], "application/gzip");
+    assert_eq!(worker.end().0, Some(0));
 }
 
 #[test]

@@ -233,6 +233,7 @@ impl Aggregator {
                 }
             }
             Finding::Lost(id, lost) => self.store.lost(&id, lost),
+            Finding::Ended(id, containers) => self.store.lock().containers_ended(&id, containers),
         }
     }
 }

@@ -2,8 +2,7 @@
 //! their results; `worker`, beside a plugin; `splat`, which sends archives to the retrieving client; and `post-process`, which
 //! recreates the items of every plugin in an unpacked archive.
 //!
-//! SIGTERM leaves a run resumable by the next container. The worker starts the thread `containers` in a pod, and joins it: it
-//! watches for the end of the other containers.
+//! SIGTERM leaves a run resumable by the next container.
 
 use std::fs;
 use std::io::{BufWriter, Write as _};
@@ -20,10 +19,9 @@ use crate::driver::process::hold_lifeline;
 use crate::names::{self, env};
 use crate::plugin::DriverKind;
 use crate::process::{self, Expected, ReadingRules};
-use crate::worker::{self, End, Others, Scope, WorkerSettings};
+use crate::worker::{self, Scope, WorkerSettings};
 use crate::{doctor, layout, pipeline};
 use base::at::{At as _, entries};
-use base::kube::{Client, Config, Event, Object as _, Options, Resource, Selector};
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
 use base::{archive, logger, visible};
@@ -50,9 +48,6 @@ pub(crate) fn aggregator(args: Args) -> Result<u8> {
     let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop)?;
     Ok(u8::from(!clean))
 }
-
-/// Poll interval for an account that may read its pod but not watch it.
-const ASK: Duration = Duration::from_secs(5);
 
 /// Runs `worker global` or `worker single-node`.
 pub(crate) fn worker(args: Args) -> Result<()> {
@@ -89,109 +84,10 @@ fn leave(place: &Path, error: &anyhow::Error) {
 
 fn work(scope: Scope, term: &Stop) -> Result<()> {
     let settings = WorkerSettings::read(scope, |name| std::env::var(name).ok())?;
-    // Without Kubernetes, the operator names a file that is created after all other processes succeeded.
-    if let Some(path) = variable(env::OTHERS_ENDED_FILE) {
-        let submitted = worker::run(&settings, &Others::Marker(path.into()), term)?;
-        // The other processes wait for the result; Kubernetes detects its absence without them.
-        ensure!(submitted, "asked to stop before there was a result");
-        return Ok(());
-    }
-    // Ends after the worker, not with `term`: within a pod's grace period others may still end.
-    let over = Stop::new();
-    let Some(pod) = OwnPod::read(&over) else {
-        return worker::run(&settings, &Others::Unknown, term).map(drop);
-    };
-    let end = End::default();
-    std::thread::scope(|threads| {
-        base::thread("containers").spawn_scoped(threads, || pod.watch(&end))?;
-        let outcome = worker::run(&settings, &Others::Told(end.clone()), term);
-        over.stop();
-        outcome.map(drop)
-    })
-}
-
-/// The worker's own pod.
-struct OwnPod {
-    client: Client,
-    namespace: String,
-    name: String,
-    /// The worker's container.
-    worker: String,
-}
-
-impl OwnPod {
-    /// Reads the pod; `None` outside a pod, or without an account that may read it.
-    fn read(stop: &Stop) -> Option<Self> {
-        let (namespace, name) = (variable(env::NAMESPACE)?, variable(env::PLUGIN_POD)?);
-        let client = Config::load(&Options::default())
-            .and_then(|config| Client::new(config, stop))
-            // A plugin with `permissions: none` has no account.
-            .inspect_err(|error| {
-                log::debug!(
-                    "only a done file ends this plugin, since its containers cannot be watched: {error}"
-                );
-            })
-            .ok()?;
-        let worker = variable(env::WORKER_CONTAINER).unwrap_or_else(|| names::WORKER_CONTAINER.into());
-        // Most results end with a done file: an unavailable API server only costs the convenience.
-        Some(Self { client: client.patience(ASK * 12), namespace, name, worker })
-    }
-
-    /// Reports when all other containers have succeeded.
-    fn watch(&self, end: &End) {
-        for event in self.client.watch(&Resource::PODS, &self.namespace, &Selector::name(&self.name)) {
-            match event {
-                Ok(Event::Applied(pod)) if self.tell(&pod, end) => return,
-                Ok(_) => {}
-                Err(error) if error.is_forbidden() => return self.poll(end),
-                Err(error) => log::warn!("cannot watch the containers of `{}`: {error}", self.name),
-            }
-        }
-    }
-
-    fn poll(&self, end: &End) {
-        let mut told = false;
-        loop {
-            match self.client.get(&Resource::PODS, &self.namespace, &self.name) {
-                Ok(pod) if self.tell(&pod, end) => return,
-                // On thousands of nodes, repeated requests would burden the API server.
-                Err(error) if error.is_forbidden() => {
-                    return log::debug!("only a done file ends this plugin: {error}");
-                }
-                Err(error) if !told => {
-                    told = true;
-                    log::warn!("cannot tell whether the containers of `{}` have ended: {error}", self.name);
-                }
-                _ => {}
-            }
-            if self.client.stop().wait(ASK) {
-                return;
-            }
-        }
-    }
-
-    fn tell(&self, pod: &Value, end: &End) -> bool {
-        let ended = ended(pod, &self.worker);
-        if ended {
-            // In a pod that is always restarted, containers run again.
-            if pod["spec"]["restartPolicy"] != "Always" {
-                end.for_good.stop();
-            }
-            end.well.stop();
-        }
-        ended
-    }
-}
-
-/// Whether every container but the worker's has ended with status 0, now or before its last start. Init and ephemeral
-/// containers do not count.
-fn ended(pod: &Value, worker: &str) -> bool {
-    let statuses = pod["status"]["containerStatuses"].items();
-    let mut others = statuses.filter(|status| status["name"] != worker).peekable();
-    others.peek().is_some()
-        && others.all(|status| {
-            ["lastState", "state"].iter().any(|state| status[state]["terminated"]["exitCode"] == 0)
-        })
+    let submitted = worker::run(&settings, term)?;
+    // On one machine the other processes wait for the result; Kubernetes detects its absence without them.
+    ensure!(submitted || settings.others_ended_file.is_none(), "asked to stop before there was a result");
+    Ok(())
 }
 
 /// Runs `splat`.
@@ -314,8 +210,6 @@ fn looks_per_node(dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use base::json::json;
-
     use super::*;
 
     #[test]
@@ -328,21 +222,5 @@ mod tests {
         std::fs::write(&place, "").unwrap();
         leave(&place, &error);
         assert_eq!(std::fs::read_to_string(&place).unwrap(), "cannot submit the result: connection refused");
-    }
-
-    #[test]
-    fn all_other_containers_must_have_succeeded() {
-        let (good, bad) = (json!({"terminated": {"exitCode": 0}}), json!({"terminated": {"exitCode": 1}}));
-        let running = json!({"running": {}});
-        let check = |wanted: bool, statuses: Value| {
-            assert_eq!(ended(&json!({"status": {"containerStatuses": statuses}}), "w"), wanted, "{statuses}");
-        };
-        let worker = json!({"name": "w", "state": running});
-        check(true, json!([worker, {"name": "a", "state": good}]));
-        check(true, json!([worker, {"name": "a", "state": running, "lastState": good}]));
-        check(false, json!([worker, {"name": "a", "state": good}, {"name": "b", "state": bad}]));
-        check(false, json!([worker, {"name": "a", "state": running}]));
-        check(false, json!([worker]));
-        check(false, json!(null));
     }
 }

@@ -17,7 +17,7 @@ use ureq::unversioned::transport::{Connector as _, NextTimeout, RustlsConnector,
 use super::access::Key;
 use super::error::{self, Failed};
 use super::{Access, Error, answer};
-use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER};
+use crate::protocol::{CERTIFICATE_PATH, RENEW_HEADER, USER_AGENT};
 use base::lock;
 
 /// Timeout of a certificate request; the aggregator consults the API server.
@@ -176,7 +176,7 @@ fn agent(tls: TlsConfig) -> Agent {
         // A streamed body cannot be resent if a pooled connection turns out to be dead.
         .max_idle_connections(0)
         .max_idle_connections_per_host(0)
-        .user_agent(concat!("sonobuoy/", env!("CARGO_PKG_VERSION")))
+        .user_agent(USER_AGENT)
         .timeout_connect(Some(super::CONNECT_TIMEOUT))
         .timeout_await_100(Some(super::CONTINUE_TIMEOUT))
         .timeout_per_write(Some(super::WRITE_TIMEOUT))

@@ -41,7 +41,7 @@ use ureq::http::Response;
 use ureq::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use ureq::{Agent, SendBody};
 
-use crate::protocol::{DIGEST_HEADER, ERROR_HEADER, Progress, ResultId};
+use crate::protocol::{CONTAINERS_HEADER, ContainersEnd, DIGEST_HEADER, ERROR_HEADER, Progress, ResultId};
 use base::clock;
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
@@ -186,11 +186,16 @@ impl Client {
         .map(|response| answer(response, MAX_ANSWER_BYTES))
     }
 
-    /// Sends a heartbeat to the aggregator, without retrying.
-    pub fn heartbeat(&self) -> Result<(), Error> {
+    /// Sends a heartbeat to the aggregator, without retrying; returns whether the containers that a worker waits for have
+    /// ended. The second heartbeat promises that one follows every [`protocol::HEARTBEAT_INTERVAL`] until the result is
+    /// sent: the aggregator treats a longer silence as a failure.
+    pub fn heartbeat(&self) -> Result<Option<ContainersEnd>, Error> {
         let url = self.channel.url(&self.id.health_path());
-        let answer = self.send_once(&url, |agent| get(agent, &url))?;
-        self.expect_success(self::answer(answer, MAX_ANSWER_BYTES), "heartbeat")
+        let response = self.send_once(&url, |agent| get(agent, &url))?;
+        let header = response.headers().get(CONTAINERS_HEADER).and_then(|value| value.to_str().ok());
+        let containers = header.and_then(ContainersEnd::parse);
+        self.expect_success(answer(response, MAX_ANSWER_BYTES), "heartbeat")?;
+        Ok(containers)
     }
 
     /// Compares this machine's clock with the aggregator's, using the `Date` of its response.

@@ -4,6 +4,7 @@
 //! together.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::{Error, env};
 use base::json::{is_default, nullable};
@@ -28,6 +29,12 @@ pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";
 pub const CERTIFICATE_PATH: &str = "/api/v1/certificate";
 /// In the response to a certificate request: seconds until the next request.
 pub const RENEW_HEADER: &str = "X-Sonobuoy-Renew-After";
+/// The interval of a worker's heartbeats.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
+/// The name and version of this client. Heartbeats of others never promise another one.
+pub const USER_AGENT: &str = concat!("sonobuoy/", env!("CARGO_PKG_VERSION"));
+/// In the response to a heartbeat: all other containers of the worker's pod have succeeded, see [`ContainersEnd`].
+pub const CONTAINERS_HEADER: &str = "X-Sonobuoy-Containers";
 /// The prefix of all routes.
 const API: &str = "/api/v1";
 
@@ -142,6 +149,35 @@ impl Route {
             "health" => Some(Self::Health(id)),
             _ => None,
         }
+    }
+}
+
+/// Whether a `User-Agent` is that of this client, in any version.
+pub fn is_own_agent(agent: &str) -> bool {
+    USER_AGENT.split('/').next() == agent.split_once('/').map(|(name, _)| name)
+}
+
+/// The end of all containers of a plugin's pod but the worker's, each with exit code 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContainersEnd {
+    /// They may be started again, and change the result.
+    Succeeded,
+    /// They will not be started again.
+    SucceededForGood,
+}
+
+impl ContainersEnd {
+    /// The value of [`CONTAINERS_HEADER`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::SucceededForGood => "succeeded-for-good",
+        }
+    }
+
+    /// Reads the value of [`CONTAINERS_HEADER`]; `None` for one of a later version.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Succeeded, Self::SucceededForGood].into_iter().find(|end| end.name() == name)
     }
 }
 
@@ -267,6 +303,8 @@ pub enum Finding {
     Expect(ResultId),
     /// What ran for a result was lost; a failure follows, or another pod.
     Lost(ResultId, Lost),
+    /// All containers but the worker's have succeeded; `None` when they run again.
+    Ended(ResultId, Option<ContainersEnd>),
 }
 
 impl Finding {
@@ -278,7 +316,7 @@ impl Finding {
                 failure.report.insert("error".into(), sentence.into());
             }
             Self::Trouble(_, Some(trouble)) => trouble.push_str(words),
-            Self::Trouble(_, None) | Self::Expect(_) | Self::Lost(..) => {}
+            Self::Trouble(_, None) | Self::Expect(_) | Self::Lost(..) | Self::Ended(..) => {}
         }
     }
 }

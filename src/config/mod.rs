@@ -462,7 +462,7 @@ sections! {
         #[serde(with = "span")]
         silence: Duration = Duration::from_secs(180),
         /// A worker whose heartbeats stopped: its node may be rebooting.
-        #[serde(with = "span")]
+        #[serde(serialize_with = "span::serialize", deserialize_with = "read::silent")]
         silent: Duration = Duration::from_secs(300),
         /// A node that is not ready: it may be rebooting, which some tests cause. 0 never gives a node up.
         // The alias is the key of version 0.60.0.

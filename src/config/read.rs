@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use anyhow::bail;
 use serde::de::{Deserialize, Deserializer, Error as _};
@@ -12,6 +13,7 @@ use base::at::At as _;
 use base::yaml::typed::{self, Ignored, Rules};
 use base::yaml::{self, Error};
 use base::{clock, json, pattern};
+use client::protocol::HEARTBEAT_INTERVAL;
 
 /// Keys of version 0.60.0, accepted without effect but with a warning.
 const FORMER: &[&str] = &[
@@ -84,6 +86,21 @@ pub(super) fn port<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error>
         |port| (0..=65535).contains(port),
         |port| format!("is {port}, but a port is at most 65535"),
     )
+}
+
+/// How long a worker may be silent, which is at least the time between two of its heartbeats and a lost one.
+pub(super) fn silent<'de, D: Deserializer<'de>>(value: D) -> Result<Duration, D::Error> {
+    let minimum = HEARTBEAT_INTERVAL * 2;
+    let silent = clock::span::deserialize(value)?;
+    if silent >= minimum {
+        return Ok(silent);
+    }
+    Err(D::Error::custom(format!(
+        "is `{}`; the minimum is {}, since workers send a heartbeat every {}",
+        clock::duration(silent),
+        clock::duration(minimum),
+        clock::duration(HEARTBEAT_INTERVAL)
+    )))
 }
 
 pub(super) fn attempts<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
@@ -333,6 +350,8 @@ mod tests {
             ("", 1, 1, "empty, but"),
             ("{\n\"UUID\": }", 2, 9, "expected value"),
             ("[]", 1, 1, "`the configuration` must be a map, not a list"),
+            ("{\"UUID\": \"a\",\n\"UUID\": \"b\"}", 2, 1, "`UUID` is already set in line 1"),
+            ("{\"Graces\": {\"Silent\": \"29s\"}}", 1, 23, "`Graces.Silent` is `29s`; the minimum is 30s"),
             ("{\"uuid\": 3}", 1, 10, "`uuid` must be text, not a number: quote it"),
             ("{\"UUID\": \"../x\"}", 1, 10, "`UUID` is `../x`; the ID of a run may have"),
             ("{\"UUID\": \"a/b\"}", 1, 10, "`UUID` is `a/b`; the ID of a run may have"),

@@ -16,7 +16,7 @@ use super::monitor::{Monitor, WatchEvent};
 use super::node::refusal;
 pub(crate) use super::pod::object_name;
 use super::pod::{ClusterLaunch, attempt};
-use super::{Driver, PluginLaunch, session};
+use super::{DAEMON_SET_GRACE, Driver, JOB_GRACE, PluginLaunch, session};
 use crate::backplane::Authority;
 use crate::config;
 use crate::names::{LABEL_SESSION, WORKER_CONTAINER};
@@ -40,10 +40,6 @@ const REMOVAL_GRACE: Duration = Duration::from_secs(15);
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Changes of pods per check, so that a large cluster is not flooded with requests.
 const MAX_CHANGES: usize = 4;
-/// Grace period of a Job plugin's pods: the time that a worker takes to end after a signal.
-const JOB_GRACE: u64 = 60;
-/// Grace period of a DaemonSet's pods, which have sent their results and only sleep.
-const DAEMON_SET_GRACE: u64 = 1;
 
 /// Runs plugins in a cluster.
 pub(crate) struct ClusterDriver<'r> {
@@ -55,6 +51,8 @@ pub(crate) struct ClusterDriver<'r> {
     pub authority: &'r Authority,
     /// Audience of the tokens that Kubernetes issues to the pods, unless the workers of a plugin share a certificate.
     pub audience: Option<String>,
+    /// Whether workers are in this program's image, and so send heartbeats.
+    pub has_own_workers: bool,
     /// Name and uid of the aggregator's pod, which owns everything.
     pub owner: (String, String),
     /// The plugins' pods, for checking which pod a token belongs to.
@@ -93,7 +91,7 @@ impl Driver for ClusterDriver<'_> {
         let launch = self.launch(plugin);
         let grace = if plugin.config.driver == DriverKind::Job { JOB_GRACE } else { DAEMON_SET_GRACE };
         let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace, "propagationPolicy": "Background",
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace.as_secs(), "propagationPolicy": "Background",
         });
         let (resource, namespace) = (resource(&launch), &self.config.namespace);
         let mut request = Request::delete_collection(resource, namespace, &launch.selector());
@@ -298,9 +296,9 @@ impl ClusterDriver<'_> {
             }
         };
         let mut changed = None::<Instant>;
-        if launch.audience.is_some() && launch.definition.config.has_worker() {
-            // The worker requests a certificate first, unless the run uses its own authority; the original's worker
-            // does not.
+        let contacts_soon = launch.audience.is_some() || self.has_own_workers;
+        if contacts_soon && launch.definition.config.has_worker() {
+            // The worker requests a certificate, or sends a heartbeat; the original's does neither.
             monitor.silent.limit = Some(self.config.graces.silence);
         }
         let client = &self.client.under(stop);

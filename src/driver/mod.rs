@@ -17,6 +17,7 @@ pub(crate) use node::refusal;
 pub(crate) use verdict::{PodVerdict, judge};
 
 use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 use crate::config;
 use crate::plugin::Definition;
@@ -31,6 +32,12 @@ pub(crate) struct PluginLaunch<'a> {
     /// Expected results: one for the cluster, or one per node.
     pub ids: Vec<ResultId>,
 }
+
+/// Time for the containers of a Job to end after the request to, which follows the results of the whole run; workers use it
+/// to send a result that is almost ready.
+const JOB_GRACE: Duration = Duration::from_secs(60);
+/// The same for a DaemonSet, whose containers only sleep by then.
+const DAEMON_SET_GRACE: Duration = Duration::from_secs(1);
 
 /// 16 hexadecimal characters that distinguish the objects of a plugin from those of other runs; the same after a restart.
 pub(crate) fn session(config: &config::Run, plugin: &str) -> String {

@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::node::refusal;
 use super::pod::attempt;
 use super::silence::SilentWorkers;
-use super::verdict::{FAILED_GRACE, PodVerdict, disruption, judge};
+use super::verdict::{FAILED_GRACE, PodVerdict, containers_end, disruption, judge};
 use crate::config::Grace;
 use crate::names::WORKER_CONTAINER;
 use crate::nodes::Choice;
 use base::clock::{self, passed};
 use base::kube::{Event, Object as _};
-use client::protocol::{Failure, FailureKind, Finding, Lost, ResultId};
+use client::protocol::{ContainersEnd, Failure, FailureKind, Finding, Lost, ResultId};
 
 /// An event of a watch.
 pub(crate) enum WatchEvent {
@@ -51,6 +51,8 @@ pub(crate) struct Monitor {
     settled: BTreeSet<ResultId>,
     /// Those of them that have failed here.
     failed: BTreeSet<ResultId>,
+    /// How the plugin's containers in pods have ended, as last reported.
+    ended: BTreeMap<ResultId, ContainersEnd>,
     pending: Vec<Finding>,
     troubles: BTreeMap<ResultId, String>,
     expected: BTreeSet<String>,
@@ -106,6 +108,7 @@ impl Monitor {
             nodes: BTreeMap::new(),
             settled: BTreeSet::new(),
             failed: BTreeSet::new(),
+            ended: BTreeMap::new(),
             pending: Vec::new(),
             troubles: BTreeMap::new(),
             expected,
@@ -400,9 +403,27 @@ impl Monitor {
             verdict = PodVerdict::Trouble(reason.clone(), until);
         }
         self.silent.see(&uid, &id, &pod);
+        self.note_end(&id, &pod);
         // A repeated failure of the same pod changes nothing.
         let object = (verdict != PodVerdict::Fine).then_some(pod);
         self.pods.insert(uid, PodState { id, verdict, held, object });
+    }
+
+    /// Reports how the plugin's containers have ended, whenever that changes. A pod that is being deleted says nothing about
+    /// the one that replaces it.
+    fn note_end(&mut self, id: &ResultId, pod: &Value) {
+        if pod.is_terminating() {
+            return;
+        }
+        let end = containers_end(pod, WORKER_CONTAINER);
+        if self.ended.get(id).copied() == end {
+            return;
+        }
+        match end {
+            Some(end) => drop(self.ended.insert(id.clone(), end)),
+            None => drop(self.ended.remove(id)),
+        }
+        self.pending.push(Finding::Ended(id.clone(), end));
     }
 
     fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime) {
@@ -620,6 +641,7 @@ mod tests {
                 Finding::Trouble(id, text) => format!("{id}? {}", text.as_deref().unwrap_or("passed")),
                 Finding::Expect(id) => format!("{id}+"),
                 Finding::Lost(id, lost) => format!("{id}! {}", lost.node),
+                Finding::Ended(id, end) => format!("{id}. {}", end.map_or("runs", ContainersEnd::name)),
             })
             .collect();
         assert_eq!(shown.len(), expected.len(), "{shown:?}");
@@ -859,6 +881,25 @@ mod tests {
         check(&see(&mut monitor, ended(0), 20), &NONE);
         monitor.hold(&|_| false, at(30));
         check(&monitor.check(at(30)), &["p/global: Container plugin is in a terminated state (exit code 1)"]);
+    }
+
+    #[test]
+    fn end_of_containers_is_reported_once_and_withdrawn_for_the_next_pod() {
+        let mut monitor = on_nodes(&["a"]);
+        let good = json!({"terminated": {"exitCode": 0}});
+        let of = |uid: &str, containers: Value| {
+            let mut pod = pod(uid, "a", json!({"phase": "Running", "containerStatuses": containers}));
+            pod["spec"]["restartPolicy"] = "Always".into();
+            pod
+        };
+        let (running, ended) = (json!([]), json!([{"name": "plugin", "state": good}]));
+        check(&see(&mut monitor, applied(of("u1", running.clone())), 1), &NONE);
+        check(&see(&mut monitor, applied(of("u1", ended.clone())), 2), &["p/a. succeeded"]);
+        check(&see(&mut monitor, applied(of("u1", ended.clone())), 3), &NONE);
+        let mut deleted = of("u1", running.clone());
+        deleted["metadata"]["deletionTimestamp"] = json!(clock::rfc3339(at(4)));
+        check(&see(&mut monitor, applied(deleted), 4), &["p/a? the pod is being deleted"]);
+        check(&see(&mut monitor, applied(of("u2", running)), 5), &["p/a. runs"]);
     }
 
     #[test]

@@ -317,7 +317,6 @@ impl ClusterLaunch<'_> {
             variable("SONOBUOY_DIR", RUNS_DIR),
             field(env::NAMESPACE, "metadata.namespace"),
             field(env::PLUGIN_POD, "metadata.name"),
-            variable(env::WORKER_CONTAINER, WORKER_CONTAINER),
         ]);
         if let Some(mount) = self.definition.results_mount(&self.config.results_dir) {
             env.push(variable(env::RESULTS_MOUNT, mount));

@@ -14,6 +14,7 @@ use crate::remedies;
 use base::clock;
 use base::kube::Object;
 use base::visible::tail;
+use client::protocol::ContainersEnd;
 
 /// Time for a node to pull a missing image: two attempts, as kubelets do.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
@@ -175,6 +176,24 @@ fn ended(
     }
 }
 
+/// How all containers but `worker` have ended, if each has succeeded, now or before its last start. Init and ephemeral
+/// containers do not count.
+pub(super) fn containers_end(pod: &Value, worker: &str) -> Option<ContainersEnd> {
+    let statuses = pod["status"]["containerStatuses"].items();
+    let mut others = statuses.filter(|status| status["name"] != worker).peekable();
+    others.peek()?;
+    let has_succeeded = |status: &Value| {
+        ["lastState", "state"].iter().any(|state| status[state]["terminated"]["exitCode"] == 0)
+    };
+    if !others.all(has_succeeded) {
+        return None;
+    }
+    Some(match pod["spec"]["restartPolicy"].text() {
+        "Never" | "OnFailure" => ContainersEnd::SucceededForGood,
+        _ => ContainersEnd::Succeeded,
+    })
+}
+
 fn is_unwell(ended: &Value) -> bool {
     ended["exitCode"].as_i64().unwrap_or_default() != 0
 }
@@ -247,6 +266,26 @@ fn time(value: &Value) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_other_containers_must_have_succeeded() {
+        let (good, bad) = (json!({"terminated": {"exitCode": 0}}), json!({"terminated": {"exitCode": 1}}));
+        let (worker, running) = (json!({"name": "w", "state": {"running": {}}}), json!({"running": {}}));
+        let (always, never) = (Some(ContainersEnd::Succeeded), Some(ContainersEnd::SucceededForGood));
+        for (policy, statuses, expected) in [
+            ("Never", json!([worker, {"name": "a", "state": good}]), never),
+            ("OnFailure", json!([worker, {"name": "a", "state": good}]), never),
+            ("Always", json!([worker, {"name": "a", "state": good}]), always),
+            ("Always", json!([worker, {"name": "a", "state": running, "lastState": good}]), always),
+            ("Never", json!([worker, {"name": "a", "state": good}, {"name": "b", "state": bad}]), None),
+            ("Never", json!([worker, {"name": "a", "state": running}]), None),
+            ("Never", json!([worker]), None),
+            ("Never", json!(null), None),
+        ] {
+            let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": statuses}});
+            assert_eq!(containers_end(&pod, "w"), expected, "{pod}");
+        }
+    }
     use base::json::json;
 
     const START: &str = "2024-01-01T00:00:00Z";

@@ -152,6 +152,7 @@ impl ClusterRun<'_> {
             config: &self.config,
             authority: aggregator.authority(),
             audience: by_node.then(|| review::audience(&self.config)),
+            has_own_workers: self.has_own_workers(pod),
             owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
             heard: &|id| aggregator.store.lock().heard(id),
@@ -343,6 +344,13 @@ impl ClusterRun<'_> {
         Ok((expected, failures))
     }
 
+    /// Whether workers are in the image of this aggregator's pod, which contains this program. The capabilities of workers in
+    /// other images are unknown.
+    fn has_own_workers(&self, pod: &Value) -> bool {
+        let mut containers = pod["spec"]["containers"].items();
+        containers.any(|container| container["image"] == *self.config.worker_image)
+    }
+
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
     fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> Result<bool> {
         let config = &self.config;
@@ -350,9 +358,7 @@ impl ClusterRun<'_> {
             return Ok(false);
         }
         let asked_for = config.identity == config::IdentityMode::Node;
-        // The image of this build contains this program; the capabilities of workers in other images are unknown.
-        let mut containers = pod["spec"]["containers"].items();
-        if !asked_for && !containers.any(|container| container["image"] == *config.worker_image) {
+        if !asked_for && !self.has_own_workers(pod) {
             log::info!(
                 "workers share the certificate of their plugin: `{}` is not the image of this aggregator",
                 config.worker_image

@@ -17,7 +17,7 @@ use notify::{RecursiveMode, Watcher as _};
 
 use base::stop::Stop;
 use base::sys::Opened;
-use client::protocol::DONE_FILE;
+use client::protocol::{ContainersEnd, DONE_FILE};
 
 /// Maximum interval between two looks.
 const POLL: Duration = Duration::from_secs(1);
@@ -31,35 +31,35 @@ const CONTENT_LIMIT: u64 = 64 * 1024;
 const QUOTED: usize = 200;
 
 /// How a worker learns that all other containers of its pod have succeeded.
-pub(crate) enum Others {
-    /// Unavailable: only the done file counts.
-    Unknown,
-    /// From a watcher of the containers.
-    Told(End),
-    /// From a file that is created when all of them have ended for good.
-    Marker(PathBuf),
-}
-
-/// End of the other containers.
 #[derive(Clone, Default)]
-pub(crate) struct End {
-    /// Set when all of them have succeeded at least once.
-    pub well: Stop,
-    /// Set when none of them will restart, so that the result can no longer change.
-    pub for_good: Stop,
+pub(super) struct Others {
+    /// Stopped when all of them have succeeded at least once.
+    well: Stop,
+    /// Stopped when none of them will be started again, so that the result can no longer change.
+    for_good: Stop,
+    /// File that exists when they have succeeded for good, if they run on the worker's machine.
+    marker: Option<PathBuf>,
 }
 
 impl Others {
-    /// Whether they have ended, and whether for good.
-    fn ended(&self) -> (bool, bool) {
-        match self {
-            Self::Unknown => (false, false),
-            Self::Told(end) => (end.well.stopped(), end.for_good.stopped()),
-            Self::Marker(file) => {
-                let there = file.exists();
-                (there, there)
-            }
+    pub(super) fn new(marker: Option<PathBuf>) -> Self {
+        Self { marker, ..Self::default() }
+    }
+
+    /// Notes their end, as the aggregator knows it.
+    pub(super) fn note(&self, end: ContainersEnd) {
+        if end == ContainersEnd::SucceededForGood {
+            self.for_good.stop();
         }
+        self.well.stop();
+    }
+
+    /// How they have ended.
+    fn end(&self) -> Option<ContainersEnd> {
+        if self.for_good.stopped() || self.marker.as_ref().is_some_and(|file| file.exists()) {
+            return Some(ContainersEnd::SucceededForGood);
+        }
+        self.well.stopped().then_some(ContainersEnd::Succeeded)
     }
 }
 
@@ -114,13 +114,8 @@ pub(super) fn wait(place: &ResultsDir, delay: Duration, others: &Others, stop: &
             let _ = wake.try_send(());
         })
     };
-    let mut hooks = vec![hook(stop)];
-    let mut files = vec![place.dir.join(DONE_FILE)];
-    match others {
-        Others::Told(end) => hooks.extend([hook(&end.well), hook(&end.for_good)]),
-        Others::Marker(file) => files.push(file.clone()),
-        Others::Unknown => {}
-    }
+    let _hooks = [stop, &others.well, &others.for_good].map(hook);
+    let files: Vec<_> = others.marker.iter().cloned().chain([place.dir.join(DONE_FILE)]).collect();
     // Watching before looking leaves no gap.
     let _watcher = watch(&files, &wake)
         .inspect_err(|error| {
@@ -131,7 +126,8 @@ pub(super) fn wait(place: &ResultsDir, delay: Duration, others: &Others, stop: &
     let mut seen: Option<ObservedDoneFile> = None;
     loop {
         // Before the look: the last container may write the file just before it ends.
-        let (ended, last) = others.ended();
+        let end = others.end();
+        let last = end == Some(ContainersEnd::SucceededForGood);
         let look = place.look();
         seen = match (look, seen) {
             (None, _) => None,
@@ -147,7 +143,7 @@ pub(super) fn wait(place: &ResultsDir, delay: Duration, others: &Others, stop: &
                 Ok(found) => return found,
                 Err(pause) => pause.min(POLL),
             },
-            None if ended => return DoneOutcome::OthersEnded,
+            None if end.is_some() => return DoneOutcome::OthersEnded,
             None => POLL,
         };
         let _ = woken.recv_timeout(pause);
@@ -329,7 +325,7 @@ mod tests {
         fs::write(folder.0.join("report.txt"), "x").unwrap();
         let content = content.replace("DIR", folder.0.to_str().unwrap());
         fs::write(folder.0.join(DONE_FILE), content).unwrap();
-        let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
+        let found = wait(&folder.0, Duration::ZERO, &Others::default(), &Stop::new());
         match (found, expected(&folder.0)) {
             (DoneOutcome::Result(named), Ok(expected)) => assert_eq!(named.real(), expected, "{name}"),
             (DoneOutcome::Unusable(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
@@ -394,7 +390,7 @@ mod tests {
             fs::write(dir.join(DONE_FILE), format!("{text}\n")).unwrap();
             let found = |anywhere| {
                 let place = ResultsDir { dir: dir.clone(), mount: Some("/old".into()), anywhere };
-                super::wait(&place, Duration::ZERO, &Others::Unknown, &Stop::new())
+                super::wait(&place, Duration::ZERO, &Others::default(), &Stop::new())
             };
             match found(false) {
                 DoneOutcome::Result(named) => assert!(inside && named.open().is_ok(), "{text}"),
@@ -410,7 +406,7 @@ mod tests {
         // The content of another file is neither taken for a path nor quoted.
         fs::remove_file(dir.join(DONE_FILE)).unwrap();
         symlink("../secret", dir.join(DONE_FILE)).unwrap();
-        let found = wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new());
+        let found = wait(&dir, Duration::ZERO, &Others::default(), &Stop::new());
         assert!(
             matches!(&found, DoneOutcome::Unusable(why) if why.contains("a link to a file outside")),
             "{found:?}"
@@ -424,7 +420,7 @@ mod tests {
         fs::write(folder.0.join("out/report"), "x").unwrap();
         for (text, elsewhere) in [("out/report\n", "/etc/passwd"), ("out/reports\n", "/etc")] {
             fs::write(folder.0.join(DONE_FILE), text).unwrap();
-            let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
+            let found = wait(&folder.0, Duration::ZERO, &Others::default(), &Stop::new());
             let DoneOutcome::Result(named) = found else { panic!("{found:?}") };
             let path = folder.0.join(text.trim());
             fs::rename(&path, folder.0.join("away")).unwrap();
@@ -457,7 +453,7 @@ mod tests {
                 fs::write(done, text).unwrap();
             })
         };
-        assert_eq!(wait(&dir, Duration::ZERO, &Others::Unknown, &Stop::new()), result(&dir, "report.txt"));
+        assert_eq!(wait(&dir, Duration::ZERO, &Others::default(), &Stop::new()), result(&dir, "report.txt"));
         writer.join().unwrap();
     }
 
@@ -472,7 +468,9 @@ mod tests {
         write("first");
         let waiter = {
             let dir = dir.clone();
-            std::thread::spawn(move || wait(&dir, Duration::from_millis(600), &Others::Unknown, &Stop::new()))
+            std::thread::spawn(move || {
+                wait(&dir, Duration::from_millis(600), &Others::default(), &Stop::new())
+            })
         };
         let pause = |millis| Stop::new().wait(Duration::from_millis(millis));
         pause(200);
@@ -493,7 +491,7 @@ mod tests {
         fs::write(&marker, "").unwrap();
         let dir = folder.0.join("results");
         fs::create_dir(&dir).unwrap();
-        let others = Others::Marker(marker);
+        let others = Others::new(Some(marker));
         let wait = || wait(&dir, Duration::ZERO, &others, &Stop::new());
         assert_eq!(wait(), DoneOutcome::OthersEnded);
         fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
@@ -508,21 +506,21 @@ mod tests {
         let folder = Folder::new();
         let dir = folder.0.to_path_buf();
         let waiter = |delay: u64| {
-            let (dir, end) = (dir.clone(), End::default());
-            let others = Others::Told(end.clone());
+            let (dir, others) = (dir.clone(), Others::default());
+            let noted = others.clone();
             let wait = move || wait(&dir, Duration::from_secs(delay), &others, &Stop::new());
-            (std::thread::spawn(wait), end)
+            (std::thread::spawn(wait), noted)
         };
-        let (waiting, end) = waiter(0);
-        end.well.stop();
+        let (waiting, others) = waiter(0);
+        others.note(ContainersEnd::Succeeded);
         assert_eq!(waiting.join().unwrap(), DoneOutcome::OthersEnded);
 
         fs::write(dir.join(DONE_FILE), format!("{}\n", dir.display())).unwrap();
-        let (waiting, end) = waiter(3600);
-        end.well.stop();
+        let (waiting, others) = waiter(3600);
+        others.note(ContainersEnd::Succeeded);
         Stop::new().wait(Duration::from_millis(300));
         assert!(!waiting.is_finished(), "what may be started again may change it");
-        end.for_good.stop();
+        others.note(ContainersEnd::SucceededForGood);
         assert_eq!(waiting.join().unwrap(), result(&dir, ""));
     }
 
@@ -532,7 +530,7 @@ mod tests {
         let waiter = {
             let stop = stop.clone();
             std::thread::spawn(move || {
-                wait(Path::new("/does/not/exist"), Duration::ZERO, &Others::Unknown, &stop)
+                wait(Path::new("/does/not/exist"), Duration::ZERO, &Others::default(), &stop)
             })
         };
         stop.stop();
@@ -545,7 +543,7 @@ mod tests {
         let folder = Folder::new();
         let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
         rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(DONE_FILE), pipe, mode, 0).unwrap();
-        let found = wait(&folder.0, Duration::ZERO, &Others::Unknown, &Stop::new());
+        let found = wait(&folder.0, Duration::ZERO, &Others::default(), &Stop::new());
         assert!(
             matches!(&found, DoneOutcome::Unusable(why) if why.contains("not a regular file")),
             "{found:?}"

@@ -1,7 +1,7 @@
 //! The worker: waits for a plugin's `done` file and submits the result that it names.
 //!
 //! Owns its settings, read from the environment, the submission, and the messages to the aggregator until then: progress and
-//! heartbeats. Does not know Kubernetes: [`Others`] reports the end of the other containers.
+//! heartbeats. Does not know Kubernetes: the answers to heartbeats tell when the other containers have ended.
 //! Starts the threads `grace`, `heartbeat`, `relay` and `suite`, and joins them.
 
 mod done;
@@ -24,11 +24,9 @@ use crate::remedies;
 use base::clock;
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
-use client::protocol::ResultId;
+use client::protocol::{HEARTBEAT_INTERVAL, ResultId};
 use client::{self, Access, Client, Error, Retry, env as var};
-use done::{DoneOutcome, ResultsDir};
-
-pub(crate) use done::{End, Others};
+use done::{DoneOutcome, Others, ResultsDir};
 
 /// Time for a sidecar to delete the done file again and post-process the plugin's results.
 const DONE_DELAY: Duration = Duration::from_secs(5);
@@ -36,8 +34,6 @@ const DONE_DELAY: Duration = Duration::from_secs(5);
 /// arrive within it.
 const GRACE: Duration = Duration::from_secs(60);
 
-/// Frequent enough to detect a lost worker within a minute.
-const HEARTBEAT_PERIOD: Duration = Duration::from_secs(15);
 /// Interval of connection attempts until the aggregator is reachable.
 const PROBE_PERIOD: Duration = Duration::from_secs(3);
 /// Connect timeout; longer silence indicates dropped packets.
@@ -68,6 +64,8 @@ pub(crate) struct WorkerSettings {
     pub retry_limit: Duration,
     /// Grace period after a termination request.
     pub grace: Duration,
+    /// File that exists when all other containers have succeeded, if they run on this machine.
+    pub others_ended_file: Option<PathBuf>,
 }
 
 impl WorkerSettings {
@@ -117,6 +115,7 @@ impl WorkerSettings {
             done_delay: duration(env::DONE_FILE_DELAY, DONE_DELAY),
             retry_limit: duration(env::UPLOAD_LIMIT, Retry::default().limit),
             grace: duration(env::SHUTDOWN_GRACE, GRACE),
+            others_ended_file: given(env::OTHERS_ENDED_FILE).map(PathBuf::from),
         })
     }
 }
@@ -124,12 +123,13 @@ impl WorkerSettings {
 /// Waits for the result of this worker's plugin and submits it. After `term`, the worker continues for the pod's
 /// grace period, so that a result that is almost ready still arrives; without one it then ends, which is not an
 /// error. Returns whether the aggregator has the result.
-pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> Result<bool> {
+pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
     let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
     // `asked` and `over` end with this call, independently of `term`.
     let (asked, over) = (term.child(), Stop::new());
     let talk = Client::new(&settings.access, settings.id.clone())?;
     let client = talk.clone().with_retry(retry).with_stop(over.clone());
+    let others = Others::new(settings.others_ended_file.clone());
     let relays = relay::listen(settings.progress_port);
     let senders = std::sync::Mutex::default();
     relay::announce(settings.progress_port, &relays)?;
@@ -143,8 +143,9 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> Re
                     over.stop();
                 }
             })?;
-            base::thread("heartbeat")
-                .spawn_scoped(scope, || send_heartbeats(&talk, &settings.access.aggregator_url, &over))?;
+            base::thread("heartbeat").spawn_scoped(scope, || {
+                send_heartbeats(&talk, &settings.access.aggregator_url, &others, &over);
+            })?;
             for relay in &relays {
                 base::thread("relay").spawn_scoped(scope, || relay::run(relay, &talk, &senders, &over))?;
             }
@@ -156,7 +157,7 @@ pub(crate) fn run(settings: &WorkerSettings, others: &Others, term: &Stop) -> Re
                 let folder = &settings.results.dir;
                 base::thread("suite").spawn_scoped(scope, || suite::run(folder, &talk, &senders, &over))?;
             }
-            wait_and_submit(settings, &client, others, &over)
+            wait_and_submit(settings, &client, &others, &over)
         };
         let result = work();
         over.stop();
@@ -226,7 +227,8 @@ fn report(client: &Client, why: &str) -> Result<bool> {
 
 /// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the first period, since
 /// the workers of a large cluster start together; the connection, which costs little, is tried at once.
-fn send_heartbeats(client: &Client, aggregator: &str, stop: &Stop) {
+/// An answer may tell that the other containers have ended.
+fn send_heartbeats(client: &Client, aggregator: &str, others: &Others, stop: &Stop) {
     let mut contact = Contact::default();
     while let Err(error) = probe(aggregator) {
         contact.failed(&format_args!("`{aggregator}`: {error}"));
@@ -235,11 +237,14 @@ fn send_heartbeats(client: &Client, aggregator: &str, stop: &Stop) {
         }
     }
     let share = RandomState::new().hash_one(0) % 1000;
-    let mut pause = HEARTBEAT_PERIOD.mul_f64(share as f64 / 1000.0);
+    let mut pause = HEARTBEAT_INTERVAL.mul_f64(share as f64 / 1000.0);
     while !stop.wait(pause) {
-        pause = HEARTBEAT_PERIOD;
+        pause = HEARTBEAT_INTERVAL;
         match client.heartbeat() {
-            Ok(()) => contact.made(),
+            Ok(containers) => {
+                contact.made();
+                containers.into_iter().for_each(|end| others.note(end));
+            }
             Err(Error::Refused { status: 404 | 405, .. }) => {
                 log::debug!("this aggregator does not support heartbeats");
                 return;

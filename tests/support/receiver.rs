@@ -95,27 +95,32 @@ impl Certificates {
         let address = listener.local_addr().unwrap();
         let (sender, got) = channel();
         let (config, replies) = (Arc::clone(&self.config), Arc::new(Mutex::new(replies.to_vec())));
+        let heartbeat_headers = Arc::<Mutex<String>>::default();
+        let added = Arc::clone(&heartbeat_headers);
         // The thread ends with the test program: no client connects any more, and no data can be lost.
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 let (config, replies, sender) = (Arc::clone(&config), Arc::clone(&replies), sender.clone());
+                let added = added.lock().unwrap().clone();
                 std::thread::spawn(move || {
                     let tls = rustls::ServerConnection::new(config).unwrap();
                     let mut stream = rustls::StreamOwned::new(tls, socket);
-                    if answer(&mut stream, &replies, &sender).is_ok_and(|whole| whole) {
+                    if answer(&mut stream, &replies, &added, &sender).is_ok_and(|whole| whole) {
                         stream.conn.send_close_notify();
                         let _ = stream.flush();
                     }
                 });
             }
         });
-        Aggregator { address, got }
+        Aggregator { address, heartbeat_headers, got }
     }
 }
 
 /// A running receiver.
 pub struct Aggregator {
     pub address: SocketAddr,
+    /// Further lines in the head of its answers to heartbeats.
+    pub heartbeat_headers: Arc<Mutex<String>>,
     got: Receiver<Got>,
 }
 
@@ -136,6 +141,7 @@ impl Aggregator {
 fn answer(
     stream: &mut (impl Read + Write),
     replies: &Mutex<Vec<Reply>>,
+    heartbeat_headers: &str,
     sender: &Sender<Got>,
 ) -> std::io::Result<bool> {
     let mut head = Vec::new();
@@ -153,7 +159,10 @@ fn answer(
         .collect();
     // The times of heartbeats are unpredictable.
     if line.starts_with("GET /api/v1/health/") {
-        write!(stream, "HTTP/1.1 200 X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
+        write!(
+            stream,
+            "HTTP/1.1 200 X\r\nconnection: close\r\n{heartbeat_headers}content-length: 0\r\n\r\n"
+        )?;
         return Ok(true);
     }
     let reply = {

@@ -26,7 +26,9 @@ use base::visible::tail;
 use base::{clock, visible};
 pub(super) use certificate::Tries;
 pub(crate) use certificate::{Certifier, Holder, ReviewError, Reviewer};
-use client::protocol::{DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, GZIP, ResultId, Route};
+use client::protocol::{
+    CONTAINERS_HEADER, DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, GZIP, ResultId, Route, is_own_agent,
+};
 
 /// Time for a body that is kept in memory.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -74,8 +76,7 @@ impl Aggregator {
                 submit(store, &id, caller.as_ref(), request)
             }
             Route::Progress(id) => update(store, &id, request),
-            Route::Health(id) if store.lock().beat(&id, Instant::now()) => Ok(Response::empty(200)),
-            Route::Health(id) => Err(Refusal::Unexpected.response(&id)),
+            Route::Health(id) => answer_heartbeat(store, &id, request),
             Route::Certificate => match &self.certifier {
                 Some(certifier) => certifier.answer(store, &self.authority, request),
                 None => Err(Response::text(404, "this run does not issue certificates")),
@@ -102,6 +103,20 @@ fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route,
     }
     let caller = caller.map_or("an unknown client".into(), Caller::to_string);
     Err(Response::text(403, format_args!("the certificate of {caller} does not cover `{id}`")))
+}
+
+/// Notes a heartbeat, and tells the worker what it cannot see: that the other containers of its pod have ended.
+fn answer_heartbeat(store: &Store, id: &ResultId, request: &Request) -> Result<Response, Response> {
+    let is_ours = request.headers.get("user-agent").is_some_and(is_own_agent);
+    let mut state = store.lock();
+    if !state.beat(id, is_ours, Instant::now()) {
+        return Err(Refusal::Unexpected.response(id));
+    }
+    let response = Response::empty(200);
+    Ok(match state.containers_end(id) {
+        Some(end) => response.header(CONTAINERS_HEADER, end.name()),
+        None => response,
+    })
 }
 
 /// Stores a result.

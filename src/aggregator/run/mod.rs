@@ -20,13 +20,16 @@ use crate::{item, remedies};
 use base::clock;
 use base::http::Meter;
 use base::stop::Stop;
-use client::protocol::{FailureKind, Lost, Progress, ResultId};
+use client::protocol::{ContainersEnd, FailureKind, Lost, Progress, ResultId};
 
 /// Time for all retries of refused uploads of a result.
 const RETRY_LIMIT: Duration = Duration::from_secs(600);
 /// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image takes a
 /// while.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Heartbeats after which a worker sends further ones. Clients of the protocol may send a single one, to try the connection.
+const PROMISING_HEARTBEATS: u32 = 2;
 
 /// Maximum bytes of the name and version of a worker.
 const MAX_WORKER_BYTES: usize = 64;
@@ -143,8 +146,10 @@ struct Slot {
     busy: bool,
     launched: Option<Instant>,
     heard: Option<Instant>,
-    /// Whether its worker sends heartbeats; the original's does not.
-    beats: bool,
+    /// Heartbeats of a worker of ours.
+    beats: u32,
+    /// How the other containers of its worker's pod have ended.
+    containers: Option<ContainersEnd>,
     /// The current upload; there is at most one.
     upload: Option<Arc<Meter>>,
     /// Bytes of the upload at the last check for silence.
@@ -225,7 +230,7 @@ impl State {
                 if let Some(slot) = self.slot(&id) {
                     slot.receipt.lost.push(lost);
                     // They say nothing about the next pod.
-                    (slot.heard, slot.beats, slot.progress) = (None, false, None);
+                    (slot.heard, slot.beats, slot.progress, slot.containers) = (None, 0, None, None);
                     slot.launched = slot.launched.and(Some(now));
                 }
             }
@@ -427,15 +432,28 @@ impl State {
         true
     }
 
-    /// Notes a heartbeat of the worker of `id`, whose silence is a failure from now on; false if `id` is not expected.
-    pub(crate) fn beat(&mut self, id: &ResultId, now: Instant) -> bool {
+    /// Notes a heartbeat for `id`; false if `id` is not expected. After the [`PROMISING_HEARTBEATS`] of a worker of ours, its
+    /// silence is a failure.
+    pub(crate) fn beat(&mut self, id: &ResultId, is_ours: bool, now: Instant) -> bool {
         if let Some(slot) = self.slot(id) {
-            slot.beats = true;
+            slot.beats = slot.beats.saturating_add(u32::from(is_ours));
         }
         self.hear(id, now)
     }
 
-    /// Workers that sent heartbeats, and then neither heartbeats nor bytes of an upload for `limit`, and for how long.
+    /// Notes how the other containers of the pod of `id` have ended, or that they run again.
+    pub(crate) fn containers_ended(&mut self, id: &ResultId, end: Option<ContainersEnd>) {
+        if let Some(slot) = self.slot(id) {
+            slot.containers = end;
+        }
+    }
+
+    /// How the other containers of the pod of `id` have ended.
+    pub(crate) fn containers_end(&self, id: &ResultId) -> Option<ContainersEnd> {
+        self.get(id)?.containers
+    }
+
+    /// Workers that promised heartbeats, and then sent neither heartbeats nor bytes of an upload for `limit`, and for how long.
     pub(crate) fn gone_silent(&mut self, limit: Duration, now: Instant) -> Vec<(ResultId, Duration)> {
         let silent = |slot: &mut Slot| {
             let uploaded = slot.upload.as_ref().map_or(0, |upload| upload.bytes());
@@ -445,7 +463,10 @@ impl State {
             let quiet = now.saturating_duration_since(slot.heard?);
             (quiet >= limit).then(|| (slot.id.clone(), quiet))
         };
-        let awaited = self.slots.iter_mut().filter(|slot| slot.beats && slot.state == ResultState::Awaited);
+        let awaited = self
+            .slots
+            .iter_mut()
+            .filter(|slot| slot.beats >= PROMISING_HEARTBEATS && slot.state == ResultState::Awaited);
         awaited.filter_map(silent).collect()
     }
 

@@ -117,14 +117,18 @@ fn silent_workers_are_reported_with_the_likely_cause() {
 
 #[test]
 fn worker_without_heartbeats_is_silent_unless_it_uploads() {
-    let ids = ["beats", "uploads", "original", "done"].map(|node| ResultId::on_node("p", node));
+    let ids =
+        ["beats", "uploads", "original", "done", "foreign", "once"].map(|node| ResultId::on_node("p", node));
     let mut state = State::new(ids.to_vec(), 24 << 20);
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     for id in [&ids[0], &ids[1], &ids[3]] {
-        assert!(state.beat(id, start));
+        assert!(state.beat(id, true, start) && state.beat(id, true, start));
     }
-    assert!(!state.beat(&ResultId::global("x"), start));
+    assert!(!state.beat(&ResultId::global("x"), true, start));
+    // Clients of others, and a single heartbeat, promise nothing.
+    assert!(state.beat(&ids[4], false, start) && state.beat(&ids[4], false, start));
+    assert!(state.beat(&ids[5], true, start));
     // The original's worker reports progress without heartbeats.
     assert!(state.hear(&ids[2], start));
     state.settle(&ids[3], ResultState::Accepted);
@@ -140,7 +144,7 @@ fn worker_without_heartbeats_is_silent_unless_it_uploads() {
     state.end(&ids[1], &upload);
     let names = |state: &mut State, seconds| state.gone_silent(Duration::from_secs(60), at(seconds)).len();
     assert_eq!((names(&mut state, 66), names(&mut state, 125), names(&mut state, 126)), (1, 1, 2));
-    state.beat(&ids[0], at(126));
+    state.beat(&ids[0], true, at(126));
     assert_eq!(names(&mut state, 126), 1, "it has come back");
 }
 

@@ -9,7 +9,7 @@ use crate::backplane::Authority;
 use crate::status;
 use base::stop::Stop;
 use client::Submitted;
-use client::protocol::{Failure, Finding, Progress, ResultId};
+use client::protocol::{ContainersEnd, Failure, Finding, Progress, ResultId};
 
 fn node(name: &str) -> ResultId {
     ResultId::on_node("p", name)
@@ -93,7 +93,11 @@ fn client_and_server_interoperate() {
         std::fs::create_dir_all(folder.join("sub")).unwrap();
         std::fs::write(folder.join("sub/x"), "1").unwrap();
         let [dir, bytes, error] = ids.each_ref().map(|id| running.client(id));
-        dir.heartbeat().unwrap();
+        assert_eq!(dir.heartbeat().unwrap(), None);
+        for end in [Some(ContainersEnd::Succeeded), Some(ContainersEnd::SucceededForGood), None] {
+            running.aggregator.store.lock().containers_ended(&ids[0], end);
+            assert_eq!((dir.heartbeat().unwrap(), bytes.heartbeat().unwrap()), (end, None));
+        }
         dir.progress(&Progress { msg: "on the way".into(), ..Progress::default() }).unwrap();
         assert_eq!(dir.submit_directory(&folder).unwrap(), Submitted::Accepted);
         assert_eq!(bytes.submit_bytes("a b.json", b"{}").unwrap(), Submitted::Accepted);
