@@ -202,6 +202,25 @@ fn daemon_set_runs_once_per_node() {
 }
 
 #[test]
+fn job_goes_on_until_all_results_are_in_and_then_has_time_to_clean_up() {
+    let marks = Folder::new();
+    let mark = marks.join("went-on").display().to_string();
+    let done = "echo x > $RESULTS_DIR/x\necho $RESULTS_DIR/x > $RESULTS_DIR/done";
+    // Its result is accepted within the second.
+    let cleaning = format!(
+        "{done}\ntrap 'echo cleaned up; exit 1' TERM\nsleep 1\necho went on\ntouch {mark}\nsleep 600 &\nwait"
+    );
+    let waiting = format!("until [ -e {mark} ]; do sleep 0.05; done\n{done}");
+    let run = Sonobuoy::new("run --local -p a.yaml -p b.yaml")
+        .file("a.yaml", plugin("a", "driver: Job", &cleaning))
+        .file("b.yaml", plugin("b", "driver: Job", &waiting));
+    let (archive, _) = archive(within(run.args("--timeout 30")));
+    let log = archive.names().find(|name| name.contains("-a-job-") && name.ends_with("/plugin.txt")).unwrap();
+    assert_eq!(archive.text(log), "went on\ncleaned up\n");
+    assert!(!archive.names().any(|name| name.contains("/errors/")));
+}
+
+#[test]
 fn later_groups_wait_for_earlier_results() {
     let order = Folder::new();
     let script = |name: &str| {

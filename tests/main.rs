@@ -62,6 +62,8 @@ mod outcomes;
 #[cfg(unix)]
 mod packaging;
 mod page;
+#[cfg(unix)]
+mod parity;
 mod permissions;
 mod plugins;
 mod podlogs;

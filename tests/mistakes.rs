@@ -209,7 +209,6 @@ fn ineffective_flags_are_reported() {
         ("--parallel 2", "--parallel would do nothing"),
         ("--load", "--load would do nothing"),
         ("--harden off", "--harden would do nothing"),
-        ("--wait=3s", "--wait: a run with --local is always waited for; --timeout limits it"),
     ] {
         let refused = local(words).status(1).stderr_has(named).run_any();
         assert_eq!(archives(&refused.folder), 0, "{words} ran the plugin");

@@ -152,12 +152,6 @@ fn check_local(args: Args) -> Result<()> {
             if ignored.len() == 1 { "that flag" } else { "those flags" }
         )));
     }
-    let is_bare = args.raw("wait").eq([DAY.to_string().as_str()]);
-    if args.given("wait") && !is_bare {
-        return Err(usage_error(
-            "--wait: a run with --local is always waited for; --timeout limits it, as in `--timeout 90s`",
-        ));
-    }
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! Runs plugins on this machine: a pod is a worker and the plugin's commands as child processes.
 //!
 //! A pod has a directory with its results and config files, and one log per container, at the same path as in a
-//! cluster. Its processes are in separate process groups, and none outlives [`Driver::run`], except one that cannot be
-//! killed, because it has become one of another user: it is named, and the run goes on. Starts a thread for each pod, and
-//! joins it, and one for each process, which ends with the process.
+//! cluster. Its processes are in separate process groups, and end as in a cluster: those of the driver Nodes with the
+//! plugin's results, all others with the results of the whole run, so that a plugin can clean up. None outlives
+//! [`LocalDriver::end`], except one that cannot be killed, because it has become one of another user: it is named, and the
+//! run goes on. Starts a thread for each pod, and joins it, and one for each process, which ends with the process.
 
 use base::at::At as _;
 use std::collections::BTreeMap;
@@ -12,7 +13,8 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread;
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -22,23 +24,38 @@ pub(crate) use super::container::check;
 use super::container::{self, PodFields, ProcessSpec};
 use super::pod::object_name;
 use super::process::{self, ALONE, BESIDE, Talk};
-use super::{Driver, PluginLaunch, session};
+use super::{DAEMON_SET_GRACE, Driver, JOB_GRACE, PluginLaunch, session};
 use crate::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
-use crate::plugin::Definition;
+use crate::plugin::{Definition, DriverKind};
 use crate::{config, layout};
 use base::stop::{Stop, caught};
 use base::sys::{self, Group};
-use base::temp;
+use base::{clock, lock, temp};
 use client::env as var;
 use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 
-/// Time between the request to end and the kill.
-const GRACE: Duration = Duration::from_secs(2);
+/// Time between the request to end and the kill after an interrupt: a user is waiting.
+const INTERRUPTED_GRACE: Duration = Duration::from_secs(2);
+/// Time between the request to end and a message that the pod is still waited for.
+const QUIET_GRACE: Duration = Duration::from_secs(2);
+/// The same as Kubernetes' default.
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+/// Time for a plugin without a worker to read the answer to its result and to end by itself.
+const ANSWER_GRACE: Duration = Duration::from_secs(1);
 /// Time between the kill and giving up.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs plugins on this machine.
-pub(crate) struct LocalDriver<'r> {
+pub(crate) struct LocalDriver {
+    machine: Arc<Machine>,
+    /// Stopped when all results of the run are in.
+    over: Stop,
+    /// Threads of pods that go on until then.
+    pods: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What all pods of a run on this machine share.
+pub(crate) struct Machine {
     /// This program, which also contains the worker.
     pub program: PathBuf,
     /// Parent of the pods' directories.
@@ -50,38 +67,95 @@ pub(crate) struct LocalDriver<'r> {
     /// Certificate of the run's authority, PEM.
     pub ca_cert: String,
     /// Settings of the run.
-    pub config: &'r config::Run,
+    pub config: config::Run,
     /// Token of the worker of each result.
     pub tokens: BTreeMap<ResultId, String>,
     /// Node of plugins that run once.
     pub node: String,
     /// Environment of workers, unless the plugin overrides it.
     pub worker_env: Vec<(String, String)>,
+    /// Stopped if the run is interrupted.
+    pub interrupted: Stop,
 }
 
-impl Driver for LocalDriver<'_> {
-    fn run(&self, plugin: &PluginLaunch<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> Result<()> {
-        thread::scope(|scope| {
-            for id in &plugin.ids {
-                let fail = move |error: anyhow::Error| {
-                    let failure = Failure::new(id.clone(), format!("{error:#}"));
-                    drop(findings.send(Finding::Failure(failure)));
-                };
-                let pod = move || {
-                    let run = || {
-                        LocalPod::prepare(self, plugin.definition, id, findings, stop).map(|pod| pod.run())
-                    };
-                    caught(run).unwrap_or_else(fail);
-                };
-                let pod = base::thread(format!("pod {id}")).spawn_scoped(scope, pod);
-                pod.map_or_else(|error| fail(error.into()), drop);
+impl LocalDriver {
+    pub(crate) fn new(machine: Machine) -> Self {
+        let over = machine.interrupted.child();
+        Self { machine: Arc::new(machine), over, pods: Mutex::default() }
+    }
+
+    /// Ends all pods, once all results of the run are in.
+    pub(crate) fn end(&self) {
+        self.over.stop();
+        for pod in lock(&self.pods).drain(..) {
+            // A panic was reported as the failure of its result.
+            let _ = pod.join();
+        }
+    }
+
+    /// Starts the pod of one result.
+    fn start(
+        &self,
+        definition: &Arc<Definition>,
+        id: &ResultId,
+        findings: &SyncSender<Finding>,
+        settled: &Stop,
+    ) -> io::Result<JoinHandle<()>> {
+        let ends = match definition.config.driver {
+            DriverKind::Nodes => settled.clone(),
+            DriverKind::Job | DriverKind::DaemonSet => self.over.clone(),
+        };
+        let (machine, definition, id) = (Arc::clone(&self.machine), Arc::clone(definition), id.clone());
+        let (findings, settled) = (findings.clone(), settled.clone());
+        base::thread(format!("pod {id}")).spawn(move || {
+            let run = || {
+                let pod = LocalPod::prepare(&machine, &definition, &id, &findings, &settled, &ends)?;
+                pod.run();
+                Ok(())
+            };
+            if let Err(error) = caught(run) {
+                report_failure(&findings, &id, &error);
             }
-            Ok(())
         })
+    }
+}
+
+impl Drop for LocalDriver {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn report_failure(findings: &SyncSender<Finding>, id: &ResultId, error: &anyhow::Error) {
+    let failure = Failure::new(id.clone(), format!("{error:#}"));
+    // The receiver lives as long as the run; once it has ended, failures no longer matter.
+    drop(findings.send(Finding::Failure(failure)));
+}
+
+impl Driver for LocalDriver {
+    fn run(&self, plugin: &PluginLaunch<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> Result<()> {
+        let definition = Arc::new(plugin.definition.clone());
+        let mut pods = Vec::new();
+        for id in &plugin.ids {
+            match self.start(&definition, id, findings, stop) {
+                Ok(pod) => pods.push(pod),
+                Err(error) => {
+                    let error = anyhow::Error::from(error).context("cannot start a thread for it");
+                    report_failure(findings, id, &error);
+                }
+            }
+        }
+        stop.wait_forever();
+        if definition.config.driver == DriverKind::Nodes {
+            pods.into_iter().for_each(|pod| drop(pod.join()));
+        } else {
+            lock(&self.pods).extend(pods);
+        }
+        Ok(())
     }
 
     fn remove(&self, plugin: &Definition) -> Result<()> {
-        let dir = self.pods.join(plugin.name());
+        let dir = self.machine.pods.join(plugin.name());
         base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
     }
 }
@@ -141,26 +215,40 @@ impl Processes {
         }
     }
 
-    /// Ends all processes and their children.
-    fn end(mut self) {
+    /// Ends all processes and their children: asks them to, and kills those that remain after `grace`, or soon after an
+    /// interrupt.
+    fn end(mut self, id: &ResultId, grace: Duration, interrupted: &Stop) {
         self.groups.iter().for_each(Group::terminate);
-        self.wait_for_all(GRACE);
+        if !interrupted.stopped() && !self.wait(0, grace.min(QUIET_GRACE), interrupted) {
+            let left = grace.saturating_sub(QUIET_GRACE);
+            if !left.is_zero() && !interrupted.stopped() {
+                log::info!("`{id}` was asked to end and has {} for it", clock::duration(left));
+                self.wait(0, left, interrupted);
+            }
+        }
+        if interrupted.stopped() {
+            self.wait(0, INTERRUPTED_GRACE, interrupted);
+        }
         // Also those whose first process has ended.
         self.groups.iter().for_each(Group::kill);
-        self.wait_for_all(KILL_TIMEOUT);
+        self.wait(0, KILL_TIMEOUT, interrupted);
         for RunningProcess { number, command, .. } in &self.running {
             log::warn!("process {number} (`{command}`) cannot be ended, and is left behind");
         }
     }
 
-    fn wait_for_all(&mut self, limit: Duration) {
+    /// Waits until at most `rest` processes run; false if they still do after `limit`, or at an interrupt.
+    fn wait(&mut self, rest: usize, limit: Duration, interrupted: &Stop) -> bool {
+        let was_interrupted = interrupted.stopped();
         let deadline = Instant::now() + limit;
-        while !self.running.is_empty() {
+        while self.running.len() > rest {
             match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(ProcessEvent::Stop) if interrupted.stopped() && !was_interrupted => return false,
                 Ok(event) => self.note(&event),
-                Err(_) => return,
+                Err(_) => return false,
             }
         }
+        true
     }
 }
 
@@ -173,7 +261,7 @@ struct Started {
 
 /// One plugin on one node.
 struct LocalPod<'a> {
-    local: &'a LocalDriver<'a>,
+    local: &'a Machine,
     definition: &'a Definition,
     id: &'a ResultId,
     node: &'a str,
@@ -181,18 +269,22 @@ struct LocalPod<'a> {
     dir: PathBuf,
     logs: PathBuf,
     findings: &'a SyncSender<Finding>,
-    stop: &'a Stop,
+    /// Stopped when the results of the plugin are in.
+    settled: &'a Stop,
+    /// Stopped when this pod has to end.
+    ends: &'a Stop,
 }
 
 impl<'a> LocalPod<'a> {
     fn prepare(
-        local: &'a LocalDriver<'a>,
+        local: &'a Machine,
         definition: &'a Definition,
         id: &'a ResultId,
         findings: &'a SyncSender<Finding>,
-        stop: &'a Stop,
+        settled: &'a Stop,
+        ends: &'a Stop,
     ) -> Result<Self> {
-        let mut name = object_name(definition, &session(local.config, definition.name()));
+        let mut name = object_name(definition, &session(&local.config, definition.name()));
         let node = match definition.config.driver.is_per_node() {
             true => {
                 name += &format!("-{}", id.node);
@@ -202,7 +294,7 @@ impl<'a> LocalPod<'a> {
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
         let logs = local.run_dir.join(layout::pod_logs(&local.config.namespace, &name));
-        let pod = Self { local, definition, id, node, name, dir, logs, findings, stop };
+        let pod = Self { local, definition, id, node, name, dir, logs, findings, settled, ends };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
@@ -221,15 +313,32 @@ impl<'a> LocalPod<'a> {
         let (first, together) = container::containers(self.definition);
         // Capacity for every possible event, so that no sender blocks.
         let starts = (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
-        let (sender, receiver) = sync_channel(starts + 2);
-        let asked = sender.clone();
-        let _asked = self.stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)));
+        let (sender, receiver) = sync_channel(starts + 3);
+        let interrupted = &self.local.interrupted;
+        let _hooks = [self.ends, interrupted].map(|stop| {
+            let asked = sender.clone();
+            stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)))
+        });
         let (groups, running) = (Vec::new(), Vec::new());
         let mut processes = Processes { sender, receiver, groups, lifeline: None, running };
         if let Err(error) = self.live(&first, &together, &mut processes) {
             self.fail(Failure::new(self.id.clone(), format!("{error:#}")));
         }
-        processes.end();
+        if !self.definition.config.has_worker() && !interrupted.stopped() {
+            // All but the keeper.
+            processes.wait(1, ANSWER_GRACE, interrupted);
+        }
+        processes.end(self.id, self.grace(), interrupted);
+    }
+
+    /// The time between the request to end and the kill, as in a cluster.
+    fn grace(&self) -> Duration {
+        let own = || self.definition.pod_spec.as_ref()?["terminationGracePeriodSeconds"].as_u64();
+        match self.definition.config.driver {
+            DriverKind::Job => JOB_GRACE,
+            DriverKind::DaemonSet => DAEMON_SET_GRACE,
+            DriverKind::Nodes => own().map_or(DEFAULT_GRACE, Duration::from_secs),
+        }
     }
 
     /// Starts all processes in order, and watches them until the end of the pod is requested.
@@ -320,7 +429,6 @@ impl<'a> LocalPod<'a> {
             .envs(self.shared_variables(None))
             .env(env::NAMESPACE, &self.local.config.namespace)
             .env(env::PLUGIN_POD, &self.name)
-            .env(env::WORKER_CONTAINER, WORKER_CONTAINER)
             .env(env::OTHERS_ENDED_FILE, self.marker())
             // It kills the plugin's processes if this process is killed.
             .env(env::LIFELINE, how)
@@ -340,7 +448,7 @@ impl<'a> LocalPod<'a> {
             return Ok(None);
         }
         let number = group.id();
-        let _asked = self.stop.on_stop(move || sys::kill_group(number));
+        let _asked = self.ends.on_stop(move || sys::kill_group(number));
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
             // A worker that fails to start prints nothing.
@@ -394,6 +502,10 @@ impl<'a> LocalPod<'a> {
     }
 
     fn fail(&self, failure: Failure) {
+        // What happens after the result, such as a failing cleanup, does not change it.
+        if self.settled.stopped() {
+            return;
+        }
         // The receiver lives as long as the run; once it has ended, failures no longer matter.
         drop(self.findings.send(Finding::Failure(failure)));
     }

@@ -126,17 +126,18 @@ impl LocalRun<'_> {
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
         let host = server.local_addr().to_string();
         let server = conduct::server(server, &host, true, &aggregator, &self.config)?;
-        let driver = driver::local::LocalDriver {
+        let driver = driver::local::LocalDriver::new(driver::local::Machine {
             program: self.program.clone(),
             pods: work.join("pods"),
             run_dir: run_dir.clone(),
             aggregator: format!("https://{host}"),
             ca_cert: authority.certificate_pem(),
-            config: &self.config,
+            config: self.config.clone(),
             tokens,
             node: nodes[0].clone(),
             worker_env: self.worker_env.clone(),
-        };
+            interrupted: stop.clone(),
+        });
         let context = RunContext {
             aggregator: &aggregator,
             run_dir: &run_dir,
@@ -155,6 +156,7 @@ impl LocalRun<'_> {
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let finish = || {
+            driver.end();
             sys::end_strays(STRAYS_TIMEOUT);
             conduct::give_up(&aggregator, stop);
             let packed = pack::pack(&context, redactor, &self.out, started)?;
