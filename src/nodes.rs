@@ -235,10 +235,10 @@ pub(crate) fn unknown(named: &[&str], mut known: Vec<&str>) -> Option<String> {
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "no node of the cluster is called `{}`{}; it has {}{more}",
+        "no node of the cluster is called `{}`; it has {}{more}{}",
         unknown.join("` or `"),
-        near::hint(first, known.iter().copied()),
-        known.iter().copied().take(MAX_LISTED_NODES).joined(", ")
+        known.iter().copied().take(MAX_LISTED_NODES).joined(", "),
+        near::hint(first, known.iter().copied())
     ))
 }
 
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(unknown(&["node-1", "node-10"], known.to_vec()), None);
         assert_eq!(
             unknown(&["node-1", "noed-2", "x"], known.to_vec()).unwrap(),
-            "no node of the cluster is called `noed-2` or `x`; did you mean `node-2`?; it has node-1, node-2, node-10"
+            "no node of the cluster is called `noed-2` or `x`; it has node-1, node-2, node-10; did you mean `node-2`?"
         );
         let many: Vec<String> = (0..1_000).map(|number| format!("n{number}")).collect();
         let message = unknown(&["x"], many.iter().map(String::as_str).collect()).unwrap();

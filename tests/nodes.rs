@@ -596,7 +596,7 @@ fn choice_of_nodes_is_rejected_if_a_plugin_would_ignore_it() {
     for words in ["gen -p host-facts --nodes node-1 --harden on", "gen -p nodes.yaml --nodes node-1"] {
         call(words).stdout_has("\"Only\":\"node-1\"").run_any();
     }
-    let known = "called `noed-2`; did you mean `node-2`?; it has node-1, node-2, node-10";
+    let known = "called `noed-2`; it has node-1, node-2, node-10; did you mean `node-2`?";
     for command in ["run", "run --dry-run=server", "run --skip-preflight"] {
         call(&format!("{command} -p nodes.yaml --nodes node-1,noed-2")).status(1).stderr_has(known).run_any();
     }
