@@ -207,6 +207,8 @@ pub(crate) mod env {
     pub(crate) const UPLOAD_URL: &str = "SONOBUOY_UPLOAD_URL";
     /// Time limit for retrying an upload.
     pub(crate) const UPLOAD_LIMIT: &str = "SONOBUOY_UPLOAD_LIMIT";
+    /// The container of a worker.
+    pub(crate) const WORKER_CONTAINER: &str = "SONOBUOY_WORKER_CONTAINER";
 }
 /// The volume claim of the aggregator's pod, if its results are on one.
 pub(crate) fn claim(pod: &Value) -> Option<&str> {

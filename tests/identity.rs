@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::api_server::Fault;
-use crate::support::cluster::{Aggregator, Asker, Cluster};
+use crate::support::cluster::{Aggregator, Asker, Cluster, Worker};
 
 const REVIEWS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
 
@@ -304,13 +304,23 @@ fn plugin_without_a_worker_receives_all_credentials() {
 
 #[test]
 fn silent_worker_fails_with_its_log() {
+    check_silent_worker("node", |cluster| cluster.certified("p", "b"));
+}
+
+#[test]
+fn silent_worker_fails_with_its_log_although_certificates_are_shared() {
+    check_silent_worker("plugin", |cluster| cluster.worker("p"));
+}
+
+fn check_silent_worker(identity: &str, healthy: impl Fn(&Cluster) -> Worker) {
     let cluster = Cluster::new(&["a", "b"])
         .daemon_sets()
         .plugin("p", "DaemonSet", "")
         .by_node()
+        .set("Identity", json!(identity))
         .set("Graces", json!({"Silence": "6s"}));
     let aggregator = cluster.start("");
-    assert_eq!(cluster.certified("p", "b").send("b"), 200);
+    assert_eq!(healthy(&cluster).send("b"), 200);
     let pod = cluster.pod_on("p", "a");
     let name = pod["metadata"]["name"].as_str().unwrap();
     let said =

@@ -315,8 +315,10 @@ impl ClusterLaunch<'_> {
             variable(env::RESULTS_DIR, &self.config.results_dir),
             variable(env::PROGRESS_PORT, &self.progress_port()),
             variable("SONOBUOY_DIR", RUNS_DIR),
+            // Workers of the original look up their pod. Ours are told when its containers end.
             field(env::NAMESPACE, "metadata.namespace"),
             field(env::PLUGIN_POD, "metadata.name"),
+            variable(env::WORKER_CONTAINER, WORKER_CONTAINER),
         ]);
         if let Some(mount) = self.definition.results_mount(&self.config.results_dir) {
             env.push(variable(env::RESULTS_MOUNT, mount));
