@@ -218,16 +218,17 @@ impl Processes {
     /// Ends all processes and their children: asks them to, and kills those that remain after `grace`, or soon after an
     /// interrupt.
     fn end(mut self, id: &ResultId, grace: Duration, interrupted: &Stop) {
-        self.groups.iter().for_each(Group::terminate);
-        if !interrupted.stopped() && !self.wait(0, grace.min(QUIET_GRACE), interrupted) {
+        // Those of other users are not waited for: no signal reaches them.
+        let unreachable = self.groups.iter().filter(|group| !group.terminate()).count();
+        if !interrupted.stopped() && !self.wait(unreachable, grace.min(QUIET_GRACE), interrupted) {
             let left = grace.saturating_sub(QUIET_GRACE);
             if !left.is_zero() && !interrupted.stopped() {
                 log::info!("`{id}` was asked to end and has {} for it", clock::duration(left));
-                self.wait(0, left, interrupted);
+                self.wait(unreachable, left, interrupted);
             }
         }
         if interrupted.stopped() {
-            self.wait(0, INTERRUPTED_GRACE, interrupted);
+            self.wait(unreachable, INTERRUPTED_GRACE, interrupted);
         }
         // Also those whose first process has ended.
         self.groups.iter().for_each(Group::kill);

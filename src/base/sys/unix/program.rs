@@ -42,10 +42,10 @@ impl Group {
         self.0.as_raw_nonzero().get().cast_unsigned()
     }
 
-    /// Sends SIGTERM to the group.
-    pub fn terminate(&self) {
+    /// Sends SIGTERM to the group; false if all its processes belong to other users.
+    pub fn terminate(&self) -> bool {
         // The group may have ended.
-        let _ = kill_process_group(self.0, rustix::process::Signal::TERM);
+        kill_process_group(self.0, rustix::process::Signal::TERM) != Err(rustix::io::Errno::PERM)
     }
 
     /// Kills the group.

@@ -57,8 +57,9 @@ impl Group {
     }
 
     /// Kills the group: Windows cannot request termination.
-    pub fn terminate(&self) {
+    pub fn terminate(&self) -> bool {
         self.kill();
+        true
     }
 
     /// Kills the group.
