@@ -392,7 +392,9 @@ fn process(words: &[OsString], log: &Path, stop: &Stop, hear: &mut dyn FnMut(&st
     command.env(cluster::ONE_OF_MANY, "true");
     let (group, mut child) = start(&mut command, log, Talk::WithUs).context("cannot start this program")?;
     drop(child.stdin.take());
-    let hook = stop.on_stop(move || group.terminate());
+    let hook = stop.on_stop(move || {
+        group.terminate();
+    });
     let mut output = BufReader::new(child.stdout.take().context("no output")?.take(MAX_OUTPUT_BYTES));
     let mut line = Vec::new();
     while output.read_until(b'\n', &mut line).context("cannot read its output")? > 0 {
