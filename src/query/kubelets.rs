@@ -169,8 +169,11 @@ pub(super) fn fetch_host(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> 
         Ok(())
     };
     match client.send(&ask("configz")) {
-        Ok(settings) => {
+        Ok(mut settings) => {
             kubelets.answered(node);
+            if let Some(redactor) = query.redactor {
+                redactor.document(&mut settings);
+            }
             keep(&folder.join(KUBELET_CONFIG), settings.to_string())?;
         }
         Err(error) => failed("configz", &error)?,
