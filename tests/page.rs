@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::export::{results, run};
@@ -25,6 +27,35 @@ fn page_is_self_contained_and_escaped() {
         let id = link.split('"').next().unwrap();
         assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
     }
+}
+
+/// The texts of elements without attributes.
+fn inside_tags<'t>(page: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
+    let (start, end) = (format!("<{name}>"), format!("</{name}>"));
+    let parts: Vec<&str> = page.split(&start).skip(1).collect();
+    parts.into_iter().map(move |part| part.split(&end).next().unwrap())
+}
+
+/// An inline script or style as a policy names it.
+fn source_of(text: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    format!("'sha256-{}'", BASE64_STANDARD.encode(digest))
+}
+
+#[test]
+fn page_permits_its_own_script_and_style_alone() {
+    let page = results(&run(), "--format html").run_any().stdout;
+    let policy =
+        page.split("Content-Security-Policy\" content=\"").nth(1).unwrap().split('"').next().unwrap();
+    let [script, style] = ["script", "style"].map(|name| {
+        let texts: Vec<_> = inside_tags(&page, name).collect();
+        assert_eq!(texts.len(), 1, "{name}");
+        source_of(texts[0])
+    });
+    let expected = format!(
+        "default-src 'none'; style-src {style}; style-src-attr 'unsafe-inline'; script-src {script}; img-src data:"
+    );
+    assert_eq!(policy, expected);
 }
 
 /// Uses the page in a browser; the outcome is in an attribute of the page.
@@ -74,7 +105,11 @@ fn axe() -> Option<String> {
 /// A script's findings about a page in a browser; `None` if no browser starts.
 fn used(folder: &Folder, page: &str, script: &str) -> Option<Value> {
     let chromium = support::any_program(&["chromium", "chromium-browser", "google-chrome"])?;
-    let path = folder.write("page.html", page.replace("</body>", script));
+    // The page runs no other script than its own.
+    let hashes: String =
+        inside_tags(script, "script").map(|script| format!("{} ", source_of(script))).collect();
+    let permitted = page.replacen("script-src ", &format!("script-src {hashes}"), 1);
+    let path = folder.write("page.html", permitted.replace("</body>", script));
     let done = Command::new(chromium)
         .args([
             "--headless",

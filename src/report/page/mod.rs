@@ -10,6 +10,8 @@ use std::io::Write;
 use std::time::SystemTime;
 
 use anyhow::Result;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use super::diff::{ChangeKind, Diff, tests};
@@ -135,8 +137,16 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
 /// Fills the template.
 fn frame(page: &Value, out: &mut dyn Write) -> Result<()> {
     let (style, script) = (include_str!("page.css"), include_str!("page.js"));
-    let around = json!({"style": style, "script": script, "program": names::VERSION});
+    let around = json!({
+        "style": style, "style_hash": content_hash(style), "script": script,
+        "script_hash": content_hash(script), "program": names::VERSION,
+    });
     fill(include_str!("page.html"), &[&around, page], escape, out)
+}
+
+/// What the page's policy calls an element with this text, which begins on its second line.
+fn content_hash(text: &str) -> String {
+    format!("sha256-{}", BASE64_STANDARD.encode(base::sha256(format!("\n{text}"))))
 }
 
 fn share((status, count): (&str, u64)) -> Value {
