@@ -393,7 +393,7 @@ fn each_pod_has_its_own_progress_port() {
 mkfifo FIFOS/$NODE_NAME
 body='{"msg":"half way","total":4,"completed":2}'
 exec 3<>/dev/tcp/127.0.0.1/$SONOBUOY_PROGRESS_PORT
-printf 'POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
+printf 'POST /progress HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
 cat <&3 > $RESULTS_DIR/answer.txt
 # Its progress has been seen when this is read.
 cat FIFOS/$NODE_NAME

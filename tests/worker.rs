@@ -342,12 +342,21 @@ fn progress_on_a_shared_port_is_rejected() {
     let post = || {
         let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
         socket
-            .write_all(b"POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{\"total\":3}")
+            .write_all(b"POST /progress HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 11\r\n\r\n{\"total\":3}")
             .unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
         answer
     };
+    for header in ["host: evil.example", "host: localhost\r\norigin: http://localhost", "host: localhost:1"] {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let head =
+            format!("POST /shared HTTP/1.1\r\n{header}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 403"), "a page in a browser sends {header}: {answer}");
+    }
     let answer = post();
     assert!(answer.starts_with("HTTP/1.1 418"), "the aggregator's own answer: {answer}");
     let got = aggregator.next();

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::senders::Senders;
-use base::http::{Request, Response, Server};
+use base::http::{Headers, Request, Response, Server};
 use base::json::json;
-use base::lock;
 use base::stop::Stop;
+use base::{lock, visible};
 use client::Client;
 
 /// Path for progress.
@@ -99,9 +99,31 @@ pub(super) fn announce(wanted: Option<u16>, relays: &[Server]) -> io::Result<()>
 
 /// Serves one loopback address until `stop`.
 pub(super) fn run(relay: &Server, client: &Client, senders: &Mutex<Senders>, stop: &Stop) {
-    if let Err(error) = relay.run(stop, |request| answer(request, client, senders)) {
+    let port = relay.local_addr().port();
+    let serve = |request: &mut Request<'_>| match refused(&request.headers, port) {
+        Some(refusal) => refusal,
+        None => answer(request, client, senders),
+    };
+    if let Err(error) = relay.run(stop, serve) {
         log::warn!("progress of the plugin is not relayed any more: {error:#}");
     }
+}
+
+/// A refusal of what a page in a browser sends: it names its origin, or the host of its own address.
+fn refused(headers: &Headers, port: u16) -> Option<Response> {
+    if headers.get("origin").is_some() {
+        return Some(Response::text(403, "requests of web pages are refused"));
+    }
+    let foreign = headers.all("host").find(|host| !is_own_host(host, port))?;
+    let host = visible::short(foreign);
+    Some(Response::text(403, format_args!("`{host}` is not the host `localhost:{port}`")))
+}
+
+/// Whether a `Host` header names this relay; clients written by hand omit the port.
+fn is_own_host(host: &str, port: u16) -> bool {
+    let names = ["localhost", "127.0.0.1", "[::1]"];
+    let is_name = |name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    is_name(host) || host.strip_suffix(&format!(":{port}")).is_some_and(is_name)
 }
 
 fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) -> Response {
@@ -140,6 +162,31 @@ fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) 
         Err(error) => {
             log::debug!("progress is lost: {error}");
             Response::text(500, error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_of_this_relay_are_told_from_foreign_ones() {
+        for (host, own) in [
+            ("localhost:8099", true),
+            ("LOCALHOST:8099", true),
+            ("127.0.0.1:8099", true),
+            ("[::1]:8099", true),
+            ("localhost", true),
+            ("localhost:80", false),
+            ("evil.example", false),
+            ("evil.example:8099", false),
+            ("localhost.evil.example:8099", false),
+            ("127.0.0.1.evil.example", false),
+            (":8099", false),
+            ("", false),
+        ] {
+            assert_eq!(is_own_host(host, 8099), own, "{host}");
         }
     }
 }
