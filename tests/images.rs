@@ -387,7 +387,7 @@ fn docker_error_of_one_image_spares_the_others() {
 echo "$*" >> log
 case "$*" in
 *absent*) echo "no such image" >&2; exit 1 ;;
-"inspect --type=image reg.local/here:1" | "inspect --type=image registry.k8s.io/conformance:v1.30.0") ;;
+"inspect --type=image -- reg.local/here:1" | "inspect --type=image -- registry.k8s.io/conformance:v1.30.0") ;;
 inspect*) exit 1 ;;
 *--list-images) echo reg.local/of-the-tests:1 ;;
 *) echo progress of docker ;;
@@ -415,13 +415,13 @@ esac
     };
     assert_eq!(
         pulled(&done),
-        ["pull reg.local/absent:1", "pull reg.local/absent:1", "pull reg.local/other:1"]
+        ["pull -- reg.local/absent:1", "pull -- reg.local/absent:1", "pull -- reg.local/other:1"]
     );
     let done =
         call(&format!("images delete {three}")).status(1).stdout("").stderr_has("failed with 1 image").run();
     assert_eq!(
         pulled(&done)[1..],
-        ["rmi reg.local/absent:1", "rmi reg.local/here:1", "rmi reg.local/other:1"]
+        ["rmi -- reg.local/absent:1", "rmi -- reg.local/here:1", "rmi -- reg.local/other:1"]
     );
     // The local conformance image is queried without a registry.
     let done = call("images list -p e2e --kubernetes-version v1.30.0")
@@ -431,8 +431,26 @@ esac
     assert_eq!(
         pulled(&done),
         ["run --rm --network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges --memory=2g \
-          --pids-limit=256 --entrypoint=e2e.test registry.k8s.io/conformance:v1.30.0 --list-images"]
+          --pids-limit=256 --entrypoint=e2e.test -- registry.k8s.io/conformance:v1.30.0 --list-images"]
     );
+}
+
+/// What a conformance image lists is no option of docker.
+#[cfg(unix)]
+#[test]
+fn names_listed_by_an_image_never_are_options() {
+    let docker = "#!/bin/sh\necho \"$*\" >> log\ncase \"$*\" in *--list-images) echo \"$LISTED\" ;; esac\n";
+    for listed in ["--all-tags", "-v/:/host", "--all", "$(touch x)", "a b"] {
+        for words in ["images list", "images pull", "images delete"] {
+            let call = Sonobuoy::new(words).arg("-p=e2e").arg("--kubernetes-version=v1.30.0");
+            let path = programs(&call, &[("docker", docker)]);
+            let call = call.env("PATH", path).env("LISTED", listed).status(1).stdout("");
+            let done = call.stderr_has("lists an image that is not one").run();
+            let log = done.folder.read("log");
+            let is_harmless = |line: &str| line.starts_with("inspect ") || line.starts_with("run ");
+            assert!(log.lines().all(is_harmless), "{log}");
+        }
+    }
 }
 
 /// Docker again, with images that no registry has.
@@ -446,7 +464,7 @@ fn images_in_docker_are_pushed_without_their_registry() {
         .run_any();
     let saved = saved.folder.join("saved.tar");
     let docker = format!(
-        "#!/bin/sh\ncase \"$*\" in\n'inspect --type=image 127.0.0.1:1/tool:1') ;;\nsave*) [ $2 = --output ] && cp {} \"$3\" ;;\n*) exit 1 ;;\nesac\n",
+        "#!/bin/sh\ncase \"$*\" in\n'inspect --type=image -- 127.0.0.1:1/tool:1') ;;\nsave*) [ $2 = --output ] && cp {} \"$3\" ;;\n*) exit 1 ;;\nesac\n",
         saved.display()
     );
     let push = |image: &str| {
@@ -472,7 +490,7 @@ fn podman_replaces_a_missing_docker() {
     let path = programs(&call, &[("podman", podman)]);
     let only = path.split(':').next().unwrap().to_owned();
     let done = call.env("PATH", only).run_any();
-    assert!(done.folder.read("log").ends_with("pull reg.local/a:1\n"));
+    assert!(done.folder.read("log").ends_with("pull -- reg.local/a:1\n"));
     let call = Sonobuoy::new("images pull -p p.yaml").file("p.yaml", plugin("reg.local/a:1"));
     let nowhere = call.folder().join("nowhere");
     call.env("PATH", nowhere).status(1).stderr_has("is docker or podman installed?").run();

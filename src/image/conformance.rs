@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::lists::{lines, listed};
+use super::lists::{image_names, listed};
 use base::at::At as _;
 use base::oci::{Client, Reference, Store, Stored};
 use base::sys;
@@ -72,11 +72,7 @@ impl Tests {
 
     /// The images that the tests use, sorted.
     pub(crate) fn images(&self, env: &[(String, String)]) -> Result<Vec<String>> {
-        let mut images = lines(&self.ask("--list-images", env)?);
-        for image in &images {
-            Reference::parse(image)
-                .with_context(|| format!("`{}` lists an image that is not one", self.image))?;
-        }
+        let mut images = image_names(&self.ask("--list-images", env)?, &self.image)?;
         images.sort();
         ensure!(!images.is_empty(), "`{}` lists no images", self.image);
         Ok(images)

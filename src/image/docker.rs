@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::lists::lines;
+use super::lists::image_names;
 
 /// Arguments that confine a container of the conformance image.
 const CONFINED: [&str; 9] = [
@@ -23,12 +23,12 @@ const CONFINED: [&str; 9] = [
 
 /// Pulls an image into the daemon; shows docker's output unless `quiet`.
 pub(crate) fn pull(image: &str, quiet: bool) -> Result<()> {
-    twice(&["pull", image], quiet)
+    twice(&["pull", "--", image], quiet)
 }
 
 /// Removes an image from the daemon; shows docker's output unless `quiet`.
 pub(crate) fn remove(image: &str, quiet: bool) -> Result<()> {
-    twice(&["rmi", image], quiet)
+    twice(&["rmi", "--", image], quiet)
 }
 
 fn twice(words: &[&str], quiet: bool) -> Result<()> {
@@ -38,20 +38,20 @@ fn twice(words: &[&str], quiet: bool) -> Result<()> {
 
 /// Saves an image of the daemon to an archive.
 pub(crate) fn save(image: &str, path: &Path) -> Result<()> {
-    docker(&["save", "--output", &path.to_string_lossy(), image], true).map(drop)
+    docker(&["save", "--output", &path.to_string_lossy(), "--", image], true).map(drop)
 }
 
 /// Whether the daemon has an image.
 pub(crate) fn is_here(image: &str) -> bool {
-    docker(&["inspect", "--type=image", image], true).is_ok()
+    docker(&["inspect", "--type=image", "--", image], true).is_ok()
 }
 
 /// The images of the tests, as listed by the conformance image, whose program runs without network and privileges.
 pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<Vec<String>> {
     let env: Vec<String> = env.iter().map(|(name, value)| format!("--env={name}={value}")).collect();
-    let words =
-        CONFINED.into_iter().chain(env.iter().map(String::as_str)).chain([conformance, "--list-images"]);
-    docker(&words.collect::<Vec<_>>(), true).map(|listed| lines(&listed))
+    let options = CONFINED.into_iter().chain(env.iter().map(String::as_str));
+    let words: Vec<_> = options.chain(["--", conformance, "--list-images"]).collect();
+    image_names(&docker(&words, true)?, conformance)
 }
 
 /// Runs docker; returns its output if `quiet`, and shows it otherwise.

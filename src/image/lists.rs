@@ -13,6 +13,7 @@ use ureq::http::StatusCode;
 use super::release;
 use base::at::At as _;
 use base::fetch::fetch;
+use base::oci::Reference;
 use base::small;
 
 /// Maximum unpacked bytes of a list; a real one has about 1 MiB.
@@ -43,6 +44,15 @@ pub(crate) fn listed(line: &str) -> Option<&str> {
 /// The lines of a list that are not blank.
 pub(super) fn lines(list: &str) -> Vec<String> {
     list.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// The names that the program of a conformance image lists, each of which could be a name.
+pub(super) fn image_names(list: &str, conformance: &str) -> Result<Vec<String>> {
+    let names = lines(list);
+    for name in &names {
+        Reference::parse(name).with_context(|| format!("`{conformance}` lists an image that is not one"))?;
+    }
+    Ok(names)
 }
 
 /// Source of lists.
