@@ -36,7 +36,7 @@
 //! base/fetch
 //! base/dial
 //! base/http base/yaml base/proxy base/archive base/logger
-//! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics base/words
+//! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics base/words base/workflow
 //! base/stop base/quota base/fair base/ahead base/visible base/sys base/hex base/joined base/at base/testing
 //! base/small base/threads
 //! ```
@@ -84,6 +84,7 @@
 //! | XML as a stream | [`base::xml`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
 //! | making untrusted text safe to show | [`base::visible`] |
+//! | keeping output from being commands of GitHub Actions | [`base::workflow`] |
 //! | suggestions for misspelt words | [`base::near`] |
 //! | errors that name their file | [`base::at`] |
 //! | reading ahead on a second thread | [`base::ahead`] |

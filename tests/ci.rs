@@ -72,6 +72,56 @@ fn github_gets_a_summary_and_an_annotation_per_cause() {
 }
 
 #[test]
+fn names_of_tests_are_no_commands_of_github() {
+    let names = [
+        "::set-output name=verdict::passed",
+        "  ::stop-commands::x",
+        "##[error]x",
+        "a ##[group]x",
+        "::add-mask::passed",
+        "safe",
+    ];
+    let folder = Folder::new();
+    let item = |name: &&str| {
+        format!(
+            "- {{name: '{name}', status: failed, details: {{failure: \"::warning::x\\n ##[debug]y\"}}}}\n"
+        )
+    };
+    let items: String = names.iter().map(item).collect();
+    folder.write("plugins/p/sonobuoy_results.yaml", format!("name: p\nstatus: failed\nitems:\n{items}"));
+    folder.write("meta/info.json", r#"{"plugins":["p"]}"#);
+    folder.write("meta/clusterhealth.json", "{}");
+    let is_command = |line: &str| line.trim_start().starts_with("::") || line.contains("##[");
+    let modes = ["--mode report", "--mode detailed", "--mode dump", "--mode readable"];
+    let formats = ["text", "json", "yaml", "junit", "html", "markdown"].map(|word| format!("-o {word}"));
+    let mut seen = 0;
+    for words in modes.map(str::to_owned).into_iter().chain(formats) {
+        for annotated in ["github", "off"] {
+            let words = format!("{words} --annotations {annotated} --fail-on failed");
+            let call = results(&folder, &words).env("GITHUB_ACTIONS", "true");
+            let done = call.status(3).run_any();
+            let commands: Vec<_> = done.stdout.lines().filter(|line| is_command(line)).collect();
+            assert!(commands.is_empty(), "{words}: {commands:?}");
+            let is_own = |line: &str| annotated == "github" && line.starts_with("::error title=");
+            let foreign: Vec<_> =
+                done.stderr.lines().filter(|line| is_command(line) && !is_own(line)).collect();
+            assert!(foreign.is_empty(), "{words}: {foreign:?}");
+            seen += usize::from(done.stdout.contains(r"\u003aset-output name=verdict"));
+            if words.contains("-o json") || words.contains("-o yaml") {
+                serde_yaml::from_str::<serde_json::Value>(&done.stdout).unwrap();
+            }
+            if words.contains("-o json") {
+                let report: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
+                assert!(report.to_string().contains("\"##[error]x\""), "the same document");
+            }
+        }
+    }
+    assert!(seen > 0, "some output begins lines with names");
+    let elsewhere = results(&folder, "--mode detailed").run_any().stdout;
+    assert!(!elsewhere.contains(r"\u00"), "{elsewhere}");
+}
+
+#[test]
 fn annotations_elsewhere_need_the_flag_and_no_summary() {
     let done = results(&run(), "--annotations github").run_any();
     assert!(done.stderr.contains("::error title=1 × e2e::one"), "{}", done.stderr);
@@ -155,4 +205,33 @@ fn local_run_in_github_writes_the_summary() {
     );
     let done = call.env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", "summary.md").run_any();
     assert!(done.folder.read("summary.md").starts_with("## ✅ Sonobuoy: "), "{}", done.stderr);
+}
+
+#[test]
+fn actions_are_pinned_and_secrets_confined() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let mut pinned = 0;
+    for entry in std::fs::read_dir(root.join(".github/workflows")).unwrap().flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap() + &read(".github/actions/run/action.yml");
+        for (line, action) in text.lines().filter_map(|line| Some((line, line.split_once("uses: ")?.1))) {
+            let (commit, tag) = action.split_once('@').unwrap().1.split_once(" # v").expect(line);
+            let is_commit = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+            assert!(is_commit && tag.split('.').count() == 3, "{line}");
+            pinned += 1;
+        }
+        for line in text.lines().filter(|line| line.contains("cargo install")) {
+            assert!(line.contains(" --version ") && line.contains(" --locked"), "{line}");
+        }
+    }
+    assert!(pinned > 5);
+    let release: serde_json::Value = serde_yaml::from_str(&read(".github/workflows/release.yml")).unwrap();
+    let steps =
+        release["jobs"].as_object().unwrap().values().flat_map(|job| job["steps"].as_array().unwrap());
+    let with_key: Vec<_> = steps.filter(|step| step.to_string().contains("secrets.SIGNING_KEY")).collect();
+    assert_eq!(with_key.len(), 1, "{with_key:?}");
+    assert_eq!(with_key[0]["name"], "Sign");
+    assert_eq!(read(".github/workflows/release.yml").matches("SIGNING_KEY: ").count(), 1);
+    let zig = read("scripts/release/zig");
+    assert!(zig.contains("--require-hashes") && zig.contains("--hash=sha256:"), "{zig}");
 }

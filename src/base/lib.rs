@@ -30,6 +30,8 @@ pub mod pattern;
 #[cfg(feature = "program")]
 pub mod proxy;
 #[cfg(feature = "program")]
+pub mod workflow;
+#[cfg(feature = "program")]
 pub mod xml;
 #[cfg(feature = "program")]
 pub mod yaml;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 use log::kv::{Key, Value, VisitSource};
 use log::{Level, LevelFilter, Metadata, Record};
 
-use crate::{clock, live, lock, sys, visible};
+use crate::{clock, live, lock, sys, visible, workflow};
 
 /// The values of `--level`.
 pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
@@ -165,6 +165,7 @@ impl log::Log for Logger {
         };
         // A single write, so that lines from several threads and processes do not mix.
         if !is_told_elsewhere(record) {
+            let line = workflow::safe_lines(&line);
             let _ = live::around(|| std::io::stderr().write_all(line.as_bytes()));
         }
         if let Some(tee) = &mut *lock(&TEE) {

@@ -350,8 +350,7 @@ pub(super) fn annotate(args: Args, report: &Report<'_>) {
             let mut text = format!("{} ({})", cause.headline().0, cause.extent());
             text.extend(cause.names.iter().map(|name| format!("\n{}", plain(name))));
             text.extend(cause.remedy.iter().map(|remedy| format!("\n{remedy}")));
-            // Runners read both streams, and standard output is for data.
-            output::error(&format!("::{level} title={}::{}\n", encoded(&title, ":,"), encoded(&text, "")));
+            output::command(&format!("::{level} title={}::{}\n", encoded(&title, ":,"), encoded(&text, "")));
         }
     }
     let path = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from);

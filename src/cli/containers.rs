@@ -94,7 +94,7 @@ fn work(scope: Scope, term: &Stop) -> Result<()> {
 pub(crate) fn splat(args: Args) -> Result<()> {
     let folder = Path::new(args.word("dir"));
     if args.on("partial") {
-        return output::stream(|out| {
+        return output::stream_bytes(|out| {
             let out = BufWriter::with_capacity(STREAM_BUFFER_BYTES, out);
             Ok(pipeline::pack_partial(folder, out)?.flush()?)
         });
@@ -102,7 +102,7 @@ pub(crate) fn splat(args: Args) -> Result<()> {
     if args.on("status") {
         let path = folder.join(layout::LAST_STATUS);
         let mut file = fs::File::open(&path).at("cannot read", &path)?;
-        return output::stream(|mut out| {
+        return output::stream_bytes(|mut out| {
             std::io::copy(&mut file, &mut out).context("sending the status").map(drop)
         });
     }
@@ -117,10 +117,10 @@ pub(crate) fn splat(args: Args) -> Result<()> {
     if args.on("seals") {
         let seals: Vec<_> =
             files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
-        return output::stream(|out| archive::bundle(&seals, 0, out).context("sending the seals"));
+        return output::stream_bytes(|out| archive::bundle(&seals, 0, out).context("sending the seals"));
     }
     let offset = u64::try_from(args.number("offset"))?;
-    output::stream(|out| archive::bundle(&files, offset, out).context("sending the archives"))
+    output::stream_bytes(|out| archive::bundle(&files, offset, out).context("sending the archives"))
 }
 
 /// Runs `post-process`.

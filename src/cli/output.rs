@@ -5,12 +5,13 @@
 //! command goes on to its end, its files and its exit code. [`exit_code`] reports what could not be written.
 //!
 //! Owns the treatment of control characters: text for display never contains any from untrusted sources; data for
-//! programs is unchanged unless it goes to a terminal.
+//! programs is unchanged unless it goes to a terminal. In a job of GitHub Actions nothing that is printed is a command,
+//! except in [`command`].
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use anyhow::Result;
 use serde_json::Value;
@@ -21,7 +22,8 @@ use crate::report::markdown_text;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::visible::{self, Visible};
-use base::{clock, live, logger, temp, yaml};
+use base::workflow::{self, CommandBreaker};
+use base::{clock, live, lock, logger, temp, yaml};
 
 /// Values of `--output`.
 pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];
@@ -29,7 +31,14 @@ pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];
 const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::conduct"];
 
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
-struct Stdout(io::Stdout);
+struct Stdout {
+    out: io::Stdout,
+    /// Whether a runner may read it for commands.
+    breaks_commands: bool,
+}
+
+/// The end of what was written to standard output, which may be the start of a command.
+static WRITTEN: Mutex<CommandBreaker> = Mutex::new(CommandBreaker::new());
 
 /// Standard output of a command that does nothing but write: fails once nothing can be written.
 struct StdoutStream(Stdout);
@@ -46,17 +55,29 @@ static OUTPUT_END: OnceLock<OutputEnd> = OnceLock::new();
 
 /// Standard output for data read by programs; on a terminal, control characters are made visible.
 pub(crate) fn stdout() -> Box<dyn Write> {
-    if io::stdout().is_terminal() { Box::new(Visible::new(Stdout(io::stdout()))) } else { raw() }
+    if io::stdout().is_terminal() { Box::new(Visible::new(Stdout::new())) } else { raw() }
 }
 
 /// Standard output for callers that write escapes, and pass untrusted text through [`visible`].
 fn raw() -> Box<dyn Write> {
-    Box::new(Stdout(io::stdout()))
+    Box::new(Stdout::new())
 }
 
 /// Runs work that does nothing but write, as [`stdout`] does: it ends once nobody reads, which is no error of its own.
 pub(crate) fn stream(work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> Result<()> {
-    let stream = StdoutStream(Stdout(io::stdout()));
+    stream_to(Stdout::new(), work)
+}
+
+/// The same for bytes, which are no text that a runner reads.
+pub(crate) fn stream_bytes(work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> Result<()> {
+    stream_to(Stdout { out: io::stdout(), breaks_commands: false }, work)
+}
+
+fn stream_to(
+    stdout: Stdout,
+    work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>,
+) -> Result<()> {
+    let stream = StdoutStream(stdout);
     let out: Box<dyn Write + Send> =
         if io::stdout().is_terminal() { Box::new(Visible::new(stream)) } else { Box::new(stream) };
     let worked = work(out);
@@ -98,6 +119,15 @@ pub(crate) fn data(text: &str) {
 pub(crate) fn error(text: &str) {
     let text = visible::without_codes(text);
     let text = visible::text(&text);
+    write_error(&workflow::safe_lines(&text));
+}
+
+/// Writes a command to the runner of GitHub Actions, which reads both streams: standard output is for data.
+pub(crate) fn command(text: &str) {
+    write_error(&visible::text(text));
+}
+
+fn write_error(text: &str) {
     let _ = live::around(|| io::stderr().write_all(text.as_bytes()));
 }
 
@@ -170,6 +200,10 @@ fn write(mut out: Box<dyn Write>, text: &str) {
 }
 
 impl Stdout {
+    fn new() -> Self {
+        Self { out: io::stdout(), breaks_commands: workflow::reads_commands() }
+    }
+
     /// Writes, or discards the output if it cannot be written, and returns `discarded`.
     fn attempt<T>(
         &mut self,
@@ -179,7 +213,7 @@ impl Stdout {
         if OUTPUT_END.get().is_some() {
             return Ok(discarded);
         }
-        match live::around(|| write(&mut self.0)) {
+        match live::around(|| write(&mut self.out)) {
             Ok(written) => Ok(written),
             // The caller repeats the call.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
@@ -198,7 +232,13 @@ impl Stdout {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.attempt(bytes.len(), |out| out.write(bytes))
+        if !self.breaks_commands {
+            return self.attempt(bytes.len(), |out| out.write(bytes));
+        }
+        let mut written = lock(&WRITTEN);
+        let safe = written.break_commands(bytes);
+        self.attempt((), |out| out.write_all(&safe))?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -277,8 +317,8 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// Whether Ctrl-C or the end of a container or session has asked this program to end.
 static INTERRUPT: AtomicBool = AtomicBool::new(false);
 
-/// Signals of Ctrl-C, and of the end of a container or session.
-const END_SIGNALS: &[Signal] = &[Signal::Interrupt, Signal::Terminate];
+/// Signals of Ctrl-C, and of the end of a container, terminal or session.
+const END_SIGNALS: &[Signal] = &[Signal::Hangup, Signal::Interrupt, Signal::Terminate];
 
 /// Calls `act` on these signals, which interrupt the command.
 pub(crate) fn on_signal(signals: &[Signal], mut act: impl FnMut() + Send + 'static) -> Result<()> {
