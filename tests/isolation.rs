@@ -18,6 +18,8 @@ const PROBE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 int main(int argc, char **argv) {
     const char *mode = getenv("MODE");
@@ -37,6 +39,12 @@ int main(int argc, char **argv) {
     if (fork() == 0) { setenv("MODE", "daemon", 1); execv("/bin/sh", argv); _exit(0); }
     int file = open("/file", O_CREAT | O_WRONLY, 0600);
     if (file < 0 || write(file, "x", 1) < 0) puts("reg.local/writes-nothing:1");
+    int inherited = 0;
+    for (int i = 3; i < 1024; i++) if (i != dirfd(root) && fcntl(i, F_GETFD) >= 0) inherited++;
+    printf("reg.local/inherits-%d:1\n", inherited);
+    void *shared = mmap(0, 3584UL << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) puts("reg.local/shares-little:1");
+    if (shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600) < 0) puts("reg.local/keeps-no-segment:1");
     return 0;
 }
 "#;
@@ -99,12 +107,18 @@ fn image_program_is_isolated_or_does_not_run() {
     let registry = Registry::start(Habits::default());
     let Some(program) = probe() else { return };
     let list = |program: &[u8], mode| list(&registry, program, mode);
+    // The calling shell passes on a descriptor of the whole file system.
+    let host = std::fs::File::open("/").unwrap();
+    let passed = rustix::io::fcntl_dupfd_cloexec(&host, 11).unwrap();
+    rustix::io::fcntl_setfd(&passed, rustix::io::FdFlags::empty()).unwrap();
     list(&program, "")
         .stdout_has(
-            "reg.local/other-user-entries-3:1\nreg.local/stays-inside:1\nreg.local/writes-nothing:1\n",
+            "reg.local/inherits-0:1\nreg.local/keeps-no-segment:1\nreg.local/other-user-entries-3:1\n\
+             reg.local/shares-little:1\nreg.local/stays-inside:1\nreg.local/writes-nothing:1\n",
         )
         .stderr_has("e2e image to be used: ")
         .run();
+    drop(passed);
     list(&program, "daemon").stdout_has("reg.local/started:1\n").stderr_has("e2e image to be used: ").run();
     assert_eq!(bearing("MODE=daemon"), 0, "everything that it started ended with it");
     list(&program, "flood").status(1).stdout("").stderr_has("it printed more than").run();
@@ -143,7 +157,7 @@ fn image_program_is_isolated_or_does_not_run() {
 fn interrupted_list_leaves_no_process_or_folder() {
     let registry = Registry::start(Habits::default());
     let Some(program) = probe() else { return };
-    for (signal, code) in [("TERM", Some(130)), ("INT", Some(130)), ("KILL", None)] {
+    for (signal, code) in [("TERM", Some(130)), ("INT", Some(130)), ("HUP", Some(130)), ("KILL", None)] {
         let mark = format!("pause{signal}");
         let call = list(&registry, &program, &mark).file("tmp/keep", "");
         let tmp = call.folder().join("tmp");
@@ -160,5 +174,35 @@ fn interrupted_list_leaves_no_process_or_folder() {
         if code.is_some() {
             assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 1, "{signal}");
         }
+    }
+}
+
+#[test]
+fn closed_terminal_ends_a_command_unless_nohup_started_it() {
+    let registry = Registry::start(Habits::default());
+    let Some(program) = probe() else { return };
+    for (trap, wanted) in [("", "SigCgt"), ("trap '' HUP; ", "SigIgn")] {
+        let mark = format!("pause{wanted}");
+        let (command, _folder) = list(&registry, &program, &mark).command();
+        // As nohup does.
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("{trap}exec \"$@\""), "sh"])
+            .arg(command.get_program())
+            .args(command.get_args());
+        shell.current_dir(command.get_current_dir().unwrap()).env_clear();
+        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut child = shell.spawn().unwrap();
+        wait_until(|| running(&format!("MODE={mark}")));
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let with_hangup = |name: &&str| {
+            let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(mask.trim_start_matches(':').trim(), 16).unwrap() & 1 == 1
+        };
+        let masks: Vec<_> = ["SigIgn", "SigCgt"].into_iter().filter(with_hangup).collect();
+        let id = child.id().to_string();
+        assert!(Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(masks, [wanted]);
     }
 }

@@ -159,6 +159,32 @@ fn snapshot_has_the_originals_layout() {
     assert_eq!(health["error_summary"]["Errors"]["podlogs/kube-system/p/logs/main.txt"], 1);
 }
 
+/// What other users may access below a folder.
+#[cfg(unix)]
+pub fn exposed(folder: &Path) -> Vec<PathBuf> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut found = Vec::new();
+    let mut left = vec![folder.to_owned()];
+    while let Some(path) = left.pop() {
+        let about = path.symlink_metadata().unwrap();
+        if about.is_dir() {
+            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        if about.permissions().mode() & 0o077 != 0 {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[cfg(unix)]
+#[test]
+fn files_of_a_snapshot_are_private() {
+    let folder = done(query(&cluster(), ""));
+    assert!(files(&folder.join("out")).len() > 10);
+    assert_eq!(exposed(&folder.join("out")), [] as [PathBuf; 0]);
+}
+
 #[test]
 fn secrets_are_hidden_by_default() {
     let api = cluster();

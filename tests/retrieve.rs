@@ -325,6 +325,40 @@ fn archive_is_unpacked_on_request() {
     assert!(!run.home.join(NAME).exists());
 }
 
+#[cfg(unix)]
+#[test]
+fn unpacked_files_and_the_users_folder_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut content = Vec::new();
+    {
+        let mut tar =
+            tar::Builder::new(flate2::write::GzEncoder::new(&mut content, flate2::Compression::fast()));
+        for (name, kind, mode) in [
+            ("meta/info.json", tar::EntryType::Regular, 0o666),
+            ("meta/", tar::EntryType::Directory, 0o777),
+            ("plugins/", tar::EntryType::Directory, 0o755),
+        ] {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_mode(mode);
+            header.set_size(0);
+            header.set_cksum();
+            tar.append_data(&mut header, name, std::io::empty()).unwrap();
+        }
+        tar.into_inner().unwrap().finish().unwrap();
+    }
+    let run = Finished::with(&content);
+    run.retrieve("-x").stderr_has(UNSEALED).run();
+    for name in ["meta", "plugins"] {
+        assert_eq!(super::query::exposed(&run.home.join(name)), [] as [std::path::PathBuf; 0]);
+    }
+    let folder = Folder::new();
+    let call = Sonobuoy::new("plugin list").env("HOME", folder.path()).env("SONOBUOY_DIR", "");
+    call.run_any();
+    let mode = folder.join(".sonobuoy").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
 #[test]
 fn only_archive_names_are_accepted() {
     let evil = [

@@ -67,6 +67,7 @@ pub fn commands() -> clap::Command {
 /// Runs the program with its arguments, the first being its name.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
+    sys::withhold_inherited_files();
     let args: Vec<OsString> = args.into_iter().collect();
     if let Some(code) = completion::answer(&args) {
         return code;

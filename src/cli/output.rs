@@ -73,10 +73,7 @@ pub(crate) fn stream_bytes(work: impl FnOnce(Box<dyn Write + Send>) -> Result<()
     stream_to(Stdout { out: io::stdout(), breaks_commands: false }, work)
 }
 
-fn stream_to(
-    stdout: Stdout,
-    work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>,
-) -> Result<()> {
+fn stream_to(stdout: Stdout, work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> Result<()> {
     let stream = StdoutStream(stdout);
     let out: Box<dyn Write + Send> =
         if io::stdout().is_terminal() { Box::new(Visible::new(stream)) } else { Box::new(stream) };

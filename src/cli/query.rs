@@ -15,6 +15,7 @@ use crate::{config, layout};
 use base::Joined as _;
 use base::at::At as _;
 use base::json::json;
+use base::sys;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -24,6 +25,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     run_args::redaction(args, &mut config)?;
     let redactor = Redactor::new(&config.redaction)?;
+    sys::create_private_files();
     let stop = output::stop_on_signal()?;
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
     let client = cluster::client(args)?.under(&stop).rate(config.qps, burst);

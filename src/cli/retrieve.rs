@@ -13,6 +13,7 @@ use crate::remote::{Retrieval, RetrievalError};
 use base::archive;
 use base::at::At as _;
 use base::stop::Stop;
+use base::sys;
 
 /// Exit code of a failed transfer, as opposed to earlier failures.
 pub(super) const TRANSFER: u8 = 2;
@@ -20,6 +21,8 @@ pub(super) const TRANSFER: u8 = 2;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     let stop = output::stop_on_signal()?;
+    // What is private as an archive is private unpacked.
+    sys::create_private_files();
     let into = Path::new(args.text("dir").unwrap_or("."));
     let namespace = &cluster::namespace_of_run(args)?;
     let (client, service) = cluster::to_run(args, namespace, &stop)?;

@@ -297,7 +297,8 @@ impl Installed {
     /// Opens the user's folder, creating it, but not its parents, if missing.
     pub(crate) fn open() -> Result<Self> {
         let folder = user_folder()?;
-        match fs::create_dir(&folder) {
+        // It also contains the authorities that archives are verified with.
+        match sys::dir_builder(0o700).create(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => {}
             created => created.at("cannot create the plugin folder", &folder)?,
         }

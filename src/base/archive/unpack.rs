@@ -155,12 +155,15 @@ impl Destination<'_> {
 
     fn make_folder(&mut self, path: &Path, mode: u32) -> Result<(), Error> {
         self.make_way(path)?;
+        // Owner bits are added so that its contents can be written, whatever the archive says.
+        let mode = mode & 0o777 | 0o700;
         if !self.is_made(path)? {
             self.claim(0)?;
+            return sys::dir_builder(mode).create(path).map_err(output_error(path));
         }
-        // Owner bits are added so that its contents can be written, whatever the archive says.
-        let made = sys::dir_builder(0o755).recursive(true).create(path);
-        made.and_then(|()| sys::set_mode(path, mode & 0o777 | 0o700)).map_err(output_error(path))
+        // An existing folder is not opened further: it may be private by intent.
+        let about = path.metadata().map_err(output_error(path))?;
+        sys::set_mode(path, sys::mode(&about) & mode | 0o700).map_err(output_error(path))
     }
 
     /// Creates the links whose targets are inside. Targets may contain other links, so there is a second pass; since links are

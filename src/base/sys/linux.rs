@@ -68,6 +68,16 @@ fn children() -> Vec<Pid> {
     std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(of_thread).flatten().collect()
 }
 
+/// Whether this process was started to ignore SIGHUP, or already does.
+pub(super) fn ignores_hangups() -> bool {
+    // The first signal is the last bit.
+    const HANGUP: u64 = 1;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & HANGUP != 0)
+}
+
 /// All other processes that have `value` as the value of a variable.
 pub(super) fn bearing(value: &str) -> Vec<Pid> {
     let told = |pid: Pid| {

@@ -1,6 +1,6 @@
 //! macOS only: it adopts no orphans, and `ps` reports the environment of processes.
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,6 +13,11 @@ pub fn adopt_strays() -> io::Result<()> {
 
 /// Does nothing, as no orphans are adopted.
 pub fn end_strays(_limit: Duration) {}
+
+/// Whether this process probably runs under `nohup`, which the system does not report: then no terminal shows its output.
+pub(super) fn ignores_hangups() -> bool {
+    !io::stdout().is_terminal() && !io::stderr().is_terminal()
+}
 
 /// All other processes that have `value` as the value of a variable, as far as the system reports it: it hides
 /// the environment of system programs.

@@ -35,8 +35,9 @@ pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Folder, Opened};
 #[cfg(feature = "program")]
 pub use family::program::{
-    Group, INHERITED, adopt_strays, colours, end_strays, ended_by_signal, host_name, kill_bearing,
-    kill_group, on_signal, raise_open_files, shows_unicode, survive_file_limit, terminal_size,
+    Group, INHERITED, adopt_strays, colours, create_private_files, end_strays, ended_by_signal, host_name,
+    kill_bearing, kill_group, on_signal, raise_open_files, shows_unicode, survive_file_limit, terminal_size,
+    withhold_inherited_files,
 };
 pub use family::{
     bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner, path,

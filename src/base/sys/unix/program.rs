@@ -14,13 +14,13 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, kill_proce
 
 use super::super::Signal;
 #[cfg(target_os = "linux")]
-use super::super::linux::bearing;
-#[cfg(target_os = "linux")]
 pub use super::super::linux::{adopt_strays, end_strays};
-#[cfg(target_os = "macos")]
-use super::super::macos::bearing;
+#[cfg(target_os = "linux")]
+use super::super::linux::{bearing, ignores_hangups};
 #[cfg(target_os = "macos")]
 pub use super::super::macos::{adopt_strays, end_strays};
+#[cfg(target_os = "macos")]
+use super::super::macos::{bearing, ignores_hangups};
 
 /// Environment variables that every program needs.
 pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
@@ -75,6 +75,18 @@ pub fn kill_bearing(value: &str) -> bool {
     bearing(value).iter().filter(|pid| kill(pid)).count() > 0
 }
 
+/// Keeps all files and sockets that this process was started with, except its standard streams, from the programs that it
+/// starts. What it opens later is kept from them anyway.
+pub fn withhold_inherited_files() {
+    const FIRST_AFTER_STREAMS: i32 = 3;
+    close_fds::set_fds_cloexec(FIRST_AFTER_STREAMS, &[]);
+}
+
+/// From now on, only the owner may use what this process creates.
+pub fn create_private_files() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}
+
 /// Turns a write beyond the file size limit (`ulimit -f`) into an error instead of killing this process.
 pub fn survive_file_limit() -> io::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).map(drop)
@@ -86,7 +98,7 @@ pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
 }
 
 /// Calls `act` for each signal of `kinds` until called again. The thread `signals` lives as long as the process, since any
-/// signal may be followed by another one.
+/// signal may be followed by another one. A process that `nohup` has started stays deaf to the end of its terminal.
 pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     static CALLS: AtomicUsize = AtomicUsize::new(0);
@@ -94,6 +106,7 @@ pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io
     let (mut read, write) = UnixStream::pair()?;
     for kind in kinds {
         let number = match kind {
+            Signal::Hangup if ignores_hangups() => continue,
             Signal::Hangup => SIGHUP,
             Signal::Interrupt => SIGINT,
             Signal::Terminate => SIGTERM,

@@ -95,6 +95,12 @@ pub fn kill_bearing(_value: &str) -> bool {
     false
 }
 
+/// Does nothing: the standard library passes only the standard streams on.
+pub fn withhold_inherited_files() {}
+
+/// Does nothing: what is created has the permissions of its folder.
+pub fn create_private_files() {}
+
 /// Does nothing: Windows has no such limit.
 pub fn survive_file_limit() -> io::Result<()> {
     Ok(())
