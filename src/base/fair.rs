@@ -90,6 +90,11 @@ impl<K: Eq + Hash + Clone, T> FairQueue<K, T> {
         self.keys.contains_key(&number)
     }
 
+    /// Whether an entry is the first ready one of its line.
+    pub fn is_front(&self, number: u64) -> bool {
+        self.fronts.contains_key(&number)
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.keys.len()

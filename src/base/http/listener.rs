@@ -12,8 +12,9 @@ use crate::sys::{self, Poller};
 
 /// The listening socket's number for the poller; the queue counts connections from 1.
 const LISTENER: u64 = 0;
-/// Maximum connections that are accepted before those that became readable are looked at.
-const MAX_ACCEPTED: usize = 1_024;
+/// Maximum connections that are accepted before the poller is asked again. It reports more at a time, so that its
+/// reports cannot fall behind a flood of connections.
+const MAX_ACCEPTED: usize = 128;
 /// Minimum interval of messages about connections that could not be accepted.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 

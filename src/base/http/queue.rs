@@ -152,7 +152,10 @@ impl Queue {
         for number in numbers {
             if let Some(arrival) = state.arrivals.wake(*number) {
                 poller.remove(&arrival.socket);
-                self.changed.notify_one();
+                // Behind another of its party it has no turn before that one, whose thread wakes the next.
+                if state.arrivals.is_front(*number) {
+                    self.changed.notify_one();
+                }
             }
         }
     }
@@ -233,6 +236,8 @@ impl Queue {
         if turn.is_none() {
             state.threads -= 1;
             self.changed.notify_all();
+        } else if state.waiting() > 0 {
+            self.changed.notify_one();
         }
         turn
     }
