@@ -41,3 +41,33 @@ fn promises_name_existing_tests() {
         }
     }
 }
+
+/// The names in a folder, without their extensions, in order.
+fn names_in(folder: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<String> =
+        entries.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_fuzz_target_is_compiled_and_run_nightly() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let manifest = read("fuzz/Cargo.toml");
+    let binaries = manifest.split("[[bin]]\n").skip(1);
+    let mut binaries: Vec<&str> = binaries.map(|binary| binary.split('"').nth(1).unwrap()).collect();
+    binaries.sort_unstable();
+    assert_eq!(binaries, names_in("fuzz/fuzz_targets"));
+    assert_eq!(binaries, names_in("tests/fixtures/fuzz"), "each begins with an example");
+    let nightly = read(".github/workflows/fuzz.yml");
+    for line in
+        ["  schedule:", "fuzz build", "for target in $(cargo +nightly fuzz list)", "-max_total_time=60"]
+    {
+        assert!(nightly.contains(line), "{line}");
+    }
+    assert!(read(".github/workflows/ci.yml").contains("cargo check --manifest-path fuzz/Cargo.toml"));
+    assert!(read("scripts/test").contains("RUSTFLAGS='--cfg fuzzing' cargo check --locked --lib"));
+}
