@@ -24,3 +24,18 @@ fn program_is_limited_in_time_and_output() {
     // Its children are killed with it.
     assert_eq!(asked("sleep 600 & sleep 600", Duration::ZERO), (Err(ErrorKind::TimedOut), true));
 }
+
+/// A process in a session of its own survives its group, and keeps the pipe open.
+#[test]
+fn program_ends_in_time_although_a_descendant_holds_its_output() {
+    let script = "setsid sleep 120 & echo $!; exit 0";
+    for interactive_input in [None, Some(&b"a\n"[..])] {
+        let began = std::time::Instant::now();
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", script]);
+        let limit = Duration::from_millis(200);
+        let output = ask_for_credentials(command, interactive_input, 8, false, limit);
+        assert_eq!(output.map_err(|error| error.kind()).unwrap_err(), ErrorKind::TimedOut);
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    }
+}
