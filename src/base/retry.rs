@@ -4,7 +4,8 @@
 //! failed server do not reconnect at the same moment.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
 use ureq::http::HeaderMap;
 
@@ -20,7 +21,7 @@ pub struct Backoff {
 }
 
 /// Backoff of transfers, which may break at any time.
-const TRANSFER: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(8) };
+pub const TRANSFER: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(8) };
 
 impl Backoff {
     /// The pause after this many consecutive failures: random, up to the bound for that failure.
@@ -40,23 +41,79 @@ fn fraction() -> f64 {
     f64::from(u32::from_ne_bytes(number)) / f64::from(u32::MAX)
 }
 
+/// Progress that counts: at least this many bytes, and this part of the whole. Otherwise a server that
+/// sends a byte per attempt would never be given up.
+const MIN_PROGRESS_BYTES: u64 = 1 << 20;
+const MIN_PROGRESS_PARTS: u64 = 100;
+/// The least rate of a transfer, measured over each window: 4 KiB/s.
+const RATE_WINDOW: Duration = Duration::from_secs(60);
+const MIN_WINDOW_BYTES: u64 = 240 << 10;
+
 /// Attempts at a transfer: unlimited while they make progress, limited in a row without progress.
 pub struct Attempts<'a> {
     limit: u32,
     failures: u32,
     stop: &'a Stop,
+    backoff: Backoff,
+    /// Bytes at the last progress that counted, and until the next.
+    reached: u64,
+    step: u64,
 }
 
 impl<'a> Attempts<'a> {
     /// Gives up after `limit` consecutive attempts without progress, or when `stop` is requested.
     pub fn new(limit: u32, stop: &'a Stop) -> Self {
-        Self { limit, failures: 0, stop }
+        Self { limit, failures: 0, stop, backoff: TRANSFER, reached: 0, step: MIN_PROGRESS_BYTES }
+    }
+
+    /// For a transfer of `total` bytes (0: unknown), of which `done` exist already.
+    pub fn transfer(self, done: u64, total: u64) -> Self {
+        Self { reached: done, step: MIN_PROGRESS_BYTES.max(total / MIN_PROGRESS_PARTS), ..self }
+    }
+
+    /// With other pauses.
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// Waits after an incomplete attempt, after which `done` bytes exist; returns whether to make another one.
+    pub fn again_at(&mut self, done: u64) -> bool {
+        let is_progress = done >= self.reached.saturating_add(self.step);
+        if is_progress {
+            self.reached = done;
+        }
+        self.again(is_progress)
     }
 
     /// Waits after an incomplete attempt; returns whether to make another one.
     pub fn again(&mut self, further: bool) -> bool {
         self.failures = if further { 0 } else { self.failures + 1 };
-        self.failures < self.limit && !self.stop.wait(TRANSFER.pause(self.failures))
+        self.failures < self.limit && !self.stop.wait(self.backoff.pause(self.failures))
+    }
+}
+
+/// Watches the rate of one attempt at a transfer, from its first byte.
+#[derive(Default)]
+pub struct LeastRate {
+    window: Option<Instant>,
+    bytes: u64,
+}
+
+impl LeastRate {
+    /// Counts bytes that arrived at `now`. `TimedOut` if they come too slowly, which a limit on
+    /// silence would not notice.
+    pub fn count(&mut self, bytes: u64, now: Instant) -> io::Result<()> {
+        let window = *self.window.get_or_insert(now);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if now.saturating_duration_since(window) < RATE_WINDOW {
+            return Ok(());
+        }
+        if self.bytes < MIN_WINDOW_BYTES {
+            let message = format!("only {} bytes arrived in {} s", self.bytes, RATE_WINDOW.as_secs());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
+        *self = Self { window: Some(now), bytes: 0 };
+        Ok(())
     }
 }
 
@@ -84,5 +141,43 @@ mod tests {
         assert!(!attempts.again(false));
         stop.stop();
         assert!(!Attempts::new(9, &stop).again(true));
+    }
+
+    #[test]
+    fn a_byte_per_attempt_is_no_progress() {
+        const NO_PAUSE: Backoff = Backoff { first: Duration::ZERO, max: Duration::ZERO };
+        let stop = Stop::new();
+        let tries = |total: u64, step: u64| {
+            let mut attempts = Attempts::new(5, &stop).backoff(NO_PAUSE).transfer(7, total);
+            let mut done = 7;
+            // More would be endless.
+            (1..10_000).find(|_| {
+                done += step;
+                !attempts.again_at(done)
+            })
+        };
+        for total in [0, 10, 300 << 20] {
+            assert_eq!(tries(total, 1), Some(5), "{total}");
+            assert_eq!(tries(total, (1 << 20) - 1), None, "two attempts together bring a MiB: {total}");
+        }
+        assert_eq!(tries(300 << 20, (3 << 20) + 1), None, "a hundredth");
+        assert_eq!(tries(100 << 30, 1 << 20), Some(5), "less than a hundredth in five attempts");
+        // What was lost and sent again is no progress.
+        let mut attempts = Attempts::new(2, &stop).backoff(NO_PAUSE).transfer(0, 0);
+        let outcome = [2 << 20, 0, 2 << 20].map(|done| attempts.again_at(done));
+        assert_eq!(outcome, [true, true, false]);
+    }
+
+    #[test]
+    fn trickling_transfer_is_interrupted() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut trickle = LeastRate::default();
+        assert!((0..60).all(|second| trickle.count(1_000, at(second)).is_ok()));
+        assert_eq!(trickle.count(1_000, at(60)).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let mut steady = LeastRate::default();
+        assert!((0..600).all(|second| steady.count(5 << 10, at(second)).is_ok()));
+        // A pause before the first byte is limited elsewhere.
+        assert!(LeastRate::default().count(1, at(600)).is_ok());
     }
 }

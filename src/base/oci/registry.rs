@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -21,7 +21,8 @@ use super::credential::{self, Credential};
 use super::{Descriptor, MAX_JSON_BYTES, Reference, Watch, digest_of, items, platform_of};
 use crate::at::At as _;
 use crate::lock;
-use crate::{dial::Dialer, json, retry::Attempts, small, stop::Stop, tls, visible::short};
+use crate::retry::{Attempts, Backoff, LeastRate, TRANSFER};
+use crate::{dial::Dialer, json, small, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -48,6 +49,7 @@ pub struct Client {
     plain: bool,
     stop: Stop,
     attempts: u32,
+    backoff: Backoff,
     /// Credentials in the format of docker's config.json, in addition to those of this machine.
     config: Option<Value>,
 }
@@ -64,6 +66,7 @@ impl Client {
             plain,
             stop: stop.clone(),
             attempts: MAX_ATTEMPTS,
+            backoff: TRANSFER,
             config: None,
         })
     }
@@ -93,7 +96,7 @@ impl Client {
         let partial = &path.with_extension("partial");
         let url = self.url(image, &format!("blobs/{}", blob.digest));
         let length = || std::fs::metadata(partial).map_or(0, |meta| meta.len());
-        self.persist(length, || self.transfer(image, &url, blob, partial, watch))
+        self.persist_transfer(blob.size, length, || self.transfer(image, &url, blob, partial, watch))
             .with_context(|| format!("failed to download `{url}`"))?;
         std::fs::rename(partial, path).at("cannot write", path)
     }
@@ -129,6 +132,7 @@ impl Client {
             // One extra byte shows that the content is too long.
             let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
             let mut piece = vec![0; 64 << 10];
+            let mut rate = LeastRate::default();
             loop {
                 let count = body.read(&mut piece).context("the transfer was interrupted")?;
                 if count == 0 {
@@ -139,6 +143,7 @@ impl Client {
                 written.map_err(|error| Final(format!("{error:#}")))?;
                 have += count as u64;
                 watch(blob, have);
+                rate.count(count as u64, Instant::now()).context("the transfer was interrupted")?;
             }
         }
         ensure!(have >= blob.size, "interrupted after {have} of {} bytes", blob.size);
@@ -162,14 +167,14 @@ impl Client {
         watch: Watch<'_>,
     ) -> Result<bool> {
         let url = self.url(image, &format!("blobs/{}", blob.digest));
-        let status = self.persist(no_progress, || {
+        let status = self.persist(|| {
             let answer = self.call("HEAD", image, true, &url, &[], None)?;
             if is_busy(&answer) { Err(refusal(answer, &url)) } else { Ok(answer.status()) }
         })?;
         if status == StatusCode::OK {
             return Ok(false);
         }
-        self.persist(no_progress, || self.send(image, blob, path, watch))
+        self.persist(|| self.send(image, blob, path, watch))
             .with_context(|| format!("failed to upload `{url}`"))?;
         Ok(true)
     }
@@ -183,8 +188,7 @@ impl Client {
         }
         let mut place = self.place(image, &answer, &url)?;
         let mut from = 0;
-        let mut attempts = Attempts::new(self.attempts, &self.stop);
-        let mut further = false;
+        let mut attempts = self.attempts().transfer(0, blob.size);
         while blob.size > PIECE_BYTES && from < blob.size {
             let length = PIECE_BYTES.min(blob.size - from);
             let range = format!("{from}-{}", from + length - 1);
@@ -194,7 +198,6 @@ impl Client {
                 Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
                     place = self.place(image, &answer, &place)?;
                     from += length;
-                    further = true;
                     continue;
                 }
                 Ok(answer) if answer.status() != StatusCode::RANGE_NOT_SATISFIABLE => {
@@ -202,8 +205,7 @@ impl Client {
                 }
                 Ok(_) | Err(_) => {}
             }
-            let again = attempts.again(std::mem::take(&mut further));
-            ensure!(again, "interrupted after {from} of {} bytes", blob.size);
+            ensure!(attempts.again_at(from), "interrupted after {from} of {} bytes", blob.size);
             // Query the offset that the registry has received.
             let answer = self.call("GET", image, true, &place, &[], None)?;
             ensure!(answer.status() == StatusCode::NO_CONTENT, "the registry no longer knows the upload");
@@ -229,7 +231,7 @@ impl Client {
     ) -> Result<()> {
         let url = self.url(image, &format!("manifests/{wanted}"));
         let headers = [("Content-Type", &*kind.media_type)];
-        self.persist(no_progress, || {
+        self.persist(|| {
             let piece = Piece { path, from: 0, length: kind.size, sent: &|_| () };
             let answer = self.call("PUT", image, true, &url, &headers, Some(piece))?;
             if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
@@ -335,6 +337,14 @@ impl Client {
         let field = |name: &str| fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let realm = field("realm")
             .with_context(|| format!("registry `{registry}` does not say where to get tokens"))?;
+        // Also after a redirect, a password must not leave the secure connections.
+        let is_secure = self.base(image).starts_with("https:");
+        ensure!(
+            !is_secure || realm.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:")),
+            "registry `{registry}` asks to get tokens from `{}`, which is not encrypted: no credentials were sent; \
+             its operator has to configure a realm with https",
+            short(realm)
+        );
         let scope = format!("repository:{}:{}", image.repository, if push { "pull,push" } else { "pull" });
         let failed = || format!("failed to get a token for `{registry}` from `{realm}`");
         let answer = match &credential {
@@ -347,10 +357,11 @@ impl Client {
                     ("scope", &scope),
                     ("client_id", self.program.split('/').next().unwrap_or_default()),
                 ];
-                self.agent.post(realm).send_form(form)
+                self.agent.post(realm).config().https_only(is_secure).build().send_form(form)
             }
             other => {
-                let mut request = self.agent.get(realm).query("scope", &scope);
+                let request = self.agent.get(realm).config().https_only(is_secure).build();
+                let mut request = request.query("scope", &scope);
                 if let Some(service) = field("service") {
                     request = request.query("service", service);
                 }
@@ -372,7 +383,7 @@ impl Client {
 
     /// The content of a URL, and its declared kind.
     fn fetch(&self, image: &Reference, url: &str, headers: &[(&str, &str)]) -> Result<(String, Vec<u8>)> {
-        self.persist(no_progress, || {
+        self.persist(|| {
             let answer = self.call("GET", image, false, url, headers, None)?;
             if answer.status() != StatusCode::OK {
                 return Err(refusal(answer, url));
@@ -383,27 +394,36 @@ impl Client {
         })
     }
 
-    /// Repeats `work` until it succeeds, fails for good, or fails too often without progress.
-    fn persist<T>(&self, progress: impl Fn() -> u64, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-        let mut attempts = Attempts::new(self.attempts, &self.stop);
+    /// Repeats a request until it succeeds, fails for good, or fails too often.
+    fn persist<T>(&self, request: impl FnMut() -> Result<T>) -> Result<T> {
+        self.persist_transfer(0, || 0, request)
+    }
+
+    /// Repeats a transfer of `total` bytes until it succeeds, fails for good, or fails too often without progress; `done`
+    /// counts the bytes that have arrived.
+    fn persist_transfer<T>(
+        &self,
+        total: u64,
+        done: impl Fn() -> u64,
+        mut work: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        let mut attempts = self.attempts().transfer(done(), total);
         loop {
-            let before = progress();
             let error = match work() {
-                Ok(done) => return Ok(done),
+                Ok(outcome) => return Ok(outcome),
                 Err(error) => error,
             };
             let is_final = error.is::<Final>() || tls::is_distrust(&error);
-            if is_final || !attempts.again(progress() > before) {
+            if is_final || !attempts.again_at(done()) {
                 return Err(error);
             }
             log::info!("{error:#}; retrying");
         }
     }
-}
 
-/// For requests that succeed or fail as a whole.
-fn no_progress() -> u64 {
-    0
+    fn attempts(&self) -> Attempts<'_> {
+        Attempts::new(self.attempts, &self.stop).backoff(self.backoff)
+    }
 }
 
 /// An agent with `limit` as the timeout for connecting and until a response starts.
@@ -495,7 +515,7 @@ impl Client {
     /// Checks that the registry has an image; returns its digest if the registry says so.
     pub fn exists(&self, image: &Reference) -> Result<Option<String>> {
         let url = self.url(image, &format!("manifests/{}", image.wanted()));
-        self.persist(no_progress, || {
+        self.persist(|| {
             let answer = self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None)?;
             match answer.status() {
                 StatusCode::OK => Ok(Some(header(&answer, "docker-content-digest").unwrap_or_default())),
@@ -615,6 +635,93 @@ mod tests {
         ] {
             assert_eq!(client.base(&Reference::parse(image).unwrap()), base);
         }
+    }
+}
+
+#[cfg(test)]
+mod hostile_tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    const NO_PAUSE: Backoff = Backoff { first: Duration::ZERO, max: Duration::ZERO };
+    /// More requests than any number that counts as bounded.
+    const MAX_REQUESTS: u32 = 100;
+
+    /// Answers each connection with one more byte of a blob of 300 MiB, then closes it.
+    fn serve_bytes(listener: &TcpListener, requests: &AtomicU32) {
+        for connection in listener.incoming().flatten() {
+            let heads = BufReader::new(&connection).lines().map_while(Result::ok);
+            let head: Vec<_> = heads.take_while(|line| !line.is_empty()).collect();
+            if head.first().is_none_or(|line| line.starts_with("DELETE")) {
+                return;
+            }
+            if !head[0].contains("/blobs/") {
+                let _ = (&connection)
+                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                continue;
+            }
+            let from = requests.fetch_add(1, Ordering::Relaxed);
+            // Ends a client that would never give up.
+            let status = match from {
+                0 => "200 OK",
+                MAX_REQUESTS.. => "403 Forbidden",
+                _ => "206 Partial Content",
+            };
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Range: bytes {from}-314572799/314572800\r\n\
+                 Content-Length: {}\r\nConnection: close\r\n\r\nx",
+                314_572_800 - from
+            );
+            let _ = (&connection).write_all(answer.as_bytes());
+        }
+    }
+
+    #[test]
+    fn registry_that_sends_a_byte_per_request_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (requests, folder) = (AtomicU32::new(0), crate::temp::Folder::new().unwrap());
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| serve_bytes(&listener, &requests));
+            let client = Client { backoff: NO_PAUSE, ..Client::new("test/1", true, &Stop::new()).unwrap() };
+            let image = Reference::parse(&format!("{address}/a:1")).unwrap();
+            let digest = format!("sha256:{}", "0".repeat(64));
+            let blob = Descriptor { media_type: BINARY.into(), digest, size: 300 << 20 };
+            let outcome = client.download(&image, &blob, &folder.join("blob"), &|_, _| ());
+            let _ = (&std::net::TcpStream::connect(address).unwrap()).write_all(b"DELETE / HTTP/1.1\r\n\r\n");
+            outcome
+        });
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.starts_with("failed to download"), "{error}");
+        assert_eq!(requests.into_inner(), MAX_ATTEMPTS, "{error}");
+    }
+
+    #[test]
+    fn password_is_never_sent_to_a_plain_realm_of_a_secure_registry() {
+        let credentials =
+            json::json!({"auths": {"registry.example": {"auth": BASE64_STANDARD.encode("user:secret")}}});
+        let image = Reference::parse("registry.example/a:1").unwrap();
+        let answer = |realm: &str, plain: bool| {
+            let client = Client::new("test/1", plain, &Stop::new()).unwrap().credentials(credentials.clone());
+            let challenge = format!("Bearer realm=\"{realm}\",service=\"s\"");
+            client.answer_challenge(&challenge, &image, false).map_err(|error| format!("{error:#}"))
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = listener.local_addr().unwrap();
+        for realm in [format!("http://{host}/token"), format!("HTTP://{host}/token"), "//x".into(), "".into()]
+        {
+            let error = answer(&realm, false).unwrap_err();
+            assert!(error.contains("is not encrypted: no credentials were sent"), "{realm}: {error}");
+        }
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "nothing has connected");
+        // A plain registry has no secrets to protect, and its realm is asked.
+        drop(listener);
+        let error = answer(&format!("http://{host}/token"), true).unwrap_err();
+        assert!(error.contains("failed to get a token"), "{error}");
     }
 }
 
