@@ -11,6 +11,8 @@ use crate::support::cluster::untouched;
 use crate::support::{Folder, Sonobuoy};
 
 const IMAGE: &str = "localhost/sonobuoy:load-test";
+/// The image of the pods that load.
+const WITH: &str = "--load-with registry.example/busybox:1";
 
 /// An archive of the image, with a small file as the program.
 fn archive(folder: &Folder) -> String {
@@ -43,6 +45,52 @@ fn run(folder: &Folder, config: &str, archive: &str, more: &str) -> Sonobuoy {
     Sonobuoy::new(&words).arg(folder.join("p.yaml"))
 }
 
+/// Images with names that a search for `busybox` would find belong to whoever may start a pod.
+#[test]
+fn no_image_is_chosen_from_those_of_a_node() {
+    let (api, folder, config) = untouched();
+    let archive = archive(&folder);
+    node(&api, "n1", &["registry.tenant.example/mallory/rootkit-alpine-busybox:latest", "busybox:1"]);
+    let done = run(&folder, &config, &archive, "").status(1).run_any();
+    for part in ["--load-with registry.k8s.io/", "push it to a registry", &archive] {
+        assert!(done.stderr.contains(part), "{part}: {}", done.stderr);
+    }
+    let posts = api.requests().into_iter().filter(|request| request.starts_with("POST"));
+    assert!(posts.into_iter().all(|request| request.contains("dryRun")), "{:?}", api.requests());
+}
+
+#[test]
+fn image_and_digest_are_printed_before_the_pod_starts() {
+    let (api, folder, config) = untouched();
+    let archive = archive(&folder);
+    let digest = format!("docker.io/library/busybox@sha256:{}", "1".repeat(64));
+    let images = json!([{"names": [digest, "docker.io/library/busybox:1"]}]);
+    api.put("/api/v1/nodes/n1", json!({"status": {"images": images}}));
+    node(&api, "n2", &["registry.tenant.example/busybox:1"]);
+    let pods = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let created = std::sync::Arc::clone(&pods);
+    api.controller(move |api, change| {
+        if change.path.contains("/pods/load-") && change.object["status"]["phase"] != "Succeeded" {
+            let container = &change.object["spec"]["containers"][0];
+            created.lock().unwrap().push(container["image"].as_str().unwrap_or_default().to_owned());
+            api.merge(&change.path, &json!({"status": {"phase": "Succeeded"}}));
+        }
+    });
+    let done = run(&folder, &config, &archive, "--load-with busybox:1").run_any();
+    let image = "docker.io/library/busybox:1";
+    for line in [
+        format!(
+            "a privileged pod runs `{image}`, which is there with the digest sha256:{}, on n1",
+            "1".repeat(64)
+        ),
+        format!("a privileged pod runs `{image}`, which is not listed there and will be pulled, on n2"),
+    ] {
+        assert!(done.stderr.contains(&line), "{line}: {}", done.stderr);
+    }
+    assert!(done.stderr.find("a privileged pod runs") < done.stderr.find("a privileged pod on each"));
+    assert_eq!(*pods.lock().unwrap(), [image, image]);
+}
+
 #[test]
 fn pod_on_each_node_gets_the_whole_archive() {
     let (api, folder, config) = untouched();
@@ -54,7 +102,7 @@ fn pod_on_each_node_gets_the_whole_archive() {
             api.merge(&change.path, &json!({"status": {"phase": "Succeeded"}}));
         }
     });
-    let done = run(&folder, &config, &archive, "").run_any();
+    let done = run(&folder, &config, &archive, WITH).run_any();
     assert!(done.stderr.contains("a privileged pod on each of 2 nodes loaded"), "{}", done.stderr);
     let created = api.requests();
     assert!(
@@ -77,7 +125,7 @@ fn node_that_refuses_the_image_is_named() {
             );
         }
     });
-    let done = run(&folder, &config, &archive, "").status(1).run_any();
+    let done = run(&folder, &config, &archive, WITH).status(1).run_any();
     let told = "loaded into 0 of 1 nodes; node `n1`: the node has no ctr and no k3s";
     assert!(done.stderr.contains(told), "{}", done.stderr);
     assert_eq!(api.count("POST /api/v1/namespaces/sonobuoy/pods"), 0, "the run did not start");
@@ -100,7 +148,7 @@ fn parts_in_the_cluster_are_the_archive() {
             api.merge(&change.path, &json!({"status": {"phase": "Succeeded"}}));
         }
     });
-    run(&folder, &config, &archive, "").run_any();
+    run(&folder, &config, &archive, WITH).run_any();
     let found = found.lock().unwrap().values().flatten().copied().collect::<Vec<u8>>();
     assert!(found == std::fs::read(&archive).unwrap(), "{} bytes", found.len());
 }
@@ -151,7 +199,7 @@ fn unsuitable_archives_and_nodes_are_reported() {
     let archive = archive(&folder);
     node(&api, "n1", &["nothing:1"]);
     for (words, told) in [
-        ("", "node `n1` has no image with a shell"),
+        ("--load-with BusyBox", "--load-with: image `BusyBox`"),
         ("--load=/nope.tar", "/nope.tar"),
         ("--sonobuoy-image localhost/sonobuoy:other", "add --sonobuoy-image localhost/sonobuoy:load-test"),
     ] {

@@ -10,7 +10,7 @@ use super::flag::Args;
 use crate::deploy::load;
 use base::at::At as _;
 use base::kube::{Client, Config};
-use base::oci::{self, Store};
+use base::oci::{self, Reference, Store};
 use base::{small, temp};
 
 /// The value of `--load` without an archive.
@@ -29,6 +29,7 @@ const TOOLS: [(&str, &str, &[&str]); 3] = [
 
 /// Loads `image` unless every node has it, and reports what was done.
 pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()> {
+    let loader = args.text("load-with").map(Reference::parse).transpose().context("--load-with")?;
     if load::is_everywhere(client, image).unwrap_or(false) {
         log::info!("every node has the image {image} already; nothing was loaded");
         return Ok(());
@@ -53,8 +54,17 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
         log::info!("`{program} {call}` loaded {image} into the nodes");
         return Ok(());
     }
+    let loader = loader.with_context(|| {
+        format!(
+            "--load: `{context}` is not a context of kind, k3d or minikube, so a privileged pod on each node has to load {image}: \
+             name an image with a shell that you trust as root on every node, best by its digest, with `--load-with \
+             registry.k8s.io/e2e-test-images/busybox@sha256:…`; or load `{}` on each node yourself, or push it to a registry \
+             (docs/install.md)",
+            archive.display()
+        )
+    })?;
     let bytes = small::read(&archive, MAX_ARCHIVE_BYTES).at("cannot read", &archive)?;
-    let count = load::load(client, &bytes, args.text("load-with")).with_context(|| {
+    let count = load::load(client, &bytes, &loader).with_context(|| {
         format!("--load: {image} is not in all nodes; load `{}` with the tools of the cluster, or push it to a registry", archive.display())
     })?;
     log::info!("a privileged pod on each of {count} nodes loaded {image} from `{}`", archive.display());

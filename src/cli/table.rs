@@ -303,13 +303,13 @@ fn before_the_run() -> [Arg; 4] {
     let load = bare(
         text(
             "--load ARCHIVE",
-            "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or a privileged pod per node; without a value, the archive next to this program or in `target`",
+            "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or, with --load-with, a privileged pod per node; without a value, the archive next to this program or in `target`",
         ),
         DEFAULT_ARCHIVE,
     );
     let load_with = text(
         "--load-with IMAGE",
-        "With --load: image with a shell, for the pods that load Sonobuoy's [default: one that each node has]",
+        "With --load: image with a shell for the privileged pods that load Sonobuoy's, best by its digest; required unless the cluster is one of kind, k3d or minikube",
     );
     [
         dry_run.default_value("none").help_heading("Cluster"),

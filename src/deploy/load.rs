@@ -1,8 +1,8 @@
 //! Loads an image archive into nodes that no registry serves: one privileged pod per node, which hands the archive to the
 //! node's runtime.
 //!
-//! Justified by docs/install.md. The archive travels in ConfigMaps of a separate namespace, which is deleted afterwards;
-//! the pods use an image that their node already has.
+//! Justified by docs/install.md. The archive travels in ConfigMaps of a separate namespace, which is deleted afterwards.
+//! The pods run the image that the user names: what a node lists is chosen by everyone who may start a pod there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,8 +14,9 @@ use serde_json::Value;
 use crate::names;
 use base::json::json;
 use base::kube::{Client, Object as _, Resource, Selector};
+use base::oci::Reference;
 use base::stop::Stop;
-use base::visible;
+use base::{Joined as _, visible};
 
 /// Bytes of the archive per ConfigMap, which holds at most one MiB.
 const PART_BYTES: usize = 700 << 10;
@@ -25,8 +26,8 @@ const MAX_PARTS: usize = 60;
 const ACCOUNT: &str = "load";
 const TIMEOUT: Duration = Duration::from_secs(180);
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Parts of names of images with a shell and `chroot`.
-const LOADERS: [&str; 6] = ["busybox", "alpine", "debian", "ubuntu", "fedora", "toolbox"];
+/// Maximum nodes named in one line.
+const MAX_NAMED_NODES: usize = 5;
 /// Joins the parts, and imports them on the node.
 const SCRIPT: &str = include_str!("../../scripts/load-node");
 
@@ -41,20 +42,9 @@ pub(crate) fn images(node: &Value) -> impl Iterator<Item = &str> {
     node["status"]["images"].items().flat_map(|image| image["names"].items()).filter_map(Value::as_str)
 }
 
-/// Loads the archive into every node; returns the number of nodes. `with` is the image of the pods, instead of one that
-/// each node has.
-pub(crate) fn load(client: &Client, archive: &[u8], with: Option<&str>) -> Result<usize> {
+/// Loads the archive into every node, by a privileged pod that runs `loader`; returns the number of nodes.
+pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Result<usize> {
     let nodes = client.list(&Resource::NODES, "", &Selector::all())?;
-    let mut pods = BTreeMap::new();
-    for node in &nodes {
-        let name = node.name();
-        let is_loader =
-            |image: &&str| LOADERS.iter().any(|part| image.contains(part)) && !image.contains('@');
-        let image = with.or_else(|| images(node).find(is_loader)).with_context(|| {
-            format!("node `{name}` has no image with a shell, such as busybox; name one that it has or can pull with --load-with")
-        })?;
-        pods.insert(name, image);
-    }
     let parts: Vec<_> = archive.chunks(PART_BYTES).collect();
     if parts.len() > MAX_PARTS {
         bail!(
@@ -70,17 +60,60 @@ pub(crate) fn load(client: &Client, archive: &[u8], with: Option<&str>) -> Resul
         .create(&Resource::NAMESPACES, "", &home)
         .context("cannot create a namespace for the pods that load the image")?;
     let namespace = home.name();
-    let outcome = within(client, namespace, &parts, &pods);
+    announce(&nodes, loader);
+    let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
+    let outcome = load_within(client, namespace, &parts, loader, &names);
     let deleted = client.under(&Stop::new()).delete(&Resource::NAMESPACES, "", namespace);
     if let Err(error) = deleted {
         log::warn!(
             "namespace `{namespace}` remains: {error}; delete it with `kubectl delete namespace {namespace}`"
         );
     }
-    outcome.map(|()| pods.len())
+    outcome.map(|()| nodes.len())
 }
 
-fn within(client: &Client, namespace: &str, parts: &[&[u8]], pods: &BTreeMap<&str, &str>) -> Result<()> {
+/// Logs which image is about to be root on which nodes, with the digests that they list.
+fn announce(nodes: &[Value], loader: &Reference) {
+    let mut by_origin = BTreeMap::<String, Vec<&str>>::new();
+    for node in nodes {
+        let origin = match listed_digest(node, loader) {
+            Some(digest) => format!("which is there with the digest {}", visible::line(digest)),
+            None => "which is not listed there and will be pulled".to_owned(),
+        };
+        by_origin.entry(origin).or_default().push(node.name());
+    }
+    for (origin, names) in by_origin {
+        let mut named = names.iter().copied().take(MAX_NAMED_NODES).joined(", ");
+        if names.len() > MAX_NAMED_NODES {
+            named += &format!(" and {} more", names.len() - MAX_NAMED_NODES);
+        }
+        log::info!("a privileged pod runs `{loader}`, {origin}, on {named}");
+    }
+}
+
+/// The digest of the image that a node has by this name, as its kubelet lists it.
+fn listed_digest<'a>(node: &'a Value, wanted: &Reference) -> Option<&'a str> {
+    let is_same = |name: &str| {
+        Reference::parse(name).is_ok_and(|listed| {
+            let (theirs, ours) = (&listed.digest, &wanted.digest);
+            (&listed.registry, &listed.repository) == (&wanted.registry, &wanted.repository)
+                && if ours.is_some() { theirs == ours } else { theirs.is_none() && listed.tag == wanted.tag }
+        })
+    };
+    let images = node["status"]["images"].items();
+    let names = images.map(|image| image["names"].items().filter_map(Value::as_str));
+    let mut matching = names.filter(|names| names.clone().any(is_same));
+    let digests = matching.next()?.filter_map(|name| name.split_once('@'));
+    digests.map(|(_, digest)| digest).next()
+}
+
+fn load_within(
+    client: &Client,
+    namespace: &str,
+    parts: &[&[u8]],
+    loader: &Reference,
+    nodes: &[&str],
+) -> Result<()> {
     let name = |at: usize| format!("part-{at:03}");
     // Pods need not wait for the account of a new namespace.
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
@@ -95,7 +128,8 @@ fn within(client: &Client, namespace: &str, parts: &[&[u8]], pods: &BTreeMap<&st
     let sources: Value = (0..parts.len()).map(|at| {
         json!({"configMap": {"name": name(at), "items": [{"key": "part", "path": format!("{}/part", name(at))}]}})
     }).collect();
-    for (at, (node, image)) in pods.iter().enumerate() {
+    let image = loader.to_string();
+    for (at, node) in nodes.iter().enumerate() {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("load-{at}")},
             "spec": {
@@ -115,7 +149,7 @@ fn within(client: &Client, namespace: &str, parts: &[&[u8]], pods: &BTreeMap<&st
         });
         client.create(&Resource::PODS, namespace, &pod).with_context(|| format!("node `{node}`"))?;
     }
-    wait(client, namespace, pods.len())
+    wait(client, namespace, nodes.len())
 }
 
 fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
@@ -130,7 +164,8 @@ fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
         }
         let over = Instant::now() > until;
         if over || number("Failed") > 0 && number("Pending") + number("Running") == 0 {
-            let failed: Vec<_> = pods.iter().filter(|pod| over || is(pod, "Failed")).map(told).collect();
+            let failed: Vec<_> =
+                pods.iter().filter(|pod| over || is(pod, "Failed")).map(describe_failure).collect();
             bail!("the image was loaded into {loaded} of {count} nodes; {}", failed.join("; "));
         }
         if client.stop().wait(INTERVAL) {
@@ -140,10 +175,39 @@ fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
 }
 
 /// The node of a pod, and why it has not succeeded.
-fn told(pod: &Value) -> String {
+fn describe_failure(pod: &Value) -> String {
     let state = &pod["status"]["containerStatuses"][0]["state"];
-    let said = [&state["terminated"]["message"], &state["waiting"]["message"], &pod["status"]["message"]];
-    let mut said = said.into_iter().map(|said| said.text().trim()).filter(|said| !said.is_empty());
-    let said = visible::line(said.next().unwrap_or("no reason given"));
-    format!("node `{}`: {said}", pod["spec"]["nodeName"].text())
+    let messages = [&state["terminated"]["message"], &state["waiting"]["message"], &pod["status"]["message"]];
+    let mut messages = messages.iter().map(|message| message.text().trim());
+    let message = messages.find(|message| !message.is_empty()).unwrap_or("no reason given");
+    format!("node `{}`: {}", pod["spec"]["nodeName"].text(), visible::line(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_digest_is_that_of_exactly_the_named_image() {
+        let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        let image = |name: &str, digit: &str| {
+            let repository = name.split(':').next().unwrap();
+            json!({"names": [format!("{repository}@{}", digest(digit)), name]})
+        };
+        let node = json!({"status": {"images": [
+            image("registry.tenant.example/mallory/rootkit-alpine-busybox:1", "a"),
+            image("docker.io/library/busybox:2", "b"),
+            image("docker.io/library/busybox:1", "c"),
+        ]}});
+        for (wanted, expected) in [
+            ("busybox:1".to_owned(), Some(digest("c"))),
+            (format!("busybox@{}", digest("b")), Some(digest("b"))),
+            (format!("busybox@{}", digest("a")), None),
+            ("busybox:3".to_owned(), None),
+            ("other.example/library/busybox:1".to_owned(), None),
+        ] {
+            let found = listed_digest(&node, &Reference::parse(&wanted).unwrap());
+            assert_eq!(found, expected.as_deref(), "{wanted}");
+        }
+    }
 }
