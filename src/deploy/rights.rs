@@ -16,7 +16,78 @@ use base::json::json;
 use base::oci::Reference;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// The original's verbs of a reader.
 const READ: [&str; 3] = ["get", "list", "watch"];
+/// Kubernetes' kinds that can be read by name: without subresources, since a `get` of `pods/exec`, `pods/attach`,
+/// `pods/portforward` or of a `proxy` is remote control, and `*` includes all of them.
+const READABLE: &[&str] = &[
+    "apiservices",
+    "certificatesigningrequests",
+    "clusterrolebindings",
+    "clusterroles",
+    "clustertrustbundles",
+    "componentstatuses",
+    "configmaps",
+    "controllerrevisions",
+    "cronjobs",
+    "csidrivers",
+    "csinodes",
+    "csistoragecapacities",
+    "customresourcedefinitions",
+    "daemonsets",
+    "deployments",
+    "deviceclasses",
+    "devicetaintrules",
+    "endpoints",
+    "endpointslices",
+    "events",
+    "flowschemas",
+    "horizontalpodautoscalers",
+    "ingressclasses",
+    "ingresses",
+    "ipaddresses",
+    "jobs",
+    "leasecandidates",
+    "leases",
+    "limitranges",
+    "mutatingadmissionpolicies",
+    "mutatingadmissionpolicybindings",
+    "mutatingwebhookconfigurations",
+    "namespaces",
+    "networkpolicies",
+    "nodes",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "podcertificaterequests",
+    "poddisruptionbudgets",
+    "pods",
+    "podsecuritypolicies",
+    "podtemplates",
+    "priorityclasses",
+    "prioritylevelconfigurations",
+    "replicasets",
+    "replicationcontrollers",
+    "resourceclaims",
+    "resourceclaimtemplates",
+    "resourcequotas",
+    "resourceslices",
+    "rolebindings",
+    "roles",
+    "runtimeclasses",
+    "secrets",
+    "serviceaccounts",
+    "servicecidrs",
+    "services",
+    "statefulsets",
+    "storageclasses",
+    "storageversionmigrations",
+    "storageversions",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
+    "validatingwebhookconfigurations",
+    "volumeattachments",
+    "volumeattributesclasses",
+];
 
 /// Permissions of the run as a whole, set by `--aggregator-permissions`.
 #[derive(Clone, Copy, PartialEq)]
@@ -185,35 +256,48 @@ impl<'a> RunAccounts<'a> {
 
     /// All permissions of the run, for one account.
     fn everything(&self, account: &str, names: [&str; 2]) -> Vec<Value> {
-        let whole = |verbs: &[&str]| vec![any(verbs), urls()];
         let own = || vec![any(&["*"])];
         let (cluster, own) = match self.level {
-            Level::ClusterAdmin => (whole(&["*"]), Vec::new()),
-            Level::ClusterRead => (whole(&READ), own()),
+            Level::ClusterAdmin => (vec![any(&["*"]), urls()], Vec::new()),
+            // The original's reader can control every pod.
+            Level::ClusterRead if !self.apart => (vec![any(&READ), urls()], own()),
+            Level::ClusterRead => (read_rules().chain([urls()]).collect(), own()),
             Level::NamespaceAdmin => (Vec::new(), own()),
         };
         self.granted(account, names, &cluster, &own)
     }
 
-    /// Rules of the aggregator: reads everything for the snapshot, reviews tokens, creates and deletes the plugins'
-    /// objects, and writes its status to its pod.
+    /// Rules of the aggregator: reads everything for the snapshot, including logs of pods and, if the snapshot includes
+    /// nodes, the settings and health of kubelets through their proxy, which is control over each kubelet; reviews
+    /// tokens, creates and deletes the plugins' objects, and writes its status to its pod.
     fn of_aggregator(&self) -> Vec<Value> {
         let name = AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-        let own = [
-            any(&READ),
+        let logs = || rule("", "pods/log", &["get"]);
+        let mut own: Vec<_> = read_rules().chain([logs()]).collect();
+        own.extend([
             rule("", "pods", &["create", "patch", "delete", "deletecollection"]),
             rule("apps", "daemonsets", &["create", "delete", "deletecollection"]),
             rule("", "secrets", &["create", "delete"]),
             rule("", "configmaps", &["create", "patch"]),
             rule("", "events", &["create"]),
-        ];
+        ]);
         let mut cluster = Vec::new();
         if self.level != Level::NamespaceAdmin {
-            cluster = vec![any(&READ), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])];
+            cluster.extend(read_rules());
+            cluster.extend([logs(), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])]);
+            if self.queries_kubelets() {
+                cluster.push(rule("", "nodes/proxy", &["get"]));
+            }
             cluster.extend(self.pod_policies());
         }
         self.granted(name, [name, name], &cluster, &own)
+    }
+
+    /// Whether the snapshot includes nodes, and so what their kubelets say.
+    fn queries_kubelets(&self) -> bool {
+        let chosen = self.run.resources.as_ref();
+        chosen.is_none_or(|chosen| chosen.iter().any(|kind| kind.eq_ignore_ascii_case("nodes")))
     }
 
     fn of_plugin(&self, plugin: &Definition, permissions: &Permissions) -> Vec<Value> {
@@ -222,8 +306,8 @@ impl<'a> RunAccounts<'a> {
         let mut rules = match permissions {
             Permissions::Admin => return self.everything(&account, names),
             Permissions::None => Vec::new(),
-            Permissions::Read if self.level == Level::NamespaceAdmin => vec![any(&READ)],
-            Permissions::Read => vec![any(&READ), urls()],
+            Permissions::Read if self.level == Level::NamespaceAdmin => read_rules().collect(),
+            Permissions::Read => read_rules().chain([urls()]).collect(),
             Permissions::Rules(rules) => rules.iter().map(|rule| json!(rule)).collect(),
         };
         rules.extend(self.pod_policies());
@@ -271,6 +355,13 @@ impl<'a> RunAccounts<'a> {
         }
         objects
     }
+}
+
+/// Reads all objects, and controls nothing: no subresource supports `list` or `watch`, and only kinds without subresources
+/// are read by name.
+fn read_rules() -> impl Iterator<Item = Value> {
+    let by_name = json!({"apiGroups": ["*"], "resources": READABLE, "verbs": ["get"]});
+    [any(&["list", "watch"]), by_name].into_iter()
 }
 
 fn any(verbs: &[&str]) -> Value {
@@ -336,10 +427,11 @@ mod tests {
         assert_eq!(accounts, own);
         let of = |name: &str| roles.iter().find(|(known, _)| known == name).map(|(_, rules)| rules.as_str());
         let aggregator = of("sonobuoy-aggregator-sonobuoy").unwrap();
-        assert!(aggregator.contains("tokenreviews") && !aggregator.contains(r#""*"]}"#), "{aggregator}");
+        assert!(aggregator.contains("tokenreviews"), "{aggregator}");
+        assert!(!aggregator.contains(r#""verbs":["*"]"#), "{aggregator}");
         assert!(!of("sonobuoy-aggregator").unwrap().contains(r#""verbs":["*"]"#));
         assert!(!of("sonobuoy-plugin-a-sonobuoy").unwrap().contains("get"));
-        assert!(of("sonobuoy-plugin-b-sonobuoy").unwrap().contains(r#"["get","list","watch"]"#));
+        assert!(of("sonobuoy-plugin-b-sonobuoy").unwrap().contains(r#""verbs":["list","watch"]"#));
         assert!(of("sonobuoy-plugin-c-sonobuoy").unwrap().contains(r#""verbs":["*"]"#));
         assert!(of("sonobuoy-plugin-d-sonobuoy").unwrap().contains("pods"));
         assert_eq!(of(names::RUN_ROLE), None, "no account needs it");
@@ -362,9 +454,86 @@ mod tests {
             assert_eq!(verbs("configmaps"), json!(["create", "patch"]), "{level}");
             assert_eq!(verbs("secrets"), json!(["create", "delete"]), "{level}");
             assert_eq!(verbs("events"), json!(["create"]), "{level}");
-            assert_eq!(verbs("*"), json!(["get", "list", "watch"]), "{level}");
-            assert_eq!(rules.len(), 6, "{level}: {rules:?}");
+            assert_eq!(verbs("*"), json!(["list", "watch"]), "{level}");
+            assert_eq!(verbs("pods/log"), json!(["get"]), "{level}");
+            assert_eq!(rules.len(), 8, "{level}: {rules:?}");
         }
+    }
+
+    /// Whether rules allow a request, decided as the authorizer of Kubernetes does.
+    fn allow(rules: &str, verb: &str, group: &str, resource: &str) -> bool {
+        let rules: Vec<Value> = serde_json::from_str(rules).unwrap();
+        let has = |list: &Value, wanted: &[&str]| {
+            list.as_array().into_iter().flatten().any(|entry| wanted.iter().any(|wanted| entry == wanted))
+        };
+        let any_subresource = resource.split_once('/').map(|(_, part)| format!("*/{part}"));
+        rules.iter().any(|rule| {
+            has(&rule["verbs"], &["*", verb])
+                && has(&rule["apiGroups"], &["*", group])
+                && has(&rule["resources"], &["*", resource, any_subresource.as_deref().unwrap_or("*")])
+        })
+    }
+
+    #[test]
+    fn readers_control_no_pod_and_no_kubelet() {
+        const CONTROL: [(&str, &str); 9] = [
+            ("", "pods/exec"),
+            ("", "pods/attach"),
+            ("", "pods/portforward"),
+            ("", "pods/proxy"),
+            ("", "services/proxy"),
+            ("", "nodes/proxy"),
+            ("", "pods/ephemeralcontainers"),
+            ("", "pods/log"),
+            ("subresources.kubevirt.io", "virtualmachineinstances/console"),
+        ];
+        let read = [("p", Some(Permissions::Read)), ("q", Some(Permissions::Admin)), ("undeclared", None)];
+        for level in ["clusterAdmin", "clusterRead", "namespaceAdmin"] {
+            let (_, roles) = made(level, &read);
+            let rules = |name: &str| roles.iter().find(|(known, _)| known == name).map(|(_, rules)| rules);
+            let mut readers =
+                vec![rules("sonobuoy-plugin-p-sonobuoy").or_else(|| rules("sonobuoy-plugin-p"))];
+            if level == "clusterRead" {
+                readers.extend([rules("sonobuoy-plugin-q-sonobuoy"), rules(names::RUN_ROLE)]);
+            }
+            for rules in readers {
+                let rules = rules.unwrap();
+                for (group, resource) in CONTROL {
+                    for verb in ["get", "create", "update", "patch"] {
+                        assert!(!allow(rules, verb, group, resource), "{level}: {verb} {resource}: {rules}");
+                    }
+                }
+                for verb in ["get", "list", "watch"] {
+                    assert!(allow(rules, verb, "", "secrets") && allow(rules, verb, "apps", "daemonsets"));
+                }
+                assert!(allow(rules, "list", "example.com", "anything"), "{rules}");
+                assert!(!allow(rules, "delete", "", "pods") && !allow(rules, "create", "", "pods"));
+            }
+        }
+    }
+
+    #[test]
+    fn aggregator_controls_no_pod_and_a_kubelet_only_for_the_snapshot() {
+        let rules = |resources: Option<Vec<String>>| {
+            let run = config::Run { resources, ..config::Run::standard() };
+            let plan = Plan { run, harden: true, ..Plan::default() };
+            let roles = RunAccounts::new(&plan, &[]).unwrap().roles();
+            let is_cluster_role = |role: &&Value| role["kind"] == "ClusterRole";
+            roles.iter().find(is_cluster_role).unwrap()["rules"].to_string()
+        };
+        let (all, some) = (rules(None), rules(Some(vec!["Pods".into()])));
+        for resource in ["pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy"] {
+            assert!(!allow(&all, "get", "", resource) && !allow(&all, "create", "", resource), "{resource}");
+        }
+        assert!(allow(&all, "get", "", "pods/log") && allow(&some, "get", "", "pods/log"));
+        assert!(allow(&all, "get", "", "nodes/proxy") && !allow(&some, "get", "", "nodes/proxy"));
+        assert!(!allow(&all, "create", "", "nodes/proxy"));
+    }
+
+    #[test]
+    fn readable_kinds_are_sorted_and_have_no_subresource() {
+        assert!(READABLE.is_sorted());
+        assert!(READABLE.iter().all(|kind| !kind.contains(['/', '*'])));
     }
 
     #[test]
