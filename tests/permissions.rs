@@ -93,3 +93,22 @@ fn plugins_without_permissions_are_named_and_can_be_rejected() {
         refused.status(1).stderr_has(words).run();
     }
 }
+
+/// A binding under another name survives every run, and makes a plugin without permissions an administrator.
+#[test]
+fn run_and_doctor_report_foreign_bindings() {
+    let binding = json!({
+        "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": "sonobuoy-plugin-p", "namespace": "sonobuoy"}],
+    });
+    let definition = "sonobuoy-config: {driver: Job, plugin-name: p, permissions: none}\nspec: {image: i}\n";
+    let report = "plugin `p` declares `permissions: none`, but the ClusterRoleBinding `stray`, which is not part of the run";
+    let (api, folder, config) = cluster();
+    folder.write("p.yaml", definition);
+    api.put("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/stray", binding);
+    run(&config, "").file("p.yaml", definition).stderr_has(report).run_any();
+    let doctor =
+        Sonobuoy::new("doctor --nodes 0 --kubeconfig").arg(config).arg("-p").arg(folder.join("p.yaml"));
+    let done = doctor.run_any();
+    assert!(done.stdout.contains(report), "{}{}", done.stdout, done.stderr);
+}

@@ -8,7 +8,7 @@ use super::finding::Severity::{self, Fails, Warns};
 use super::finding::{Check, CheckFinding};
 use super::trial_namespace::TrialNamespace;
 use crate::backplane::not_after;
-use crate::deploy::{Preflight, Refused, Trial};
+use crate::deploy::{Preflight, Refused, Trial, foreign_bindings};
 use base::kube::{Client, Error, Resource, Stage};
 use base::{Joined as _, clock};
 
@@ -121,6 +121,9 @@ pub(super) fn rights(
             }
         };
         rights.add(severity, cause, Some("ask for that right, or see `--aggregator-permissions`"));
+    }
+    for cause in foreign_bindings(client, subject.objects, subject.namespace) {
+        rights.add(Warns, cause, None);
     }
     rights.seen = format!("{} of {asked}", asked - missing.len());
     let total = all.len();
