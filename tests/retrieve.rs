@@ -451,6 +451,7 @@ fn seal_is_downloaded_and_verified() {
         .arg(run.home.join(NAME))
         .env("SONOBUOY_DIR", kept.path())
         .stdout_has(": OK, sealed by run 11111111")
+        .stdout_has(&format!("authority learned from {} (not encrypted)", run.api.url()))
         .run();
     // The saved certificate takes precedence over a later one in the namespace.
     let (_, other) = Finished::with(b"").seal(b"");
@@ -459,6 +460,46 @@ fn seal_is_downloaded_and_verified() {
     // Without a saved one, the seal's own statements are compared.
     run.api.remove("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority");
     run.retrieve("").stdout(&line).stderr_has("was not checked: the certificate").run();
+}
+
+/// A seal that names another run than the archive is rejected, whether or not the authority of either is known.
+#[test]
+fn seal_of_another_run_is_rejected() {
+    let content = noise(1_000);
+    for known in [false, true] {
+        let run = Finished::with(&content);
+        let (key, certificate) = run.seal(&content);
+        if known {
+            run.show(&certificate);
+        }
+        let path = run.there.join(&format!("{NAME}.sha256"));
+        let statement = std::fs::read_to_string(&path).unwrap().replace("# run 1111", "# run 2222");
+        run.there.write(&format!("{NAME}.sig"), key.sign(statement.as_bytes()).unwrap());
+        std::fs::write(path, statement).unwrap();
+        run.retrieve("").status(2).stderr_has("and the seal beside it is for run 2222").run();
+        assert!(run.came().is_empty(), "{:?}", run.came());
+    }
+}
+
+/// A cluster that publishes the authority of a run that is not retrieved cannot make it trusted here.
+#[test]
+fn authority_of_another_run_cannot_be_planted() {
+    const OTHER: &str = "99999999-9999-4999-8999-999999999999";
+    let content = noise(1_000);
+    let run = Finished::with(&content);
+    let (_, certificate) = run.seal(&content);
+    let data = json!({"authority.crt": certificate, "run": OTHER});
+    run.api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", json!({"data": data}));
+    let home = Folder::new();
+    let config = run.api.kubeconfig(run.there.path());
+    for words in ["status", "wait", "status --json"] {
+        Sonobuoy::new(words).arg("--kubeconfig").arg(&config).env("SONOBUOY_DIR", home.path()).run_any();
+    }
+    run.retrieve("")
+        .env("SONOBUOY_DIR", home.path())
+        .stderr_has("was not checked: the certificate")
+        .run_any();
+    assert!(home.names().is_empty(), "{:?}", home.names());
 }
 
 #[test]

@@ -89,13 +89,34 @@ fn run_creates_the_objects_of_gen_after_a_dry_run() {
     assert_eq!(pod["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
 }
 
+/// Publishes a new certificate as that of this run's authority.
+fn publish_authority(api: &ApiServer, run: &str) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+    let published = json!({"data": {"run": run, "authority.crt": certificate}});
+    api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", published);
+}
+
 #[test]
-fn run_without_wait_saves_the_ca() {
-    let (api, _folder, config) = cluster();
-    let shown = json!({"data": {"run": "11111111", "authority.crt": "the certificate"}});
-    api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", shown);
-    let done = run(&config, "").stderr_has("create request issued").run();
-    assert_eq!(done.folder.read(".sonobuoy/authorities/11111111.pem"), "the certificate");
+fn run_without_wait_saves_the_authority_of_its_own_run_alone() {
+    const CONFIGURED: &str = r#"{"UUID": "11111111"}"#;
+    const OTHER: &str = "99999999-9999-4999-8999-999999999999";
+    for (settings, published, is_kept) in [
+        (CONFIGURED, "11111111", true),
+        (CONFIGURED, OTHER, false),
+        // The aggregator chooses; only an identifier derived from the authority's key would be known to be its own.
+        ("{}", OTHER, false),
+    ] {
+        let (api, _folder, config) = cluster();
+        publish_authority(&api, published);
+        let started = run(&config, "--config settings.json").file("settings.json", settings);
+        let done = started.stderr_has("create request issued").run();
+        let path = done.folder.join(&format!(".sonobuoy/authorities/{published}.pem"));
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        let server = format!("# learned from {} (not encrypted)\n-----BEGIN CERTIFICATE-----\n", api.url());
+        assert_eq!(kept.starts_with(&server), is_kept, "{settings} {published}: {kept}");
+        assert_eq!(kept.is_empty(), !is_kept, "{settings} {published}: {kept}");
+    }
 
     // An aggregator without a node is not awaited.
     let (api, _folder, config) = cluster();

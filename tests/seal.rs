@@ -181,7 +181,43 @@ fn forged_archive_naming_another_run_is_rejected() {
         std::fs::rename(sealed.path(ending), format!("{}{ending}", mine.display())).unwrap();
     }
     let verify = Sonobuoy::new("verify").arg(mine).env("SONOBUOY_DIR", sealed.folder.join(".sonobuoy"));
-    verify.status(1).stdout("").stderr_has("who sealed it is unknown").run();
+    verify.status(1).stdout("").stderr_has(&format!("contains the results of run {}", sealed.run())).run();
+}
+
+/// Another run on this machine is known, but its seal is worthless for this archive under any name.
+#[test]
+fn seal_of_a_known_run_is_valid_for_its_own_archive_alone() {
+    let (sealed, other) = (Sealed::new(), Sealed::new());
+    let known = sealed.folder.join(&format!(".sonobuoy/authorities/{}.pem", other.run()));
+    std::fs::copy(other.authority(), known).unwrap();
+    for ending in [".sha256", ".sig"] {
+        sealed.copy(&other.path(ending), ending);
+    }
+    let path = sealed.path("").display().to_string();
+    let dir = sealed.folder.join(".sonobuoy");
+    let command = |words: &str| Sonobuoy::new(words).arg(&path).env("SONOBUOY_DIR", &dir).status(1);
+    command("verify").stdout("").stderr_has("is named after run").run();
+    command("certify").stderr_has("is named after run").run();
+}
+
+/// The run's identifier is a UUID of version 8, derived from the key: a planted authority proves nothing.
+#[test]
+fn name_of_an_archive_verifies_its_authority() {
+    let (sealed, other) = (Sealed::new(), Sealed::new());
+    assert_eq!(sealed.run().as_bytes()[14], b'8', "{}", sealed.run());
+    sealed.verify().stdout_has("; authority learned from a run on this machine\n").run();
+    std::fs::copy(other.authority(), sealed.authority()).unwrap();
+    let seal = |key: &rcgen::KeyPair| {
+        let statement = std::fs::read(sealed.path(".sha256")).unwrap();
+        std::fs::write(sealed.path(".sig"), rcgen::SigningKey::sign(key, &statement).unwrap()).unwrap();
+    };
+    let key = rcgen::KeyPair::generate().unwrap();
+    seal(&key);
+    let planted = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+    std::fs::write(sealed.authority(), planted).unwrap();
+    let words = "its identifier is derived from another key";
+    sealed.verify().status(1).stdout("").stderr_has(words).run();
+    sealed.verify().arg("--authority").arg(sealed.authority()).status(1).stderr_has(words).run();
 }
 
 #[test]

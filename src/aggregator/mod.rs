@@ -52,6 +52,8 @@ pub(crate) struct AggregatorSettings {
     pub publish_every: Duration,
     /// How long the run may take; its certificates are valid for longer.
     pub valid: Duration,
+    /// The authority of a new run whose identifier is derived from it; else a new one is created.
+    pub authority: Option<Authority>,
 }
 
 impl Default for AggregatorSettings {
@@ -62,6 +64,7 @@ impl Default for AggregatorSettings {
             silent: config::Grace::default().silent,
             publish_every: Duration::from_secs(2),
             valid: Duration::from_secs(48 * 3_600),
+            authority: None,
         }
     }
 }
@@ -89,11 +92,15 @@ pub(crate) struct Aggregator {
 
 impl Aggregator {
     /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], settings: AggregatorSettings) -> Result<Self> {
-        let open = || {
+    pub(crate) fn open(
+        run_dir: &Path,
+        expected: &[ResultId],
+        mut settings: AggregatorSettings,
+    ) -> Result<Self> {
+        let open = move || {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
-            let authority =
-                kept_authority(&layout::state_dir(run_dir).join(layout::AUTHORITY), settings.valid)?;
+            let path = layout::state_dir(run_dir).join(layout::AUTHORITY);
+            let authority = kept_authority(&path, settings.authority.take(), settings.valid)?;
             anyhow::Ok(Self { store, authority, settings, certifier: None, logged: Tries::default() })
         };
         open().at("cannot open the run directory", run_dir)
@@ -238,13 +245,13 @@ impl Aggregator {
     }
 }
 
-/// The authority in the file `path`, or a new one, which is written there.
-fn kept_authority(path: &Path, valid: Duration) -> Result<Authority> {
+/// The authority in the file `path`; without one, `given` or a new one, which is written there.
+fn kept_authority(path: &Path, given: Option<Authority>, valid: Duration) -> Result<Authority> {
     if path.exists() {
         let text = std::fs::read_to_string(path).at("cannot read", path)?;
         return Authority::from_pem(&text).at("cannot use", path);
     }
-    let authority = Authority::new(valid)?;
+    let authority = given.map_or_else(|| Authority::new(valid), Ok)?;
     temp::write(path, 0o600, authority.to_pem()).at("cannot write", path)?;
     Ok(authority)
 }

@@ -16,7 +16,7 @@ use ring::rand::{RandomlyConstructable, SystemRandom};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-use super::seal::{Seal, Statement, public_key};
+use super::seal::{Seal, Statement, public_key, run_of_key};
 use super::{Identity, PLUGIN_URI, SigningRequest, der, result_uri};
 use base::tls::pem;
 use base::{hex, sha256};
@@ -75,6 +75,11 @@ impl Authority {
     /// The certificate, which workers receive as `CA_CERT`.
     pub fn certificate_pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
+    }
+
+    /// The identifier of a run that is derived from this authority's key.
+    pub(crate) fn run(&self) -> String {
+        run_of_key(self.issuer.key().public_key_raw())
     }
 
     /// Seals an archive.

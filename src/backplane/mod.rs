@@ -30,7 +30,9 @@ use client::protocol::ResultId;
 pub use authority::Authority;
 pub(crate) use authority::{not_after, random};
 pub use request::SigningRequest;
-pub(crate) use seal::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement};
+pub(crate) use seal::{
+    MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement, certificate_in, ensure_authority, is_derived,
+};
 
 /// Prefix of the URI that identifies a plugin.
 const PLUGIN_URI: &str = "sonobuoy://plugin/";

@@ -2,13 +2,18 @@
 //!
 //! The statement is a file for `sha256sum -c`, the signature one for `openssl dgst -sha256 -verify`. Owns both formats;
 //! parses untrusted ones. Opens no file. Starts no thread.
+//!
+//! Unless the configuration names the run, its identifier is derived from the authority's key. The
+//! name of its archive then says which authority may have sealed it.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::der;
+use base::sha256;
+use base::tls::pem;
 
 /// Maximum bytes of a statement.
 pub(crate) const MAX_STATEMENT_BYTES: u64 = 4 << 10;
@@ -68,15 +73,60 @@ impl Seal {
         Statement::parse(&self.statement).context("the seal is damaged: it does not describe an archive")
     }
 
-    /// Verifies the statement's signature with this authority's certificate. Ignores the certificate's expiry, since
-    /// archives are kept for years.
+    /// Verifies the statement's signature with this authority's certificate, and that a run whose
+    /// identifier is derived from a key has this one. Ignores the certificate's expiry, since archives
+    /// are kept for years.
     pub(crate) fn verify(&self, certificate: &str) -> anyhow::Result<()> {
         let key = public_key(certificate).context("the authority's certificate cannot be read")?;
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
             .verify(&self.statement, &self.signature)
             .ok()
-            .context("the seal is not that of this run's authority, or it is damaged")
+            .context("the seal is not that of this run's authority, or it is damaged")?;
+        ensure_authority(&self.statement()?.run, certificate)
     }
+}
+
+/// Fails if `run` is derived from another key than that of the certificate. The identifiers of
+/// other runs say nothing about their authorities.
+pub(crate) fn ensure_authority(run: &str, certificate: &str) -> anyhow::Result<()> {
+    ensure!(
+        !is_derived(run) || run_of_authority(certificate)? == run,
+        "the certificate is not that of run {run}: its identifier is derived from another key"
+    );
+    Ok(())
+}
+
+/// The identifier of a run that is derived from the key in its authority's certificate.
+fn run_of_authority(certificate: &str) -> anyhow::Result<String> {
+    public_key(certificate).map(|key| run_of_key(&key))
+}
+
+/// A UUID of version 8: the first bits of the SHA-256 of a public key.
+pub(super) fn run_of_key(public_key: &[u8]) -> String {
+    let digest = sha256(public_key);
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&digest.as_ref()[..16]);
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    let digits = base::hex(uuid);
+    let part = |from: usize, to: usize| &digits[from..to];
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+}
+
+/// Whether the identifier of a run is a UUID of version 8. Runs of the original have version 4.
+pub(crate) fn is_derived(run: &str) -> bool {
+    let is_digit = |digit: char| matches!(digit, '0'..='9' | 'a'..='f');
+    let lengths = run.split('-').map(str::len);
+    lengths.eq([8, 4, 4, 4, 12])
+        && run.chars().all(|c| c == '-' || is_digit(c))
+        && run[14..].starts_with('8')
+        && run[19..].starts_with(['8', '9', 'a', 'b'])
+}
+
+/// The first certificate of a PEM text, in PEM without anything else.
+pub(crate) fn certificate_in(text: &str) -> anyhow::Result<String> {
+    let certificate = CertificateDer::from_pem_slice(text.as_bytes())?;
+    Ok(pem("CERTIFICATE", &certificate))
 }
 
 /// The point of the key in the first certificate of a PEM text.
@@ -123,6 +173,26 @@ mod tests {
         for wrong in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
             let error = seal.verify(wrong).unwrap_err().to_string();
             assert!(error.contains("certificate cannot be read"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn identifier_derived_from_a_key_names_its_authority() {
+        let (own, other) = (authority(), authority());
+        let run = own.run();
+        assert!(is_derived(&run), "{run}");
+        assert_eq!(run_of_authority(&own.certificate_pem()).unwrap(), run);
+        assert_eq!(Authority::from_pem(&own.to_pem()).unwrap().run(), run);
+        assert_ne!(other.run(), run);
+        let of_run = Statement { run: run.clone(), ..statement() };
+        own.seal(&of_run).unwrap().verify(&own.certificate_pem()).unwrap();
+        // Another authority signs correctly, but the run is not its own.
+        let forged = other.seal(&of_run).unwrap().verify(&other.certificate_pem());
+        let error = forged.unwrap_err().to_string();
+        assert!(error.contains("is derived from another key"), "{error}");
+        for free in ["", "static", "11111111-2222-4333-8444-555555555555", &run.to_uppercase()] {
+            assert!(!is_derived(free), "{free}");
+            ensure_authority(free, &other.certificate_pem()).unwrap();
         }
     }
 

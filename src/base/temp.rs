@@ -127,6 +127,11 @@ impl NewFile {
         &self.path
     }
 
+    /// The path of the file until it is complete.
+    pub fn partial_path(&self) -> &Path {
+        &self.partial.0
+    }
+
     /// Syncs the file and gives it its name. `AlreadyExists` if the name is taken and `replace` is false.
     pub fn commit(self, replace: bool) -> io::Result<()> {
         self.file.sync_all()?;

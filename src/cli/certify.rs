@@ -30,8 +30,8 @@ fn check_seal(archive: &str) -> Result<()> {
     let archive = PathBuf::from(report::locate(archive)?);
     if seal::is_beside(&archive) {
         let checked = seal::check_file(&archive, None, false)?;
-        if !checked.signed {
-            checked.tell();
+        if checked.authority.is_none() {
+            checked.log();
         }
     } else {
         log::warn!("`{}` was not checked: it has no seal beside it", archive.display());

@@ -49,6 +49,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         out: PathBuf::from(args.text("retrieve").unwrap_or(".")),
         program: std::env::current_exe().context("cannot find this program's own file")?,
         worker_env: worker_env(),
+        authority: None,
     };
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
@@ -106,7 +107,8 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         };
         local.run(watch, &stop)
     })?;
-    let kept = Authorities::of_user().and_then(|kept| kept.keep(&uuid, &ended.authority));
+    let kept = Authorities::of_user()
+        .and_then(|authorities| authorities.keep(&uuid, &ended.authority, "a run on this machine"));
     if let Err(error) = kept {
         log::warn!("the archive's seal can be checked only where its authority is known: {error:#}");
     }

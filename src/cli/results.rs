@@ -324,9 +324,12 @@ pub(crate) fn verify(args: Args) -> Result<()> {
     let own = archive.file_name().unwrap_or_default().to_string_lossy();
     let renamed =
         if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
-    if checked.signed {
+    if let Some(authority) = &checked.authority {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
-        output::line(format!("{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}"));
+        let origin = authority.origin();
+        output::line(format!(
+            "{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}; authority {origin}"
+        ));
     } else {
         ensure!(
             digest_only,

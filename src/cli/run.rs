@@ -10,7 +10,7 @@ use super::cluster::{self, credentials};
 use super::flag::{Args, usage_error};
 use super::manifest::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
-use super::wait::{DAY, Wait, conclude};
+use super::wait::{DAY, StartedRun, Wait, conclude};
 use super::{doctor, load, local, output, table};
 use crate::plugin::focus::CERTIFIED;
 use crate::remote::seal::Authorities;
@@ -75,6 +75,9 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         log::error!("Preflight checks failed");
         others.iter().for_each(|failure| log::error!("{failure}"));
         bail!("{last}")
+    } else {
+        let bindings = deploy::foreign_bindings(&client, &objects, &namespace);
+        bindings.iter().for_each(|binding| log::warn!("{binding}"));
     }
     if args.given("load") {
         load::load_image(args, &client, &image)?;
@@ -104,16 +107,18 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             Err(error) => log::warn!("the status service cannot be used: {error:#}"),
         }
     };
+    let run_id = deploy::configured_run(&objects);
     let Some(wait) = wait else {
         show_way(&client);
-        if let Ok(kept) = Authorities::of_user() {
-            kept.learn_soon(&client, &namespace);
+        if let Ok(authorities) = Authorities::of_user() {
+            authorities.learn_soon(&client, &namespace, run_id.as_deref());
         }
         if is_terminal {
             log::info!("`sonobuoy status --watch -n {namespace}` watches it");
         }
         return Ok(0);
     };
+    let wait = wait.learning_authority(StartedRun { id: run_id });
     // A load balancer may take longer than the run.
     let over = client.stop().child();
     let until_then = client.under(&over);

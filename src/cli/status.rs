@@ -8,9 +8,7 @@ use anyhow::{Result, bail};
 
 use super::flag::{Args, interrupted, usage_error};
 use super::{cluster, output, run_args};
-use crate::layout;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
-use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
 use crate::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
@@ -77,20 +75,9 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             log::error!("sonobuoy aggregator is in the '{phase}' state");
         }
         RunState::Silent { message, .. } if state.has_failed() => log::error!("{message}"),
-        RunState::Told(run) => learn(args, &source, namespace, run),
         _ => {}
     }
     Ok(code(&state))
-}
-
-/// Stores the certificate of the run's authority, unless the name of its archive shows that it is stored.
-fn learn(args: Args, source: &StatusSource, namespace: &str, run: &status::Run) {
-    let Ok(kept) = Authorities::of_user() else { return };
-    if layout::run_of_archive(&run.archive.name).and_then(|uuid| kept.of(uuid)).is_some() {
-        return;
-    }
-    let client = source.cluster().map_or_else(|| cluster::client(args), |client| Ok(client.clone()));
-    client.map(|client| kept.learn(&client.under(source.stop()), namespace)).ok();
 }
 
 /// The state in a form of `-o`, by default the table and sentences of the original.

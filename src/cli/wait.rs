@@ -59,6 +59,14 @@ pub(crate) struct Wait {
     /// Without `output`: whether to print lines of a table, as the original does.
     prints: bool,
     per_test: Option<Duration>,
+    /// The run whose authority is to be stored while waiting.
+    started: Option<StartedRun>,
+}
+
+/// A run that this command has started.
+pub(crate) struct StartedRun {
+    /// Its identifier, unless the aggregator chooses it.
+    pub id: Option<String>,
 }
 
 impl Wait {
@@ -70,7 +78,12 @@ impl Wait {
             sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
         let prints = args.word("wait-output") == "Progress" && !is_off;
         let output = output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
-        (!limit.is_zero()).then_some(Self { limit, output, prints, per_test })
+        (!limit.is_zero()).then_some(Self { limit, output, prints, per_test, started: None })
+    }
+
+    /// Also stores the certificate of the authority of the run that this command has started.
+    pub(crate) fn learning_authority(self, run: StartedRun) -> Self {
+        Self { started: Some(run), ..self }
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
@@ -85,17 +98,18 @@ impl Wait {
 
     fn follow(&self, source: &StatusSource, namespace: &str, board: Option<&Board>) -> Result<Run> {
         let mut follower = Follower::new(self, namespace, board);
-        let (mut learning, mut outcome) = (Authorities::of_user().ok(), Ok(None));
+        let mut unlearned = self.started.as_ref().zip(Authorities::of_user().ok());
+        let mut outcome = Ok(None);
         source.stop().within(self.limit, |over| {
             let source = source.under(over);
             check_namespace(&source, namespace)?;
             source.follow(namespace, |state| {
                 // The earlier the certificate is stored, the less time for tampering.
-                if let (Some(RunState::Told(_)), Some(kept), Some(client)) =
-                    (&state, &learning, source.cluster())
-                    && kept.learn(client, namespace)
+                if let (Some(RunState::Told(_)), Some((run, authorities)), Some(client)) =
+                    (&state, &unlearned, source.cluster())
+                    && authorities.learn(client, namespace, run.id.as_deref())
                 {
-                    learning = None;
+                    unlearned = None;
                 }
                 outcome = match state {
                     Some(state) => follower.take(state),
@@ -266,7 +280,7 @@ mod tests {
     use crate::status::Entry;
 
     fn wait(limit: Duration) -> Wait {
-        Wait { limit, output: None, prints: false, per_test: None }
+        Wait { limit, output: None, prints: false, per_test: None, started: None }
     }
 
     fn follower(wait: &Wait) -> Follower<'_> {

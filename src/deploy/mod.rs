@@ -4,6 +4,7 @@
 //! flags and makes no requests for a plan: its creator has resolved versions and read files.
 
 mod apply;
+mod bindings;
 pub(crate) mod load;
 mod manifest;
 mod preflight;
@@ -27,6 +28,7 @@ use base::{Joined as _, yaml};
 use rights::is_original;
 
 pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
+pub(crate) use bindings::foreign_bindings;
 pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
 pub(crate) use remove::Removal;
@@ -102,6 +104,15 @@ pub(crate) enum Edit {
     SshKey,
     /// Mounts the secret of this name, with registry credentials, as a file of this name.
     Credentials(String, String),
+}
+
+/// The identifier that the settings in a manifest give to the run; none if its aggregator chooses one.
+pub(crate) fn configured_run(objects: &[Value]) -> Option<String> {
+    let is_settings = |object: &&Value| object["kind"] == "ConfigMap" && object.name() == names::CONFIG_MAP;
+    let settings = objects.iter().find(is_settings)?;
+    let mut run = config::Run::default();
+    run.overlay(settings["data"][names::CONFIG_KEY].as_str()?).ok()?;
+    Some(run.uuid).filter(|id| !id.is_empty())
 }
 
 impl Plan {

@@ -20,6 +20,7 @@ use super::publisher::StatusPublisher;
 use super::status_service::StatusService;
 use super::{pack, retry, review, upload};
 use crate::aggregator::Aggregator;
+use crate::backplane::Authority;
 use crate::driver::cluster::Roster;
 use crate::driver::{self, Driver as _};
 use crate::names::{self, AGGREGATOR_SELECTORS};
@@ -63,29 +64,32 @@ impl ClusterRun<'_> {
             return Ok(true);
         }
         let identity = self.identity(uid, &rights);
-        match self.interrupted(&identity)? {
+        let new_authority = match self.interrupted(&identity)? {
             Some(uuid) => {
                 log::info!("resuming run {uuid} where it was interrupted");
                 temp::clean(self.folder, &uuid).at("cannot read", self.folder)?;
                 self.config.uuid = uuid;
+                None
             }
             None => {
                 self.put_aside();
                 let run_dir = self.folder.join(&self.config.uuid);
-                if run_dir.exists() || layout::state_dir(&run_dir).exists() {
+                if !self.config.uuid.is_empty() && (run_dir.exists() || layout::state_dir(&run_dir).exists())
+                {
                     log::warn!(
                         "`UUID` {} is that of an interrupted run; this run gets another",
                         self.config.uuid
                     );
-                    self.config.uuid = config::new_uuid();
+                    self.config.uuid.clear();
                 }
+                conduct::identify(&mut self.config, &self.definitions)?
             }
-        }
+        };
         let run_dir = self.folder.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
         let publisher = StatusPublisher::new(&self, pod);
-        let outcome = self.run_in(&run_dir, &identity, &rights, &publisher, stop);
+        let outcome = self.run_in(&run_dir, new_authority, &identity, &rights, &publisher, stop);
         logger::untee();
         if let Err(error) = &outcome
             && !stop.stopped()
@@ -105,6 +109,7 @@ impl ClusterRun<'_> {
     fn run_in(
         &self,
         run_dir: &Path,
+        new_authority: Option<Authority>,
         identity: &str,
         rights: &FreshPermissions<'_>,
         publisher: &StatusPublisher<'_>,
@@ -112,7 +117,7 @@ impl ClusterRun<'_> {
     ) -> Result<bool> {
         let started = SystemTime::now();
         let (expected, failures) = self.expected(run_dir, rights)?;
-        let settings = conduct::settings(&self.config, &self.definitions);
+        let settings = conduct::settings(&self.config, &self.definitions, new_authority);
         let mut aggregator = Aggregator::open(run_dir, &expected.concat(), settings)?;
         aggregator.identify(identity)?;
         aggregator.store.lock().uploads = self.upload.is_some();

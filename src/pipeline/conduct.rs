@@ -18,7 +18,7 @@ use anyhow::{Result, bail};
 use super::context::RunContext;
 use super::pack::write_json;
 use crate::aggregator::{Aggregator, AggregatorSettings, WaitOutcome, connections};
-use crate::backplane::{plugin_of, server_config};
+use crate::backplane::{Authority, plugin_of, server_config};
 use crate::driver::{Driver, PluginLaunch, session};
 use crate::plugin::Definition;
 use crate::{config, layout, progress_view, status};
@@ -47,12 +47,28 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> Result<()> {
     fs::write(&path, config.to_json()).at("cannot write", &path)
 }
 
-/// The settings of the aggregator of a run.
-pub(super) fn settings(config: &config::Run, definitions: &[Definition]) -> AggregatorSettings {
+/// Derives the identifier of a new run from the key of a new authority, so that no other authority can seal the archive of
+/// that name. A run that the configuration names keeps its name.
+pub(super) fn identify(config: &mut config::Run, definitions: &[Definition]) -> Result<Option<Authority>> {
+    if !config.uuid.is_empty() {
+        return Ok(None);
+    }
+    let authority = Authority::new(total(config, definitions).unwrap_or(UNLIMITED))?;
+    config.uuid = authority.run();
+    Ok(Some(authority))
+}
+
+/// The settings of the aggregator of a run; `authority` is that of a new run which was identified by it.
+pub(super) fn settings(
+    config: &config::Run,
+    definitions: &[Definition],
+    authority: Option<Authority>,
+) -> AggregatorSettings {
     AggregatorSettings {
         limits: config.limits.clone(),
         silent: config.graces.silent,
         valid: total(config, definitions).unwrap_or(UNLIMITED),
+        authority,
         ..AggregatorSettings::default()
     }
 }

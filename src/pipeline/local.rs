@@ -11,6 +11,7 @@ use super::context::RunContext;
 use super::retry;
 use super::{pack, review};
 use crate::aggregator::Aggregator;
+use crate::backplane::Authority;
 use crate::driver::{self, Driver as _};
 use crate::names::VERSION;
 use crate::plugin::Definition;
@@ -45,6 +46,8 @@ pub(crate) struct LocalRun<'a> {
     pub program: PathBuf,
     /// The environment of workers, unless the plugin overrides it.
     pub worker_env: Vec<(String, String)>,
+    /// The authority that [`LocalRun::prepare`] creates, unless the configuration names the run.
+    pub authority: Option<Authority>,
 }
 
 /// The outcome of a run.
@@ -61,9 +64,7 @@ impl LocalRun<'_> {
     /// Checks that all plugins can run here, before anything is started or written. Returns the folder that the run will use.
     pub(crate) fn prepare(&mut self) -> anyhow::Result<PathBuf> {
         self.definitions.iter().try_for_each(driver::local::check)?;
-        if self.config.uuid.is_empty() {
-            self.config.uuid = config::new_uuid();
-        }
+        self.authority = conduct::identify(&mut self.config, self.definitions)?;
         Ok(self.work_dir())
     }
 
@@ -82,7 +83,8 @@ impl LocalRun<'_> {
         self.config.version = VERSION.into();
         let work = self.work_dir();
         sys::dir_builder(0o700).create(&work).at("cannot create", &work)?;
-        let ended = self.run_in(&work, started, watch, stop);
+        let authority = self.authority.take();
+        let ended = self.run_in(&work, authority, started, watch, stop);
         logger::untee();
         let keep = self.definitions.iter().any(|definition| definition.config.skip_cleanup);
         match &ended {
@@ -100,6 +102,7 @@ impl LocalRun<'_> {
     fn run_in(
         &self,
         work: &Path,
+        new_authority: Option<Authority>,
         started: SystemTime,
         mut watch: impl FnMut(&status::Run) + Send,
         stop: &Stop,
@@ -107,7 +110,7 @@ impl LocalRun<'_> {
         let run_dir = work.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
-        let mut settings = conduct::settings(&self.config, self.definitions);
+        let mut settings = conduct::settings(&self.config, self.definitions, new_authority);
         settings.publish_every = PUBLISH_EVERY;
         let nodes = nodes(self.nodes);
         let expected = |definition: &Definition| match definition.config.driver.is_per_node() {

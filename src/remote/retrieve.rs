@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufReader, Read, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use ring::digest;
 
-use super::seal::{self, Authorities};
+use super::seal::{self, Authorities, KnownAuthority, SealedFile};
 use super::service::Credentials;
 use super::state::{self, SILENCE_TIMEOUT};
 use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
@@ -22,7 +22,7 @@ use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
 use base::kube::{self, Object as _};
-use base::retry::Attempts;
+use base::retry::{Attempts, LeastRate};
 use base::stop::Stop;
 use base::temp::{self, NewFile};
 use base::{clock, logger, small, sys, visible};
@@ -338,13 +338,15 @@ impl Retrieval<'_> {
         write: &mut Sink<'_>,
         attempt: &dyn Fn(u64, &mut Sink<'_>) -> Result<(), RetrievalError>,
     ) -> Result<u64, RetrievalError> {
-        let mut attempts = Attempts::new(IDLE_LIMIT, stop);
+        let mut attempts = Attempts::new(IDLE_LIMIT, stop).transfer(0, total);
         let mut size = 0;
         loop {
-            let before = size;
-            let outcome = attempt(before, &mut |piece| {
+            let mut rate = LeastRate::default();
+            let mut is_slow = false;
+            let outcome = attempt(size, &mut |piece| {
                 write(piece)?;
                 size += piece.len() as u64;
+                rate.count(piece.len() as u64, Instant::now()).inspect_err(|_| is_slow = true)?;
                 // A stream is slightly larger than its archive, since it is packed once more.
                 (self.watch)(if total == 0 { size } else { size.min(total) }, total);
                 Ok(())
@@ -352,9 +354,10 @@ impl Retrieval<'_> {
             let why = match outcome {
                 Ok(()) => return Ok(size),
                 Err(RetrievalError::Line(why)) => why,
+                Err(failure) if is_slow => failure.into_error(),
                 Err(failure) => return Err(failure),
             };
-            let again = attempts.again(size > before);
+            let again = attempts.again_at(size);
             if stop.stopped() {
                 return Err(kube::Error::Stopped.into());
             }
@@ -394,27 +397,32 @@ impl Retrieval<'_> {
 
     /// Reports the check of an archive's seal; fails if it is wrong, or missing where one is required.
     fn judge(&self, name: &str, file: &PartialFile, seal: Option<&Seal>) -> Result<()> {
-        let run = seal.and_then(|seal| seal.statement().ok()).map(|statement| statement.run);
-        let run = run.as_deref().or_else(|| layout::run_of_archive(name)).unwrap_or_default();
-        let certificate = Authorities::of_user().ok().and_then(|kept| {
-            let learned = || self.client.is_some_and(|client| kept.learn(client, self.namespace));
-            kept.of(run).or_else(|| if learned() { kept.of(run) } else { None })
-        });
-        match (seal, certificate) {
-            (Some(seal), certificate) => {
-                let checked = seal::check(seal, file.size, &file.sha256(), certificate.as_ref())?;
+        let file =
+            SealedFile { name, path: file.file.partial_path(), size: file.size, sha256: file.sha256() };
+        let authority = file.run().and_then(|run| self.authority(&run));
+        match (seal, authority) {
+            (Some(seal), authority) => {
+                let checked = seal::check(seal, &file, authority)?;
                 if checked.statement.name != name {
                     bail!("`{name}` arrived with the seal of another archive, `{}`", checked.statement.name);
                 }
-                checked.tell();
+                checked.log();
             }
-            (None, Some((path, _))) => bail!(
+            (None, Some(authority)) => bail!(
                 "`{name}` arrived without its seal, although its run has an authority; remove `{}` to accept it as it is",
-                path.display()
+                authority.path.display()
             ),
             (None, None) => log::warn!("`{name}` has no seal, and was not checked against one"),
         }
         Ok(())
+    }
+
+    /// The authority of the run that is being retrieved, which is learned from its cluster unless it is known.
+    fn authority(&self, run: &str) -> Option<KnownAuthority> {
+        let authorities = Authorities::of_user().ok()?;
+        authorities.of(run).or_else(|| {
+            authorities.learn(self.client?, self.namespace, Some(run)).then(|| authorities.of(run))?
+        })
     }
 
     /// Seals of the archives in the container, by name; none if it does not support them.
@@ -657,6 +665,9 @@ mod tests {
     use base::json::json;
     use client::protocol::GZIP;
 
+    /// The name of an archive of run `r`.
+    const NAMED: &str = "202401010000_sonobuoy_r.tar.gz";
+
     /// Fetches where commands are forbidden, from a service that sends `content`, truncating this many responses
     /// first, and announces this digest; returns the files in the directory afterwards.
     fn fetch(
@@ -697,9 +708,9 @@ mod tests {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         let archive =
-            json!({"name": "a.tar.gz", "created": clock::now(), "sha256": sha256, "size": promised.len()});
+            json!({"name": NAMED, "created": clock::now(), "sha256": sha256, "size": promised.len()});
         let (run, size) = ("r".to_owned(), promised.len() as u64);
-        let statement = Statement { run, name: "a.tar.gz".into(), size, sha256: sha256.clone() };
+        let statement = Statement { run, name: NAMED.into(), size, sha256: sha256.clone() };
         let seal = authority.seal(&statement).unwrap();
         let answers = AtomicU64::new(0);
         let stop = Stop::new();
@@ -747,10 +758,10 @@ mod tests {
         let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
         for cuts in [0, 3] {
             let (fetched, came) = fetch(&content, cuts, &content);
-            assert_eq!(fetched.unwrap()[0].file_name().unwrap(), "a.tar.gz");
-            assert!(came["a.tar.gz"] == content, "after {cuts} cuts");
+            assert_eq!(fetched.unwrap()[0].file_name().unwrap(), NAMED);
+            assert!(came[NAMED] == content, "after {cuts} cuts");
             let names: Vec<_> = came.keys().map(String::as_str).collect();
-            assert_eq!(names, ["a.tar.gz", "a.tar.gz.sha256", "a.tar.gz.sig"]);
+            assert_eq!(names, [NAMED.to_owned(), format!("{NAMED}.sha256"), format!("{NAMED}.sig")]);
         }
     }
 
