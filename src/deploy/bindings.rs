@@ -32,7 +32,7 @@ pub(crate) fn foreign_bindings(client: &Client, objects: &[Value], namespace: &s
             }
             bindings => bindings,
         };
-        let bindings = bindings.inspect_err(|error| log_failure(error)).unwrap_or_default();
+        let bindings = bindings.inspect_err(log_failure).unwrap_or_default();
         let foreign = bindings.iter().filter(|binding| !is_in(objects, &resource, binding));
         for binding in foreign {
             let has = |account: &&RestrictedAccount| {

@@ -61,7 +61,7 @@ pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Resul
         .context("cannot create a namespace for the pods that load the image")?;
     let namespace = home.name();
     announce(&nodes, loader);
-    let names: Vec<_> = nodes.iter().map(|node| node.name()).collect();
+    let names: Vec<_> = nodes.iter().map(Value::name).collect();
     let outcome = load_within(client, namespace, &parts, loader, &names);
     let deleted = client.under(&Stop::new()).delete(&Resource::NAMESPACES, "", namespace);
     if let Err(error) = deleted {
