@@ -439,16 +439,67 @@ fn relative_tmpdir_works_and_an_empty_one_is_ignored() {
     }
 }
 
-#[test]
-fn growing_file_is_reported_with_the_reason() {
-    let script = "cd $RESULTS_DIR; head -c 20000000 /dev/zero > r; ls -d $RESULTS_DIR/r > done; while :; do echo line >> r; done";
+/// Runs `script`, which ends without a result, and returns the error that is reported in place of it.
+#[track_caller]
+fn reported_error(script: &str, limit: u32) -> String {
     let definition = format!(
         "sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: plugin, command: [sh, -c, '{script}']}}\n"
     );
-    let run = Sonobuoy::new("run --local -p plugin.yaml --timeout 60").file("plugin.yaml", definition);
+    let words = format!("run --local -p plugin.yaml --timeout {limit}");
+    let run = Sonobuoy::new(&words).file("plugin.yaml", definition);
     let done = run.env("SONOBUOY_DONE_FILE_DELAY", "0").status(1).run_any();
-    let error = Archive::only_one_in(done.folder.path()).text("plugins/p/errors/global/error.json");
+    Archive::only_one_in(done.folder.path()).text("plugins/p/errors/global/error.json")
+}
+
+const GROWING_FILE: &str = "cd $RESULTS_DIR; head -c 20000000 /dev/zero > r; ls -d $RESULTS_DIR/r > done;
+    while :; do echo line >> r; done";
+
+#[test]
+fn growing_file_is_reported_with_the_reason() {
+    let error = reported_error(GROWING_FILE, 60);
     assert!(error.contains("it changed while it was sent, 5 times"), "{error}");
+}
+
+#[test]
+fn change_of_a_result_explains_a_time_limit() {
+    let error = reported_error(GROWING_FILE, 6);
+    assert!(error.contains("`r` changed while it was sent; timeout: no result within"), "{error}");
+}
+
+#[test]
+fn growing_folder_is_reported_with_the_file() {
+    let script = "cd $RESULTS_DIR; mkdir -p d/sub; head -c 20000000 /dev/urandom > d/sub/r; ls -d $RESULTS_DIR/d > done;
+        while :; do echo line >> d/sub/r; done";
+    let error = reported_error(script, 90);
+    assert!(error.contains("/d/sub/r`: it changed while it was packed, 5 times"), "{error}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn folder_that_changes_once_arrives_as_it_is_afterwards() {
+    // The second part of the script waits until the packing has begun: it creates a nameless file.
+    let script = "cd $RESULTS_DIR; mkdir d; head -c 60000000 /dev/urandom > d/r; mkdir d/many
+        for part in 1 2 3 4 5 6 7 8; do echo $part > d/many/$part; done
+        ls -d $RESULTS_DIR/d > done
+        until ls -l /proc/*/fd 2>/dev/null | grep -q \"$RESULTS_DIR/d/.sonobuoy-\"; do :; done
+        echo shorter > d/r; rm d/many/8";
+    let definition = format!(
+        "sonobuoy-config: {{driver: Job, plugin-name: p, result-format: raw}}
+spec:
+  name: plugin
+  command: [sh, -c]
+  args:
+  - |
+      {script}
+"
+    );
+    let run = Sonobuoy::new("run --local -p plugin.yaml --timeout 90 --fail-on unknown")
+        .file("plugin.yaml", definition);
+    let done = run.env("SONOBUOY_DONE_FILE_DELAY", "0").run_any();
+    let archive = Archive::only_one_in(done.folder.path());
+    assert_eq!(archive.text("plugins/p/results/global/r"), "shorter\n");
+    let many = archive.names().filter(|name| name.starts_with("plugins/p/results/global/many/")).count();
+    assert_eq!(many, 7);
 }
 
 #[test]

@@ -415,7 +415,7 @@ fn worker_polls_if_the_thread_for_events_cannot_start() {
     let preload = format!("LD_PRELOAD={}", library.display());
     let certificates = Certificates::new();
     let aggregator = certificates.serve(any_port(), &[]);
-    let mut polls = 0;
+    let (mut polls, mut optional) = (0, 0);
     for number in 1..=8 {
         let fault = format!("FAULTS=thread {number} 1 11");
         let starter = ["env", &preload, &fault, "FAULTS_BELOW=/"];
@@ -424,6 +424,14 @@ fn worker_polls_if_the_thread_for_events_cannot_start() {
         let (code, told) = worker.end();
         assert!(code.is_some() && !told.contains("this is a bug"), "{number}: {told}");
         polls += usize::from(told.contains("no file events"));
+        // Without progress, the result arrives all the same.
+        if told.contains("not relayed: cannot start the thread `") {
+            optional += 1;
+            assert_eq!(code, Some(0), "{number}: {told}");
+        }
+        println!("{number} {code:?} {told}");
     }
     assert_eq!(polls, 1);
+    // Two addresses of the relay, if this machine has both, and the log of a suite.
+    assert!((2..=3).contains(&optional), "{optional}");
 }

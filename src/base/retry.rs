@@ -30,6 +30,30 @@ impl Backoff {
     }
 }
 
+/// Attempts at one access to a file.
+const MAX_ACCESSES: u32 = 4;
+/// Pause between them.
+const ACCESS_PAUSE: Duration = Duration::from_millis(50);
+
+/// Accesses a file: as often as a signal interrupts it, and a few times after another error, since those of a disk may pass.
+pub fn patiently<T>(mut access: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut failures = 0;
+    loop {
+        match access() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(error),
+            Err(error) => {
+                failures += 1;
+                if failures == MAX_ACCESSES {
+                    return Err(error);
+                }
+                Stop::new().wait(ACCESS_PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
 /// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is ignored.
 pub fn after(headers: &HeaderMap) -> Option<Duration> {
     headers.get("retry-after")?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
@@ -119,6 +143,31 @@ impl LeastRate {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn access_is_repeated_until_it_cannot_help() {
+        use std::io::{self, ErrorKind};
+        let eio = || io::Error::from_raw_os_error(5);
+        let interrupted = || io::Error::from(ErrorKind::Interrupted);
+        let absent = || io::Error::from(ErrorKind::NotFound);
+        // The errors before a success, and how many attempts are made.
+        type Errors<'a> = (&'a dyn Fn() -> io::Error, u32, u32, bool);
+        let cases: [Errors<'_>; 5] = [
+            (&interrupted, 99, 100, true),
+            (&eio, 1, 2, true),
+            (&eio, 3, 4, true),
+            (&eio, 4, 4, false),
+            (&absent, 1, 1, false),
+        ];
+        for (error, failures, attempts, succeeds) in cases {
+            let mut made = 0;
+            let done = super::patiently(|| {
+                made += 1;
+                if made <= failures { Err(error()) } else { Ok(()) }
+            });
+            assert_eq!((made, done.is_ok()), (attempts, succeeds), "{failures} times {:?}", error());
+        }
+    }
+
     use super::*;
 
     #[test]

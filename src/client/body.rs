@@ -2,13 +2,13 @@
 //!
 //! A file is digested while it is sent, so that it is read only once: the aggregator responds with the SHA-256 of the stored
 //! bytes, which is compared. Retries announce the digest beforehand, and so do bytes, and folders, which are digested while
-//! packed. A change of a file is detected before its last bytes are sent, so that a mixture of two versions is never
-//! accepted as a result.
+//! packed. A change of a file is detected before its last bytes are sent, and one of a folder when it has been packed, so that a
+//! mixture of two versions is never accepted as a result.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use ring::digest::{Context, Digest, SHA256};
@@ -16,8 +16,9 @@ use ring::digest::{Context, Digest, SHA256};
 use super::Error;
 use crate::protocol::GZIP;
 use base::Hashing;
-use base::archive;
-use base::sys::Folder;
+use base::archive::{self, PackError, Survey};
+use base::retry::patiently;
+use base::sys::{Folder, Version};
 use base::temp;
 
 /// Buffer size; larger buffers are not faster.
@@ -44,11 +45,12 @@ enum Kind<'a> {
     File(PathBuf, File),
 }
 
-/// Properties that change with a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
-    length: u64,
-    modified: Option<SystemTime>,
+/// Why the file of a body could not be read to its end.
+pub(super) enum Trouble {
+    /// Another program is writing it.
+    Changed(&'static str),
+    /// The system reports an error.
+    Unreadable(io::Error),
 }
 
 impl<'a> Source<'a> {
@@ -81,25 +83,34 @@ impl<'a> Source<'a> {
     /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind after a crash, and no archive
     /// contains itself. The file is created in the folder, which in a pod is the volume with space, or in the system's
     /// folder for temporary files if that one is full or read-only.
-    pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, Error> {
+    pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, PackError> {
         let pack = |place: &Path| {
-            let inner = BufWriter::with_capacity(BUFFER, temp::file(place)?);
-            let (inner, digest) = archive::pack_open(folder, path, Hashing::new(inner))?.finish();
-            Ok((inner.into_inner().map_err(io::IntoInnerError::into_error)?, digest))
+            let inner = BufWriter::with_capacity(BUFFER, temp::file(place).map_err(PackError::Output)?);
+            // After the file was created, which changes the folder.
+            let survey = Survey::take(folder, path)?;
+            let (inner, digest) = archive::pack_open(folder, path, &survey, Hashing::new(inner))?.finish();
+            let file = inner.into_inner().map_err(|error| PackError::Output(error.into_error()))?;
+            Ok((file, digest))
         };
-        let packed = pack(path).or_else(|error: io::Error| pack(temp::dir()).map_err(|_| error));
-        let (file, digest) = packed.map_err(Error::file(path))?;
+        // On Windows a file in the folder would still be listed.
+        let first = if cfg!(windows) { temp::dir() } else { path };
+        let packed = pack(first).or_else(|error| match error {
+            PackError::Output(error) => pack(temp::dir()).map_err(|_| PackError::Output(error)),
+            error => Err(error),
+        });
+        let (file, digest) = packed?;
         let mut source = Self { name: PACKED_NAME.into(), kind: Kind::File(path.into(), file), digest: None };
-        source.digest = Some((source.version()?, digest_text(digest)));
+        let version = source.file_version().map_err(PackError::Output)?;
+        source.digest = Some((version, digest_text(digest)));
         Ok(source)
     }
 
-    /// The error after the file changed during this many attempts.
-    pub(super) fn unsteady(&self, changes: u32) -> Error {
-        let path = if let Kind::File(path, _) = &self.kind { path } else { Path::new(&self.name) };
-        let why =
-            format!("it changed while it was sent, {changes} times: it must be complete before it is named");
-        Error::file(path)(io::Error::other(why))
+    /// The path of its file, for messages.
+    pub(super) fn path(&self) -> &Path {
+        match &self.kind {
+            Kind::File(path, _) => path,
+            Kind::Bytes(_) => Path::new(&self.name),
+        }
     }
 
     /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not changed since.
@@ -176,12 +187,13 @@ impl<'a> Source<'a> {
     }
 
     fn version(&self) -> Result<Version, Error> {
+        self.file_version().map_err(Error::file(self.path()))
+    }
+
+    fn file_version(&self) -> io::Result<Version> {
         match &self.kind {
             Kind::Bytes(bytes) => Ok(Version { length: bytes.len() as u64, modified: None }),
-            Kind::File(path, file) => {
-                let metadata = file.metadata().map_err(Error::file(path))?;
-                Ok(Version { length: metadata.len(), modified: metadata.modified().ok() })
-            }
+            Kind::File(_, file) => file.metadata().map(|metadata| Version::of(&metadata)),
         }
     }
 }
@@ -199,7 +211,7 @@ pub(super) struct Body<'s> {
     left: u64,
     digest: Context,
     /// The reason for an early end, if any.
-    pub(super) trouble: Option<&'static str>,
+    pub(super) trouble: Option<Trouble>,
     /// When its progress was last logged.
     told: Instant,
 }
@@ -222,9 +234,9 @@ impl Body<'_> {
         (self.left == 0).then(|| (self.version, digest_text(self.digest.finish())))
     }
 
-    fn end(&mut self, trouble: &'static str) -> io::Error {
-        self.trouble = Some(trouble);
-        io::Error::new(io::ErrorKind::UnexpectedEof, trouble)
+    fn end(&mut self, change: &'static str) -> io::Error {
+        self.trouble = Some(Trouble::Changed(change));
+        io::Error::new(io::ErrorKind::UnexpectedEof, change)
     }
 }
 
@@ -233,7 +245,12 @@ impl Read for Body<'_> {
         if self.left == 0 || buffer.is_empty() {
             return Ok(0);
         }
-        let count = self.inner.by_ref().take(self.left).read(buffer)?;
+        let (inner, left) = (&mut self.inner, self.left);
+        let count = patiently(|| inner.by_ref().take(left).read(buffer)).map_err(|error| {
+            let kind = error.kind();
+            self.trouble = Some(Trouble::Unreadable(error));
+            io::Error::from(kind)
+        })?;
         if count == 0 {
             return Err(self.end("was truncated while it was sent"));
         }
@@ -253,6 +270,8 @@ impl Read for Body<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -319,13 +338,18 @@ mod tests {
             body.read_exact(&mut buffer).unwrap();
             change();
             let rest = body.read_to_end(&mut Vec::new());
-            assert_eq!((rest.is_err(), body.trouble), (trouble.is_some(), trouble));
+            let found = match &body.trouble {
+                Some(Trouble::Changed(change)) => Some(*change),
+                Some(Trouble::Unreadable(error)) => panic!("{error}"),
+                None => None,
+            };
+            assert_eq!((rest.is_err(), found), (trouble.is_some(), trouble));
             let sent = body.sent();
             assert_eq!(sent.is_some(), trouble.is_none());
             if let Some(sent) = sent {
                 source.keep(sent);
                 assert!(source.digest().is_some() && !source.changed());
-                let later = SystemTime::now() + std::time::Duration::from_secs(9);
+                let later = SystemTime::now() + Duration::from_secs(9);
                 File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
                 assert!(source.digest().is_none() && source.changed());
             }
@@ -333,7 +357,7 @@ mod tests {
         let write = |text: &'static str| {
             let file = File::options().write(true).open(&path).unwrap();
             file.set_len(text.len() as u64).unwrap();
-            file.set_modified(SystemTime::now() + std::time::Duration::from_secs(text.len() as u64)).unwrap();
+            file.set_modified(SystemTime::now() + Duration::from_secs(text.len() as u64)).unwrap();
         };
         check(&|| {}, None);
         check(&|| write("abc"), Some("was truncated while it was sent"));
@@ -353,6 +377,29 @@ mod tests {
     }
 
     #[test]
+    fn error_of_the_disk_is_passed_on_with_its_reason() {
+        struct Broken(u32);
+        impl Read for Broken {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.0 -= 1;
+                if self.0 > 0 { Err(io::Error::from_raw_os_error(5)) } else { Ok(buffer.len()) }
+            }
+        }
+        let source = Source::bytes("a", b"123");
+        for (failures, is_broken) in [(0, false), (2, false), (9, true)] {
+            let mut body = source.body().unwrap();
+            body.inner = Box::new(Broken(failures + 1));
+            let read = body.read_to_end(&mut Vec::new());
+            assert_eq!(read.is_err(), is_broken, "{failures} failures");
+            assert_eq!(
+                matches!(body.trouble, Some(Trouble::Unreadable(_))),
+                is_broken,
+                "{failures} failures"
+            );
+        }
+    }
+
+    #[test]
     fn folder_on_a_full_disk_is_packed_elsewhere() {
         let disk = std::env::temp_dir().join(format!("sonobuoy-full-{}", std::process::id()));
         std::fs::create_dir(&disk).unwrap();
@@ -369,7 +416,7 @@ mod tests {
             ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut noise).unwrap();
             std::fs::write(disk.join("noise"), noise).unwrap();
             let packed = Source::directory(&disk, &Folder::open(&disk).unwrap());
-            let length = packed.and_then(|source| Ok(source.body()?.length()));
+            let length = packed.map(|source| source.body().map_or(0, |body| body.length()));
             assert!(run("umount", &[]));
             assert!(length.unwrap() > 768 << 10);
         } else {

@@ -31,7 +31,7 @@ pub mod protocol;
 #[cfg(test)]
 mod tests;
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -41,7 +41,11 @@ use ureq::http::Response;
 use ureq::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, EXPECT};
 use ureq::{Agent, SendBody};
 
-use crate::protocol::{CONTAINERS_HEADER, ContainersEnd, DIGEST_HEADER, ERROR_HEADER, Progress, ResultId};
+use crate::protocol::{
+    CONTAINERS_HEADER, ContainersEnd, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, Progress, ResultId,
+    TROUBLE_HEADER,
+};
+use base::archive::{PackError, Survey};
 use base::clock;
 use base::stop::Stop;
 use base::sys::{Folder, Opened};
@@ -49,7 +53,7 @@ use base::sys::{Folder, Opened};
 pub use access::{Access, Credentials};
 pub use error::{Error, Retry};
 
-use body::Source;
+use body::{Source, Trouble};
 use channel::Channel;
 use error::Failed;
 
@@ -61,8 +65,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const READ_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout for `100 Continue`; after that the body is sent without it.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum attempts for a file that changes while it is sent.
+/// Maximum attempts for a file or folder that changes while it is sent or packed.
 const MAX_CHANGES: u32 = 5;
+/// Maximum bytes of a folder that is packed without asking for the aggregator's limit: packing them takes seconds.
+const MAX_UNASKED_BYTES: u64 = 1 << 30;
+/// Maximum bytes of a problem in a heartbeat.
+const MAX_TROUBLE_BYTES: usize = 1 << 10;
 /// Timeout of progress and heartbeats, which are worth little when late.
 const SHORT_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes kept of a response for messages.
@@ -153,7 +161,7 @@ impl Client {
     pub fn submit_opened(&self, path: &Path, opened: Opened) -> Result<Submitted, Error> {
         match opened {
             Opened::File(file) => self.submit(&mut Source::opened(path, file)?, false),
-            Opened::Folder(folder) => self.submit(&mut Source::directory(path, &folder)?, false),
+            Opened::Folder(folder) => self.submit(&mut self.pack(path, &folder)?, false),
         }
     }
 
@@ -190,12 +198,31 @@ impl Client {
     /// ended. The second heartbeat promises that one follows every [`protocol::HEARTBEAT_INTERVAL`] until the result is
     /// sent: the aggregator treats a longer silence as a failure.
     pub fn heartbeat(&self) -> Result<Option<ContainersEnd>, Error> {
-        let url = self.channel.url(&self.id.health_path());
-        let response = self.send_once(&url, |agent| get(agent, &url))?;
+        let response = self.check_health(None)?;
         let header = response.headers().get(CONTAINERS_HEADER).and_then(|value| value.to_str().ok());
         let containers = header.and_then(ContainersEnd::parse);
         self.expect_success(answer(response, MAX_ANSWER_BYTES), "heartbeat")?;
         Ok(containers)
+    }
+
+    /// Sends a heartbeat. With a problem, it promises no other one.
+    fn check_health(&self, trouble: Option<&str>) -> Result<Response<ureq::Body>, Error> {
+        let url = self.channel.url(&self.id.health_path());
+        self.send_once(&url, |agent| {
+            let mut request = agent.get(&url);
+            if let Some(trouble) = trouble {
+                let trouble = base::visible::cut_bytes(trouble, MAX_TROUBLE_BYTES);
+                request = request.header(TROUBLE_HEADER, base::percent_encoded(&trouble));
+            }
+            request.config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().call()
+        })
+    }
+
+    /// Tells the aggregator why the result is late, so that a time limit can be explained. Best effort.
+    fn report_trouble(&self, trouble: &str) {
+        if let Err(error) = self.check_health(Some(trouble)) {
+            log::debug!("the aggregator was not told that {trouble}: {error}");
+        }
     }
 
     /// Compares this machine's clock with the aggregator's, using the `Date` of its response.
@@ -204,7 +231,7 @@ impl Client {
         // Requesting a certificate takes time that must not be measured.
         self.agent(&url)?;
         let sent = SystemTime::now();
-        let answer = self.send_once(&url, |agent| get(agent, &url))?;
+        let answer = self.check_health(None)?;
         let latency_ms = sent.elapsed().unwrap_or_default().as_secs_f64() * 1_000.0;
         let offset = clock::offset_of(answer.headers(), sent).ok_or_else(|| Error::Refused {
             what: "request for the time".into(),
@@ -240,6 +267,56 @@ impl Client {
         sent.map_err(|source| Error::Transport { url: url.into(), why: source.to_string() })
     }
 
+    /// Packs a folder; once more after each change of it.
+    fn pack(&self, path: &Path, folder: &Folder) -> Result<Source<'static>, Error> {
+        self.check_size(path, folder)?;
+        let mut changes = 0;
+        loop {
+            let changed = match Source::directory(path, folder) {
+                Err(PackError::Changed(changed)) => changed,
+                packed => return packed.map_err(|error| pack_error(path, error)),
+            };
+            changes += 1;
+            if changes == MAX_CHANGES {
+                return Err(unsteady(&changed, "packed"));
+            }
+            let why = format!("`{}` changed while it was packed", changed.display());
+            log::warn!("attempt {changes} to pack the result of {} failed: {why}", self.id);
+            if changes == 1 {
+                self.report_trouble(&why);
+            }
+            if self.stop.wait(change_pause(changes)) {
+                return Err(Error::Stopped { why });
+            }
+        }
+    }
+
+    /// Refuses a folder that is larger than the aggregator accepts, before hours are spent to pack it.
+    fn check_size(&self, path: &Path, folder: &Folder) -> Result<(), Error> {
+        let survey = Survey::take(folder, path).map_err(|error| pack_error(path, error))?;
+        if survey.bytes <= MAX_UNASKED_BYTES {
+            return Ok(());
+        }
+        let trouble = format!("the worker packs a folder of {} bytes", survey.bytes);
+        let limit = self.check_health(Some(&trouble)).ok().and_then(|response| {
+            let limit = response.headers().get(FOLDER_LIMIT_HEADER)?;
+            limit.to_str().ok()?.parse::<u64>().ok()
+        });
+        match limit {
+            Some(limit) if survey.bytes > limit => {
+                let (largest, length) = survey.largest;
+                let why = format!(
+                    "the folder is too large: its files have {} bytes, more than {limit} \
+                     (`Limits.Results.UnpackedBytes`); the largest, `{}`, has {length}",
+                    survey.bytes,
+                    largest.display()
+                );
+                Err(Error::file(path)(io::Error::new(io::ErrorKind::FileTooLarge, why)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn submit(&self, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Error> {
         let url = self.channel.url(&self.id.result_path());
         let started = Instant::now();
@@ -253,7 +330,10 @@ impl Client {
             };
             changes += u32::from(is_changed);
             if changes >= MAX_CHANGES {
-                return Err(source.unsteady(changes));
+                return Err(unsteady(source.path(), "sent"));
+            }
+            if is_changed && changes == 1 {
+                self.report_trouble(&why);
             }
             let left = self.retry.limit.saturating_sub(started.elapsed());
             if left.is_zero() {
@@ -262,8 +342,7 @@ impl Client {
             // Clients that a busy server rejected together must not all return at the same moment.
             let mut pause = after.unwrap_or_default().saturating_add(self.retry.pause(attempt));
             if is_changed {
-                // The container may have restarted and be writing a large file again.
-                pause += Duration::from_secs(1 << changes);
+                pause += change_pause(changes);
             }
             let pause = pause.min(left);
             log::warn!("attempt {attempt} to submit {} failed, retrying in {pause:.1?}: {why}", self.id);
@@ -292,7 +371,7 @@ impl Client {
             request = request.header(ERROR_HEADER, "true");
         }
         let response = request.send(SendBody::from_reader(&mut body));
-        let (trouble, is_cut, sent) = (body.trouble, body.is_cut(), body.sent());
+        let (trouble, is_cut, sent) = (body.trouble.take(), body.is_cut(), body.sent());
         if error::distrusted(&response) && self.channel.forget() {
             return Err(Failed::again("the aggregator rejected the certificate".into()));
         }
@@ -307,9 +386,11 @@ impl Client {
                 error::judge_answer(url, response, is_cut, || source.changed())
             }
             Err(error) => Err(match trouble {
-                Some(why) => {
+                Some(Trouble::Changed(why)) => {
                     Failed::Again { why: format!("`{}` {why}", source.name), after: None, is_changed: true }
                 }
+                // The aggregator is not at fault, so retrying later is useless.
+                Some(Trouble::Unreadable(error)) => Error::file(source.path())(error).into(),
                 None => error::judge_error(url, error),
             }),
         };
@@ -331,8 +412,28 @@ impl Client {
     }
 }
 
-fn get(agent: &Agent, url: &str) -> Result<Response<ureq::Body>, ureq::Error> {
-    agent.get(url).config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().call()
+/// The pause after a change: the container may have restarted and be writing a large file again.
+fn change_pause(changes: u32) -> Duration {
+    Duration::from_secs(1 << changes)
+}
+
+/// The error for a file or folder that changed during each attempt.
+fn unsteady(path: &Path, doing: &str) -> Error {
+    let why = format!(
+        "it changed while it was {doing}, {MAX_CHANGES} times: it must be complete before it is named"
+    );
+    Error::file(path)(io::Error::other(why))
+}
+
+fn pack_error(folder: &Path, error: PackError) -> Error {
+    match error {
+        PackError::Changed(path) => unsteady(&path, "packed"),
+        PackError::Unreadable(path, error) => Error::file(&path)(error),
+        PackError::Output(error) => {
+            let why = format!("its archive cannot be written: {error}");
+            Error::file(folder)(io::Error::new(error.kind(), why))
+        }
+    }
 }
 
 fn answer(response: Response<ureq::Body>, limit: u64) -> Answer {

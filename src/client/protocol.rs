@@ -25,6 +25,10 @@ pub const ERROR_HEADER: &str = "X-Sonobuoy-Error";
 pub const DIGEST_HEADER: &str = "Repr-Digest";
 /// In a 5xx response: the bytes themselves are invalid, so retrying is useless. The status code is that of older servers.
 pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";
+/// In a heartbeat: the current problem of the result, percent-encoded, which is not a failure yet.
+pub const TROUBLE_HEADER: &str = "X-Sonobuoy-Trouble";
+/// In the response to a heartbeat: the maximum bytes of a folder's files.
+pub const FOLDER_LIMIT_HEADER: &str = "X-Sonobuoy-Folder-Limit";
 /// The path to POST a certificate request to.
 pub const CERTIFICATE_PATH: &str = "/api/v1/certificate";
 /// In the response to a certificate request: seconds until the next request.

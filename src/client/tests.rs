@@ -102,6 +102,34 @@ fn bytes_errors_progress_and_heartbeats_follow_the_protocol() {
 }
 
 #[test]
+fn problem_is_reported_before_it_is_a_failure() {
+    let log = Mutex::new(Vec::new());
+    let answer = |request: &mut Request<'_>| {
+        log.lock()
+            .unwrap()
+            .push((request.path.clone(), request.headers.get("x-sonobuoy-trouble").map(str::to_owned)));
+        Response::empty(200)
+    };
+    with_server(answer, |client| client.report_trouble("`ä` changed"));
+    let path = "/api/v1/health/by-node/n/p".to_owned();
+    assert_eq!(log.into_inner().unwrap(), [(path, Some("%60%C3%A4%60%20changed".to_owned()))]);
+}
+
+#[test]
+fn folder_beyond_the_limit_is_refused_before_it_is_packed() {
+    let dir = folder("large");
+    std::fs::File::create(dir.join("sparse")).unwrap().set_len(1 << 40).unwrap();
+    let answer =
+        |_: &mut Request<'_>| Response::empty(200).header("x-sonobuoy-folder-limit", "1099511627775");
+    with_server(answer, |client| {
+        let error = client.submit_directory(&dir).unwrap_err().to_string();
+        assert!(error.contains("have 1099511627776 bytes, more than 1099511627775"), "{error}");
+        assert!(error.contains("sparse"), "{error}");
+    });
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn folder_arrives_as_gzip_tar_and_leaves_no_file() {
     let dir = folder("pack");
     std::fs::write(dir.join("a.txt"), "text").unwrap();

@@ -108,7 +108,12 @@ impl RunContext<'_> {
                 .collect()
         };
         let expected = self.aggregator.store.lock().received().into_iter();
-        let expected = expected.map(|Received { plugin, node, error, .. }| Expected { plugin, node, error });
+        let expected = expected.map(|Received { plugin, node, error, receipt }| Expected {
+            plugin,
+            node,
+            error,
+            dropped: receipt.dropped,
+        });
         let limit = self.config.limits.processing.time;
         ReadingRules {
             name: name.to_owned(),

@@ -29,6 +29,7 @@ use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, UNKNOWN, is_known,
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 use crate::verdict::{Outcome, Tally};
+use base::archive::Dropped;
 use base::at::{At as _, entries};
 use base::json::json;
 use base::{Joined as _, clock};
@@ -60,6 +61,9 @@ pub(crate) struct Expected {
     /// Why the result is missing.
     #[serde(default)]
     pub error: Option<String>,
+    /// What could not be kept of its archive.
+    #[serde(default)]
+    pub dropped: Dropped,
 }
 
 /// Rules for reading the files of a plugin.
@@ -271,10 +275,13 @@ impl TreeBuilder<'_> {
             let before = self.tree.counted();
             for folder in [RESULTS, ERRORS] {
                 if self.rules.per_node {
-                    self.each_node(folder)?;
+                    self.each_node(source, folder)?;
                 } else {
                     self.folder(Path::new(folder))?;
                 }
+            }
+            if !self.rules.per_node {
+                self.dropped(source, None)?;
             }
             self.missing(source)?;
             if *source != self.rules.name {
@@ -295,11 +302,29 @@ impl TreeBuilder<'_> {
         Ok(())
     }
 
-    fn each_node(&mut self, folder: &str) -> Result<()> {
+    fn each_node(&mut self, plugin: &str, folder: &str) -> Result<()> {
         for entry in list(&self.files.dir.join(folder))? {
             if entry.file_type()?.is_dir() {
                 let path = Path::new(folder).join(entry.file_name());
-                self.node(&entry.file_name().to_string_lossy(), folder == ERRORS, |run| run.folder(&path))?;
+                let (node, is_error) = (entry.file_name().to_string_lossy().into_owned(), folder == ERRORS);
+                self.node(&node, is_error, |run| {
+                    run.folder(&path)?;
+                    if is_error { Ok(()) } else { run.dropped(plugin, Some(&node)) }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds an item for each result of `plugin`, or only that of `node`, of which something could not be kept: what is
+    /// missing may have failed.
+    fn dropped(&mut self, plugin: &str, node: Option<&str>) -> Result<()> {
+        let rules = self.rules;
+        let meant = |one: &&Expected| one.plugin == plugin && node.is_none_or(|node| one.node == node);
+        for Expected { dropped, .. } in rules.expected.iter().filter(meant) {
+            if !dropped.is_empty() {
+                let item = Item::new("archive", UNKNOWN).with_meta("error", &dropped.to_string());
+                self.tree.item(&item)?;
             }
         }
         Ok(())
@@ -518,6 +543,30 @@ mod tests {
         assert_eq!(statuses, [("a", PASSED), ("b", UNKNOWN), ("c", PASSED)]);
         let tree = fs::read_to_string(dir.join(TREE)).unwrap();
         assert!(tree.contains("error: its node has too many results"), "{tree}");
+    }
+
+    #[test]
+    fn result_that_is_not_complete_is_unknown() {
+        let expected = |node: &str, entries| {
+            let dropped = Dropped { entries, first: vec!["`x`: it is a device".into()] };
+            Expected { plugin: "p".into(), node: node.into(), error: None, dropped }
+        };
+        for (per_node, names) in [(true, ["n1", "n2"]), (false, ["global", "other"])] {
+            let dir = base::temp::Folder::new().unwrap();
+            for name in &names[..if per_node { 2 } else { 1 }] {
+                fs::create_dir_all(dir.join("results").join(name)).unwrap();
+                fs::write(dir.join("results").join(name).join("f"), "").unwrap();
+            }
+            let expected = vec![expected(names[0], 1), expected(names[1], 0)];
+            let expected = expected.into_iter().take(if per_node { 2 } else { 1 }).collect();
+            let rules = ReadingRules { name: "p".into(), per_node, expected, ..ReadingRules::default() };
+            let outcome = process(&dir, &rules).unwrap();
+            let nodes: Vec<_> = outcome.nodes.iter().map(|(_, node)| node.status.as_str()).collect();
+            assert_eq!(nodes, if per_node { vec![UNKNOWN, PASSED] } else { Vec::new() });
+            assert_eq!((outcome.status.as_str(), outcome.missing), (UNKNOWN, 0));
+            let tree = fs::read_to_string(dir.join(TREE)).unwrap();
+            assert!(tree.contains("1 entry of the result could not be kept: `x`: it is a device"), "{tree}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
 
+use base::retry::patiently;
 use base::stop::Stop;
 use base::sys::Opened;
 use client::protocol::{ContainersEnd, DONE_FILE};
@@ -81,7 +82,8 @@ pub(super) enum DoneOutcome {
 pub(super) struct Named {
     /// Path as written by the plugin.
     pub path: PathBuf,
-    /// Results directory and relative path, both without links; where any path is allowed, the path itself and nothing.
+    /// Parent of the results directory and relative path, both without links; where any path is allowed, the path itself
+    /// and nothing.
     at: (PathBuf, PathBuf),
 }
 
@@ -89,7 +91,7 @@ impl Named {
     /// Opens it; fails if a component has become a link since the check.
     pub(super) fn open(&self) -> std::io::Result<Opened> {
         let (folder, relative) = &self.at;
-        Opened::beneath(folder, relative)
+        patiently(|| Opened::beneath(folder, relative))
     }
 }
 
@@ -179,7 +181,9 @@ impl ObservedDoneFile {
             },
         };
         let left = settled.saturating_sub(self.since.elapsed());
-        if last || left.is_zero() { Ok(found) } else { Err(left) }
+        // An error of the disk may pass even when nothing can change any more.
+        let is_final = last && matches!(found, DoneOutcome::Result(_));
+        if is_final || left.is_zero() { Ok(found) } else { Err(left) }
     }
 }
 
@@ -192,6 +196,7 @@ impl ResultsDir {
             if !path.metadata()?.is_file() {
                 return Err(std::io::Error::other("it is not a regular file"));
             }
+            self.check_is_no_link()?;
             // Messages quote the content, which must not be a secret file.
             if !self.anywhere && self.inside(&path)?.is_none() {
                 return Err(std::io::Error::other("it is a link to a file outside the results folder"));
@@ -246,11 +251,38 @@ impl ResultsDir {
         }
     }
 
-    /// Results directory and relative path of `path`, with all links resolved; `None` if it is outside.
+    /// Parent of the results directory and relative path of `path` from there, with all links resolved except that of the
+    /// directory itself; `None` if it is outside.
     fn inside(&self, path: &Path) -> std::io::Result<Option<(PathBuf, PathBuf)>> {
-        let (folder, path) = (self.dir.canonicalize()?, path.canonicalize()?);
-        let relative = path.strip_prefix(&folder).map(Path::to_owned);
-        Ok(relative.ok().map(|relative| (folder, relative)))
+        let (parent, name) = self.parent_and_name()?;
+        let (dir, path) = (parent.join(&name), path.canonicalize()?);
+        let relative = path.strip_prefix(&dir).map(|relative| name.join(relative));
+        Ok(relative.ok().map(|relative| (parent, relative)))
+    }
+
+    fn parent_and_name(&self) -> std::io::Result<(PathBuf, PathBuf)> {
+        let dir = std::path::absolute(&self.dir)?;
+        match (dir.parent(), dir.file_name()) {
+            (Some(parent), Some(name)) => Ok((parent.canonicalize()?, name.into())),
+            _ => Ok((dir.canonicalize()?, PathBuf::new())),
+        }
+    }
+
+    /// Fails if a plugin has replaced the directory by a link, which may lead anywhere.
+    fn check_is_no_link(&self) -> std::io::Result<()> {
+        if !self.dir.symlink_metadata()?.is_symlink() {
+            return Ok(());
+        }
+        let why = "the results folder was replaced by a link";
+        Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why))
+    }
+
+    /// Opens the directory itself.
+    pub(super) fn open(&self) -> std::io::Result<Opened> {
+        self.check_is_no_link()?;
+        let (parent, name) = self.parent_and_name()?;
+        // Fails on a link that is new.
+        patiently(|| Opened::beneath(&parent, &name))
     }
 }
 
@@ -314,7 +346,8 @@ mod tests {
     }
 
     fn result(dir: &Path, relative: &str) -> DoneOutcome {
-        let at = (dir.to_owned(), relative.into());
+        let name = Path::new(dir.file_name().unwrap());
+        let at = (dir.parent().unwrap().to_owned(), name.join(relative));
         let path = if relative.is_empty() { dir.to_owned() } else { dir.join(relative) };
         DoneOutcome::Result(Named { path, at })
     }
@@ -340,6 +373,47 @@ mod tests {
         check("space", " \tDIR/report.txt \r\n\n", |dir| Ok(dir.join("report.txt")));
         check("folder", "DIR\n", |dir| Ok(dir.to_owned()));
         check("relative", "report.txt\n", |dir| Ok(dir.join("report.txt")));
+    }
+
+    #[test]
+    fn only_a_readable_done_file_counts_at_once_when_all_have_ended() {
+        let folder = Folder::new();
+        fs::write(folder.0.join("report.txt"), "x").unwrap();
+        let place = ResultsDir { dir: folder.0.to_path_buf(), mount: None, anywhere: false };
+        let now = Instant::now();
+        for (look, is_final) in [
+            (Ok(b"report.txt".to_vec()), true),
+            (Ok(Vec::new()), false),
+            (Ok(b"missing.txt".to_vec()), false),
+            (Err("cannot be read: Input/output error".into()), false),
+        ] {
+            let seen = ObservedDoneFile { first: now, since: Instant::now(), look };
+            let judged = seen.judge(&place, Duration::ZERO, true);
+            assert_eq!(judged.is_ok(), is_final, "{:?}", seen.look);
+        }
+    }
+
+    #[test]
+    fn results_folder_replaced_by_a_link_is_an_error() {
+        let outer = Folder::new();
+        let dir = outer.0.join("results");
+        let place = ResultsDir { dir: dir.clone(), mount: None, anywhere: false };
+        fs::create_dir_all(&dir).unwrap();
+        assert!(matches!(place.open(), Ok(Opened::Folder(_))));
+        fs::create_dir(outer.0.join("other")).unwrap();
+        fs::write(outer.0.join("other/r"), "x").unwrap();
+        fs::write(dir.join("r"), "x").unwrap();
+        let named = place.named(b"r").unwrap();
+        fs::remove_file(dir.join("r")).unwrap();
+        fs::remove_dir(&dir).unwrap();
+        base::sys::symlink(&outer.0.join("other"), &dir).unwrap();
+        let error = place.open().unwrap_err().to_string();
+        assert_eq!(error, "the results folder was replaced by a link");
+        named.open().unwrap_err();
+        assert!(place.named(b"r").unwrap_err().contains("outside the results folder"));
+        fs::write(dir.join(DONE_FILE), "r\n").unwrap();
+        let look = place.look().unwrap().unwrap_err();
+        assert!(look.contains("was replaced by a link"), "{look}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::thread;
+use std::thread::{self, Scope as Threads};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -23,7 +23,6 @@ use crate::names::{self, env};
 use crate::remedies;
 use base::clock;
 use base::stop::Stop;
-use base::sys::{Folder, Opened};
 use client::protocol::{HEARTBEAT_INTERVAL, ResultId};
 use client::{self, Access, Client, Error, Retry, env as var};
 use done::{DoneOutcome, Others, ResultsDir};
@@ -135,6 +134,7 @@ pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
     relay::announce(settings.progress_port, &relays)?;
     thread::scope(|scope| {
         let work = || {
+            let (talk, senders, over) = (&talk, &senders, &over);
             base::thread("grace").spawn_scoped(scope, || {
                 asked.wait_forever();
                 if !over.stopped() {
@@ -143,21 +143,20 @@ pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
                     over.stop();
                 }
             })?;
-            base::thread("heartbeat").spawn_scoped(scope, || {
-                send_heartbeats(&talk, &settings.access.aggregator_url, &others, &over);
-            })?;
-            for relay in &relays {
-                base::thread("relay").spawn_scoped(scope, || relay::run(relay, &talk, &senders, &over))?;
-            }
+            let aggregator = &settings.access.aggregator_url;
+            base::thread("heartbeat").spawn_scoped(scope, || send_heartbeats(talk, aggregator, &others, over))?;
             if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
-                let (talk, over) = (&talk, &over);
-                base::thread("relay").spawn_scoped(scope, move || relay::share(port, talk, over))?;
+                start_optional(scope, "relay", move || relay::share(port, talk, over));
+            }
+            for relay in relays {
+                // Without its thread the socket is closed, so that no plugin waits for a response.
+                start_optional(scope, "relay", move || relay::run(&relay, talk, senders, over));
             }
             if settings.progress_port.is_some() {
                 let folder = &settings.results.dir;
-                base::thread("suite").spawn_scoped(scope, || suite::run(folder, &talk, &senders, &over))?;
+                start_optional(scope, "suite", move || suite::run(folder, talk, senders, over));
             }
-            wait_and_submit(settings, &client, &others, &over)
+            wait_and_submit(settings, &client, &others, over)
         };
         let result = work();
         over.stop();
@@ -165,6 +164,27 @@ pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
         talk.shutdown();
         result
     })
+}
+
+/// Starts a thread of the worker.
+fn start<'scope>(
+    scope: &'scope Threads<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() + Send + 'scope,
+) -> Result<()> {
+    let started = base::thread(name).spawn_scoped(scope, run);
+    started.map(drop).with_context(|| format!("cannot start the thread `{name}` of the worker"))
+}
+
+/// Starts a thread for progress, without which the result still arrives.
+fn start_optional<'scope>(
+    scope: &'scope Threads<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() + Send + 'scope,
+) {
+    if let Err(error) = start(scope, name, run) {
+        log::warn!("progress of the plugin is not relayed: {error:#}");
+    }
 }
 
 /// Sleeps after success, so that the pod is not restarted. Ends with `term`.
@@ -195,7 +215,7 @@ fn wait_and_submit(settings: &WorkerSettings, client: &Client, others: &Others, 
         }
         DoneOutcome::OthersEnded => {
             log::info!("all other containers have ended: submitting `{}`", dir.display());
-            (dir.clone(), Folder::open(dir).map(Opened::Folder))
+            (dir.clone(), settings.results.open())
         }
         DoneOutcome::Unusable(why) => return report(client, &why),
         DoneOutcome::Stopped => {

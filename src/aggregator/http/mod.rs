@@ -27,13 +27,16 @@ use base::{clock, visible};
 pub(super) use certificate::Tries;
 pub(crate) use certificate::{Certifier, Holder, ReviewError, Reviewer};
 use client::protocol::{
-    CONTAINERS_HEADER, DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, GZIP, ResultId, Route, is_own_agent,
+    CONTAINERS_HEADER, DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, GZIP, ResultId, Route,
+    TROUBLE_HEADER, is_own_agent,
 };
 
 /// Time for a body that is kept in memory.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum bytes that a log line repeats of a path and of a refusal.
 const LOGGED_BYTES: usize = 256;
+/// Maximum bytes that are kept of a worker's problem.
+const MAX_TROUBLE_BYTES: usize = 1 << 10;
 
 impl Aggregator {
     /// Responds to one request.
@@ -107,12 +110,19 @@ fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route,
 
 /// Notes a heartbeat, and tells the worker what it cannot see: that the other containers of its pod have ended.
 fn answer_heartbeat(store: &Store, id: &ResultId, request: &Request) -> Result<Response, Response> {
-    let is_ours = request.headers.get("user-agent").is_some_and(is_own_agent);
+    let trouble = request.headers.get(TROUBLE_HEADER).and_then(base::percent_decoded);
+    // Reporting a problem is no promise of further heartbeats.
+    let is_ours = trouble.is_none() && request.headers.get("user-agent").is_some_and(is_own_agent);
     let mut state = store.lock();
     if !state.beat(id, is_ours, Instant::now()) {
         return Err(Refusal::Unexpected.response(id));
     }
-    let response = Response::empty(200);
+    if let Some(trouble) = trouble {
+        let trouble = visible::cut_bytes(&visible::line(&trouble), MAX_TROUBLE_BYTES);
+        state.trouble(id, Some(trouble));
+    }
+    let limit = store.limits.results.unpacked_bytes;
+    let response = Response::empty(200).header(FOLDER_LIMIT_HEADER, limit.to_string());
     Ok(match state.containers_end(id) {
         Some(end) => response.header(CONTAINERS_HEADER, end.name()),
         None => response,

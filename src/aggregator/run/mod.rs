@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::aggregator::limits::{self, Refusal};
 use crate::status::{self, Archive, Entry, Run};
 use crate::{item, remedies};
+use base::archive::Dropped;
 use base::clock;
 use base::http::Meter;
 use base::stop::Stop;
@@ -71,6 +72,12 @@ pub(crate) struct Receipt {
     /// Whether the body was an archive, of which the files are kept.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unpacked: bool,
+    /// Digest of the files that were unpacked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
+    /// The entries of the archive that were not.
+    #[serde(skip_serializing_if = "Dropped::is_empty")]
+    pub dropped: Dropped,
     #[serde(flatten)]
     pub sender: Sender,
     /// Bodies sent for it, this one included.
@@ -78,6 +85,25 @@ pub(crate) struct Receipt {
     /// The nodes and pods that were lost before it arrived.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Lost>,
+}
+
+/// The digest of a result that arrived.
+pub(crate) enum Arrived {
+    /// SHA-256 of its only file.
+    File(String),
+    /// Of all files of an unpacked archive, as [`base::archive::TreeDigest`] writes it.
+    Folder(String),
+}
+
+impl Receipt {
+    /// None of a result that was found after a crash without a record.
+    fn digest(&self) -> Option<Arrived> {
+        match &self.files {
+            Some(files) => Some(Arrived::Folder(files.clone())),
+            None if self.unpacked || self.sha256.is_empty() => None,
+            None => Some(Arrived::File(self.sha256.clone())),
+        }
+    }
 }
 
 /// One entry of `meta/results.json`.
@@ -588,11 +614,10 @@ impl State {
         self.slots.iter().map(received).collect()
     }
 
-    /// The results whose file is the body that arrived, with its SHA-256.
-    pub(crate) fn arrived(&self) -> impl Iterator<Item = (ResultId, String)> {
+    /// The results that arrived, with their digests.
+    pub(crate) fn arrived(&self) -> impl Iterator<Item = (ResultId, Arrived)> {
         let accepted = self.slots.iter().filter(|slot| slot.state == ResultState::Accepted);
-        let arrived = accepted.filter(|slot| !slot.receipt.unpacked && !slot.receipt.sha256.is_empty());
-        arrived.map(|slot| (slot.id.clone(), slot.receipt.sha256.clone()))
+        accepted.filter_map(|slot| Some((slot.id.clone(), slot.receipt.digest()?)))
     }
 
     fn slots_of(&mut self, plugin: &str) -> impl Iterator<Item = &mut Slot> {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
-use crate::aggregator::run::{Receipt, Record, ResultState, State, covers};
+use crate::aggregator::run::{Arrived, Receipt, Record, ResultState, State, covers};
 use crate::config::{self, ResultLimits};
 use crate::layout;
 use base::at::{At as _, entries};
@@ -253,13 +253,13 @@ impl Store {
         }
     }
 
-    /// Compares the files of all results with what arrived, except those that were unpacked, once no more arrive. One that
-    /// differs, or cannot be read, becomes a failure; returns how many did.
+    /// Compares the files of all results with what arrived, once no more arrive. One that differs, or cannot be read, becomes a
+    /// failure; returns how many did.
     pub(crate) fn verify(&self) -> usize {
-        let arrived: Vec<(ResultId, String)> = self.lock().arrived().collect();
+        let arrived: Vec<(ResultId, Arrived)> = self.lock().arrived().collect();
         let mut failed = 0;
-        for (id, sha256) in arrived {
-            if let Err(error) = verify(&self.results(&id), &sha256) {
+        for (id, digest) in arrived {
+            if let Err(error) = verify(&self.results(&id), &digest) {
                 failed += 1;
                 self.lock().settle(&id, ResultState::Awaited);
                 let why = format!("the aggregator's disk does not hold the result that arrived: {error:#}");
@@ -316,6 +316,7 @@ impl Store {
         make_dir(place, 0o755)?;
         let file = place.join(name.as_deref().unwrap_or(DEFAULT_FILE_NAME));
         let (mut reader, mut may_be_report) = (BodyReader::new(body, max), is_error);
+        let mut unpacked = None;
         let mut read = || {
             let mut start = Vec::new();
             // Older workers send reports without a name, and as archives.
@@ -324,7 +325,8 @@ impl Store {
                 may_be_report |= start == b"{";
             }
             if is_archive && !may_be_report {
-                unpack(id, start.chain(reader.by_ref()), place, &self.limits.results, &meter, claim)?;
+                let body = start.chain(reader.by_ref());
+                unpacked = Some(unpack(id, body, place, &self.limits.results, &meter, claim)?);
                 // The archive may end before the body does.
                 io::copy(&mut reader, &mut io::sink()).map_err(anyhow::Error::from)?;
                 return Ok(sys::sync_tree(place).at("cannot sync", place)?);
@@ -346,8 +348,10 @@ impl Store {
         }
         let known = self.lock().receipt(id).cloned().unwrap_or_default();
         let (arrived, sha256) = (Some(clock::now()), hex(digest));
-        let receipt =
-            Receipt { arrived, size, sha256, unpacked: is_archive && !may_be_report, sender, ..known };
+        let files = unpacked.as_ref().map(|unpacked| unpacked.digest.text());
+        let dropped = unpacked.map(|unpacked| unpacked.dropped).unwrap_or_default();
+        let unpacked = files.is_some();
+        let receipt = Receipt { arrived, size, sha256, unpacked, files, dropped, sender, ..known };
         self.put_result(id, place, receipt)?;
         claim.keep();
         Ok(digest)
@@ -540,8 +544,19 @@ fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
     Record::Failed { id: id.clone(), error: error.to_owned(), kind, at: clock::now() }
 }
 
-/// Compares the only file of a result.
-fn verify(folder: &Path, sha256: &str) -> Result<()> {
+/// Compares the files of a result.
+fn verify(folder: &Path, digest: &Arrived) -> Result<()> {
+    match digest {
+        Arrived::File(sha256) => verify_file(folder, sha256),
+        Arrived::Folder(files) => {
+            let digest = archive::TreeDigest::parse(files).context("its digest was not recorded")?;
+            ensure!(digest.matches(folder)?, "its files are not those that were unpacked");
+            Ok(())
+        }
+    }
+}
+
+fn verify_file(folder: &Path, sha256: &str) -> Result<()> {
     let files = entries(folder)?;
     ensure!(files.len() == 1, "it has {} files", files.len());
     let file = files[0].path();
@@ -558,7 +573,7 @@ fn unpack(
     limits: &ResultLimits,
     meter: &Meter,
     claim: &Claim<'_>,
-) -> Result<(), Refusal> {
+) -> Result<archive::Unpacked, Refusal> {
     let total = limits.unpacked_bytes;
     let limits = archive::Limits { entries: limits.entries, total, file: total };
     let exceeded = OnceCell::new();
@@ -571,11 +586,11 @@ fn unpack(
     if let Some(limit) = exceeded.into_inner() {
         return Err(limit);
     }
-    let skipped = unpacked?;
-    if skipped > 0 {
-        log::warn!("`{id}`: {skipped} entries of its archive were skipped");
+    let unpacked = unpacked?;
+    if !unpacked.dropped.is_empty() {
+        log::warn!("`{id}`: {}", unpacked.dropped);
     }
-    Ok(())
+    Ok(unpacked)
 }
 
 fn is_name(text: &str) -> bool {

@@ -138,8 +138,27 @@ fn hostile_archives_stay_in_their_folder() {
         let path = scratch.run().join("plugins/p/results/a").join(name);
         base::sys::mode(&std::fs::metadata(path).unwrap())
     };
+    let dropped = &store.lock().received()[0].receipt.dropped;
+    assert_eq!((dropped.entries, dropped.first.len()), (7, 5), "{dropped}");
     assert_eq!(mode("absolute") & 0o7000, 0, "set-user-id bits are dropped");
     assert_eq!(mode("closed") & 0o700, 0o700, "folders stay removable");
+}
+
+#[test]
+fn archive_without_its_end_is_refused_with_the_cause() {
+    let scratch = Scratch::new();
+    let id = node("a");
+    let store = scratch.open(std::slice::from_ref(&id));
+    let whole = tar_gz(&[(Kind::Regular, "f", 0o644, "", b"content")]);
+    let mut damaged = whole.clone();
+    let crc = damaged.len() - 8;
+    damaged[crc] ^= 1;
+    for (body, cause) in [(&whole[..whole.len() - 4], "truncated"), (&damaged, "not a valid gzip stream")] {
+        let refusal = put_tar(&store, &id, body).unwrap_err();
+        assert!(refusal.code() == 500 && refusal.to_string().contains(cause), "{refusal}");
+        assert_eq!(scratch.leftovers(), 0);
+    }
+    check(put_tar(&store, &id, &whole), 200);
 }
 
 #[test]
@@ -547,10 +566,10 @@ fn altered_or_missing_result_fails() {
         std::fs::write(store.results(id).join("f"), "y").unwrap();
     }
     std::fs::remove_file(store.results(gone).join("f")).unwrap();
-    assert_eq!(store.verify(), 2);
+    assert_eq!(store.verify(), 3);
     assert_eq!(store.verify(), 0, "each fails once");
     let list = serde_json::to_value(store.lock().received()).unwrap();
-    for (at, words) in [(0, None), (1, Some("SHA-256")), (2, Some("it has 0 files")), (3, None)] {
+    for (at, words) in [(0, None), (1, Some("SHA-256")), (2, Some("it has 0 files")), (3, Some("unpacked"))] {
         assert_eq!(list[at]["error"].is_string(), words.is_some(), "{list}");
         assert_eq!(list[at]["failed"].is_string(), words.is_some(), "{list}");
         if let Some(words) = words {

@@ -7,8 +7,10 @@
 mod fuzz;
 mod pack;
 mod read;
+mod survey;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod unpack;
 
 use std::fmt;
@@ -17,9 +19,15 @@ use std::fmt;
 pub use flate2::bufread::MultiGzDecoder as Gunzip;
 #[cfg(any(fuzzing, test))]
 pub use fuzz::consistent;
-pub use pack::{Packed, bundle, finished, pack, pack_file, pack_open, pack_quickly};
+pub use pack::{PackError, Packed, bundle, finished, pack, pack_file, pack_live, pack_open};
 pub use read::{Entry, Kind, Limits, Reader};
-pub use unpack::{unpack, unpack_within};
+pub use survey::Survey;
+pub use tree::TreeDigest;
+pub use unpack::{Dropped, Unpacked, unpack, unpack_within};
+
+/// Maximum depth of folders that are read, since each open one holds a descriptor: more than the levels that are unpacked,
+/// so that a reader sees that an archive has too many.
+const MAX_OPEN_LEVELS: usize = 300;
 
 /// Why an archive could not be read; callers distinguish the sender's fault from their own.
 #[derive(Debug)]

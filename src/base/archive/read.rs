@@ -42,7 +42,9 @@ pub enum Kind {
     Folder,
     /// A symbolic link.
     Symlink,
-    /// A hard link, a device or a pipe, which are not accepted from untrusted archives.
+    /// Another name of an earlier file.
+    HardLink,
+    /// A device or a pipe, which are not accepted from untrusted archives.
     Other,
 }
 
@@ -120,14 +122,15 @@ impl<R: Read> Reader<R> {
             b'0' | 0 if name.ends_with(b"/") => Kind::Folder,
             b'0' | b'7' | 0 => Kind::File,
             b'5' => Kind::Folder,
+            b'1' => Kind::HardLink,
             b'2' => Kind::Symlink,
             _ => Kind::Other,
         };
         // Only files have content; some programs leave a size on links.
         let size = extended.size.unwrap_or(self.left);
         (self.left, self.padding) = match kind {
-            Kind::File | Kind::Other if header.entry_type() != tar::EntryType::Link => (size, padding(size)),
-            _ => (0, 0),
+            Kind::File | Kind::Other => (size, padding(size)),
+            Kind::Folder | Kind::Symlink | Kind::HardLink => (0, 0),
         };
         let own_target = || header.link_name_bytes().unwrap_or_default().into_owned();
         let entry = Entry {
@@ -137,17 +140,24 @@ impl<R: Read> Reader<R> {
             size: self.left,
             target: extended.target.unwrap_or_else(own_target),
         };
-        let Limits { entries, total, file } = self.limits;
         self.entries += 1;
-        self.total = self.total.saturating_add(entry.size);
-        let why = if self.entries > entries {
-            format!("more than {entries} entries")
-        } else if entry.size > file {
-            format!("`{}` has {} bytes, more than {file}", show(&entry.name), entry.size)
+        if self.entries > self.limits.entries {
+            return Err(Error::TooLarge(format!("more than {} entries", self.limits.entries)));
+        }
+        self.count_content(&entry.name, entry.size)?;
+        Ok(entry)
+    }
+
+    /// Counts the content of the entry `name`, which may also be a copy of another one's.
+    pub(super) fn count_content(&mut self, name: &[u8], size: u64) -> Result<(), Error> {
+        let Limits { total, file, .. } = self.limits;
+        self.total = self.total.saturating_add(size);
+        let why = if size > file {
+            format!("`{}` has {size} bytes, more than {file}", show(name))
         } else if self.total.saturating_add(self.extensions) > total {
             format!("more than {total} bytes unpacked")
         } else {
-            return Ok(entry);
+            return Ok(());
         };
         Err(Error::TooLarge(why))
     }

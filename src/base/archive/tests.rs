@@ -72,7 +72,7 @@ fn check(case: &str, tar: &[Vec<u8>], expected: &[(&str, &str)], skipped: u64) {
         unpack(&gzip(&tar.concat())[..], &dir, &Limits::default()).unwrap_or_else(|e| panic!("{case}: {e}"));
     let expected: BTreeMap<_, _> = expected.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     assert_eq!(tree(&dir), expected, "{case}");
-    assert_eq!(done, skipped, "{case}");
+    assert_eq!(done.dropped.entries, skipped, "{case}");
     assert_eq!(tree(&outer.0).len(), expected.len() + 1, "{case}: files outside the folder");
 }
 
@@ -103,15 +103,15 @@ fn packed_folder_is_unpacked_completely() {
     }
     sys::set_mode(&from.0.join("b/one"), 0o4555).unwrap();
     let expected = tree(&from.0);
-    // Links are not packed. Some systems restrict them.
-    let _ = symlink(Path::new("/etc/passwd"), &from.0.join("link"));
+    // Packed, but not unpacked. Some systems restrict links.
+    let links = u64::from(symlink(Path::new("/etc/passwd"), &from.0.join("link")).is_ok());
     let packed = pack(&from.0, Vec::new()).unwrap();
 
     let to = Folder::new();
     let done = unpack(&packed[..], &to.0, &Limits::default()).unwrap();
     assert_eq!(tree(&to.0), expected);
     let files = expected.values().filter(|content| *content != "/" && !content.starts_with("-> ")).count();
-    assert_eq!((files, done), (5, 0));
+    assert_eq!((files, done.dropped.entries), (5, links));
     let mode = sys::mode(&fs::metadata(to.0.join("b/one")).unwrap());
     let bare = sys::mode(&fs::metadata(to.0.join("a.txt")).unwrap());
     assert_eq!(mode, if cfg!(unix) { 0o755 } else { bare }, "no set-user-id bit, writable for a second try");
@@ -214,6 +214,149 @@ fn unpacking_stays_in_the_folder() {
 }
 
 #[test]
+fn hard_links_become_copies_within_the_limits() {
+    let link = |name: &str, target: &str| entry(name, b'1', 0o644, target, b"");
+    let entries = [file("a", "1"), link("b", "a"), link("d/c", "./b"), link("a", "a"), link("e", "none")];
+    let expected = [("a", "1"), ("b", "1"), ("d", "/"), ("d/c", "1")];
+    check("copies", &entries, &expected, 2);
+    check("of a folder", &[entry("d", b'5', 0o755, "", b""), link("l", "d")], &[("d", "/")], 1);
+    let replaced = [file("a", "1"), file("b", "old"), link("b", "a"), file("a", "2")];
+    check("the content at that moment", &replaced, &[("a", "2"), ("b", "1")], 0);
+    let tar = gzip(&[file("a", &"x".repeat(60)), link("b", "a")].concat());
+    refused("sum of copies", &tar, &Limits { entries: 9, total: 100, file: 60 }, "more than 100 bytes");
+    let dir = Folder::new();
+    let asked = std::cell::RefCell::new(Vec::new());
+    let room = |bytes| {
+        asked.borrow_mut().push(bytes);
+        true
+    };
+    unpack_within(&tar[..], &dir.0, &Limits::default(), room).unwrap();
+    assert_eq!(*asked.borrow(), [60, 60], "space is claimed for a copy");
+}
+
+#[test]
+fn dropped_entries_are_counted_and_the_first_named() {
+    let pipes = (0..7).map(|number| entry(&format!("p{number}"), b'6', 0o644, "", b""));
+    let dir = Folder::new();
+    let tar = gzip(&pipes.collect::<Vec<_>>().concat());
+    let dropped = unpack(&tar[..], &dir.0, &Limits::default()).unwrap().dropped;
+    assert_eq!((dropped.entries, dropped.first.len()), (7, 5));
+    let text = dropped.to_string();
+    let start = "7 entries of the result could not be kept: `p0`: it is a device, a pipe or a socket; `p1`";
+    assert!(text.starts_with(start) && text.ends_with("; and 2 more"), "{text}");
+    let one = Dropped { entries: 1, first: vec!["`x`: why".into()] };
+    assert_eq!(one.to_string(), "1 entry of the result could not be kept: `x`: why");
+}
+
+#[test]
+fn digest_is_that_of_the_unpacked_folder() {
+    let mut entries = vec![
+        file("a/b", "old"),
+        file("a/b", "new"),
+        entry("d", b'5', 0o700, "", b""),
+        entry("d", b'5', 0o755, "", b""),
+        entry("h", b'1', 0o644, "a/b", b""),
+        file("a/../e/f", ""),
+    ];
+    if makes_links() {
+        entries.push(entry("l", b'2', 0o777, "a/b", b""));
+    }
+    let dir = Folder::new();
+    let done = unpack(&gzip(&entries.concat())[..], &dir.0, &Limits::default()).unwrap();
+    assert_eq!(done.dropped, Dropped::default());
+    assert!(done.digest.matches(&dir.0).unwrap());
+    fs::write(dir.0.join("h"), "neW").unwrap();
+    assert!(!done.digest.matches(&dir.0).unwrap());
+}
+
+/// Calls a function in the middle of a large file.
+struct Altering<F>(Option<F>, Vec<u8>);
+
+impl<F: FnOnce()> std::io::Write for Altering<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.1.len() > 100_000 {
+            self.0.take().into_iter().for_each(|alter| alter());
+        }
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A folder with a large file, `b`, between two small ones.
+fn incompressible() -> Folder {
+    let from = Folder::new();
+    let mut noise = vec![0; 1 << 20];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut noise).unwrap();
+    fs::create_dir(from.0.join("a")).unwrap();
+    fs::write(from.0.join("a/early"), "early").unwrap();
+    fs::write(from.0.join("b"), noise).unwrap();
+    fs::create_dir(from.0.join("c")).unwrap();
+    fs::write(from.0.join("c/late"), "late").unwrap();
+    let past = std::time::SystemTime::now() - std::time::Duration::from_secs(9);
+    for name in ["a/early", "a", "b", "c/late", "c", ""] {
+        fs::File::open(from.0.join(name)).unwrap().set_modified(past).unwrap();
+    }
+    from
+}
+
+fn set_length(path: &Path, length: u64) {
+    fs::File::options().write(true).open(path).unwrap().set_len(length).unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn folder_that_changes_while_it_is_packed_is_an_error() {
+    let changes: [(&str, &dyn Fn(&Path)); 7] = [
+        ("b", &|dir| set_length(&dir.join("b"), 500_000)),
+        ("b", &|dir| set_length(&dir.join("b"), 2 << 20)),
+        ("a/early", &|dir| fs::write(dir.join("a/early"), "EARLY").unwrap()),
+        ("a", &|dir| fs::remove_file(dir.join("a/early")).unwrap()),
+        ("c/late", &|dir| fs::write(dir.join("c/late"), "LATE").unwrap()),
+        ("c", &|dir| fs::remove_file(dir.join("c/late")).unwrap()),
+        ("c", &|dir| fs::write(dir.join("c/new"), "").unwrap()),
+    ];
+    for (number, (name, change)) in changes.iter().enumerate() {
+        let from = incompressible();
+        match pack(&from.0, Altering(Some(|| change(&from.0)), Vec::new())) {
+            Err(PackError::Changed(path)) => assert_eq!(path, from.0.join(name), "{number}"),
+            other => panic!("{number}: {:?}", other.map(|_| ())),
+        }
+    }
+    let from = incompressible();
+    pack(&from.0, Altering(Some(|| {}), Vec::new())).unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn live_folder_is_packed_as_it_is() {
+    let from = incompressible();
+    let shrink = || {
+        set_length(&from.0.join("b"), 0);
+        fs::remove_file(from.0.join("c/late")).unwrap();
+    };
+    let packed = pack_live(&from.0, Altering(Some(shrink), Vec::new())).unwrap().1;
+    let to = Folder::new();
+    unpack(&packed[..], &to.0, &Limits::default()).unwrap();
+    let files = tree(&to.0);
+    assert_eq!(fs::metadata(to.0.join("b")).unwrap().len(), 1 << 20, "padded");
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["a", "a/early", "b", "c"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn special_file_in_a_folder_reaches_the_reader_as_dropped() {
+    let from = Folder::new();
+    std::os::unix::net::UnixListener::bind(from.0.join("socket")).unwrap();
+    let packed = pack(&from.0, Vec::new()).unwrap();
+    let to = Folder::new();
+    let dropped = unpack(&packed[..], &to.0, &Limits::default()).unwrap().dropped;
+    assert_eq!(dropped.first, ["`socket`: it is a device, a pipe or a socket"]);
+}
+
+#[test]
 fn truncated_or_damaged_archive_is_an_error() {
     let limits = Limits::default();
     let tar = [file("a", &"text ".repeat(300)), file("b", "2"), vec![0; 1024]].concat();
@@ -251,7 +394,7 @@ fn space_for_a_link_is_claimed_on_creation() {
 
 #[test]
 fn entries_nested_too_deeply_are_omitted() {
-    for (levels, skipped) in [(256, 0), (257, 1), (1_000, 1)] {
+    for (levels, dropped) in [(256, 0), (257, 1), (1_000, 1)] {
         let name = vec!["d"; levels].join("/");
         let pax = |record: &str| entry("x", b'x', 0o644, "", record.as_bytes());
         let record = format!(" path={name}\n");
@@ -260,7 +403,7 @@ fn entries_nested_too_deeply_are_omitted() {
         let tar = [pax(&format!("{length}{record}")), file("short", "1")].concat();
         let done = unpack(&gzip(&tar)[..], &outer.0, &Limits::default()).unwrap();
         let files = tree(&outer.0).into_values().filter(|content| content != "/").count() as u64;
-        assert_eq!((done, files), (skipped, 1 - skipped), "{levels}");
+        assert_eq!((done.dropped.entries, files), (dropped, 1 - dropped), "{levels}");
     }
 }
 
@@ -311,7 +454,9 @@ fn archive_file_is_complete_or_absent() {
 
     fs::remove_file(&path).unwrap();
     let error = pack_file(&from.0.join("absent"), &path).unwrap_err().to_string();
-    assert!(error.contains("absent") && error.contains("all.tar.gz"), "{error}");
+    assert!(error.starts_with("cannot read `") && error.contains("absent"), "{error}");
+    let error = pack_file(&from.0, &folder.0.join("none/all.tar.gz")).unwrap_err().to_string();
+    assert!(error.contains("all.tar.gz"), "{error}");
     assert!(tree(&folder.0).is_empty(), "nothing is left behind");
 }
 

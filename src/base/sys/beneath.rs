@@ -5,7 +5,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// An open file or folder.
 #[derive(Debug)]
@@ -18,7 +19,36 @@ pub enum Opened {
 
 /// An open folder, independent of later changes of its name.
 #[derive(Debug)]
-pub struct Folder(#[cfg(unix)] std::os::fd::OwnedFd, #[cfg(windows)] std::path::PathBuf);
+pub struct Folder(#[cfg(unix)] std::os::fd::OwnedFd, #[cfg(windows)] PathBuf);
+
+/// An entry of a folder.
+#[derive(Debug)]
+pub enum Entry {
+    /// A regular file.
+    File(File, Metadata),
+    /// A folder.
+    Folder(Folder, Metadata),
+    /// A symbolic link, with its target.
+    Link(PathBuf),
+    /// A device, a pipe or a socket.
+    Special,
+}
+
+/// Properties that change with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Version {
+    /// Its bytes.
+    pub length: u64,
+    /// When it was modified, if the system knows.
+    pub modified: Option<SystemTime>,
+}
+
+impl Version {
+    /// The version with this metadata.
+    pub fn of(metadata: &Metadata) -> Self {
+        Self { length: metadata.len(), modified: metadata.modified().ok() }
+    }
+}
 
 impl Opened {
     /// Opens `relative` below `folder`, or with an empty one `folder` itself, for reading; an error if any part of
@@ -79,18 +109,40 @@ impl Folder {
         std::fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
-    /// Opens the entry `name` and returns its metadata, too; `None` if it is gone, a link, or neither file nor folder.
+    /// Its metadata.
     #[cfg(unix)]
-    pub fn entry(&self, name: &OsStr) -> io::Result<Option<(Opened, Metadata)>> {
-        use rustix::fs::{AtFlags, FileType, statat};
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.0.try_clone()?).metadata()
+    }
+
+    /// Its metadata.
+    #[cfg(windows)]
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.0.metadata()
+    }
+
+    /// Opens the entry `name`; `None` if it is gone.
+    #[cfg(unix)]
+    pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
+        use rustix::fs::{AtFlags, FileType, readlinkat, statat};
+        use std::os::unix::ffi::OsStringExt as _;
         // Opening a device may have side effects.
         let known = match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(known) => FileType::from_raw_mode(known.st_mode),
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        if !matches!(known, FileType::Directory | FileType::RegularFile) {
-            return Ok(None);
+        match known {
+            FileType::Directory | FileType::RegularFile => {}
+            FileType::Symlink => {
+                return match readlinkat(&self.0, name, Vec::new()) {
+                    Ok(target) => Ok(Some(Entry::Link(OsString::from_vec(target.into_bytes()).into()))),
+                    // It was replaced or removed in the meantime.
+                    Err(Errno::INVAL | Errno::NOENT) => Ok(None),
+                    Err(errno) => Err(errno.into()),
+                };
+            }
+            _ => return Ok(Some(Entry::Special)),
         }
         let file: File = match openat(&self.0, name, flags(), Mode::empty()) {
             Ok(file) => file.into(),
@@ -98,26 +150,30 @@ impl Folder {
             Err(Errno::LOOP | Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        let about = file.metadata()?;
-        Ok(if about.is_dir() {
-            Some((Opened::Folder(Self(file.into())), about))
+        let metadata = file.metadata()?;
+        Ok(Some(if metadata.is_dir() {
+            Entry::Folder(Self(file.into()), metadata)
+        } else if metadata.is_file() {
+            Entry::File(file, metadata)
         } else {
-            about.is_file().then_some((Opened::File(file), about))
-        })
+            Entry::Special
+        }))
     }
 
-    /// Opens the entry `name` and returns its metadata, too; `None` if it is gone, a link, or neither file nor folder.
+    /// Opens the entry `name`; `None` if it is gone.
     #[cfg(windows)]
-    pub fn entry(&self, name: &OsStr) -> io::Result<Option<(Opened, Metadata)>> {
+    pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
         let path = self.0.join(name);
-        let Some(about) = crate::found(path.symlink_metadata())? else { return Ok(None) };
-        Ok(if about.is_dir() {
-            Some((Opened::Folder(Self(path)), about))
-        } else if about.is_file() {
-            Some((Opened::File(File::open(path)?), about))
+        let Some(metadata) = crate::found(path.symlink_metadata())? else { return Ok(None) };
+        Ok(Some(if metadata.is_symlink() {
+            Entry::Link(std::fs::read_link(&path)?)
+        } else if metadata.is_dir() {
+            Entry::Folder(Self(path), metadata)
+        } else if metadata.is_file() {
+            Entry::File(File::open(path)?, metadata)
         } else {
-            None
-        })
+            Entry::Special
+        }))
     }
 }
 
@@ -189,9 +245,10 @@ mod tests {
         let mut names = folder.names().unwrap();
         names.sort();
         assert_eq!(names, ["deep", "own"]);
-        assert!(matches!(deep, Some((Opened::Folder(_), _))));
+        assert!(matches!(deep, Some(Entry::Folder(..))));
         symlink(&root.join("secrets/key"), &root.join("moved/link")).unwrap();
-        assert!(folder.entry(OsStr::new("link")).unwrap().is_none());
+        let link = folder.entry(OsStr::new("link")).unwrap();
+        assert!(matches!(link, Some(Entry::Link(target)) if target == root.join("secrets/key")));
         assert!(folder.entry(OsStr::new("gone")).unwrap().is_none());
         assert!(Folder::open(&root.join("moved/own")).is_err());
     }

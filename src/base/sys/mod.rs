@@ -32,7 +32,7 @@ mod sockets;
 
 #[cfg(feature = "program")]
 pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
-pub use beneath::{Folder, Opened};
+pub use beneath::{Entry, Folder, Opened, Version};
 #[cfg(feature = "program")]
 pub use family::program::{
     Group, INHERITED, adopt_strays, colours, create_private_files, end_strays, ended_by_signal, host_name,
