@@ -235,6 +235,48 @@ fn no_injected_fault_makes_an_incomplete_run_pass() {
     assert!(hits > SEEDS / 2, "only {hits} faults were met");
 }
 
+/// A run of one node whose worker meets this fault at paths with this end. Returns its outcome and messages.
+fn run_with_fault_at(end: &str, request: &str, sent: Sent) -> Option<(ExitStatus, Archive)> {
+    let (mut command, folder) = run(1);
+    let library = injector(&folder)?;
+    let fault = Fault { request: request.into(), in_worker: true, sent };
+    let hit = folder.join("hit");
+    let mut env = fault.env(&library, folder.path(), &hit).to_vec();
+    env.push(("FAULTS_AT", end.into()));
+    folder.write("plugin.yaml", sent.definition(&env));
+    // The last one of two counts.
+    command.args(["--timeout", "60"]);
+    let status = check_sent(request, command, &folder, 1, sent);
+    assert!(hit.exists(), "{request} at {end} was not met");
+    Some((status, Archive::only_one_in(&folder.join("archive"))))
+}
+
+#[test]
+fn failing_result_file_is_reported_at_once() {
+    for (end, sent) in [("/results/out", Sent::File), ("/sub/2", Sent::Folder)] {
+        let Some((status, archive)) = run_with_fault_at(end, "read 1 0 5", sent) else { return };
+        assert!(!status.success());
+        let error = archive.text(&archive.named("/error.json"));
+        assert!(error.contains("cannot read `") && error.contains("Input/output error"), "{error}");
+        assert!(error.contains(end) && !error.contains("timeout"), "{error}");
+    }
+}
+
+#[test]
+fn passing_error_of_the_disk_loses_no_result() {
+    let cases = [
+        ("/results/out", "read 1 2 5", Sent::File),
+        ("/results/out", "read 1 9 4", Sent::File),
+        ("/sub/2", "read 1 2 5", Sent::Folder),
+        ("/results/done", "open 1 1 5", Sent::File),
+        ("/results/done", "read 1 1 5", Sent::File),
+    ];
+    for (end, request, sent) in cases {
+        let Some((status, _)) = run_with_fault_at(end, request, sent) else { return };
+        assert!(status.success(), "{request} at {end}");
+    }
+}
+
 /// Runs the command under shell limits.
 fn limited(command: &Command, folder: &Folder, limits: &str, before: &[&str]) -> Command {
     let mut words = before.iter().copied().chain(["sh", "-c"]);
