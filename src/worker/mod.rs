@@ -166,24 +166,14 @@ pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
     })
 }
 
-/// Starts a thread of the worker.
-fn start<'scope>(
-    scope: &'scope Threads<'scope, '_>,
-    name: &str,
-    run: impl FnOnce() + Send + 'scope,
-) -> Result<()> {
-    let started = base::thread(name).spawn_scoped(scope, run);
-    started.map(drop).with_context(|| format!("cannot start the thread `{name}` of the worker"))
-}
-
 /// Starts a thread for progress, without which the result still arrives.
 fn start_optional<'scope>(
     scope: &'scope Threads<'scope, '_>,
     name: &str,
     run: impl FnOnce() + Send + 'scope,
 ) {
-    if let Err(error) = start(scope, name, run) {
-        log::warn!("progress of the plugin is not relayed: {error:#}");
+    if let Err(error) = base::thread(name).spawn_scoped(scope, run) {
+        log::warn!("progress of the plugin is not relayed: {error}");
     }
 }
 
