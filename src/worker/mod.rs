@@ -144,7 +144,8 @@ pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
                 }
             })?;
             let aggregator = &settings.access.aggregator_url;
-            base::thread("heartbeat").spawn_scoped(scope, || send_heartbeats(talk, aggregator, &others, over))?;
+            base::thread("heartbeat")
+                .spawn_scoped(scope, || send_heartbeats(talk, aggregator, &others, over))?;
             if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
                 start_optional(scope, "relay", move || relay::share(port, talk, over));
             }

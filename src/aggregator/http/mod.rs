@@ -27,8 +27,8 @@ use base::{clock, visible};
 pub(super) use certificate::Tries;
 pub(crate) use certificate::{Certifier, Holder, ReviewError, Reviewer};
 use client::protocol::{
-    CONTAINERS_HEADER, DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, GZIP, ResultId, Route,
-    TROUBLE_HEADER, is_own_agent,
+    CONTAINERS_HEADER, DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, GZIP, ResultId,
+    Route, TROUBLE_HEADER, is_own_agent,
 };
 
 /// Time for a body that is kept in memory.
